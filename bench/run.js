@@ -1,0 +1,24 @@
+// npm run bench [-- NAME…]: measures what can be measured here, pairs in turn in one run, and prints medians with the
+// middle half of the values.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { machine } from './measure.js';
+import { snapshot } from './snapshot.js';
+import { start } from './start.js';
+
+const BENCHMARKS = { snapshot, start };
+
+const names = process.argv.slice(2);
+const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));
+if (unknown !== undefined) {
+  console.error(`there is no benchmark '${unknown}'; there are ${Object.keys(BENCHMARKS).join(', ')}`);
+  process.exit(64);
+}
+console.log(`${machine()}, ${new Date().toISOString().slice(0, 10)}\n`);
+const results = {};
+for (const [name, benchmark] of Object.entries(BENCHMARKS)) {
+  if (names.length === 0 || names.includes(name)) results[name] = await benchmark();
+}
+const directory = join(dirname(import.meta.dirname), 'bench/results');
+mkdirSync(directory, { recursive: true });
+writeFileSync(join(directory, 'latest.json'), JSON.stringify({ machine: machine(), results }, null, 2));

@@ -1,0 +1,92 @@
+#!/bin/sh
+':' /*
+# Shell and JavaScript in one file: the shell runs the lines up to "exec" and becomes Node.js; to JavaScript they are a
+# comment.
+#
+# Why a shell first: before any JavaScript runs, Node.js changes what a process inherits and passes on, but a command
+# under "gpu-owner run" should start exactly as it would without it. Only this moment can see what was there; it goes
+# into GPU_OWNER_INHERITED, a list of KEY=VALUE:
+#   sigign   ignored signals (nohup ignores SIGHUP), a mask in hexadecimal
+#   nofile   soft limit of open files
+#   fds      inherited descriptors besides 0, 1 and 2 (make's job server, for instance)
+# Builtins only, no subshell: this must cost next to nothing. Names are odd because the environment's own must not
+# be overwritten.
+GPU_OWNER_INHERITED=
+if [ -r /proc/self/status ]; then
+  while read -r gpu_owner_a gpu_owner_b; do
+    case $gpu_owner_a in
+      SigIgn:)
+        # Some shells ignore SIGQUIT themselves; where it was ignored before them, SIGINT is as well.
+        case $gpu_owner_b in
+          *4) gpu_owner_b=${gpu_owner_b%?}0 ;;
+          *5) gpu_owner_b=${gpu_owner_b%?}1 ;;
+          *[cC]) gpu_owner_b=${gpu_owner_b%?}8 ;;
+          *[dD]) gpu_owner_b=${gpu_owner_b%?}9 ;;
+        esac
+        GPU_OWNER_INHERITED="sigign=$gpu_owner_b"
+        break
+        ;;
+    esac
+  done </proc/self/status
+  while read -r gpu_owner_a gpu_owner_a gpu_owner_b gpu_owner_c gpu_owner_d; do
+    case $gpu_owner_a-$gpu_owner_b in
+      open-files) GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED nofile=$gpu_owner_c"; break ;;
+    esac
+  done </proc/self/limits
+  gpu_owner_b=
+  for gpu_owner_a in /proc/self/fd/[0-9]*; do
+    case ${gpu_owner_a##*[/]} in
+      [012]) ;;
+      *[!0-9]*) ;;
+      *) # What the shell itself has open is this file, and the directory just listed is closed again.
+        [ ! -e "$gpu_owner_a" ] || [ "$gpu_owner_a" -ef "$0" ] ||
+          gpu_owner_b="$gpu_owner_b${gpu_owner_b:+,}${gpu_owner_a##*[/]}" ;;
+    esac
+  done
+  GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED${gpu_owner_b:+ fds=$gpu_owner_b}"
+  # Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module"
+  # of environment modules). Only commands that start commands need them, and only then is a process spent on it.
+  case "${BASH_VERSION:+bash} $* " in
+    ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*)
+      GPU_OWNER_DROPPED=
+      IFS='
+'
+      set -f
+      for gpu_owner_a in $(tr '\0\n' '\n\001' 2>/dev/null <"/proc/$$/environ"); do
+        case ${gpu_owner_a%%=*} in
+          [0-9]* | *[!A-Za-z0-9_]*) GPU_OWNER_DROPPED="$GPU_OWNER_DROPPED$gpu_owner_a$IFS" ;;
+        esac
+      done
+      [ -z "$GPU_OWNER_DROPPED" ] || export GPU_OWNER_DROPPED ;;
+  esac
+fi
+export GPU_OWNER_INHERITED
+if ! command -v "${GPU_OWNER_NODE:-node}" >/dev/null; then
+  echo "gpu-owner: ${GPU_OWNER_NODE:-node}: not found; gpu-owner needs Node.js 20.19 or newer in PATH (or GPU_OWNER_NODE=its path)" >&2
+  exit 127
+fi
+exec "${GPU_OWNER_NODE:-node}" "$0" "$@"
+exit 126
+*/
+'use strict';
+const [major, minor] = process.versions.node.split('.').map(Number);
+if (major < 20 || (major === 20 && minor < 19)) {
+  const found = `${process.versions.node} (${process.execPath})`;
+  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19 or newer is needed\n`);
+  process.exit(70);
+}
+if (process.env.GPU_OWNER_DROPPED) {
+  for (const line of process.env.GPU_OWNER_DROPPED.split('\n')) {
+    const entry = line.replaceAll('\x01', '\n');
+    const end = entry.indexOf('=');
+    if (end > 0) process.env[entry.slice(0, end)] = entry.slice(end + 1);
+  }
+  delete process.env.GPU_OWNER_DROPPED;
+}
+const path = require('node:path');
+const main = path.join(__dirname, '../dist/gpu-owner.cjs');
+if (!require('node:fs').existsSync(main)) {
+  process.stderr.write(`gpu-owner: not built: ${main} is missing; run "npm ci" in ${path.dirname(__dirname)}\n`);
+  process.exit(70);
+}
+require(main);

@@ -1,0 +1,149 @@
+import { GPUOwnerError } from '../errors.ts';
+import { interrupted } from '../gpus/driver.ts';
+import { look, lookSync } from '../gpus/snapshot.ts';
+import type { GPU } from '../gpus/types.ts';
+import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+
+/**
+ * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
+ * the main thread (a constructor can't wait otherwise) or without blocking the event loop.
+ */
+export type Effect =
+  /** Look at the driver: all GPUs, or only those with these indices (the others as they were). */
+  | { kind: 'look'; only?: readonly number[] }
+  /** Take an exclusive flock within so many ms. */
+  | { kind: 'flock'; descriptor: number; milliseconds: number }
+  | { kind: 'sleep'; milliseconds: number };
+
+/** A computation that yields effects; `yield*` its parts. */
+export type Effectful<Result> = Generator<Effect, Result, unknown>;
+
+export function* looking(only?: readonly number[]): Effectful<GPU[]> {
+  return (yield only === undefined ? { kind: 'look' } : { kind: 'look', only }) as GPU[];
+}
+
+/** false: somebody else held it all the time. */
+export function* flocking(descriptor: number, milliseconds: number): Effectful<boolean> {
+  return (yield { kind: 'flock', descriptor, milliseconds }) as boolean;
+}
+
+export function* sleeping(milliseconds: number): Effectful<void> {
+  yield { kind: 'sleep', milliseconds };
+}
+
+/** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
+export function runSync<Result>(claim: Effectful<Result>): Result {
+  // Also one that comes between two waits: its handler can't run before this returns.
+  native().processWatchSignals();
+  try {
+    return drive(claim, performSync);
+  } finally {
+    native().processUnwatchSignals();
+  }
+}
+
+function performSync(effect: Effect): unknown {
+  switch (effect.kind) {
+    case 'look':
+      return lookSync(effect.only);
+    case 'flock': {
+      const error = native().lockWaitSync(effect.descriptor, FLOCK, EXCLUSIVE, 0, 0, effect.milliseconds);
+      if (error === errno.EINTR) throw interrupted();
+      return outcome(error);
+    }
+    case 'sleep':
+      if (!native().processSleep(effect.milliseconds)) throw interrupted();
+      return undefined;
+  }
+}
+
+function drive<Result>(claim: Effectful<Result>, perform: (effect: Effect) => unknown): Result {
+  let step = claim.next();
+  while (!step.done) {
+    let value: unknown;
+    try {
+      value = perform(step.value);
+    } catch (error) {
+      step = claim.throw(error);
+      continue;
+    }
+    step = claim.next(value);
+  }
+  return step.value;
+}
+
+/** Runs it without blocking. The signal ends every wait with ERR_ABORTED. */
+export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortSignal): Promise<Result> {
+  let step = claim.next();
+  while (!step.done) {
+    let value: unknown;
+    try {
+      if (signal?.aborted) throw aborted(signal);
+      value = await performAsync(step.value, signal);
+    } catch (error) {
+      step = claim.throw(error);
+      continue;
+    }
+    step = claim.next(value);
+  }
+  return step.value;
+}
+
+async function performAsync(effect: Effect, signal: AbortSignal | undefined): Promise<unknown> {
+  switch (effect.kind) {
+    case 'look':
+      return look(effect.only);
+    case 'flock':
+      return flockAsync(effect.descriptor, effect.milliseconds, signal);
+    case 'sleep':
+      await sleepAsync(effect.milliseconds, signal);
+      return undefined;
+  }
+}
+
+function sleepAsync(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(aborted(signal));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
+}
+
+async function flockAsync(
+  descriptor: number,
+  milliseconds: number,
+  signal: AbortSignal | undefined,
+): Promise<boolean> {
+  const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
+  if (error !== errno.EAGAIN) return outcome(error);
+  const result = await new Promise<number>((resolve) => {
+    const wait = new (native().Wait)(descriptor, FLOCK, EXCLUSIVE, 0, 0, (outcome) => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', cancel);
+      resolve(outcome);
+    });
+    const cancel = () => wait.cancel();
+    const timer = setTimeout(cancel, milliseconds);
+    signal?.addEventListener('abort', cancel);
+  });
+  if (result === errno.ECANCELED && signal?.aborted) throw aborted(signal);
+  return outcome(result);
+}
+
+export function aborted(signal: AbortSignal | undefined): GPUOwnerError {
+  return new GPUOwnerError('ERR_ABORTED', 'the claim was aborted by its AbortSignal; nothing is held.', {
+    cause: signal?.reason,
+  });
+}
+
+function outcome(error: number): boolean {
+  if (error === 0) return true;
+  if (error === errno.EAGAIN || error === errno.ECANCELED) return false;
+  throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `flock failed with errno ${error} in the lock directory.`);
+}

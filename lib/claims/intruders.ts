@@ -1,0 +1,36 @@
+import { GPUOwnerError } from '../errors.ts';
+import { describeProcess } from '../gpus/processes.ts';
+import type { GPU } from '../gpus/types.ts';
+
+/**
+ * Compute processes that came to claimed GPUs between the last look and the placeholder, from people who don't claim.
+ *
+ * @param expected PIDs of the claim's own processes. In a container the driver may call them by other numbers: then one
+ *   new process per GPU that isn't known here is taken for ours.
+ */
+export function findIntruders(
+  before: readonly GPU[],
+  after: readonly GPU[],
+  expected: readonly number[],
+): GPUOwnerError | null {
+  const reasons = after.flatMap((gpu) => {
+    const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
+    const now = computePids(gpu);
+    let strangers = now.filter((pid) => !known.has(pid));
+    const renumbered = expected.length > 0 && !now.some((pid) => expected.includes(pid));
+    if (renumbered) strangers = strangers.slice(1);
+    if (strangers.length === 0) return [];
+    const { name, user } = describeProcess(strangers[0] as number);
+    const reason = `${name ?? 'a process'} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
+    return [{ index: gpu.index, uuid: gpu.uuid, reason }];
+  });
+  if (reasons.length === 0) return null;
+  const list = reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n');
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `somebody who doesn't claim came in between:\n${list}`, {
+    gpus: reasons,
+  });
+}
+
+function computePids(gpu: GPU | undefined): number[] {
+  return (gpu?.processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
+}

@@ -1,0 +1,319 @@
+import { accessSync, closeSync, constants, lstatSync, readFileSync, type Stats } from 'node:fs';
+import { dirname, isAbsolute, join } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import { userName } from '../gpus/processes.ts';
+import { errno, native } from '../native.ts';
+import { simulatedMachine, simulationDirectory } from '../simulation.ts';
+import { systemError } from '../system-errors.ts';
+import { sanitize, showValue } from '../text.ts';
+import { warnOnce } from '../warnings.ts';
+import { RECORD_SIZE } from './record.ts';
+
+/** Made by administrators; it is empty again after every reboot, as leases are. */
+const PREFERRED = '/run/lock/gpu-owner';
+/** Made by whoever comes first. */
+const STANDARD = '/var/tmp/gpu-owner';
+
+const NETWORK_FILE_SYSTEMS: Record<number, string> = {
+  0x6969: 'NFS',
+  0xff534d42: 'CIFS',
+  0xfe534d42: 'SMB',
+  0x517b: 'SMB',
+  0x5346414f: 'AFS',
+  0x73757245: 'Coda',
+  0x00c36400: 'CephFS',
+  0x0bd00bd0: 'Lustre',
+  0x19830326: 'BeeGFS',
+  0x47504653: 'GPFS',
+  0xaad7aaea: 'PanFS',
+  0x01021997: '9p',
+  0x7461636f: 'OCFS2',
+  0x01161970: 'GFS2',
+};
+const OVERLAYFS = 0x794c7630;
+
+/** The directory that holds the locks of one machine, the same for all its users. */
+export class LockDirectory {
+  readonly path: string;
+  /** Directories that other claimants may be using: leases held there count, new ones are not made there. */
+  readonly others: readonly string[];
+
+  /** Why nobody could claim here, in the eyes of those who only look. */
+  readonly #problem: GPUOwnerError | null;
+
+  private constructor(path: string, others: readonly string[], problem: GPUOwnerError | null = null) {
+    this.path = path;
+    this.others = others;
+    this.#problem = problem;
+  }
+
+  /**
+   * Chooses the directory, makes it if need be, and checks it.
+   * @param explicit the caller's own choice
+   * @throws ERR_LOCK_DIRECTORY with cause and remedy
+   */
+  static open(
+    explicit: string | undefined,
+    configuration: { lockDirectory?: string | undefined },
+  ): LockDirectory {
+    const { path, others } = choose(explicit, configuration);
+    const error = native().fileEnsureDirectory(path);
+    if (error !== 0) throw cannotMake(path, -error);
+    check(path);
+    warnWherePrivate(path);
+    return new LockDirectory(path, others);
+  }
+
+  /** As {@link open} for those who only look: null where there is no directory yet. */
+  static find(
+    explicit: string | undefined,
+    configuration: { lockDirectory?: string | undefined },
+  ): LockDirectory | null {
+    const { path, others } = choose(explicit, configuration);
+    const exists = statOf(path) !== null;
+    if (!exists && others.length === 0) return null;
+    return new LockDirectory(path, others, exists ? problemOfDirectory(path) : null);
+  }
+
+  /**
+   * Opens a lock's file for reading and writing; it is made if missing.
+   * @throws ERR_LOCK_DIRECTORY
+   */
+  openFile(name: string): number {
+    const path = join(this.path, name);
+    const descriptor = native().fileOpenShared(path, RECORD_SIZE);
+    if (descriptor < 0) throw cannotOpen(path, -descriptor);
+    return descriptor;
+  }
+
+  /** Why a lock's file can't be opened although there is one; null: it can, or it can be made. */
+  whyUnusable(name: string): GPUOwnerError | null {
+    if (this.#problem !== null) return this.#problem;
+    const path = join(this.path, name);
+    const stat = statOf(path);
+    if (stat === null) return null;
+    if (stat.isSymbolicLink()) return cannotOpen(path, errno.ELOOP);
+    if (!stat.isFile()) return cannotOpen(path, errno.ENXIO);
+    try {
+      accessSync(path, constants.R_OK | constants.W_OK);
+      return null;
+    } catch (error) {
+      return cannotOpen(path, -((error as NodeJS.ErrnoException).errno ?? -errno.EACCES));
+    }
+  }
+
+  /** Whether the name still belongs to the file behind the descriptor. */
+  isNamed(descriptor: number, name: string): boolean {
+    return native().fileIsNamed(descriptor, join(this.path, name));
+  }
+
+  /** This directory and the others where leases may be held. */
+  get all(): readonly string[] {
+    return [this.path, ...this.others];
+  }
+
+  /** A readable descriptor of the file in each of the directories where it exists; closed when the caller goes on. */
+  *filesNamed(name: string, directories = this.all): Generator<number> {
+    for (const directory of directories) {
+      const descriptor = native().fileOpenForProbe(join(directory, name));
+      if (descriptor < 0) continue; // missing: nobody has ever held it; unreadable: see whyUnusable
+      try {
+        yield descriptor;
+      } finally {
+        closeSync(descriptor);
+      }
+    }
+  }
+}
+
+function choose(
+  explicit: string | undefined,
+  configuration: { lockDirectory?: string | undefined },
+): { path: string; others: string[] } {
+  const named = explicit || process.env.GPU_OWNER_LOCK_DIR;
+  if (named) {
+    if (!isAbsolute(named)) {
+      throw new GPUOwnerError(
+        'ERR_LOCK_DIRECTORY',
+        `the lock directory ${showValue(named)} is not an absolute path; all claimants must mean the same one.`,
+      );
+    }
+    return { path: named, others: [] };
+  }
+  const machine = simulatedMachine();
+  if (machine !== null) return { path: join(simulationDirectory(machine), 'locks'), others: [] };
+  if (configuration.lockDirectory) return { path: configuration.lockDirectory, others: [] };
+  // It may have been made (or have vanished) while leases were held in the other place.
+  return statOf(PREFERRED)?.uid === 0
+    ? { path: PREFERRED, others: [STANDARD] }
+    : { path: STANDARD, others: [PREFERRED] };
+}
+
+/** null: there is nothing, or nothing that this process may see. */
+function statOf(path: string): Stats | null {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false }) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+const REMEDY =
+  'An administrator can set another one for everybody: `lockDirectory` in /etc/gpu-owner/config.yaml, or GPU_OWNER_LOCK_DIR.';
+
+function unusable(path: string, problem: string, remedy = REMEDY): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    sanitize(`the lock directory ${path} ${problem}. ${remedy}`, 1_000),
+  );
+}
+
+function check(path: string): void {
+  const stat = statOf(path);
+  if (stat === null) throw unusable(path, 'vanished while it was being opened', 'Try again.');
+  if (stat.isSymbolicLink()) {
+    throw unusable(
+      path,
+      'is a symbolic link, which could lead anywhere',
+      'Remove it, or name the directory that it leads to.',
+    );
+  }
+  if (!stat.isDirectory()) throw unusable(path, 'is not a directory', 'Remove what is there.');
+  const type = native().fileSystemType(path);
+  const network = NETWORK_FILE_SYSTEMS[type];
+  if (network !== undefined) {
+    throw unusable(
+      path,
+      `is on a network file system (${network}), where locks of other machines or no locks at all would count`,
+    );
+  }
+  const root = process.geteuid?.() === 0;
+  const groups = process.getgroups?.() ?? [];
+  const allowed = stat.uid === process.geteuid?.() ? 0o700 : groups.includes(stat.gid) ? 0o070 : 0o007;
+  if (!root && (stat.mode & allowed & 0o333) !== (allowed & 0o333)) {
+    throw unusable(
+      path,
+      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: others may not make their locks there`,
+      `Ask ${userName(stat.uid)} or an administrator for \`chmod 1777 ${path}\`.`,
+    );
+  }
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw unusable(path, `can't be used: ${problemOf(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
+  }
+  // Root can use any directory, but a lease that others can't see protects nothing.
+  if (root && (stat.mode & 0o003) !== 0o003) {
+    warnOnce(
+      `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
+    );
+  }
+}
+
+function problemOfDirectory(path: string): GPUOwnerError | null {
+  try {
+    check(path);
+    return null;
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return error;
+    throw error;
+  }
+}
+
+function octal(stat: Stats): string {
+  return (stat.mode & 0o7777).toString(8).padStart(4, '0');
+}
+
+function cannotMake(path: string, error: number): GPUOwnerError {
+  switch (error) {
+    case errno.ENOENT:
+      return statOf(dirname(path)) === null
+        ? unusable(path, `can't be made: ${dirname(path)} doesn't exist`)
+        : unusable(path, `can't be made: ${dirname(path)} takes no new directories`);
+    case errno.ENOTDIR:
+      return unusable(path, `can't be made: a part of ${dirname(path)} is not a directory`);
+    case errno.EACCES:
+    case errno.EPERM:
+      return unusable(
+        path,
+        `doesn't exist, and ${userName(process.geteuid?.() ?? 0)} may not make it in ${dirname(path)}`,
+      );
+    default:
+      return unusable(path, `can't be made: ${problemOf(error)}`);
+  }
+}
+
+function cannotOpen(path: string, error: number): GPUOwnerError {
+  const stat = statOf(path);
+  const owner = stat === null ? '' : ` (it belongs to ${userName(stat.uid)})`;
+  let problem: string;
+  let remedy = REMEDY;
+  switch (error) {
+    case errno.ELOOP:
+      problem = `is a symbolic link${owner}: somebody may want to have another file written to`;
+      remedy = 'Remove it.';
+      break;
+    case errno.ENXIO:
+    case errno.EISDIR:
+      problem = `is not a regular file${owner}`;
+      remedy = 'Remove it.';
+      break;
+    case errno.EACCES:
+    case errno.EPERM:
+      problem =
+        stat === null ? "can't be made: permission denied" : `can't be opened${owner}, mode ${octal(stat)}`;
+      if (stat !== null)
+        remedy = `Ask for \`chmod 0666 ${path}\`; as long as its mode is this, nobody else can claim the GPU.`;
+      break;
+    default:
+      problem = `can't be opened: ${problemOf(error)}`;
+  }
+  return new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    sanitize(`the lock file ${path} ${problem}. ${remedy}`, 1_000),
+  );
+}
+
+function problemOf(error: number): string {
+  switch (error) {
+    case errno.ENOSPC:
+      return 'the file system is full (no space or no inodes left)';
+    case errno.EDQUOT:
+      return 'the disk quota is used up';
+    case errno.EROFS:
+      return 'the file system is read-only';
+    case errno.ELOOP:
+      return 'a part of the path is a symbolic link that leads in a circle';
+    default:
+      return systemError(error);
+  }
+}
+
+/** Locks that nobody else can see protect from nobody. Only for the directory that was not chosen by anybody. */
+function warnWherePrivate(path: string): void {
+  if (path !== STANDARD) return;
+  if (mountRoots().some((root) => root.includes('/systemd-private-'))) {
+    warnOnce(
+      `${path} is private to this service (PrivateTmp): GPU claims by others are not seen. ` +
+        `Make ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,
+    );
+  } else if (native().fileSystemType(path) === OVERLAYFS) {
+    warnOnce(
+      `${path} seems to lie inside this container: claims by the host and by other containers are not seen. ` +
+        `Mount the host's lock directory: docker run -v ${path}:${path} …`,
+    );
+  }
+}
+
+/** What is mounted at /var/tmp, as named in its file system. */
+function mountRoots(): string[] {
+  try {
+    return readFileSync('/proc/self/mountinfo', 'utf8')
+      .split('\n')
+      .map((line) => line.split(' '))
+      .filter((fields) => fields[4] === '/var/tmp')
+      .map((fields) => fields[3] ?? '');
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,114 @@
+import { type Configuration, loadConfiguration, mergeCriteria } from '../configuration.ts';
+import { GPUOwnerError } from '../errors.ts';
+import type { Criteria, OptionNames } from '../gpus/criteria.ts';
+import { parseDuration } from '../quantities.ts';
+import { showValue } from '../text.ts';
+import type { ClaimRequest } from './claim.ts';
+
+/** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
+export interface ClaimOptions extends Criteria {
+  /** How many GPUs. Default 1. */
+  count?: number | undefined;
+  /**
+   * 'keep' (default): a CUDA context with a tiny allocation (1 MiB) on each GPU, so that tools that only look at the driver see
+   * it as taken. It binds this process to these GPUs: CUDA reads CUDA_VISIBLE_DEVICES once. 'none': the lease alone.
+   */
+  placeholder?: 'auto' | 'keep' | 'none' | undefined;
+  /** How CUDA_VISIBLE_DEVICES names the GPUs: 'uuid' (default), or 'index' for software that parses integers. */
+  visibleDevices?: 'uuid' | 'index' | undefined;
+  /** Absolute path of another lock directory; all claimants of a machine must use the same. Default: see the documentation. */
+  lockDirectory?: string | undefined;
+  /** How long to wait for another claimant to decide, in ms or as '2s', before going on without waiting. Default 2 s. */
+  lockTimeout?: number | string | undefined;
+}
+
+/** What else waiting needs. */
+export interface AcquireOptions extends ClaimOptions {
+  /** How long to wait at most, in ms or as '10m'. Default: without limit. */
+  maxWait?: number | string | undefined;
+  /** Ends the wait with ERR_ABORTED. */
+  signal?: AbortSignal | undefined;
+}
+
+export const CLAIM_KEYS = ['count', 'placeholder', 'visibleDevices', 'lockDirectory', 'lockTimeout'] as const;
+
+const DEFAULTS = {
+  count: 1,
+  placeholder: 'auto',
+  visibleDevices: 'uuid',
+  lockTimeout: 2_000,
+} as const;
+
+/** Options of a claim, checked. */
+export interface Settings {
+  request: ClaimRequest;
+  configuration: Configuration;
+  placeholder: 'auto' | 'keep' | 'none';
+  visibleDevices: 'uuid' | 'index';
+}
+
+/**
+ * Checks options and adds what the configuration files say.
+ * @param names what the user calls the options, for messages
+ * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
+ */
+export function checkOptions(
+  options: ClaimOptions,
+  alsoKnown: readonly string[] = [],
+  names: OptionNames = {},
+): Settings {
+  const configuration = loadConfiguration();
+  const criteria = mergeCriteria(options, configuration, { names, alsoKnown: [...CLAIM_KEYS, ...alsoKnown] });
+  const name = (key: string) => names[key] ?? key;
+  return {
+    request: {
+      count: checkCount(given(options.count, DEFAULTS.count), name('count')),
+      criteria,
+      lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
+      lockTimeout: parseDuration(
+        given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
+        name('lockTimeout'),
+      ),
+    },
+    configuration,
+    placeholder: oneOf(
+      given(options.placeholder, configuration.placeholder, DEFAULTS.placeholder),
+      ['auto', 'keep', 'none'],
+      name('placeholder'),
+    ),
+    visibleDevices: oneOf(
+      given(options.visibleDevices, configuration.visibleDevices, DEFAULTS.visibleDevices),
+      ['uuid', 'index'],
+      name('visibleDevices'),
+    ),
+  };
+}
+
+/** The first that isn't undefined: null is a mistake, not a default. */
+function given(...values: unknown[]): unknown {
+  return values.find((value) => value !== undefined);
+}
+
+const MOST_GPUS = 1024;
+const PATH_MAX = 4096;
+
+function checkCount(value: unknown, name: string): number {
+  if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MOST_GPUS) return Number(value);
+  throw invalid(`${name}: ${showValue(value)} is not a number of GPUs; right are 1, 2, …`);
+}
+
+export function checkDirectory(value: unknown, name: string): string | undefined {
+  if (value === undefined) return value;
+  if (typeof value === 'string' && value.startsWith('/') && !value.includes('\0') && value.length < PATH_MAX)
+    return value;
+  throw invalid(`${name}: ${showValue(value)} is not an absolute path such as '/run/lock/gpu-owner'`);
+}
+
+export function oneOf<Value extends string>(value: unknown, allowed: readonly Value[], name: string): Value {
+  if (allowed.includes(value as Value)) return value as Value;
+  throw invalid(`${name}: ${showValue(value)} is none of ${allowed.map((each) => `'${each}'`).join(', ')}`);
+}
+
+function invalid(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}

@@ -1,0 +1,249 @@
+import { isMainThread } from 'node:worker_threads';
+import { GPUOwnerError } from '../errors.ts';
+import { refuseNoObject } from '../gpus/criteria.ts';
+import type { GPU } from '../gpus/types.ts';
+import { parseDuration } from '../quantities.ts';
+import { showValue } from '../text.ts';
+import { warnOnce } from '../warnings.ts';
+import { type Claim, claim, giveBack, type Refusal } from './claim.ts';
+import { type Effectful, looking, runAsync, runSync } from './effects.ts';
+import { hide, type Share, show } from './environment.ts';
+import { findIntruders } from './intruders.ts';
+import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
+import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
+import { reached } from './steps.ts';
+import { claimWhenFree } from './waiting.ts';
+
+/** A GPU that is owned. */
+export interface Device {
+  /** NVML's index (PCI bus order), as in `nvidia-smi`. In CUDA, this process's GPUs count from 0 in the order of `devices`. */
+  index: number;
+  uuid: string;
+  name: string;
+  pciBusId: string | null;
+  totalMemoryBytes: number | null;
+}
+
+/** What an owner consists of, while it is being put together. */
+interface Holding {
+  claim: Claim;
+  share: Share;
+  visibleDevices: string;
+  placeholder: Placeholder | null;
+}
+
+/** How often long-lived owners look whether somebody has removed their lease files, in ms. */
+const CHECK_FILES_EVERY = 60_000;
+/** How often a claim is tried again when somebody who doesn't claim came in between. */
+const MOST_INTRUSIONS = 5;
+
+const living = new Set<GPUOwner>();
+let watching: NodeJS.Timeout | undefined;
+const ADOPT = Symbol('adopt');
+
+/**
+ * Exclusive use of GPUs for this process, until it is released or the process ends, however that comes about. Create it
+ * before anything initialises CUDA: it sets CUDA_VISIBLE_DEVICES.
+ *
+ * @example
+ * const owner = new GPUOwner(2);       // two free GPUs now, or an error that says why not
+ * console.log(owner.visibleDevices);   // GPU-…,GPU-…
+ */
+export class GPUOwner {
+  /** The GPUs, in the order in which CUDA counts them in this process. */
+  readonly devices: readonly Device[];
+  /** What CUDA_VISIBLE_DEVICES was set to. */
+  readonly visibleDevices: string;
+  #holding: Holding | null;
+
+  /**
+   * Claims now, without waiting for GPUs to become free.
+   *
+   * @throws {GPUOwnerError} ERR_GPU_UNAVAILABLE (`gpus` has the reason for each), ERR_INVALID_ARGUMENT, ERR_CONFIGURATION,
+   *   ERR_NO_DRIVER, ERR_DRIVER, ERR_CUDA_INITIALIZED, ERR_PLACEHOLDER, ERR_LOCK_DIRECTORY, ERR_WORKER_THREAD,
+   *   ERR_UNSUPPORTED_PLATFORM; ERR_ABORTED when a signal arrived that the program handles. Nothing is held then.
+   */
+  constructor(options?: ClaimOptions);
+  constructor(count: number, options?: ClaimOptions);
+  constructor(first: number | ClaimOptions = {}, second?: ClaimOptions) {
+    const options = optionsOf(first, second);
+    const holding = (options as { [ADOPT]?: Holding })[ADOPT] ?? claimNow(options);
+    this.#holding = holding;
+    this.visibleDevices = holding.visibleDevices;
+    this.devices = inCudaOrder(holding.claim.gpus).map(({ index, uuid, name, pciBusId, memory }) => ({
+      index,
+      uuid,
+      name,
+      pciBusId,
+      totalMemoryBytes: memory.totalBytes,
+    }));
+    living.add(this);
+    watch();
+  }
+
+  /**
+   * Claims, waiting until it can be done.
+   *
+   * @throws {GPUOwnerError} what the constructor throws, ERR_TIMEOUT after `maxWait`, ERR_ABORTED by `signal`
+   */
+  static async acquire(options?: AcquireOptions): Promise<GPUOwner>;
+  static async acquire(count: number, options?: AcquireOptions): Promise<GPUOwner>;
+  static async acquire(first: number | AcquireOptions = {}, second?: AcquireOptions): Promise<GPUOwner> {
+    const options = optionsOf(first, second);
+    const { maxWait, signal } = options;
+    checkSignal(signal);
+    const { settings, attempt } = prepare(options, ['maxWait', 'signal']);
+    const limits = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
+    for (let intrusions = 0; ; intrusions++) {
+      const granted = await claimWhenFree(attempt, limits);
+      const held = await runAsync(hold(granted, settings), signal);
+      if (!(held instanceof GPUOwnerError)) return new GPUOwner({ [ADOPT]: held } as ClaimOptions);
+      if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
+    }
+  }
+
+  /** Gives the GPUs back. CUDA must not be used on them afterwards. Does nothing the second time. */
+  release(): void {
+    const holding = this.#holding;
+    if (holding === null) return;
+    this.#holding = null;
+    living.delete(this);
+    if (living.size === 0) clearInterval(watching);
+    letGo(holding);
+  }
+
+  [Symbol.dispose](): void {
+    this.release();
+  }
+
+  /** @internal */
+  static noteEnd(): void {
+    for (const owner of living) for (const lease of owner.#holding?.claim.leases ?? []) lease.noteEnd();
+  }
+
+  /** @internal */
+  static checkFiles(): void {
+    for (const owner of living) {
+      for (const lease of owner.#holding?.claim.leases ?? []) {
+        if (lease.isIntact()) continue;
+        warnOnce(
+          `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: this process's claim is no longer ` +
+            'seen by others. Whatever cleans up there must leave that directory alone.',
+        );
+      }
+    }
+  }
+}
+
+/** How many GPUs, options, or both. */
+function optionsOf<Options extends ClaimOptions>(
+  first: number | Options,
+  second: Options | undefined,
+): Options {
+  if (second !== undefined) refuseNoObject(second);
+  if (typeof first !== 'number') {
+    refuseNoObject(first, 'a number of GPUs (2), or ');
+    if (second === undefined) return first;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      'options are given twice; right are (2), ({ count: 2 }) or (2, { … })',
+    );
+  }
+  if (second?.count !== undefined && second.count !== first) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `count is given twice, as ${first} and as ${showValue(second.count)}; leave one out`,
+    );
+  }
+  return { ...second, count: first } as Options;
+}
+
+function checkSignal(signal: AbortSignal | undefined): void {
+  // Not `instanceof`: test environments and libraries bring their own.
+  if (
+    signal === undefined ||
+    (typeof signal?.aborted === 'boolean' && typeof signal.addEventListener === 'function')
+  )
+    return;
+  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `signal: ${showValue(signal)} is not an AbortSignal`);
+}
+
+function watch(): void {
+  if (living.size !== 1) return;
+  watching = setInterval(GPUOwner.checkFiles, CHECK_FILES_EVERY).unref();
+  process.off('exit', GPUOwner.noteEnd).on('exit', GPUOwner.noteEnd);
+}
+
+function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
+  if (!isMainThread) {
+    throw new GPUOwnerError(
+      'ERR_WORKER_THREAD',
+      'GPUs are claimed for the whole process: create the GPUOwner on the main thread, before starting worker threads.',
+    );
+  }
+  const settings = checkOptions(options, alsoKnown);
+  refuseInitialized();
+  const binding = currentBinding();
+  // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
+  if (binding !== null && settings.placeholder !== 'none') settings.request.bound = binding;
+  const attempt = () => claim(settings.request, settings.configuration.lockDirectory);
+  return { settings, attempt };
+}
+
+function claimNow(options: ClaimOptions): Holding {
+  const { settings, attempt } = prepare(options);
+  for (let intrusions = 0; ; intrusions++) {
+    const result: Claim | Refusal = runSync(attempt());
+    if (!result.granted) throw result.error;
+    const held = runSync(hold(result, settings));
+    if (!(held instanceof GPUOwnerError)) return held;
+    if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
+  }
+}
+
+/** Shows the claimed GPUs to CUDA and to everybody; on failure all is given back. An intruder is returned, not thrown. */
+function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
+  const { gpus, all } = granted;
+  const holding: Partial<Holding> = { claim: granted, placeholder: null };
+  try {
+    const share: Share = { gpus, all, as: settings.visibleDevices };
+    holding.visibleDevices = show(share);
+    holding.share = share;
+    reached('environment');
+    if (settings.placeholder !== 'none') holding.placeholder = Placeholder.take(gpus);
+    reached('placeholder');
+    const indices = gpus.map(({ index }) => index);
+    const now = yield* looking(indices);
+    const { allowProcesses, force } = settings.request.criteria;
+    const intruders =
+      allowProcesses || force
+        ? null
+        : findIntruders(
+            gpus,
+            now.filter(({ index }) => indices.includes(index)),
+            [process.pid],
+          );
+    if (intruders !== null) {
+      letGo(holding);
+      return intruders;
+    }
+    reached('claimed');
+    return holding as Holding;
+  } catch (error) {
+    letGo(holding);
+    throw error;
+  }
+}
+
+function letGo({ claim, share, placeholder }: Partial<Holding>): void {
+  placeholder?.release();
+  if (share !== undefined) hide(share);
+  if (claim !== undefined) giveBack(claim);
+}
+
+/** CUDA counts in the order of the variable that it read, and that was the one of the first claim with a placeholder. */
+function inCudaOrder(gpus: readonly GPU[]): GPU[] {
+  const order = currentBinding()?.uuids;
+  if (order === undefined) return [...gpus];
+  return [...gpus].sort((a, b) => order.indexOf(a.uuid) - order.indexOf(b.uuid));
+}

@@ -1,0 +1,91 @@
+import { GPUOwnerError } from '../errors.ts';
+import type { GPU } from '../gpus/types.ts';
+import { native, type PlaceholderFailure } from '../native.ts';
+import { driverLibraries } from '../simulation.ts';
+
+/** Enough to be counted, too little to be missed. */
+const BYTES = 1024 ** 2;
+
+/** The GPUs that CUDA was initialised for in this process, by the first claim with a placeholder. It never changes again. */
+export interface Binding {
+  /** In CUDA's order. */
+  uuids: readonly string[];
+  /** Which claim it was, in words. */
+  by: string;
+}
+
+let binding: Binding | null = null;
+
+export function currentBinding(): Binding | null {
+  return binding;
+}
+
+/** @throws ERR_CUDA_INITIALIZED where CUDA has been initialised by something else: the claim could not reach it any longer */
+export function refuseInitialized(): void {
+  if (binding !== null || native().cudaState(driverLibraries().cuda) !== 'initialized') return;
+  throw new GPUOwnerError(
+    'ERR_CUDA_INITIALIZED',
+    'CUDA was initialised in this process before the claim, and no longer heeds CUDA_VISIBLE_DEVICES. Claim first, then load ' +
+      'what uses CUDA (frameworks initialise it when they are first used), or start the program with `gpu-owner run`.',
+  );
+}
+
+/** A CUDA context with a tiny allocation on each GPU, in this process. */
+export class Placeholder {
+  readonly #id: number;
+
+  private constructor(id: number) {
+    this.#id = id;
+  }
+
+  /**
+   * Takes the GPUs. CUDA_VISIBLE_DEVICES must show them. Blocks for some 100 ms per GPU on real hardware.
+   * @throws ERR_PLACEHOLDER, ERR_CUDA_INITIALIZED
+   */
+  static take(gpus: readonly GPU[]): Placeholder {
+    const uuids = gpus.map(({ uuid }) => uuid);
+    const taken = native().cudaTake(driverLibraries().cuda, uuids, BYTES);
+    // Also where it failed half-way: what CUDA has once read, it keeps.
+    if (binding === null && native().cudaState(driverLibraries().cuda) === 'initialized') {
+      const indices = gpus.map(({ index }) => index).join(', ');
+      binding = { uuids, by: `the claim of GPU ${indices} at ${new Date().toLocaleTimeString()}` };
+    }
+    if (typeof taken !== 'number') throw failure(taken, gpus);
+    return new Placeholder(taken);
+  }
+
+  release(): void {
+    native().cudaRelease(this.#id);
+  }
+}
+
+const WITHOUT =
+  "Without a placeholder (`placeholder: 'none'`) the lease still holds, but tools that only look at the driver don't see it.";
+
+function failure(
+  { code, stage, uuid, text, attempts }: PlaceholderFailure,
+  gpus: readonly GPU[],
+): GPUOwnerError {
+  if (stage === 'load') {
+    const why = text ? `it lacks ${text}` : (attempts[0]?.error ?? 'not found');
+    return new GPUOwnerError(
+      'ERR_PLACEHOLDER',
+      `the CUDA driver library (libcuda.so.1) can't be used: ${why}. ${WITHOUT}`,
+    );
+  }
+  if (stage === 'uuid') {
+    return new GPUOwnerError(
+      'ERR_CUDA_INITIALIZED',
+      `CUDA in this process doesn't show ${uuid}: it was initialised for other GPUs before the claim. Claim before anything uses CUDA.`,
+    );
+  }
+  const gpu = gpus.find((one) => one.uuid === uuid);
+  const where = gpu === undefined ? '' : ` on GPU ${gpu.index}`;
+  return new GPUOwnerError(
+    'ERR_PLACEHOLDER',
+    `the placeholder${where} failed: ${text} (${stage}, CUDA code ${code}). ${WITHOUT}`,
+    {
+      gpus: gpu === undefined ? [] : [{ index: gpu.index, uuid: gpu.uuid, reason: text }],
+    },
+  );
+}

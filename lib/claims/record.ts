@@ -1,0 +1,105 @@
+import { hostname } from 'node:os';
+import { userName } from '../gpus/processes.ts';
+import type { LeaseInfo } from '../gpus/types.ts';
+import { sanitize } from '../text.ts';
+
+/**
+ * A record informs people who holds a lock. It fills a block of its own in the lock's file, so that writing it needs no
+ * disk space. Anybody may have written it: it is sanitised when read, and nothing is ever decided by it.
+ */
+export const RECORD_SIZE = 4096;
+
+const MOST_GENERATIONS = 2 ** 47;
+const MOST_COMMAND = 512; // characters
+const MOST_MEMBERS = 64 * 1024;
+
+/** What this process writes about itself. */
+export interface RecordContents {
+  user: string;
+  uid: number;
+  pid: number;
+  host: string;
+  command: string;
+  /** ISO 8601 */
+  since: string;
+  /** The boot of the machine that `since` belongs to. */
+  boot: string;
+  /** Which of the tenures of a lease this is; any number that no other tenure has. */
+  generation: number;
+  gpus?: { index: number; uuid: string; name: string }[];
+  [member: string]: unknown;
+}
+
+/** The record of this process. @param command what it runs; default: its own command line */
+export function ownRecord(boot: string, command = ownCommand()): RecordContents {
+  const uid = process.geteuid?.() ?? 0;
+  return {
+    user: userName(uid),
+    uid,
+    pid: process.pid,
+    host: hostname(),
+    command: sanitize(command, MOST_COMMAND),
+    since: new Date().toISOString(),
+    boot,
+    // Not a secret, so not worth the 10 ms that loading node:crypto takes.
+    generation: Math.floor(Math.random() * MOST_GENERATIONS),
+  };
+}
+
+function ownCommand(): string {
+  return [process.argv0, ...process.argv.slice(1)].join(' ');
+}
+
+export function encodeRecord(contents: object): Uint8Array {
+  const text = JSON.stringify(contents);
+  const block = Buffer.alloc(RECORD_SIZE, ' ');
+  block[RECORD_SIZE - 1] = 0x0a;
+  // Cut rather than refused: what can't be read is shown as unknown.
+  block.write(text, 0, RECORD_SIZE - 1, 'utf8');
+  return block;
+}
+
+/** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */
+export function decodeRecord(block: Uint8Array): Record<string, unknown> | null {
+  const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MOST_MEMBERS));
+  const text = bytes.toString('utf8').replace(/[\s\0]+$/, '');
+  if (text === '') return null;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What a record says, harmless to print. */
+export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
+  const info: LeaseInfo = {
+    user: text(record?.user, 32) ?? 'somebody',
+    uid: count(record?.uid, 2 ** 32 - 1),
+    pid: count(record?.pid, 2 ** 22) || null,
+    host: text(record?.host, 64),
+    command: text(record?.command, 200),
+    since: time(record?.since),
+    convention: 'gpu-owner',
+  };
+  const survivors = count(record?.survivors, 2 ** 22);
+  if (survivors) info.survivors = survivors;
+  return info;
+}
+
+function text(value: unknown, most: number): string | null {
+  return typeof value === 'string' ? sanitize(value, most) || null : null;
+}
+
+function count(value: unknown, most: number): number | null {
+  return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= most ? Number(value) : null;
+}
+
+function time(value: unknown): string | null {
+  if (typeof value !== 'string' || value.length > 40) return null;
+  const parsed = Date.parse(value);
+  return Number.isNaN(parsed) ? null : new Date(parsed).toISOString();
+}

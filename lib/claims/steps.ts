@@ -1,0 +1,26 @@
+import { channel } from 'node:diagnostics_channel';
+
+/** The steps of a claim, in order. `lease` is reached once per GPU. */
+export type Step =
+  | 'start'
+  | 'driver'
+  | 'acquisition-lock'
+  | 'chosen'
+  | 'lease'
+  | 'leased'
+  | 'looked-again'
+  | 'unlocked'
+  | 'environment'
+  | 'placeholder'
+  | 'claimed';
+
+const steps = channel('gpu-owner:step');
+
+/**
+ * Marks that a claim has come this far. Subscribers of the diagnostics channel `gpu-owner:step` learn of it (benchmarks);
+ * with `GPU_OWNER_STOP_AT=<step>` the process stops itself here (SIGSTOP), so that tests can kill a claimant at any point.
+ */
+export function reached(step: Step): void {
+  if (steps.hasSubscribers) steps.publish({ step, at: process.hrtime.bigint() });
+  if (process.env.GPU_OWNER_STOP_AT === step) process.kill(process.pid, 'SIGSTOP');
+}

@@ -1,0 +1,18 @@
+import type { ErrorCode } from '../errors.ts';
+
+/** Exit codes for failures of our own: those of sysexits.h, so that they can be told from a command's. */
+export const EXIT_CODES: Record<ErrorCode, number> = {
+  ERR_INVALID_ARGUMENT: 64, // EX_USAGE
+  ERR_NO_DRIVER: 69, // EX_UNAVAILABLE
+  ERR_DRIVER: 69,
+  ERR_UNSUPPORTED_PLATFORM: 69,
+  ERR_PLACEHOLDER: 69,
+  ERR_INTERNAL: 70, // EX_SOFTWARE
+  ERR_WORKER_THREAD: 70,
+  ERR_CUDA_INITIALIZED: 70,
+  ERR_LOCK_DIRECTORY: 73, // EX_CANTCREAT
+  ERR_GPU_UNAVAILABLE: 75, // EX_TEMPFAIL: later it may work
+  ERR_TIMEOUT: 75,
+  ERR_CONFIGURATION: 78, // EX_CONFIG
+  ERR_ABORTED: 130,
+};

@@ -1,0 +1,39 @@
+import { checkOptions } from '../claims/options.ts';
+import { claimForJob } from '../jobs/job-claim.ts';
+import { becomeHolder } from '../jobs/keeper.ts';
+import { shellWords } from '../text.ts';
+import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
+import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
+import { print } from './output.ts';
+import { waitLimits } from './run.ts';
+
+const HELP = `Usage: gpu-owner hold [OPTIONS]
+
+Claims GPUs, prints one line of JSON,
+{ "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" },
+and holds them until its standard input is closed or a signal ends it. The way
+in for any language: start it with a pipe as standard input, read the line, set
+CUDA_VISIBLE_DEVICES, and keep the pipe open.
+
+  -n, --gpus N              how many GPUs (default 1)
+  --wait[=DURATION]         wait for GPUs, at most so long (30s 10m 2h)
+  --no-wait                 don't wait (default): exit with 75
+  --placeholder MODE        auto: keep the GPUs visibly taken until a process
+                            shows on them, 60 s at most (default); keep; none
+  --visible-devices FORM    uuid (default), or index for old software
+  --lock-timeout DURATION   for another claimant's decision (default 2s)
+${COMMON_HELP}
+
+${CRITERIA_HELP}`;
+
+export async function hold(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, { ...CLAIM, ...WAITING });
+  if (values.help) return print(HELP);
+  refuseWords(positionals);
+  const settings = checkOptions(claimOptions(values), [], NAMES);
+  settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
+  const claim = await claimForJob(settings, waitLimits(values, false));
+  const devices = claim.gpus.map(({ index, uuid, name }) => ({ index, uuid, name }));
+  print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
+  becomeHolder(claim);
+}

@@ -1,0 +1,44 @@
+import { fstatSync, writeSync } from 'node:fs';
+import { systemError } from '../system-errors.ts';
+
+/** As in sysexits.h. */
+const EX_IOERR = 74;
+
+/**
+ * Writes at once, past Node's streams: they would make a terminal or pipe non-blocking for everybody who shares it, the
+ * command that `run` starts included.
+ */
+export function print(text: string): void {
+  write(1, `${text}\n`);
+}
+
+/** A message of ours, recognisable among a command's output. */
+export function say(text: string): void {
+  write(2, `gpu-owner: ${text}\n`);
+}
+
+function write(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text);
+  for (let done = 0; done < bytes.length; ) {
+    try {
+      done += writeSync(descriptor, bytes, done);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === 'EAGAIN') continue; // somebody else made it non-blocking
+      if (code === 'EPIPE') process.exit(0); // the reader has seen enough (head)
+      if (descriptor === 2) return; // nobody can be told
+      say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
+      process.exit(EX_IOERR);
+    }
+  }
+}
+
+/** Loading node:tty costs 2 ms, and what isn't a character device is no terminal. */
+export function isTerminal(descriptor: number): boolean {
+  try {
+    if (!fstatSync(descriptor).isCharacterDevice()) return false;
+  } catch {
+    return false;
+  }
+  return process.getBuiltinModule('node:tty').isatty(descriptor);
+}

@@ -1,0 +1,71 @@
+import { checkOptions } from '../claims/options.ts';
+import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { claimForJob } from '../jobs/job-claim.ts';
+import { becomeKeeper } from '../jobs/keeper.ts';
+import { parseDuration } from '../quantities.ts';
+import { shellWords } from '../text.ts';
+import { CLAIM, claimOptions, NAMES, parse, type Values, WAITING, waitOption } from './arguments.ts';
+import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
+import { print, say } from './output.ts';
+
+const HELP = `Usage: gpu-owner run [OPTIONS] [--] COMMAND [ARGUMENTS]
+
+Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES and
+runs the command. The GPUs stay claimed as long as the command or anything it
+has started lives, and are given back however it ends.
+
+  -n, --gpus N              how many GPUs (default 1)
+  --wait[=DURATION]         wait, at most so long (30s 10m 2h); default: wait
+  --no-wait                 don't wait: exit with 75 if not enough are free
+  --placeholder MODE        auto: keep the GPUs visibly taken until the command
+                            has reached them (default); keep: till it ends; none
+  --visible-devices FORM    uuid (default), or index for old software
+  --lock-timeout DURATION   for another claimant's decision (default 2s)
+${COMMON_HELP}
+
+${CRITERIA_HELP}
+
+Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no
+driver, 75 not available, 126/127 command can't be run/not found.`;
+
+export async function run(args: readonly string[]): Promise<void> {
+  const { values, command } = parse(args, { ...CLAIM, ...WAITING }, true);
+  if (values.help) return print(HELP);
+  if (command.length === 0) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      'what shall be run? gpu-owner run -n 2 -- python train.py',
+    );
+  }
+  if (values.wait && /^\d+(ms|s|m|h|d)$/.test(command[0] as string)) {
+    const [duration] = command;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `'${duration}' would be the command; write --wait=${duration}`,
+    );
+  }
+  const settings = checkOptions(claimOptions(values), [], NAMES);
+  settings.request.command = shellWords(command);
+  const claim = await claimForJob(settings, waitLimits(values, true));
+  becomeKeeper(claim, command.length);
+}
+
+/** @param byDefault whether to wait if nothing is said */
+export function waitLimits(values: Values, byDefault: boolean) {
+  const wait = waitOption(values, byDefault);
+  if (wait === null) return null;
+  return {
+    maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
+    onWaiting: explainOnce(),
+  };
+}
+
+/** Says why it waits, and again only when the reasons are others. */
+function explainOnce(): (gpus: readonly GPUReason[]) => void {
+  let said = '';
+  return (gpus) => {
+    const text = gpus.map(({ index, reason }) => `\n  GPU ${index}: ${reason}`).join('');
+    if (text !== said) say(`waiting for GPUs:${text}`);
+    said = text;
+  };
+}

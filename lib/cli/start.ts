@@ -1,0 +1,30 @@
+// The entry of the command: runs command.cjs, which lies beside it, from V8's own compiled form where there is one. That
+// saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't.
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { Script } from 'node:vm';
+
+const file = join(import.meta.dirname, 'command.cjs');
+const require = createRequire(file);
+
+/** Made by the build, for the Node.js that it ran on; V8 refuses it on any other. */
+const cache = join(import.meta.dirname, `command.${process.version}-${process.arch}.cache`);
+
+function load(): void {
+  if (!existsSync(cache)) {
+    require(file);
+    return;
+  }
+  // The build escapes what isn't ASCII, and reading Latin-1 is faster than reading UTF-8.
+  const source = `(function (require, __filename, __dirname) {${readFileSync(file, 'latin1')}\n})`;
+  const script = new Script(source, { filename: file, cachedData: readFileSync(cache) });
+  script.runInThisContext()(require, file, dirname(file));
+  const path = process.env.GPU_OWNER_WRITE_CODE_CACHE;
+  if (path)
+    process.on('exit', () =>
+      process.getBuiltinModule('node:fs').writeFileSync(path, script.createCachedData()),
+    );
+}
+
+load();

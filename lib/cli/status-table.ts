@@ -1,0 +1,81 @@
+import type { GPUStatus } from '../claims/discovery.ts';
+import { sanitize } from '../text.ts';
+
+const NAME_WIDTH = 24;
+const INDENT = '     ';
+const COLOURS: Record<string, string> = {
+  free: '32',
+  leased: '36',
+  busy: '33',
+  unavailable: '31',
+  excluded: '2',
+};
+const GIB = 1024 ** 3;
+
+export interface TableOptions {
+  /** Columns of the terminal. */
+  width: number;
+  colour: boolean;
+}
+
+/** A line per GPU that fits 80 columns, and below it why it isn't free. */
+export function statusTable(gpus: readonly GPUStatus[], { width, colour }: TableOptions): string {
+  const header = `GPU  ${'NAME'.padEnd(NAME_WIDTH)}  ${'MEMORY (GiB)'.padStart(13)}  UTIL  ${'POWER (W)'.padStart(9)}  TEMP  STATE`;
+  const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width)]);
+  return [header, ...lines].join('\n');
+}
+
+function row(gpu: GPUStatus, colour: boolean): string {
+  const { memory } = gpu;
+  const columns = [
+    String(gpu.index).padStart(3),
+    shorten(sanitize(gpu.name) || '?').padEnd(NAME_WIDTH),
+    `${gib(memory.usedBytes)} / ${gib(memory.totalBytes).padStart(5)}`.padStart(13),
+    unit(gpu.utilizationPercent, '%').padStart(4),
+    `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
+    unit(gpu.temperatureCelsius, 'C').padStart(4),
+    colour ? `\u001b[${COLOURS[gpu.state]}m${gpu.state}\u001b[0m` : gpu.state,
+  ];
+  return columns.join('  ');
+}
+
+function reasonLines(gpu: GPUStatus, width: number): string[] {
+  if (gpu.reason === null) return [];
+  // Its first words repeat the state.
+  return wrap(gpu.reason.replace(/^busy: /, ''), Math.max(width, 40) - INDENT.length).map(
+    (line) => INDENT + line,
+  );
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines: string[] = [];
+  let line = '';
+  // Paths can be longer than a line.
+  const words = text.split(' ').flatMap((word) => word.match(new RegExp(`.{1,${width}}`, 'gu')) ?? []);
+  for (const word of words) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line);
+      line = word;
+    } else {
+      line = line === '' ? word : `${line} ${word}`;
+    }
+  }
+  return [...lines, line];
+}
+
+function shorten(name: string): string {
+  const short = name.replace(/^NVIDIA /, '');
+  return short.length <= NAME_WIDTH ? short : `${short.slice(0, NAME_WIDTH - 1)}…`;
+}
+
+function gib(bytes: number | null): string {
+  return bytes === null ? '?' : (bytes / GIB).toFixed(1);
+}
+
+function round(value: number | null): string {
+  return value === null ? '?' : String(Math.round(value));
+}
+
+function unit(value: number | null, symbol: string): string {
+  return value === null ? '?' : `${Math.round(value)}${symbol}`;
+}

@@ -1,0 +1,63 @@
+/** The stable codes of {@link GPUOwnerError}: programs decide by these, people read the message. */
+export const ErrorCode = {
+  /** No NVIDIA driver library was found. Install the driver (or pass it into the container), or simulate GPUs. */
+  ERR_NO_DRIVER: 'ERR_NO_DRIVER',
+  /** The driver is there but failed as a whole (not loaded, versions that don't match, …). See the message; `nvidia-smi` usually says the same. */
+  ERR_DRIVER: 'ERR_DRIVER',
+  /** Fewer GPUs than asked for are free. `gpus` has the reason for each; wait with `acquire()`, ask for fewer or loosen the criteria. */
+  ERR_GPU_UNAVAILABLE: 'ERR_GPU_UNAVAILABLE',
+  /** Waiting took longer than `maxWait`. `gpus` says what was in the way; wait longer. */
+  ERR_TIMEOUT: 'ERR_TIMEOUT',
+  /** The `AbortSignal` that was given ended the wait; nothing is held. */
+  ERR_ABORTED: 'ERR_ABORTED',
+  /** CUDA was initialised in this process before, or bound to other GPUs: later changes can't reach it. Claim before anything initialises CUDA. */
+  ERR_CUDA_INITIALIZED: 'ERR_CUDA_INITIALIZED',
+  /** The CUDA context that shows others that the GPU is taken couldn't be made. Free memory on the GPU, or claim with `placeholder: 'none'`. */
+  ERR_PLACEHOLDER: 'ERR_PLACEHOLDER',
+  /** The lock directory can't be used (read-only, full, on a network file system, a symbolic link, …). Set `GPU_OWNER_LOCK_DIR` to one that can. */
+  ERR_LOCK_DIRECTORY: 'ERR_LOCK_DIRECTORY',
+  /** An option, a count or a selector is not valid. The message names it, the value, and what is right. */
+  ERR_INVALID_ARGUMENT: 'ERR_INVALID_ARGUMENT',
+  /** A configuration file can't be read or has a mistake. The message names the file, the line and the key. */
+  ERR_CONFIGURATION: 'ERR_CONFIGURATION',
+  /** GPUs can't be claimed from a worker thread: its environment isn't the process's. Claim on the main thread, before starting workers. */
+  ERR_WORKER_THREAD: 'ERR_WORKER_THREAD',
+  /** This operating system isn't supported; Linux is (WSL 2 and containers included). */
+  ERR_UNSUPPORTED_PLATFORM: 'ERR_UNSUPPORTED_PLATFORM',
+  /** A mistake in gpu-owner itself. Please report it, with the message. */
+  ERR_INTERNAL: 'ERR_INTERNAL',
+} as const;
+
+export type ErrorCode = keyof typeof ErrorCode;
+
+/** Why one GPU couldn't be had. `uuid` is '' where the driver doesn't even tell that. */
+export interface GPUReason {
+  index: number;
+  uuid: string;
+  reason: string;
+}
+
+export interface GPUOwnerErrorOptions {
+  gpus?: readonly GPUReason[] | undefined;
+  cause?: unknown;
+}
+
+/** The one class of errors that gpu-owner throws; `code` tells them apart. */
+export class GPUOwnerError extends Error {
+  readonly code: ErrorCode;
+  /** The reason for every GPU, where the error is about GPUs. */
+  readonly gpus?: readonly GPUReason[];
+
+  constructor(code: ErrorCode, message: string, options: GPUOwnerErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    if (options.gpus !== undefined) this.gpus = options.gpus;
+  }
+}
+
+// On the prototype, as for built-in errors: printed errors don't list it among their data.
+Object.defineProperty(GPUOwnerError.prototype, 'name', {
+  value: 'GPUOwnerError',
+  configurable: true,
+  writable: true,
+});

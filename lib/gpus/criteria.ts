@@ -1,0 +1,195 @@
+import { GPUOwnerError } from '../errors.ts';
+import { parseCelsius, parsePercent, parseSize, parseWatts } from '../quantities.ts';
+import { closest, listWords, sanitize, showValue } from '../text.ts';
+import { type DeviceSelector, parseSelectors, resolveDevices, type Selector } from './devices.ts';
+import type { GPU } from './types.ts';
+
+export { type DeviceSelector, resolveDevices } from './devices.ts';
+export { type JudgeContext, judge, type Verdict } from './judge.ts';
+
+/**
+ * Which GPUs will do, as users say it. Without any: no compute process of anybody is on the GPU, and no more than
+ * 100 MiB of its memory are in use beyond what visible graphics processes (a desktop) explain.
+ */
+export interface Criteria {
+  /** At least so much memory must be free. Bytes or a text such as '20GiB'. Default: no condition. */
+  minFreeMemory?: number | string | undefined;
+  /**
+   * So much memory may be in use beyond what graphics processes explain; bytes or a text. Default 100 MiB (with
+   * `allowProcesses`: 100 MiB beyond what all visible processes explain). 'any': memory in use doesn't matter.
+   */
+  maxUsedMemory?: number | string | undefined;
+  /** Share the GPU with compute processes that run there without a lease. Default false. */
+  allowProcesses?: boolean | undefined;
+  /** It may draw so many watts at most. Default: no condition. */
+  maxPower?: number | string | undefined;
+  /** It may be busy for so many percent of the time at most. Default: no condition. */
+  maxUtilization?: number | string | undefined;
+  /** It may be so many degrees Celsius hot at most. Default: no condition. */
+  maxTemperature?: number | string | undefined;
+  /** Only these GPUs. Default: all. */
+  devices?: DeviceSelector | readonly DeviceSelector[] | undefined;
+  /** Not these GPUs. Default: none. */
+  exclude?: DeviceSelector | readonly DeviceSelector[] | undefined;
+  /** No GPUs with such a name: a part of it ('T400') or a pattern ('*RTX 30*'). Default: none. */
+  excludeNames?: string | number | readonly (string | number)[] | undefined;
+  /** Skip health, thresholds and processes; never leases, exclusions and bans. Default false. */
+  force?: boolean | undefined;
+}
+
+/** GPUs that a call, a user or a machine restricts a claim to, or bans. `source`: the file that says so; null: the call. */
+export interface DeviceRule {
+  selectors: readonly Selector[];
+  source: string | null;
+}
+
+export interface NameRule {
+  pattern: string;
+  source: string | null;
+}
+
+/** Criteria, checked and in plain units. null: no condition. */
+export interface NormalizedCriteria {
+  minFreeMemory: number | null;
+  /** null: the default rule. */
+  maxUsedMemory: number | 'any' | null;
+  allowProcesses: boolean;
+  maxPower: number | null;
+  maxUtilization: number | null;
+  maxTemperature: number | null;
+  /** A GPU must be in each of these. */
+  devices: readonly DeviceRule[];
+  exclude: readonly DeviceRule[];
+  excludeNames: readonly NameRule[];
+  force: boolean;
+  /** What the user calls the options ('--min-free-memory'), for reasons and errors. */
+  names: OptionNames;
+}
+
+export type OptionNames = Readonly<Partial<Record<string, string>>>;
+
+const DEFAULTS: NormalizedCriteria = {
+  minFreeMemory: null,
+  maxUsedMemory: null,
+  allowProcesses: false,
+  maxPower: null,
+  maxUtilization: null,
+  maxTemperature: null,
+  devices: [],
+  exclude: [],
+  excludeNames: [],
+  force: false,
+  names: {},
+};
+
+type Checks = { [K in keyof Criteria]-?: (value: unknown, option: string) => unknown };
+
+const CHECKS: Checks = {
+  minFreeMemory: parseSize,
+  maxUsedMemory: (value, option) => (value === 'any' ? 'any' : parseSize(value, option)),
+  allowProcesses: parseBoolean,
+  maxPower: parseWatts,
+  maxUtilization: parsePercent,
+  maxTemperature: parseCelsius,
+  devices: parseDevices,
+  exclude: (value, option) => deviceRules(parseSelectors(value, option)),
+  excludeNames: parseNames,
+  force: parseBoolean,
+};
+
+export const CRITERIA_KEYS = Object.keys(CHECKS) as readonly (keyof Criteria)[];
+
+export interface NormalizeSettings {
+  /** What the user calls the options, by key of {@link Criteria}. */
+  names?: OptionNames | undefined;
+  /** Other keys that `options` may have and that mean nothing here (`count`, `maxWait`, …). */
+  alsoKnown?: readonly string[] | undefined;
+}
+
+/**
+ * Checks criteria and turns them into plain units. Options that are undefined count as not given.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, naming the option, the value and what is right.
+ */
+export function normalizeCriteria(
+  options: unknown = {},
+  settings: NormalizeSettings = {},
+): NormalizedCriteria {
+  const { names = {}, alsoKnown = [] } = settings;
+  refuseNoObject(options);
+  const normalized: Record<string, unknown> = { ...DEFAULTS, names };
+  for (const [key, value] of Object.entries(options)) {
+    if (alsoKnown.includes(key)) continue;
+    if (!Object.hasOwn(CHECKS, key)) throw unknownOption(key, [...CRITERIA_KEYS, ...alsoKnown]);
+    if (value === undefined) continue;
+    normalized[key] = CHECKS[key as keyof Criteria](value, names[key] ?? key);
+  }
+  return normalized as unknown as NormalizedCriteria;
+}
+
+/** @throws {GPUOwnerError} ERR_INVALID_ARGUMENT */
+export function refuseNoObject(options: unknown, otherwise = ''): asserts options is object {
+  if (typeof options === 'object' && options !== null && !Array.isArray(options)) return;
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `options must be ${otherwise}an object such as { minFreeMemory: '20GiB' }, not ${showValue(options)}`,
+  );
+}
+
+/**
+ * Whether the GPUs that a call names exist. Those named by configuration files needn't: a dead card vanishes.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, listing what exists.
+ */
+export function checkDevices(criteria: NormalizedCriteria, gpus: readonly GPU[]): void {
+  for (const key of ['devices', 'exclude'] as const) {
+    for (const rule of criteria[key]) {
+      if (rule.source === null) resolveDevices(rule.selectors, gpus, criteria.names[key] ?? key);
+    }
+  }
+}
+
+function unknownOption(key: string, known: readonly string[]): GPUOwnerError {
+  const meant = closest(key, known);
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `there is no option ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; there are ${listWords(known)}`}`,
+  );
+}
+
+function parseBoolean(value: unknown, option: string): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} is neither true nor false`);
+}
+
+function parseDevices(value: unknown, option: string): DeviceRule[] {
+  const selectors = parseSelectors(value, option);
+  if (selectors.length === 0) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${option}: an empty list allows no GPU; leave it out for all`,
+    );
+  }
+  return deviceRules(selectors);
+}
+
+function deviceRules(selectors: readonly Selector[]): DeviceRule[] {
+  return selectors.length === 0 ? [] : [{ selectors, source: null }];
+}
+
+function parseNames(value: unknown, option: string): NameRule[] {
+  return (Array.isArray(value) ? value : [value]).map((each: unknown) => {
+    // The number of a model: 3090, A4000 written as 4000.
+    const pattern = typeof each === 'number' && Number.isSafeInteger(each) ? String(each) : each;
+    if (
+      typeof pattern !== 'string' ||
+      pattern.length > 100 ||
+      sanitize(pattern) !== pattern ||
+      !/[^*]/.test(pattern)
+    ) {
+      throw new GPUOwnerError(
+        'ERR_INVALID_ARGUMENT',
+        `${option}: ${showValue(each)} isn't the name of a GPU; right are a part of it ('T400') or a pattern ('*RTX 30*')`,
+      );
+    }
+    return { pattern, source: null };
+  });
+}

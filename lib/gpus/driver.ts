@@ -1,0 +1,108 @@
+import { GPUOwnerError } from '../errors.ts';
+import { type DriverFailure, native, nativeFile } from '../native.ts';
+import { driverLibraries, simulatedMachine } from '../simulation.ts';
+
+/** What the simulator's tool exits with when it doesn't know the machine. */
+const EX_USAGE = 64;
+
+let ready = false;
+
+/**
+ * Opens NVML, once for the life of the process.
+ *
+ * @throws ERR_NO_DRIVER when there is no driver library, ERR_DRIVER when it fails, ERR_ABORTED when a signal that the
+ *   program handles arrived while the driver was starting
+ */
+export function openDriver(): void {
+  if (ready) return;
+  const failed = native().driverOpen(driverLibraries().nvml);
+  if (failed !== undefined) throw failure(failed);
+  ready = true;
+}
+
+function failure(result: DriverFailure): GPUOwnerError {
+  const code = `NVML code ${result.code}`;
+  switch (result.stage) {
+    case 'load':
+      return new GPUOwnerError('ERR_NO_DRIVER', noDriver(result));
+    case 'symbol':
+      return new GPUOwnerError(
+        'ERR_DRIVER',
+        `${result.path} lacks ${result.missing}: it is not NVIDIA's management library, or a stub of it. ` +
+          'Check GPU_OWNER_NVML_LIBRARY and LD_LIBRARY_PATH.',
+      );
+    case 'not-responding':
+      return new GPUOwnerError(
+        'ERR_DRIVER',
+        'the NVIDIA driver has not answered for 10 s while starting up. See `dmesg`; a GPU may have failed.',
+      );
+    case 'interrupted':
+      return interrupted();
+    default:
+      return (
+        simulatorFailure() ??
+        new GPUOwnerError(
+          'ERR_DRIVER',
+          `the NVIDIA driver doesn't start: ${result.text} (${code}). ${remedy(result.code)}`,
+        )
+      );
+  }
+}
+
+/** Why the simulated machine itself can't be used; the simulator has said more on standard error. null: it can. */
+function simulatorFailure(): GPUOwnerError | null {
+  const machine = simulatedMachine();
+  if (machine === null) return null;
+  const { spawnSync } = process.getBuiltinModule('node:child_process'); // rarely needed, so not loaded before
+  const { status } = spawnSync(nativeFile('gpu-owner-simulator'), ['show', '--json'], { stdio: 'ignore' });
+  if (status === 0) return null;
+  return status === EX_USAGE
+    ? new GPUOwnerError(
+        'ERR_INVALID_ARGUMENT',
+        `there is no simulated machine '${machine}'; \`gpu-owner simulate machines\` lists them`,
+      )
+    : new GPUOwnerError(
+        'ERR_DRIVER',
+        `the simulated machine '${machine}' can't be used; the simulator says why above.`,
+      );
+}
+
+/** The error for a wait that a signal ended: the program's own handler runs as soon as it gets to its event loop. */
+export function interrupted(): GPUOwnerError {
+  return new GPUOwnerError('ERR_ABORTED', 'interrupted by a signal while claiming; nothing is held.');
+}
+
+function remedy(code: number): string {
+  switch (code) {
+    case 9:
+      return 'Load it (`modprobe nvidia`), or install it; `nvidia-smi` should work first.';
+    case 18:
+      return 'The driver was updated under a running kernel module: reboot, or reload the module.';
+    case 4:
+      return 'This user may not use /dev/nvidia*: check their permissions and groups.';
+    case 17:
+      return 'A container or security module keeps it from its devices: start the container with --gpus all.';
+    default:
+      return '`nvidia-smi` and `dmesg` may say more.';
+  }
+}
+
+function noDriver(result: DriverFailure): string {
+  const places = result.attempts.map(({ path, error }) => `  ${path}: ${reason(path, error)}`);
+  return [
+    'no NVIDIA driver found. Looked for its management library here:',
+    ...places,
+    'What to do:',
+    '  on a machine with NVIDIA GPUs, install the driver (`nvidia-smi` should work);',
+    '  in a container, start it with `--gpus all`;',
+    '  if the library is elsewhere, set GPU_OWNER_NVML_LIBRARY to its path;',
+    '  without a GPU, try a simulated machine: `--simulate 4`.',
+  ].join('\n');
+}
+
+/** dlopen repeats the path and "cannot open shared object file"; what is left is what counts. */
+function reason(path: string, error: string): string {
+  if (error.includes('No such file or directory'))
+    return path.includes('/') ? 'no such file' : 'not in the library search path';
+  return error.replace(`${path}: `, '');
+}

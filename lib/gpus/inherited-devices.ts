@@ -1,0 +1,43 @@
+import { nativeFile } from '../native.ts';
+import { driverLibraries } from '../simulation.ts';
+import { warnOnce } from '../warnings.ts';
+import type { GPU } from './types.ts';
+import { resolveVisibleDevices } from './visible-devices.ts';
+
+interface Variables {
+  CUDA_VISIBLE_DEVICES: string | undefined;
+  CUDA_DEVICE_ORDER: string | undefined;
+}
+
+let override: Variables | null = null;
+
+/** What the variables were before this process set them; null: they are as they were. */
+export function rememberInherited(variables: Variables | null): void {
+  override = variables;
+}
+
+/** The UUIDs that the CUDA_VISIBLE_DEVICES allows with which this process was started; null: it isn't set, all. */
+export function inheritedDevices(gpus: readonly GPU[]): ReadonlySet<string> | null {
+  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER } = override ?? process.env;
+  const { uuids, note } = resolveVisibleDevices(CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, gpus, fastestFirst);
+  if (note !== undefined) warnOnce(note);
+  return uuids === null ? null : new Set(uuids);
+}
+
+const CUDA_PATIENCE = 20_000;
+
+/** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */
+function fastestFirst(): string[] {
+  const { spawnSync } = process.getBuiltinModule('node:child_process'); // rarely needed, so not loaded before
+  const { cuda } = driverLibraries();
+  const { CUDA_VISIBLE_DEVICES: _, CUDA_DEVICE_ORDER: __, ...env } = process.env;
+  const args = ['--list', ...(cuda ? ['--cuda', cuda] : [])];
+  const { stdout, error } = spawnSync(nativeFile('gpu-owner-placeholder'), args, {
+    env,
+    encoding: 'utf8',
+    timeout: CUDA_PATIENCE,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  if (error) throw error;
+  return stdout.split('\n').filter((line) => line.startsWith('GPU-'));
+}

@@ -1,0 +1,328 @@
+import { formatBytes, formatSince } from '../quantities.ts';
+import { sanitize } from '../text.ts';
+import type { NormalizedCriteria } from './criteria.ts';
+import { matchesName, selects } from './devices.ts';
+import type { ProcessDescription } from './processes.ts';
+import type { GPU, GPUProcess, LeaseInfo } from './types.ts';
+
+/** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
+export const UNEXPLAINED_MEMORY_LIMIT = 100 * 1024 ** 2;
+
+const HIGHEST_PID = 2 ** 22;
+
+export interface JudgeContext {
+  /** Who holds the GPU, under whichever convention; null: nobody. */
+  lease: LeaseInfo | null;
+  /** UUIDs that an inherited CUDA_VISIBLE_DEVICES allows; null: all. */
+  visible: ReadonlySet<string> | null;
+  criteria: NormalizedCriteria;
+  /** Who a process is and whether it lives; without it every process counts as living. */
+  describe?: ((pid: number) => ProcessDescription) | undefined;
+  /** PIDs of the claimant itself: what they use is no obstacle. */
+  ownPids?: ReadonlySet<number> | undefined;
+  /** The name of this machine; a lease's host is only told where it is another one. */
+  hostname?: string | undefined;
+  now?: number | undefined;
+}
+
+export interface Verdict {
+  /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */
+  state: 'free' | 'leased' | 'busy' | 'unavailable' | 'excluded';
+  /** Words a person can act on; null when free. */
+  reason: string | null;
+  /** The driver doesn't answer for it at present; it may yet. */
+  silent?: true;
+  /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
+  transient: boolean;
+}
+
+/** Whether a GPU is free for these criteria, or why it isn't. */
+export function judge(gpu: GPU, context: JudgeContext): Verdict {
+  const { criteria, lease } = context;
+  const excluded = whyExcluded(gpu, context);
+  if (excluded !== null) return { state: 'excluded', reason: excluded, transient: false };
+  const unavailable = whyUnavailable(gpu, criteria);
+  if (unavailable !== null) {
+    const silent = gpu.health === 'not-responding' ? { silent: true as const } : {};
+    return { state: 'unavailable', reason: unavailable, transient: false, ...silent };
+  }
+  if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
+  if (criteria.force) return { state: 'free', reason: null, transient: false };
+  return judgeUse(gpu, context);
+}
+
+function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | null {
+  const name = (key: string) => criteria.names[key] ?? key;
+  for (const { selectors, source } of criteria.exclude) {
+    if (selectors.some((selector) => selects(selector, gpu))) {
+      return source === null ? `excluded by ${name('exclude')}` : `banned by ${source}`;
+    }
+  }
+  for (const { pattern, source } of criteria.excludeNames) {
+    if (matchesName(pattern, gpu.name)) {
+      return source === null
+        ? `excluded by ${name('excludeNames')} (${pattern})`
+        : `banned by ${source} (${pattern})`;
+    }
+  }
+  for (const { selectors, source } of criteria.devices) {
+    if (!selectors.some((selector) => selects(selector, gpu))) {
+      return source === null
+        ? `not among the GPUs asked for (${name('devices')})`
+        : `not among the devices that ${source} allows`;
+    }
+  }
+  // Without a UUID nothing says that it is one of them.
+  if (visible !== null && !visible.has(gpu.uuid)) return 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+  return null;
+}
+
+const HEALTH_REASONS: Record<Exclude<GPU['health'], 'ok'>, string> = {
+  lost: 'the GPU has fallen off the bus (a reboot may bring it back)',
+  'reset-required': 'the GPU must be reset (nvidia-smi --gpu-reset)',
+  'no-permission': 'no permission to use the GPU (its device file or the container forbids it)',
+  'not-responding': "the driver doesn't answer for this GPU",
+  failed: 'the driver reports an error for this GPU',
+};
+
+/** What waiting doesn't mend. */
+function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
+  const health = gpu.health === 'ok' ? null : sanitize(gpu.healthReason) || HEALTH_REASONS[gpu.health];
+  if (health !== null && !criteria.force) return health;
+  // A lease goes by UUID, so nothing can be forced without.
+  if (gpu.uuid === '') return health ?? "the driver doesn't tell the UUID of this GPU";
+  if (gpu.migEnabled === true || gpu.migInstances.length > 0) {
+    return "MIG is on: the GPU is divided into instances and can't be claimed as a whole";
+  }
+  if (gpu.computeMode === 'prohibited') {
+    return "its compute mode is 'prohibited' (an administrator can change it: nvidia-smi --compute-mode=DEFAULT)";
+  }
+  return null;
+}
+
+function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): string {
+  const since = formatSince(lease.since, now);
+  const host = sanitize(lease.host, 64);
+  const command = sanitize(lease.command, 80);
+  const survivors = Number.isSafeInteger(lease.survivors) ? Number(lease.survivors) : 0;
+  const details = [
+    lease.convention === 'gpu-owner' ? '' : sanitize(lease.convention, 40),
+    [isPID(lease.pid) ? `pid ${lease.pid}` : '', host && host !== hostname ? `on ${host}` : '']
+      .filter(Boolean)
+      .join(' '),
+  ]
+    .filter(Boolean)
+    .join(', ');
+  let text = [details, command].filter(Boolean).join(': ');
+  if (survivors > 0) {
+    text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
+  }
+  return `leased by ${sanitize(lease.user, 32) || 'somebody'}${since ? ` since ${since}` : ''}${text ? ` (${text})` : ''}`;
+}
+
+function isPID(pid: unknown): boolean {
+  return Number.isSafeInteger(pid) && Number(pid) > 0 && Number(pid) <= HIGHEST_PID;
+}
+
+interface Obstacle {
+  reason: string;
+  transient: boolean;
+  /** Missing knowledge is not use: waiting doesn't help. */
+  state: 'busy' | 'unavailable';
+}
+
+interface ComputeProcess extends GPUProcess {
+  who: ProcessDescription;
+}
+
+/** What is used on a GPU, and by whom. null: unknown. */
+interface Use {
+  /** Living ones first, then by memory. Never the claimant's own. */
+  compute: ComputeProcess[];
+  living: boolean;
+  graphics: GPUProcess[];
+  /** Memory in use that no visible process of the kinds that are allowed explains. */
+  unexplained: number | null;
+  /** Memory that may come free in a moment: of compute processes that are ending, or of nobody visible. */
+  remains: number;
+}
+
+function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
+  const use = measureUse(gpu, context);
+  const main = judgeProcesses(gpu, use, context) ?? judgeMemory(gpu, use, context);
+  const obstacles = main === null ? [] : [main];
+  const thresholds = judgeThresholds(gpu, use, context);
+  obstacles.push(...thresholds);
+  if (obstacles.length === 0) return { state: 'free', reason: null, transient: false };
+  // What waiting won't mend comes first. Processes and memory usually are why thresholds aren't met, too.
+  const lasting = obstacles.filter(({ state }) => state === 'unavailable');
+  const shown = lasting.length > 0 ? lasting : main === null ? thresholds : [main];
+  return {
+    state: lasting.length > 0 ? 'unavailable' : 'busy',
+    reason: shown.map(({ reason }) => reason).join('; '),
+    transient: obstacles.every(({ transient }) => transient),
+  };
+}
+
+function measureUse(gpu: GPU, { criteria, describe, ownPids }: JudgeContext): Use {
+  const processes = gpu.processes ?? [];
+  const computePids = new Set(processes.filter(({ type }) => type === 'compute').map(({ pid }) => pid));
+  const isOwn = (pid: number) => ownPids?.has(pid) === true;
+  const compute = [...computePids]
+    .filter((pid) => !isOwn(pid))
+    .map((pid): ComputeProcess => {
+      const who = describe?.(pid) ?? { name: null, user: null, uid: null, alive: 'alive' };
+      return { pid, type: 'compute', usedBytes: memoryOf(pid, processes), who };
+    })
+    .sort((a, b) => Number(isAlive(b)) - Number(isAlive(a)) || (b.usedBytes ?? 0) - (a.usedBytes ?? 0));
+  const living = compute.some(isAlive);
+  const graphics = processes.filter(({ pid, type }) => type === 'graphics' && !computePids.has(pid));
+  const own = [...computePids].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
+  const { usedBytes } = gpu.memory;
+  const explained = sum(graphics.map((process) => process.usedBytes ?? 0)) + sum(own);
+  const beyond = usedBytes === null ? null : Math.max(0, usedBytes - explained);
+  const byCompute = sum(compute.map((process) => process.usedBytes ?? 0));
+  const acceptsCompute = criteria.allowProcesses && criteria.maxUsedMemory === null;
+  const nobodys = Math.max(0, (beyond ?? 0) - byCompute);
+  return {
+    compute,
+    living,
+    graphics,
+    unexplained: beyond === null || !acceptsCompute ? beyond : nobodys,
+    remains:
+      sum(compute.filter((process) => !isAlive(process)).map((process) => process.usedBytes ?? 0)) +
+      (living ? 0 : nobodys),
+  };
+}
+
+/** A process that computes and draws is listed twice, with the same memory. */
+function memoryOf(pid: number, processes: readonly GPUProcess[]): number | null {
+  const known = processes.filter((process) => process.pid === pid && process.usedBytes !== null);
+  return known.length === 0 ? null : Math.max(...known.map((process) => process.usedBytes ?? 0));
+}
+
+function isAlive({ who }: ComputeProcess): boolean {
+  return who.alive === 'alive';
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function judgeProcesses(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle | null {
+  const [first] = use.compute;
+  if (first === undefined) return null;
+  const exclusive = gpu.computeMode === 'exclusive-process' || gpu.computeMode === 'exclusive-thread';
+  if (criteria.allowProcesses && !exclusive) return null;
+  const more = use.compute.length > 1 ? `, and ${use.compute.length - 1} more` : '';
+  const mode = criteria.allowProcesses
+    ? ` (its compute mode '${gpu.computeMode}' admits one process only)`
+    : '';
+  return {
+    reason: `busy: ${describeUser(first)}${more}${mode}`,
+    transient: !use.living,
+    state: 'busy',
+  };
+}
+
+function describeUser({ pid, usedBytes, who }: ComputeProcess): string {
+  const name = sanitize(who.name, 32);
+  const user = sanitize(who.user, 32);
+  const process = name
+    ? `${name} (pid ${pid}${user ? `, ${user}` : ''})`
+    : `pid ${pid}${user ? ` (${user})` : ''}`;
+  const uses = usedBytes === null ? 'computes' : `uses ${formatBytes(usedBytes)}`;
+  if (who.alive === 'gone')
+    return `${process} ${uses} (it isn't visible here: in another container, or it has just ended)`;
+  return who.alive === 'dying' ? `${process} is ending but still ${uses}` : `${process} ${uses}`;
+}
+
+function judgeMemory(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle | null {
+  const { maxUsedMemory, allowProcesses } = criteria;
+  const option = criteria.names.maxUsedMemory ?? 'maxUsedMemory';
+  if (maxUsedMemory === 'any') {
+    if (gpu.processes !== null || allowProcesses) return null;
+    const allow = criteria.names.allowProcesses ?? 'allowProcesses';
+    return unknownObstacle(
+      `the driver doesn't list processes for this GPU, and memory may not tell: ${allow} would accept it`,
+    );
+  }
+  if (use.unexplained === null) {
+    return unknownObstacle(
+      maxUsedMemory === null
+        ? `the driver doesn't tell memory in use for this GPU: ${option} 'any' would judge by processes alone`
+        : `the driver doesn't tell memory in use for this GPU: leave out ${option}, or let it be 'any'`,
+    );
+  }
+  if (use.unexplained <= (maxUsedMemory ?? UNEXPLAINED_MEMORY_LIMIT)) return null;
+  const remedy =
+    maxUsedMemory === null
+      ? `: ${option} would accept it`
+      : `: more than ${option} allows (${formatBytes(maxUsedMemory)})`;
+  return {
+    reason: `${formatBytes(use.unexplained)} in use${whoseMemory(gpu, use, criteria)}${remedy}`,
+    transient: !use.living,
+    state: 'busy',
+  };
+}
+
+function whoseMemory(gpu: GPU, use: Use, criteria: NormalizedCriteria): string {
+  if (gpu.processes === null) return ", and the driver doesn't list processes here";
+  const { compute, graphics } = use;
+  if (compute.length > 0) {
+    return criteria.maxUsedMemory === null ? ' beyond what the visible processes explain' : '';
+  }
+  if (graphics.length === 0) {
+    return gpu.processes.length === 0
+      ? ', but no process is visible (another container or a process that died)'
+      : ' beyond what this process itself uses';
+  }
+  return graphics.some(({ usedBytes }) => usedBytes === null)
+    ? `, and the driver doesn't tell how much of it is the desktop's`
+    : ' beyond what visible graphics processes explain (another container or a process that died)';
+}
+
+function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {
+  const obstacles: Obstacle[] = [];
+  const name = (key: string) => criteria.names[key] ?? key;
+  const remains = !use.living && (use.compute.length > 0 || use.remains > UNEXPLAINED_MEMORY_LIMIT);
+  const { minFreeMemory } = criteria;
+  const { freeBytes, totalBytes } = gpu.memory;
+  if (minFreeMemory !== null) {
+    const wanted = `${name('minFreeMemory')}: ${formatBytes(minFreeMemory)}`;
+    if (totalBytes !== null && totalBytes < minFreeMemory) {
+      obstacles.push(unknownObstacle(`has only ${formatBytes(totalBytes)} of memory in all (${wanted})`));
+    } else if (freeBytes === null) {
+      obstacles.push(
+        unknownObstacle(`the driver doesn't tell free memory: leave out ${name('minFreeMemory')}`),
+      );
+    } else if (freeBytes < minFreeMemory) {
+      obstacles.push({
+        reason: `busy: only ${formatBytes(freeBytes)} of memory are free (${wanted})`,
+        transient: remains && freeBytes + use.remains >= minFreeMemory,
+        state: 'busy',
+      });
+    }
+  }
+  // Power and utilization are averages over up to a second: they fall when the memory has been given back.
+  const limits = [
+    ['maxPower', gpu.powerWatts, 'power', 'draws', ' W', remains],
+    ['maxUtilization', gpu.utilizationPercent, 'utilization', 'utilization is', ' %', remains],
+    ['maxTemperature', gpu.temperatureCelsius, 'temperature', 'is at', ' °C', false],
+  ] as const;
+  for (const [key, value, what, verb, unit, transient] of limits) {
+    const limit = criteria[key];
+    if (limit === null) continue;
+    if (value === null) {
+      obstacles.push(unknownObstacle(`the driver doesn't tell ${what}: leave out ${name(key)}`));
+    } else if (value > limit) {
+      const reason = `busy: ${verb} ${Math.round(value * 10) / 10}${unit} (${name(key)}: ${limit}${unit})`;
+      obstacles.push({ reason, transient, state: 'busy' });
+    }
+  }
+  return obstacles;
+}
+
+function unknownObstacle(reason: string): Obstacle {
+  return { reason, transient: false, state: 'unavailable' };
+}

@@ -1,0 +1,140 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { sanitize } from '../text.ts';
+
+/** What /proc says of a process that uses a GPU. */
+export interface ProcessDescription {
+  /** The command's name as `ps` shows it, 15 characters at most, harmless to print; null: not visible. */
+  name: string | null;
+  user: string | null;
+  uid: number | null;
+  /** dying: it will never run its own code again, but may still hold memory of the GPU. gone: no such process here. */
+  alive: 'alive' | 'dying' | 'gone';
+}
+
+const PF_EXITING = 0x4;
+const SIGKILL_BIT = 1 << 8;
+const GONE: ProcessDescription = { name: null, user: null, uid: null, alive: 'gone' };
+const HIDDEN: ProcessDescription = { name: null, user: null, uid: null, alive: 'alive' };
+
+/**
+ * Looks a process up in /proc. A PID that the driver gives can belong to another container or have ended meanwhile:
+ * this never throws. @param proc another mount of procfs, for tests.
+ */
+export function describeProcess(pid: number, proc = '/proc'): ProcessDescription {
+  if (!Number.isSafeInteger(pid) || pid <= 0) return GONE;
+  const stat = parseStat(read(`${proc}/${pid}/stat`));
+  // Mounted with hidepid, /proc doesn't show other users' processes: they aren't gone for that.
+  if (stat === null) return exists(pid) ? HIDDEN : GONE;
+  const status = read(`${proc}/${pid}/status`) ?? '';
+  const uid = uidOf(status);
+  return {
+    name: sanitize(stat.name, 32) || null,
+    user: uid === null ? null : userName(uid),
+    uid,
+    alive: isDying(stat, status) && !hasLivingThread(`${proc}/${pid}/task`, pid, stat) ? 'dying' : 'alive',
+  };
+}
+
+interface Stat {
+  name: string;
+  state: string;
+  flags: number;
+  threads: number;
+}
+
+/** The name is in parentheses and may itself contain them, so it ends at the last one. */
+function parseStat(text: string | null): Stat | null {
+  if (text === null) return null;
+  const open = text.indexOf('(');
+  const close = text.lastIndexOf(')');
+  if (open < 0 || close < open) return null;
+  const fields = text.slice(close + 2).split(' ');
+  return {
+    name: text.slice(open + 1, close),
+    state: fields[0] ?? '',
+    flags: Number(fields[6] ?? 0),
+    threads: Number(fields[17] ?? 1),
+  };
+}
+
+function isDying(stat: Stat, status: string): boolean {
+  if ('ZXx'.includes(stat.state) || (stat.flags & PF_EXITING) !== 0) return true;
+  // A crashed process writes its core dump first: it will not come back either.
+  if (/^CoreDumping:\t1/m.test(status)) return true;
+  return [...status.matchAll(/^(?:SigPnd|ShdPnd):\t[0-9a-f]*?([0-9a-f]{1,4})$/gm)].some(
+    ([, low]) => (Number.parseInt(low ?? '0', 16) & SIGKILL_BIT) !== 0,
+  );
+}
+
+/** The main thread may end before others (`pthread_exit` in main): then the process looks like a zombie and lives. */
+function hasLivingThread(directory: string, pid: number, main: Stat): boolean {
+  if (main.threads < 2) return false;
+  try {
+    return readdirSync(directory).some((thread) => {
+      if (thread === String(pid)) return false;
+      const stat = parseStat(read(`${directory}/${thread}/stat`));
+      return stat !== null && !isDying(stat, read(`${directory}/${thread}/status`) ?? '');
+    });
+  } catch {
+    return false;
+  }
+}
+
+function uidOf(status: string): number | null {
+  const effective = /^Uid:\t\d+\t(\d+)/m.exec(status)?.[1];
+  return effective === undefined ? null : Number(effective);
+}
+
+function read(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return null;
+  }
+}
+
+function exists(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+let namesByUid: Map<number, string> | null = null;
+
+/**
+ * The name of a user, from /etc/passwd (read once) or 'uid 1234'. Directory services are asked for the caller's own
+ * name only: for others that would mean starting `getent` while somebody waits.
+ */
+export function userName(uid: number): string {
+  namesByUid ??= parsePasswd(read('/etc/passwd') ?? '');
+  let name = namesByUid.get(uid);
+  if (name === undefined) {
+    name = (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
+    namesByUid.set(uid, name);
+  }
+  return name;
+}
+
+/** Names by uid from the text of /etc/passwd; the first of several names for a uid counts, as for the system. */
+export function parsePasswd(text: string): Map<number, string> {
+  const names = new Map<number, string>();
+  for (const line of text.split('\n')) {
+    const [name, , uid] = line.split(':', 3);
+    const clean = sanitize(name, 32);
+    if (!clean || clean.startsWith('#') || !uid || !/^\d{1,10}$/.test(uid)) continue;
+    if (!names.has(Number(uid))) names.set(Number(uid), clean);
+  }
+  return names;
+}
+
+function ownName(): string | null {
+  try {
+    return sanitize(userInfo().username, 32) || null;
+  } catch {
+    return null;
+  }
+}

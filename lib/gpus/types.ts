@@ -1,0 +1,63 @@
+/** A process that the driver lists on a GPU. */
+export interface GPUProcess {
+  /** As the driver says it: in a container it can be a PID of the host. */
+  pid: number;
+  type: 'compute' | 'graphics';
+  /** null: the driver doesn't tell (WSL, missing permission). */
+  usedBytes: number | null;
+}
+
+/** A part of a GPU that has MIG (Multi-Instance GPU) on. */
+export interface MIGInstance {
+  uuid: string;
+  name: string;
+  gpuInstanceId: number;
+  computeInstanceId: number;
+  memory: { totalBytes: number | null; usedBytes: number | null; freeBytes: number | null };
+}
+
+/** What the driver said about a GPU at one moment. null: the driver can't tell (never 0 for that). */
+export interface GPU {
+  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. */
+  index: number;
+  /** 'GPU-…'; '' when the driver gives no access to the GPU. */
+  uuid: string;
+  name: string;
+  pciBusId: string | null;
+  health: 'ok' | 'lost' | 'reset-required' | 'no-permission' | 'not-responding' | 'failed';
+  /** Words for a person, where health is not ok. */
+  healthReason: string | null;
+  /** `usedBytes` leaves out what the driver reserves for itself, where the driver tells that apart. */
+  memory: {
+    totalBytes: number | null;
+    usedBytes: number | null;
+    freeBytes: number | null;
+    reservedBytes: number | null;
+  };
+  powerWatts: number | null;
+  powerLimitWatts: number | null;
+  utilizationPercent: number | null;
+  temperatureCelsius: number | null;
+  computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
+  /** An X server is attached. */
+  displayActive: boolean | null;
+  migEnabled: boolean | null;
+  migInstances: MIGInstance[];
+  /** null: the driver gives no list (WSL). An empty list can also mean that processes are hidden (containers). */
+  processes: GPUProcess[] | null;
+}
+
+/** Who holds a GPU, as far as their record says: written by others, for people to read, to be believed by nobody. */
+export interface LeaseInfo {
+  user: string;
+  uid: number | null;
+  pid: number | null;
+  host: string | null;
+  command: string | null;
+  /** ISO 8601. */
+  since: string | null;
+  /** 'gpu-owner' for a lease of ours, else the foreign locking convention. */
+  convention: string;
+  /** Processes of the job that are left after its command has ended. */
+  survivors?: number;
+}

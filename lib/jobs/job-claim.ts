@@ -1,0 +1,84 @@
+import { type Claim, claim, giveBack } from '../claims/claim.ts';
+import { looking, runSync } from '../claims/effects.ts';
+import { hide, type Share, show } from '../claims/environment.ts';
+import { findIntruders } from '../claims/intruders.ts';
+import type { Settings } from '../claims/options.ts';
+import { reached } from '../claims/steps.ts';
+import { claimWhenFree, type WaitOptions } from '../claims/waiting.ts';
+import type { GPU } from '../gpus/types.ts';
+import { PlaceholderProcess } from './placeholder-process.ts';
+
+/** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
+export interface JobClaim {
+  gpus: readonly GPU[];
+  leases: Claim['leases'];
+  visibleDevices: string;
+  placeholder: PlaceholderProcess | null;
+}
+
+const MOST_INTRUSIONS = 5;
+
+/**
+ * Claims GPUs for a command that will be started from this process.
+ * @param wait null: don't wait for GPUs to become free
+ * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
+ */
+export async function claimForJob(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+  const attempt = () => claim(settings.request, settings.configuration.lockDirectory);
+  for (let intrusions = 0; ; intrusions++) {
+    // Nothing else happens in this process, so it may as well block: that is faster.
+    const first = runSync(attempt());
+    if (!first.granted && wait === null) throw first.error;
+    const granted = first.granted ? first : await claimWhenFree(attempt, wait as WaitOptions, first);
+    const { gpus, leases, all } = granted;
+    const share: Share = { gpus, all, as: settings.visibleDevices };
+    let placeholder: PlaceholderProcess | null = null;
+    try {
+      const visibleDevices = show(share);
+      reached('environment');
+      placeholder = startPlaceholder(gpus, settings);
+      reached('placeholder');
+      const intruders = findThem(granted, settings, placeholder);
+      if (intruders === null) {
+        reached('claimed');
+        return { gpus, leases, visibleDevices, placeholder };
+      }
+      if (intrusions === MOST_INTRUSIONS) throw intruders;
+      letGo();
+    } catch (error) {
+      letGo();
+      throw error;
+    }
+    function letGo() {
+      placeholder?.end();
+      placeholder = null;
+      hide(share);
+      giveBack(granted);
+    }
+  }
+}
+
+function startPlaceholder(gpus: readonly GPU[], { placeholder }: Settings): PlaceholderProcess | null {
+  if (placeholder === 'none') return null;
+  // In this mode a GPU serves one process only: the placeholder would lock the command out.
+  if (
+    gpus.some(({ computeMode }) => computeMode === 'exclusive-process' || computeMode === 'exclusive-thread')
+  )
+    return null;
+  return PlaceholderProcess.start(gpus, placeholder);
+}
+
+function findThem(
+  { gpus }: Claim,
+  { request: { criteria } }: Settings,
+  placeholder: PlaceholderProcess | null,
+) {
+  if (criteria.allowProcesses || criteria.force) return null;
+  const indices = gpus.map(({ index }) => index);
+  const now = runSync(looking(indices));
+  return findIntruders(
+    gpus,
+    now.filter(({ index }) => indices.includes(index)),
+    placeholder === null ? [] : [placeholder.pid],
+  );
+}

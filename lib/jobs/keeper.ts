@@ -1,0 +1,91 @@
+import { GPUOwnerError } from '../errors.ts';
+import { native, nativeFile } from '../native.ts';
+import { simulatedMachine } from '../simulation.ts';
+import { systemError } from '../system-errors.ts';
+import type { JobClaim } from './job-claim.ts';
+
+/** What the program that started us had and Node.js has changed: the launcher writes it down. */
+const INHERITED = 'GPU_OWNER_INHERITED';
+
+/**
+ * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
+ *
+ * @param words how many of this process's last arguments are the command and its arguments
+ * @throws ERR_INTERNAL when the keeper can't be started
+ */
+export function becomeKeeper(claim: JobClaim, words: number): never {
+  const inherited = parseInherited(process.env[INHERITED]);
+  delete process.env[INHERITED];
+  // So that a claim inside the job knows whom it would wait for.
+  process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
+  if (simulatedMachine() !== null) showSimulatedLibraries();
+  const args = [
+    'gpu-owner-keeper',
+    'run',
+    ...held(claim),
+    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
+    ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
+    '--gpus',
+    `GPU ${claim.gpus.map(({ index }) => index).join(', ')}`,
+    '--',
+  ];
+  return become(args, words, inherited.descriptors);
+}
+
+/** Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return. */
+export function becomeHolder(claim: JobClaim): never {
+  return become(['gpu-owner-keeper', 'hold', ...held(claim)], 0, []);
+}
+
+function held({ leases, placeholder }: JobClaim): string[] {
+  const first = leases[0];
+  const { pid: _, ...record } = first?.record ?? {};
+  return [
+    '--leases',
+    leases.map(({ descriptor }) => inheritable(descriptor)).join(','),
+    '--record',
+    JSON.stringify(record),
+    ...(placeholder === null
+      ? []
+      : [
+          '--placeholder',
+          String(inheritable(placeholder.input)),
+          '--placeholder-pid',
+          String(placeholder.pid),
+        ]),
+  ];
+}
+
+function inheritable(descriptor: number): number {
+  const duplicate = native().processInheritable(descriptor);
+  if (duplicate >= 0) return duplicate;
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `no descriptor is left for the keeper: ${systemError(-duplicate)}.`,
+  );
+}
+
+function become(args: string[], words: number, descriptors: readonly number[]): never {
+  const path = nativeFile('gpu-owner-keeper');
+  const error = native().processExec(path, args, words, descriptors);
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `the keeper ${path} can't be started: ${systemError(-error)}. Is the package complete?`,
+  );
+}
+
+/** `sigign=0000000000000001 nofile=1024 fds=3,4`; what isn't of this form counts as nothing. */
+function parseInherited(text = '') {
+  const value = (pattern: RegExp) => pattern.exec(text)?.[1];
+  return {
+    sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
+    nofile: value(/(?:^| )nofile=(\d{1,10})(?: |$)/),
+    descriptors: (value(/(?:^| )fds=([\d,]{1,200})(?: |$)/) ?? '').split(',').filter(Boolean).map(Number),
+  };
+}
+
+/** A command finds the simulated driver's libraries as it would find the real ones. */
+function showSimulatedLibraries(): void {
+  const { LD_LIBRARY_PATH } = process.env;
+  process.env.LD_LIBRARY_PATH = nativeFile('simulator') + (LD_LIBRARY_PATH ? `:${LD_LIBRARY_PATH}` : '');
+}

@@ -1,0 +1,159 @@
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { GPUOwnerError } from './errors.ts';
+
+/** A place where a driver library was looked for. */
+export interface Attempt {
+  path: string;
+  error: string;
+}
+
+export interface DriverFailure {
+  stage: 'load' | 'symbol' | 'init' | 'count' | 'not-responding' | 'interrupted';
+  code: number;
+  text: string;
+  path: string;
+  missing: string;
+  attempts: Attempt[];
+}
+
+export interface DriverDescription {
+  uuid: string;
+  name: string;
+  pciBusId: string;
+  instances: { uuid: string; name: string }[];
+}
+
+export interface PlaceholderFailure {
+  code: number;
+  stage: string;
+  uuid: string;
+  text: string;
+  attempts: Attempt[];
+}
+
+/** How locks are named to the addon: flock has no range. */
+export const FLOCK = 0;
+export const OFD = 1;
+export const SHARED = 0;
+export const EXCLUSIVE = 1;
+
+type LockArguments = [descriptor: number, kind: number, mode: number, start: number, length: number];
+
+export interface NativeWait {
+  /** Ends the wait; its callback still comes, with ECANCELED. */
+  cancel(): void;
+}
+
+/** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
+export interface Native {
+  driverOpen(path: string): DriverFailure | undefined;
+  driverLook(numbers: Float64Array, only?: readonly number[]): number;
+  driverRead(numbers: Float64Array): number;
+  driverLookAsync(done: () => void, only?: readonly number[]): void;
+  driverDescribe(): DriverDescription[];
+  driverCodeText(code: number): string;
+
+  cudaState(path: string): 'not-loaded' | 'loaded' | 'initialized';
+  cudaTake(path: string, uuids: readonly string[], bytes: number): number | PlaceholderFailure;
+  cudaRelease(placeholder: number): void;
+
+  lockTry(...lock: LockArguments): number;
+  lockProbe(...lock: LockArguments): number;
+  lockWaitSync(...lock: [...LockArguments, milliseconds: number]): number;
+  Wait: new (...lock: [...LockArguments, done: (error: number) => void]) => NativeWait;
+  fileEnsureDirectory(path: string): number;
+  fileOpenShared(path: string, size: number): number;
+  fileOpenForProbe(path: string): number;
+  fileIsNamed(descriptor: number, path: string): boolean;
+  fileSystemType(path: string): number;
+  fileWriteBlock(descriptor: number, bytes: Uint8Array): number;
+
+  processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
+  processInheritable(descriptor: number): number;
+  processSpawn(
+    path: string,
+    args: readonly string[],
+  ): { error: number; pid: number; input: number; output: number };
+  processReadLine(descriptor: number, milliseconds: number): string;
+  processWatchSignals(): void;
+  processUnwatchSignals(): void;
+  processSleep(milliseconds: number): boolean;
+}
+
+const packageRoot = dirname(import.meta.dirname);
+const require = createRequire(join(packageRoot, 'package.json'));
+
+let loaded: { addon: Native; directory: string } | undefined;
+
+/** Loads the addon on first use; this is the only file that does. @throws ERR_UNSUPPORTED_PLATFORM elsewhere than on Linux */
+function load() {
+  if (loaded === undefined) {
+    if (process.platform !== 'linux') {
+      throw new GPUOwnerError(
+        'ERR_UNSUPPORTED_PLATFORM',
+        `gpu-owner works on Linux (x64 and arm64; WSL 2 and containers included), not on ${process.platform}.`,
+      );
+    }
+    const path = addonPath();
+    try {
+      loaded = { addon: require(path) as Native, directory: dirname(path) };
+    } catch (cause) {
+      throw new GPUOwnerError(
+        'ERR_UNSUPPORTED_PLATFORM',
+        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Rebuild it with \`npm rebuild gpu-owner\`.`,
+        { cause },
+      );
+    }
+  }
+  return loaded;
+}
+
+function addonPath(): string {
+  // A build made elsewhere, with sanitizers for instance.
+  const build = process.env.GPU_OWNER_BUILD;
+  if (build) return join(build, 'gpu_owner.node');
+  // Looked for first to spare the start of the command the 2 ms that node-gyp-build takes to find the same.
+  const compiled = join(packageRoot, 'build/Release/gpu_owner.node');
+  if (existsSync(compiled)) return compiled;
+  try {
+    return (require('node-gyp-build') as { path(directory: string): string }).path(packageRoot);
+  } catch (cause) {
+    throw new GPUOwnerError(
+      'ERR_UNSUPPORTED_PLATFORM',
+      `there is no native addon for ${process.platform}-${process.arch}. Build one with \`npm rebuild gpu-owner\` ` +
+        `(needs Python, make and a C++17 compiler).`,
+      { cause },
+    );
+  }
+}
+
+export function native(): Native {
+  return load().addon;
+}
+
+/** Where the programs and libraries are that are built along with the addon. */
+export function nativeFile(name: string): string {
+  return join(load().directory, name);
+}
+
+/** errno values that the addon's functions return (the same on x86-64 and arm64 Linux). */
+export const errno = {
+  EPERM: 1,
+  ENOENT: 2,
+  EINTR: 4,
+  ENXIO: 6,
+  EBADF: 9,
+  EAGAIN: 11,
+  EACCES: 13,
+  EEXIST: 17,
+  ENOTDIR: 20,
+  EISDIR: 21,
+  ENOSPC: 28,
+  EROFS: 30,
+  ENOLCK: 37,
+  ELOOP: 40,
+  EDQUOT: 122,
+  ECANCELED: 125,
+} as const;

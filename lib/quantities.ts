@@ -1,0 +1,204 @@
+import { GPUOwnerError } from './errors.ts';
+import { showValue } from './text.ts';
+
+const KILO = 1000;
+const KIBI = 1024;
+
+/** Bytes per unit. Letters alone are powers of 1024, as in Slurm, Docker and systemd. */
+const SIZE_UNITS: Record<string, number> = {
+  '': 1,
+  b: 1,
+  byte: 1,
+  bytes: 1,
+  ...powers(KIBI, ['k', 'm', 'g', 't', 'p']),
+  ...powers(KIBI, ['ki', 'mi', 'gi', 'ti', 'pi']),
+  ...powers(KIBI, ['kib', 'mib', 'gib', 'tib', 'pib']),
+  ...powers(KILO, ['kb', 'mb', 'gb', 'tb', 'pb']),
+};
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+/** Milliseconds per unit. */
+const DURATION_UNITS: Record<string, number> = {
+  ms: 1,
+  s: SECOND,
+  sec: SECOND,
+  m: MINUTE,
+  min: MINUTE,
+  h: HOUR,
+  d: DAY,
+};
+
+const SIZE_EXAMPLES = "'20GiB', '1.5 GB', '512MiB' or a number of bytes";
+const DURATION_EXAMPLES = "'30s', '10m', '2h', '1h30m' or a number of milliseconds";
+
+function powers(base: number, units: readonly string[]): Record<string, number> {
+  return Object.fromEntries(units.map((unit, i) => [unit, base ** (i + 1)]));
+}
+
+function invalid(option: string, value: unknown, what: string, examples: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${option}: ${showValue(value)} is not ${what}; right are ${examples}`,
+  );
+}
+
+/**
+ * Bytes from a number of bytes or a text such as '20GiB' (1024³), '1.5 GB' (1000³), '100MiB', '512'.
+ * Capitals don't matter. @param option names the value in errors.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT unless it is a whole number of bytes, 0 or more.
+ */
+export function parseSize(value: unknown, option = 'size'): number {
+  const bytes = typeof value === 'string' ? sizeOfText(value) : value;
+  if (typeof bytes !== 'number' || !Number.isSafeInteger(bytes) || bytes < 0) {
+    throw invalid(option, value, 'a size', SIZE_EXAMPLES);
+  }
+  return bytes + 0; // -0 becomes 0
+}
+
+function sizeOfText(text: string): number {
+  const match = /^(\d{1,16}(?:\.\d{1,16})?)\s*([a-z]{0,5})$/i.exec(text.trim());
+  const unit = SIZE_UNITS[match?.[2]?.toLowerCase() ?? ''];
+  if (!match || unit === undefined) return Number.NaN;
+  const bytes = Number(match[1]) * unit;
+  // A fraction of a unit may be rounded to bytes, a fraction of a byte is a forgotten unit.
+  return unit === 1 ? bytes : Math.round(bytes);
+}
+
+/**
+ * Milliseconds from a number of milliseconds or a text such as '250ms', '30s', '10m', '2h', '1d', '1h30m'; '0' is
+ * the only text that needs no unit. @param option names the value in errors.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT unless it is a finite duration, 0 or more.
+ */
+export function parseDuration(value: unknown, option = 'duration'): number {
+  if (typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) && Number(value) !== 0) {
+    const examples = `'${value.trim().slice(0, 20)}s' or '${value.trim().slice(0, 20)}ms'`;
+    throw invalid(option, value, 'a duration without its unit', examples);
+  }
+  const milliseconds = typeof value === 'string' ? durationOfText(value) : value;
+  if (
+    typeof milliseconds !== 'number' ||
+    !(milliseconds >= 0) ||
+    !(milliseconds <= Number.MAX_SAFE_INTEGER)
+  ) {
+    throw invalid(option, value, 'a duration', DURATION_EXAMPLES);
+  }
+  return milliseconds + 0;
+}
+
+function durationOfText(text: string): number {
+  const compact = text.trim().toLowerCase();
+  if (/^0+(\.0+)?$/.test(compact)) return 0;
+  if (compact.length > 64 || !/^(\d+(\.\d+)?\s*[a-z]+\s*)+$/.test(compact)) return Number.NaN;
+  let total = 0;
+  let last = Number.POSITIVE_INFINITY;
+  for (const [, amount, name] of compact.matchAll(/(\d+(?:\.\d+)?)\s*([a-z]+)/g)) {
+    const unit = DURATION_UNITS[name ?? ''];
+    // From large to small, each once: '30m 1h' and '1m 1m' are mistakes rather than sums.
+    if (unit === undefined || unit >= last) return Number.NaN;
+    total += Number(amount) * unit;
+    last = unit;
+  }
+  return total;
+}
+
+/**
+ * Percent, 0 to 100, from a number or a text such as '5' or '5%'.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT
+ */
+export function parsePercent(value: unknown, option = 'percentage'): number {
+  const percent = parseNumber(value, /\s*%$/);
+  if (percent === null || percent > 100) {
+    throw invalid(option, value, 'a percentage from 0 to 100', "1, 12.5 or '5%'");
+  }
+  return percent;
+}
+
+/**
+ * Watts from a number or a text such as '80' or '80W'.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT
+ */
+export function parseWatts(value: unknown, option = 'power'): number {
+  const watts = parseNumber(value, /\s*w$/i);
+  if (watts === null) throw invalid(option, value, 'a power in watts', "80, 82.5 or '80W'");
+  return watts;
+}
+
+/**
+ * Degrees Celsius from a number or a text such as '60', '60C' or '60°C'.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT
+ */
+export function parseCelsius(value: unknown, option = 'temperature'): number {
+  const degrees = parseNumber(value, /\s*\u00b0?c$/i);
+  if (degrees === null)
+    throw invalid(option, value, 'a temperature in degrees Celsius', "60, 62.5 or '60°C'");
+  return degrees;
+}
+
+function parseNumber(value: unknown, unit: RegExp): number | null {
+  let number = value;
+  if (typeof value === 'string') {
+    const text = value.trim().slice(0, 64).replace(unit, '');
+    number = /^\d{1,12}(\.\d{1,12})?$/.test(text) ? Number(text) : null;
+  }
+  if (typeof number !== 'number' || !Number.isFinite(number) || number < 0) return null;
+  return number + 0;
+}
+
+/** '31.2 GiB': powers of 1024, one decimal at most; 'unknown' for null. */
+export function formatBytes(bytes: number | null): string {
+  if (bytes === null || !Number.isFinite(bytes)) return 'unknown';
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  const magnitude = Math.abs(bytes);
+  let exponent = 0;
+  // Rounded before the choice of the unit: never '1024 MiB'.
+  while (exponent < units.length - 1 && roundToTenth(magnitude / KIBI ** exponent) >= KIBI) exponent++;
+  return `${bytes < 0 ? '-' : ''}${roundToTenth(magnitude / KIBI ** exponent)} ${units[exponent]}`;
+}
+
+function roundToTenth(value: number): number {
+  return Math.round(value * 10) / 10;
+}
+
+/** '250 ms', '45 s', '2 h 5 min', '3 d 4 h': the two largest units, cut, not rounded; 'unknown' for null. */
+export function formatDuration(milliseconds: number | null): string {
+  if (milliseconds === null || !Number.isFinite(milliseconds)) return 'unknown';
+  const rest = Math.max(0, milliseconds);
+  if (rest < SECOND) return `${Math.floor(rest)} ms`;
+  const parts = [
+    [Math.floor(rest / DAY), 'd'],
+    [Math.floor(rest / HOUR) % 24, 'h'],
+    [Math.floor(rest / MINUTE) % 60, 'min'],
+    [Math.floor(rest / SECOND) % 60, 's'],
+  ] as const;
+  const first = parts.findIndex(([amount]) => amount > 0);
+  return parts
+    .slice(first, first + 2)
+    .filter(([amount]) => amount > 0)
+    .map(([amount, unit]) => `${amount} ${unit}`)
+    .join(' ');
+}
+
+/**
+ * A moment for 'since …', in local time: '14:03' today, '2025-11-20 14:03' on any other day; null when `since` is
+ * missing or no moment that a record could truthfully have.
+ */
+export function formatSince(
+  since: string | number | Date | null | undefined,
+  now = Date.now(),
+): string | null {
+  if (since === null || since === undefined || since === '') return null;
+  const moment = new Date(since);
+  const year = moment.getFullYear();
+  if (Number.isNaN(year) || year < 1970 || year > 9999) return null;
+  const time = `${twoDigits(moment.getHours())}:${twoDigits(moment.getMinutes())}`;
+  if (moment.toDateString() === new Date(now).toDateString()) return time;
+  return `${year}-${twoDigits(moment.getMonth() + 1)}-${twoDigits(moment.getDate())} ${time}`;
+}
+
+function twoDigits(value: number): string {
+  return String(value).padStart(2, '0');
+}

@@ -1,0 +1,98 @@
+// Text that others wrote (process names, lock records, driver strings) is printed on people's terminals:
+// what could move the cursor, retitle the window or reverse the reading direction is taken out first.
+
+const ESCAPE_SEQUENCES = new RegExp(
+  [
+    // Strings (OSC, DCS, SOS, PM, APC) with their terminator; without one, only the introducer is dropped below.
+    '(?:\\x1b[\\]PX^_]|[\\x90\\x98\\x9d-\\x9f])[^\\x07\\x1b\\x90\\x98\\x9c-\\x9f]*(?:\\x07|\\x1b\\\\|\\x9c)',
+    // Control sequences: colours, cursor movement, modes.
+    '(?:\\x1b\\[|\\x9b)[0-?]*[ -/]*[@-~]',
+    // Other sequences, such as a reset or a change of character set.
+    '\\x1b[ -/]*[0-~]',
+  ].join('|'),
+  'g',
+);
+
+const LINE_BREAKS_AND_TABS = /[\t-\r\x85\u2028\u2029]+/g;
+
+// Controls (C0, DEL, C1), directional overrides and marks, invisible characters, tags, lone surrogates.
+const UNPRINTABLE =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  /[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|\p{Surrogate}/gu;
+
+/**
+ * Makes foreign text harmless to print on one line: no control characters or escape sequences, no directional
+ * overrides, no line breaks, at most `max` characters (then it ends with '…'). Anything but a string gives ''.
+ */
+export function sanitize(text: unknown, max = 200): string {
+  if (typeof text !== 'string') return '';
+  // The bound keeps a megabyte of escape sequences from costing anything.
+  const clean = text
+    .slice(0, max * 8 + 1024)
+    .replace(LINE_BREAKS_AND_TABS, ' ')
+    .replace(ESCAPE_SEQUENCES, '')
+    .replace(UNPRINTABLE, '')
+    .trim();
+  if (clean.length <= max) return clean;
+  const characters = Array.from(clean);
+  return characters.length <= max ? clean : `${characters.slice(0, Math.max(0, max - 1)).join('')}…`;
+}
+
+/** A value as an error message shows it: strings in quotes, everything harmless and short. */
+export function showValue(value: unknown): string {
+  if (typeof value === 'string') return `'${sanitize(value, 60)}'`;
+  if (typeof value === 'bigint') return sanitize(`${value}n`, 60);
+  if (value === null || ['undefined', 'number', 'boolean'].includes(typeof value)) return String(value);
+  if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list';
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
+}
+
+/** Words as a list for people: 'a', 'a and b', 'a, b and c'. */
+export function listWords(words: readonly string[], conjunction = 'and'): string {
+  if (words.length < 2) return words[0] ?? '';
+  return `${words.slice(0, -1).join(', ')} ${conjunction} ${words[words.length - 1]}`;
+}
+
+/** The known word that somebody who wrote `word` most likely meant, or null. Case, '-' and '_' don't count. */
+export function closest(word: string, known: readonly string[]): string | null {
+  const wanted = fold(word).slice(0, 64);
+  let best: string | null = null;
+  let bestDistance = Math.max(1, Math.floor(wanted.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = editDistance(wanted, fold(candidate));
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+function fold(word: string): string {
+  return word.toLowerCase().replace(/[-_ ]/g, '');
+}
+
+/** Two letters that changed places count once. */
+function editDistance(a: string, b: string): number {
+  let before: number[] = [];
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      const swap = swapped ? (before[j - 2] ?? 0) + 1 : Number.POSITIVE_INFINITY;
+      next.push(Math.min(substitution, swap, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    before = row;
+    row = next;
+  }
+  return row[b.length] ?? 0;
+}
+
+/** Words as one would type them: those that a shell would take apart or interpret are quoted. */
+export function shellWords(words: readonly string[]): string {
+  return words
+    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
+    .join(' ');
+}

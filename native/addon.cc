@@ -1,0 +1,16 @@
+// Registers the bindings, nothing else.
+#include "bindings/bindings.h"
+
+namespace {
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  gpu_owner::bindings::add_cuda(env, exports);
+  gpu_owner::bindings::add_driver(env, exports);
+  gpu_owner::bindings::add_locks(env, exports);
+  gpu_owner::bindings::add_process(env, exports);
+  return exports;
+}
+
+}  // namespace
+
+NODE_API_MODULE(gpu_owner, init)

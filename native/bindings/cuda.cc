@@ -1,0 +1,69 @@
+#include <map>
+
+#include "bindings/bindings.h"
+#include "cuda/placeholder.h"
+
+namespace gpu_owner::bindings {
+namespace {
+
+// CUDA belongs to the process; so do the placeholders in it. Main thread only (TypeScript refuses workers).
+cuda::Library& library() {
+  static auto* library = new cuda::Library;
+  return *library;
+}
+
+std::map<int, cuda::Placeholder>& placeholders() {
+  static auto* placeholders = new std::map<int, cuda::Placeholder>;
+  return *placeholders;
+}
+
+// cudaState(path) -> 'not-loaded' | 'loaded' | 'initialized'
+Napi::Value state(const Napi::CallbackInfo& info) {
+  const char* names[] = {"not-loaded", "loaded", "initialized"};
+  return Napi::String::New(info.Env(), names[static_cast<int>(cuda::state(text(info[0])))]);
+}
+
+// cudaTake(path, uuids, bytes) -> number (the placeholder) | { code, stage, uuid, text, attempts }
+Napi::Value take(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto failed = Napi::Object::New(env);
+  if (!library().load(text(info[0]))) {
+    failed.Set("code", static_cast<int>(cuda::ERROR_NOT_FOUND));
+    failed.Set("stage", "load");
+    failed.Set("uuid", "");
+    failed.Set("text", library().missing());
+    failed.Set("attempts", attempts(env, library().attempts()));
+    return failed;
+  }
+  cuda::Placeholder placeholder;
+  const auto failure = placeholder.take(library(), texts(info[1]), static_cast<size_t>(long_integer(info[2])));
+  if (failure.code == cuda::SUCCESS) {
+    static int last = 0;
+    placeholders()[++last] = placeholder;
+    return Napi::Number::New(env, last);
+  }
+  failed.Set("code", failure.code);
+  failed.Set("stage", failure.stage);
+  failed.Set("uuid", failure.uuid);
+  failed.Set("text", cuda::code_text(failure.code));
+  failed.Set("attempts", Napi::Array::New(env));
+  return failed;
+}
+
+// cudaRelease(placeholder)
+void release(const Napi::CallbackInfo& info) {
+  const auto found = placeholders().find(integer(info[0]));
+  if (found == placeholders().end()) return;
+  found->second.release(library());
+  placeholders().erase(found);
+}
+
+}  // namespace
+
+void add_cuda(Napi::Env env, Napi::Object exports) {
+  exports.Set("cudaState", Napi::Function::New<state>(env));
+  exports.Set("cudaTake", Napi::Function::New<take>(env));
+  exports.Set("cudaRelease", Napi::Function::New<release>(env));
+}
+
+}  // namespace gpu_owner::bindings

@@ -1,0 +1,304 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <pthread.h>
+
+#include <cstring>
+
+#include "bindings/bindings.h"
+#include "nvml/driver.h"
+#include "process/interrupt.h"
+
+namespace gpu_owner::bindings {
+namespace {
+
+using nvml::Driver;
+using nvml::Sample;
+
+// A look crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same layout:
+//   version of the descriptions, number of GPUs, then per GPU
+//   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, compute mode, display
+//   active, MIG mode, processes known, number of processes, number of MIG instances,
+//   per process: pid, type (0 compute, 1 graphics), used memory
+//   per MIG instance: GPU instance, compute instance, memory total/used/free
+// NaN stands for what the driver can't give.
+constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 5;
+
+// What the looks found, as the driver has it: touched only while its mutex is held.
+std::vector<Sample>& samples() {
+  static auto* samples = new std::vector<Sample>;
+  return *samples;
+}
+
+struct Described {
+  std::string uuid, name, pci_bus_id;
+  std::vector<std::pair<std::string, std::string>> instances;  // UUID and name
+};
+
+// What JavaScript reads. It has a mutex of its own, which nobody holds for long: a look may take seconds.
+struct Published {
+  std::mutex mutex;
+  std::vector<double> numbers;
+  std::vector<Described> described;
+  double version = 0;  // of the descriptions
+};
+
+Published& published() {
+  static auto* published = new Published;
+  return *published;
+}
+
+bool describes(const Described& described, const Driver::Description& gpu, const Sample& sample) {
+  if (described.uuid != gpu.uuid || described.instances.size() != sample.instances.size()) return false;
+  for (size_t i = 0; i < sample.instances.size(); i++) {
+    if (described.instances[i].first != sample.instances[i].uuid) return false;
+  }
+  return true;
+}
+
+// Notices new GPUs and changed MIG instances; strings are made only then.
+void describe_anew(const std::vector<Driver::Description>& gpus, Published& out) {
+  bool same = out.described.size() == gpus.size();
+  for (size_t i = 0; same && i < gpus.size(); i++) same = describes(out.described[i], gpus[i], samples()[i]);
+  if (same) return;
+  out.version++;
+  out.described.clear();
+  for (size_t i = 0; i < gpus.size(); i++) {
+    Described described = {gpus[i].uuid, gpus[i].name, gpus[i].pci_bus_id, {}};
+    for (const auto& instance : samples()[i].instances) described.instances.emplace_back(instance.uuid, instance.name);
+    out.described.push_back(std::move(described));
+  }
+}
+
+size_t encoded_size() {
+  size_t size = kHeader;
+  for (const Sample& sample : samples()) {
+    size += kGpu + kProcess * (sample.compute.size() + sample.graphics.size()) + kInstance * sample.instances.size();
+  }
+  return size;
+}
+
+double* encode_processes(double* out, const std::vector<nvml::Process>& list, double type) {
+  for (const nvml::Process& process : list) {
+    *out++ = process.pid;
+    *out++ = type;
+    *out++ = process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory);
+  }
+  return out;
+}
+
+// Makes a look known to JavaScript. The driver's mutex must be held.
+void publish() {
+  Published& target = published();
+  const std::lock_guard<std::mutex> lock(target.mutex);
+  describe_anew(Driver::instance().descriptions(), target);
+  target.numbers.resize(encoded_size());
+  double* out = target.numbers.data();
+  *out++ = target.version;
+  *out++ = static_cast<double>(samples().size());
+  for (const Sample& sample : samples()) {
+    *out++ = sample.health;
+    *out++ = sample.memory.total;
+    *out++ = sample.memory.used;
+    *out++ = sample.memory.free;
+    *out++ = sample.memory.reserved;
+    *out++ = sample.power_milliwatts;
+    *out++ = sample.power_limit_milliwatts;
+    *out++ = sample.utilization_percent;
+    *out++ = sample.temperature_celsius;
+    *out++ = sample.compute_mode;
+    *out++ = sample.display_active;
+    *out++ = sample.mig_mode;
+    *out++ = sample.processes_known ? 1 : 0;
+    *out++ = static_cast<double>(sample.compute.size() + sample.graphics.size());
+    *out++ = static_cast<double>(sample.instances.size());
+    out = encode_processes(out, sample.compute, 0);
+    out = encode_processes(out, sample.graphics, 1);
+    for (const nvml::MigInstance& instance : sample.instances) {
+      *out++ = instance.gpu_instance;
+      *out++ = instance.compute_instance;
+      *out++ = instance.memory.total;
+      *out++ = instance.memory.used;
+      *out++ = instance.memory.free;
+    }
+  }
+}
+
+// Returns the size; writes only if that fits.
+size_t copy_published(Napi::Float64Array numbers) {
+  Published& source = published();
+  const std::lock_guard<std::mutex> lock(source.mutex);
+  if (source.numbers.size() <= numbers.ElementLength()) {
+    std::copy(source.numbers.begin(), source.numbers.end(), numbers.Data());
+  }
+  return source.numbers.size();
+}
+
+// One look at a time in the process; false when a handled signal came first.
+bool lock_on_main_thread(std::unique_lock<std::timed_mutex>& lock) {
+  if (lock.try_lock()) return true;
+  const process::Interrupt interrupt;
+  while (!lock.try_lock_for(std::chrono::nanoseconds(process::kLongestSleep))) {
+    if (interrupt.signal() != 0) return false;
+  }
+  return true;
+}
+
+constexpr int kInterrupted = -1;
+
+// An array of indices; undefined means all GPUs.
+std::unique_ptr<std::vector<uint32_t>> indices(const Napi::Value& value) {
+  if (!value.IsArray()) return nullptr;
+  const std::vector<int> given = integers(value);
+  auto list = std::make_unique<std::vector<uint32_t>>(given.begin(), given.end());
+  return list;
+}
+
+// driverOpen(path) -> undefined, or why not: { stage, code, text, path, missing, attempts }
+Napi::Value open(const Napi::CallbackInfo& info) {
+  Driver& driver = Driver::instance();
+  std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
+  auto opened = Driver::Opened{Driver::Stage::interrupted, 0};
+  if (lock_on_main_thread(lock)) opened = driver.open(text(info[0]));
+  // Nothing to build: the environment may have been ended while this thread waited.
+  if (opened.stage == Driver::Stage::ready) return info.Env().Undefined();
+  const char* stages[] = {"ready", "load", "symbol", "init", "count", "not-responding", "interrupted"};
+  auto result = Napi::Object::New(info.Env());
+  result.Set("stage", stages[static_cast<int>(opened.stage)]);
+  result.Set("code", opened.code);
+  result.Set("text", nvml::code_text(opened.code));
+  result.Set("path", driver.library().path());
+  result.Set("missing", driver.library().missing());
+  result.Set("attempts", attempts(info.Env(), driver.library().attempts()));
+  return result;
+}
+
+// driverLook(numbers, indices?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
+Napi::Value look(const Napi::CallbackInfo& info) {
+  Driver& driver = Driver::instance();
+  const auto only = indices(info[1]);
+  {
+    std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
+    if (!lock_on_main_thread(lock) || !driver.look(samples(), only.get(), true)) {
+      return Napi::Number::New(info.Env(), kInterrupted);
+    }
+    publish();
+  }
+  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
+}
+
+// driverRead(numbers) -> size needed. The last look again.
+Napi::Value read(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
+}
+
+// A look on a thread of its own. The environment that asked may be gone before the driver has answered, so two share it:
+// the thread, and the environment until its callback has run or it ends.
+struct Look {
+  Napi::ThreadSafeFunction done;
+  std::unique_ptr<std::vector<uint32_t>> only;
+  std::mutex mutex;
+  bool gone = false;  // the environment
+  std::atomic<int> references{2};
+
+  void release() {
+    if (references.fetch_sub(1) == 1) delete this;
+  }
+};
+
+void end_look(void* pointer) {
+  auto* look = static_cast<Look*>(pointer);
+  {
+    const std::lock_guard<std::mutex> lock(look->mutex);
+    look->gone = true;
+  }
+  look->release();
+}
+
+void deliver_look(Napi::Env env, Napi::Function done, Look* look) {
+  napi_remove_env_cleanup_hook(env, end_look, look);
+  look->release();
+  done.Call({});
+}
+
+void* look_in_thread(void* pointer) {
+  auto* look = static_cast<Look*>(pointer);
+  {
+    Driver& driver = Driver::instance();
+    const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+    driver.look(samples(), look->only.get(), false);
+    publish();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(look->mutex);
+    if (!look->gone && look->done.NonBlockingCall(look, deliver_look) == napi_ok) look->done.Release();
+  }
+  look->release();
+  return nullptr;
+}
+
+// driverLookAsync(done, indices?): looks without blocking this thread, then calls done(); the numbers are had by driverRead.
+void look_async(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  auto* look = new Look;
+  look->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner look", 0, 1);
+  look->only = indices(info[1]);
+  // Added after the function's own hook, so it runs before that one.
+  napi_add_env_cleanup_hook(env, end_look, look);
+  // Not std::thread, which asks for a newer libstdc++ than Node.js does.
+  pthread_t thread;
+  if (const int error = pthread_create(&thread, nullptr, look_in_thread, look); error != 0) {
+    napi_remove_env_cleanup_hook(env, end_look, look);
+    look->done.Abort();
+    delete look;
+    Napi::Error::New(env, strerror(error)).ThrowAsJavaScriptException();
+    return;
+  }
+  pthread_detach(thread);
+}
+
+// driverDescribe() -> [{ uuid, name, pciBusId, instances: [{ uuid, name }] }]
+Napi::Value describe(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  Published& source = published();
+  const std::lock_guard<std::mutex> lock(source.mutex);
+  auto array = Napi::Array::New(env, source.described.size());
+  for (uint32_t i = 0; i < source.described.size(); i++) {
+    const Described& described = source.described[i];
+    auto gpu = Napi::Object::New(env);
+    gpu.Set("uuid", described.uuid);
+    gpu.Set("name", described.name);
+    gpu.Set("pciBusId", described.pci_bus_id);
+    auto instances = Napi::Array::New(env);
+    for (const auto& [uuid, name] : described.instances) {
+      auto instance = Napi::Object::New(env);
+      instance.Set("uuid", uuid);
+      instance.Set("name", name);
+      instances.Set(instances.Length(), instance);
+    }
+    gpu.Set("instances", instances);
+    array.Set(i, gpu);
+  }
+  return array;
+}
+
+// driverCodeText(code) -> words for a return code of NVML
+Napi::Value code_text(const Napi::CallbackInfo& info) {
+  return Napi::String::New(info.Env(), nvml::code_text(integer(info[0])));
+}
+
+}  // namespace
+
+void add_driver(Napi::Env env, Napi::Object exports) {
+  exports.Set("driverOpen", Napi::Function::New<open>(env));
+  exports.Set("driverLook", Napi::Function::New<look>(env));
+  exports.Set("driverRead", Napi::Function::New<read>(env));
+  exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
+  exports.Set("driverDescribe", Napi::Function::New<describe>(env));
+  exports.Set("driverCodeText", Napi::Function::New<code_text>(env));
+}
+
+}  // namespace gpu_owner::bindings

@@ -1,0 +1,187 @@
+#include <errno.h>
+#include <unistd.h>
+
+#include "bindings/bindings.h"
+#include "locks/files.h"
+#include "locks/locks.h"
+#include "locks/wait.h"
+#include "process/futex.h"
+#include "process/interrupt.h"
+
+namespace gpu_owner::bindings {
+namespace {
+
+using locks::Kind;
+using locks::Mode;
+using locks::Range;
+using locks::Waiter;
+
+// The first five arguments of all lock functions: descriptor, 'flock' | 'ofd' as 0 | 1, shared | exclusive as 0 | 1, start,
+// length.
+struct Lock {
+  int descriptor;
+  Kind kind;
+  Mode mode;
+  Range range;
+};
+
+Lock lock_of(const Napi::CallbackInfo& info) {
+  return {integer(info[0]), integer(info[1]) == 0 ? Kind::flock : Kind::ofd,
+          integer(info[2]) == 0 ? Mode::shared : Mode::exclusive,
+          {long_integer(info[3]), long_integer(info[4])}};
+}
+
+Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
+
+// lockTry(lock…) -> 0 or errno
+Napi::Value try_lock(const Napi::CallbackInfo& info) {
+  const Lock lock = lock_of(info);
+  return number(info, locks::try_lock(lock.descriptor, lock.kind, lock.mode, lock.range));
+}
+
+// lockProbe(lock…) -> start of the lock in the way, -1 if none, or -1 - errno
+Napi::Value probe(const Napi::CallbackInfo& info) {
+  const Lock lock = lock_of(info);
+  locks::Conflict conflict;
+  const int error = locks::probe(lock.descriptor, lock.mode, lock.range, conflict);
+  if (error != 0) return number(info, -1 - error);
+  return number(info, conflict.exists ? static_cast<double>(conflict.range.start) : -1);
+}
+
+// lockWaitSync(lock…, milliseconds) -> 0, EAGAIN when the time is up, EINTR when a handled signal came, or errno
+Napi::Value wait_sync(const Napi::CallbackInfo& info) {
+  const Lock lock = lock_of(info);
+  int error = locks::try_lock(lock.descriptor, lock.kind, lock.mode, lock.range);
+  if (error != EAGAIN) return number(info, error);
+  const int64_t end = process::monotonic_nanoseconds() + long_integer(info[5]) * 1000000;
+  int result = EAGAIN;
+  const auto done = [](void* context, int outcome) { *static_cast<int*>(context) = outcome; };
+  Waiter* waiter = Waiter::start(lock.descriptor, lock.kind, lock.mode, lock.range, done, &result);
+  if (waiter == nullptr) return number(info, errno);
+  bool interrupted = false;
+  {
+    const process::Interrupt interrupt;
+    while (!waiter->over()) {
+      const int64_t left = end - process::monotonic_nanoseconds();
+      interrupted = interrupt.signal() != 0;
+      if (left <= 0 || interrupted) break;
+      waiter->sleep(left < process::kLongestSleep ? left : process::kLongestSleep);
+    }
+  }
+  waiter->cancel();
+  waiter->join_and_delete();
+  if (result != ECANCELED) return number(info, result);
+  return number(info, interrupted ? EINTR : EAGAIN);
+}
+
+// A wait on its own thread, told to JavaScript through a thread-safe function.
+class Wait : public Napi::ObjectWrap<Wait> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(env, "Wait", {InstanceMethod<&Wait::cancel>("cancel")});
+  }
+
+  // new Wait(lock…, done(error)): error is 0, ECANCELED or an errno value. Keeps the event loop alive until then.
+  explicit Wait(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Wait>(info), env_(info.Env()) {
+    const Lock lock = lock_of(info);
+    function_ = Napi::ThreadSafeFunction::New(info.Env(), info[5].As<Napi::Function>(), "gpu-owner wait", 0, 1);
+    waiter_ = Waiter::start(lock.descriptor, lock.kind, lock.mode, lock.range, over, this);
+    if (waiter_ == nullptr) {
+      error_ = errno;
+      Ref();
+      function_.NonBlockingCall(this, deliver_unstarted);
+      function_.Release();
+      return;
+    }
+    Ref();  // until the callback has run
+    // Added after the function's own hook, so it runs before that one: the thread is gone when the function goes.
+    napi_add_env_cleanup_hook(env_, end, this);
+  }
+
+ private:
+  // On the waiter's thread.
+  static void over(void* context, int error) {
+    auto* self = static_cast<Wait*>(context);
+    self->error_ = error;
+    if (self->function_.NonBlockingCall(self, deliver) == napi_ok) self->function_.Release();
+  }
+
+  static void deliver(Napi::Env env, Napi::Function done, Wait* self) {
+    napi_remove_env_cleanup_hook(self->env_, end, self);
+    self->waiter_->join_and_delete();
+    self->waiter_ = nullptr;
+    done.Call({Napi::Number::New(env, self->error_)});
+    self->Unref();
+  }
+
+  static void deliver_unstarted(Napi::Env env, Napi::Function done, Wait* self) {
+    done.Call({Napi::Number::New(env, self->error_)});
+    self->Unref();
+  }
+
+  static void end(void* context) {
+    auto* self = static_cast<Wait*>(context);
+    self->waiter_->cancel();
+    self->waiter_->join_and_delete();
+    self->waiter_ = nullptr;
+  }
+
+  Napi::Value cancel(const Napi::CallbackInfo& info) {
+    if (waiter_ != nullptr) waiter_->cancel();
+    return info.Env().Undefined();
+  }
+
+  napi_env env_;
+  Napi::ThreadSafeFunction function_;
+  Waiter* waiter_ = nullptr;
+  int error_ = 0;
+};
+
+// fileEnsureDirectory(path) -> 0 or -errno
+Napi::Value ensure_directory(const Napi::CallbackInfo& info) {
+  return number(info, locks::ensure_shared_directory(text(info[0]).c_str()));
+}
+
+// fileOpenShared(path, size) -> descriptor or -errno
+Napi::Value open_shared(const Napi::CallbackInfo& info) {
+  return number(info, locks::open_shared_file(text(info[0]).c_str(), long_integer(info[1])));
+}
+
+// fileOpenForProbe(path) -> descriptor or -errno
+Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
+  return number(info, locks::open_for_probe(text(info[0]).c_str()));
+}
+
+// fileIsNamed(descriptor, path) -> boolean
+Napi::Value is_named(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), locks::names_same_file(integer(info[0]), text(info[1]).c_str()) == 1);
+}
+
+// fileSystemType(path) -> magic number or -errno
+Napi::Value system_type(const Napi::CallbackInfo& info) {
+  return number(info, static_cast<double>(locks::file_system_type(text(info[0]).c_str())));
+}
+
+// fileWriteBlock(descriptor, bytes) -> 0 or -errno
+Napi::Value write_block(const Napi::CallbackInfo& info) {
+  const auto bytes = info[1].As<Napi::Uint8Array>();
+  return number(info, locks::write_block(integer(info[0]), reinterpret_cast<const char*>(bytes.Data()),
+                                         static_cast<int64_t>(bytes.ByteLength())));
+}
+
+}  // namespace
+
+void add_locks(Napi::Env env, Napi::Object exports) {
+  exports.Set("lockTry", Napi::Function::New<try_lock>(env));
+  exports.Set("lockProbe", Napi::Function::New<probe>(env));
+  exports.Set("lockWaitSync", Napi::Function::New<wait_sync>(env));
+  exports.Set("Wait", Wait::define(env));
+  exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
+  exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
+  exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
+  exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
+  exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
+  exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));
+}
+
+}  // namespace gpu_owner::bindings

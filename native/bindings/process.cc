@@ -1,0 +1,79 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "process/descriptors.h"
+#include "process/exec.h"
+#include "process/interrupt.h"
+
+namespace gpu_owner::bindings {
+namespace {
+
+// processExec(path, arguments, own, inherited) -> -errno; doesn't return on success
+Napi::Value exec(const Napi::CallbackInfo& info) {
+  const int error = process::exec(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
+                                  integers(info[3]));
+  return Napi::Number::New(info.Env(), error);
+}
+
+// processInheritable(descriptor) -> a duplicate numbered 200 or higher without close-on-exec, or -errno
+Napi::Value inheritable(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), process::inheritable_duplicate(integer(info[0])));
+}
+
+// processSpawn(path, arguments) -> { error, pid, input, output }
+Napi::Value spawn(const Napi::CallbackInfo& info) {
+  const process::Spawned spawned = process::spawn(text(info[0]), texts(info[1]));
+  auto result = Napi::Object::New(info.Env());
+  result.Set("error", spawned.error);
+  result.Set("pid", spawned.pid);
+  result.Set("input", spawned.input);
+  result.Set("output", spawned.output);
+  return result;
+}
+
+// processReadLine(descriptor, milliseconds) -> the first line that a helper writes, or ''
+Napi::Value read_line(const Napi::CallbackInfo& info) {
+  return Napi::String::New(info.Env(), process::read_line(integer(info[0]), integer(info[1])));
+}
+
+bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
+
+// While a claim runs on the main thread, no signal may get lost between two of its waits.
+std::vector<std::unique_ptr<process::Interrupt>>& watches() {
+  static auto* watches = new std::vector<std::unique_ptr<process::Interrupt>>;
+  return *watches;
+}
+
+// processWatchSignals(): from now on waits on the main thread end for a signal that has come since.
+void watch_signals(const Napi::CallbackInfo&) {
+  if (on_main_thread()) watches().push_back(std::make_unique<process::Interrupt>());
+}
+
+// processUnwatchSignals()
+void unwatch_signals(const Napi::CallbackInfo&) {
+  if (on_main_thread()) watches().pop_back();
+}
+
+// processSleep(milliseconds) -> false when a handled signal came first
+Napi::Value sleep(const Napi::CallbackInfo& info) {
+  const auto nanoseconds = static_cast<int64_t>(info[0].As<Napi::Number>().DoubleValue() * 1e6);
+  return Napi::Boolean::New(info.Env(), process::interruptible_sleep(nanoseconds));
+}
+
+}  // namespace
+
+void add_process(Napi::Env env, Napi::Object exports) {
+  exports.Set("processExec", Napi::Function::New<exec>(env));
+  exports.Set("processInheritable", Napi::Function::New<inheritable>(env));
+  exports.Set("processReadLine", Napi::Function::New<read_line>(env));
+  exports.Set("processWatchSignals", Napi::Function::New<watch_signals>(env));
+  exports.Set("processUnwatchSignals", Napi::Function::New<unwatch_signals>(env));
+  exports.Set("processSpawn", Napi::Function::New<spawn>(env));
+  exports.Set("processSleep", Napi::Function::New<sleep>(env));
+}
+
+}  // namespace gpu_owner::bindings

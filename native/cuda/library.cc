@@ -1,0 +1,103 @@
+#include "cuda/library.h"
+
+#include <cstdio>
+
+#include "dl/search.h"
+
+namespace gpu_owner::cuda {
+namespace {
+
+constexpr const char* kSoname = "libcuda.so.1";
+
+template <typename Function, typename... Arguments>
+Code call(Function function, Arguments... arguments) {
+  return function != nullptr ? static_cast<Code>(function(arguments...)) : ERROR_NOT_FOUND;
+}
+
+}  // namespace
+
+bool Library::load(const std::string& path) {
+  if (opened_.handle != nullptr) return missing_.empty();
+  opened_ = dl::open_first(path.empty() ? dl::driver_library_candidates(kSoname) : std::vector<std::string>{path});
+  if (opened_.handle == nullptr) return false;
+  const auto need = [this](auto& function, const char* name, const char* older = nullptr) {
+    const bool found = dl::resolve(opened_.handle, name, function) ||
+                       (older != nullptr && dl::resolve(opened_.handle, older, function));
+    if (!found && missing_.empty()) missing_ = name;
+  };
+  need(init_, "cuInit");
+  need(count_, "cuDeviceGetCount");
+  need(device_, "cuDeviceGet");
+  need(uuid_, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
+  need(retain_, "cuDevicePrimaryCtxRetain");
+  need(release_, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease");
+  need(push_, "cuCtxPushCurrent_v2", "cuCtxPushCurrent");
+  need(pop_, "cuCtxPopCurrent_v2", "cuCtxPopCurrent");
+  need(allocate_, "cuMemAlloc_v2", "cuMemAlloc");
+  need(free_, "cuMemFree_v2", "cuMemFree");
+  return missing_.empty();
+}
+
+Code Library::init() const { return call(init_, 0u); }
+Code Library::device_count(int& count) const { return call(count_, &count); }
+Code Library::device(int ordinal, Device& device) const { return call(device_, &device, ordinal); }
+
+Code Library::uuid(Device device, std::string& text) const {
+  Uuid uuid = {};
+  const Code code = call(uuid_, &uuid, device);
+  if (code != SUCCESS) return code;
+  text.clear();
+  for (int i = 0; i < 16; i++) {
+    char digits[4];
+    snprintf(digits, sizeof digits, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid.bytes[i]);
+    text += digits;
+  }
+  return code;
+}
+
+Code Library::retain_primary(Device device, Context& context) const { return call(retain_, &context, device); }
+Code Library::release_primary(Device device) const { return call(release_, device); }
+
+// The context is current for the call only: whatever the caller's thread had current stays so.
+Code Library::allocate(Context context, size_t bytes, Pointer& pointer) const {
+  const Code pushed = call(push_, context);
+  if (pushed != SUCCESS) return pushed;
+  const Code code = call(allocate_, &pointer, bytes);
+  Context popped = nullptr;
+  call(pop_, &popped);
+  return code;
+}
+
+Code Library::free(Context context, Pointer pointer) const {
+  const Code pushed = call(push_, context);
+  if (pushed != SUCCESS) return pushed;
+  const Code code = call(free_, pointer);
+  Context popped = nullptr;
+  call(pop_, &popped);
+  return code;
+}
+
+State state(const std::string& path) {
+  void* handle = dl::already_loaded(path.empty() ? kSoname : path);
+  if (handle == nullptr) return State::not_loaded;
+  int (*count)(int*) = nullptr;
+  int devices = 0;
+  if (!dl::resolve(handle, "cuDeviceGetCount", count)) return State::loaded;
+  return count(&devices) == ERROR_NOT_INITIALIZED ? State::loaded : State::initialized;
+}
+
+const char* code_text(int code) {
+  switch (code) {
+    case SUCCESS: return "success";
+    case ERROR_OUT_OF_MEMORY: return "out of memory";
+    case ERROR_NOT_INITIALIZED: return "CUDA is not initialised";
+    case ERROR_DEVICE_UNAVAILABLE: return "the GPU is in exclusive-process mode and another process uses it";
+    case ERROR_NO_DEVICE: return "CUDA finds no GPU";
+    case ERROR_INVALID_DEVICE: return "invalid device";
+    case ERROR_NOT_FOUND: return "the CUDA library lacks this function";
+    case ERROR_UNKNOWN: return "unknown error (the GPU's compute mode may be prohibited)";
+    default: return "CUDA error";
+  }
+}
+
+}  // namespace gpu_owner::cuda

@@ -1,0 +1,70 @@
+#include "cuda/placeholder.h"
+
+namespace gpu_owner::cuda {
+namespace {
+
+// "GPU-8-4-4-4-12" or "MIG-…" as the digits that CUDA knows.
+std::string digits_of(const std::string& uuid) {
+  const size_t dash = uuid.find('-');
+  return dash == std::string::npos ? uuid : uuid.substr(dash + 1);
+}
+
+}  // namespace
+
+Placeholder::Failure Placeholder::take(const Library& library, const std::vector<std::string>& uuids, size_t bytes) {
+  int code = library.init();
+  if (code != SUCCESS) return {code, "cuInit", ""};
+  int count = 0;
+  code = library.device_count(count);
+  if (code != SUCCESS) return {code, "cuDeviceGetCount", ""};
+  struct Seen {
+    Device device;
+    std::string digits;
+  };
+  std::vector<Seen> seen;
+  for (int ordinal = 0; ordinal < count; ordinal++) {
+    Seen one = {};
+    code = library.device(ordinal, one.device);
+    if (code == SUCCESS) code = library.uuid(one.device, one.digits);
+    if (code != SUCCESS) return {code, "cuDeviceGetUuid", ""};
+    seen.push_back(one);
+  }
+  for (const std::string& uuid : uuids) {
+    const std::string digits = digits_of(uuid);
+    const Seen* found = nullptr;
+    for (const Seen& one : seen) {
+      if (one.digits == digits) found = &one;
+    }
+    Failure failure = {SUCCESS, "", uuid};
+    Held held = {};
+    if (found == nullptr) {
+      failure.code = ERROR_INVALID_DEVICE;
+      failure.stage = "uuid";
+    } else {
+      held.device = found->device;
+      failure.code = library.retain_primary(held.device, held.context);
+      failure.stage = "cuDevicePrimaryCtxRetain";
+      if (failure.code == SUCCESS) {
+        failure.code = library.allocate(held.context, bytes, held.pointer);
+        failure.stage = "cuMemAlloc";
+        if (failure.code != SUCCESS) library.release_primary(held.device);
+      }
+    }
+    if (failure.code != SUCCESS) {
+      release(library);
+      return failure;
+    }
+    held_.push_back(held);
+  }
+  return {};
+}
+
+void Placeholder::release(const Library& library) {
+  for (const Held& held : held_) {
+    library.free(held.context, held.pointer);
+    library.release_primary(held.device);
+  }
+  held_.clear();
+}
+
+}  // namespace gpu_owner::cuda

@@ -1,0 +1,189 @@
+#include "keeper/arguments.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "keeper/exit_codes.h"
+#include "keeper/messages.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+constexpr char help[] =
+    "gpu-owner-keeper keeps the lease of GPUs while a command and all its descendants live.\n"
+    "It is started by gpu-owner, not by people: use `gpu-owner run` and `gpu-owner hold`.\n"
+    "\n"
+    "  gpu-owner-keeper run  [OPTION...] -- COMMAND [ARGUMENT...]\n"
+    "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] -- COMMAND [ARGUMENT...]\n"
+    "  gpu-owner-keeper hold [OPTION...]\n"
+    "\n"
+    "Options: --leases FD,...  --held FD,...  --record JSON  --placeholder FD  --placeholder-pid PID\n"
+    "         --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n";
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
+
+int complain_value(const char *option, const char *value, const char *wanted) {
+  say("keeper: %s needs %s, not '%s'", option, wanted, value);
+  return exit_usage;
+}
+
+int parse_descriptor(const char *option, const char *value, int *fd) {
+  long number = 0;
+  if (!parse_number(value, INT_MAX, &number)) return complain_value(option, value, "a descriptor's number");
+  if (number <= STDERR_FILENO || !is_open(static_cast<int>(number))) {
+    return complain_value(option, value, "an open descriptor above 2");
+  }
+  *fd = static_cast<int>(number);
+  return 0;
+}
+
+int parse_descriptors(const char *option, const char *value, DescriptorList *list) {
+  while (true) {
+    const char *comma = strchrnul(value, ',');
+    char number[16] = "";
+    const size_t length = static_cast<size_t>(comma - value);
+    if (length >= sizeof number) return complain_value(option, value, "numbers of descriptors");
+    memcpy(number, value, length);
+    if (list->count == DescriptorList::capacity) {
+      say("keeper: %s has more than %d descriptors", option, DescriptorList::capacity);
+      return exit_usage;
+    }
+    if (int code = parse_descriptor(option, number, &list->fds[list->count])) return code;
+    ++list->count;
+    if (!*comma) return 0;
+    value = comma + 1;
+  }
+}
+
+bool parse_mask(const char *text, uint64_t *mask) {
+  const size_t length = strlen(text);
+  if (length == 0 || length > 16) return false;
+  uint64_t result = 0;
+  for (; *text; ++text) {
+    const char c = static_cast<char>(*text | 0x20);
+    unsigned digit = 0;
+    if (*text >= '0' && *text <= '9') {
+      digit = static_cast<unsigned>(*text - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      digit = static_cast<unsigned>(c - 'a') + 10;
+    } else {
+      return false;
+    }
+    result = result << 4 | digit;
+  }
+  *mask = result;
+  return true;
+}
+
+int parse_count(const char *option, const char *value, long maximum, long *number) {
+  return parse_number(value, maximum, number) ? 0 : complain_value(option, value, "a whole number");
+}
+
+int parse_option(const char *option, const char *value, Options *options) {
+  const auto is = [option](const char *name) { return strcmp(option, name) == 0; };
+  if (is("--leases")) return parse_descriptors(option, value, &options->leases);
+  if (is("--held")) return parse_descriptors(option, value, &options->held);
+  if (is("--placeholder")) return parse_descriptor(option, value, &options->placeholder);
+  if (is("--control")) return parse_descriptor(option, value, &options->control);
+  if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);
+  if (is("--grace")) return parse_count(option, value, INT_MAX, &options->grace);
+  if (is("--recheck")) return parse_count(option, value, INT_MAX, &options->recheck);
+  if (is("--record")) {
+    options->record = value;
+  } else if (is("--gpus")) {
+    options->gpus = value;
+  } else if (is("--name")) {
+    options->name = value;
+    set_message_prefix(value);
+  } else if (is("--placeholder-pid")) {
+    long pid = 0;
+    if (!parse_number(value, INT_MAX, &pid) || pid == 0) return complain_value(option, value, "a process id");
+    options->placeholder_pid = static_cast<pid_t>(pid);
+  } else if (is("--ignore-signals")) {
+    if (!parse_mask(value, &options->ignored_signals)) return complain_value(option, value, "a hexadecimal mask");
+  } else {
+    say("keeper: unknown option '%s'; see gpu-owner-keeper --help", option);
+    return exit_usage;
+  }
+  return 0;
+}
+
+int check(const Options &options) {
+  if (options.mode != Mode::hold && !options.command) {
+    say("keeper: no command; see gpu-owner-keeper --help");
+    return exit_usage;
+  }
+  if (options.mode == Mode::hold && options.command) {
+    say("keeper: hold takes no command, but got '%s'", options.command[0]);
+    return exit_usage;
+  }
+  if ((options.mode == Mode::task) != (options.control >= 0)) {
+    say(options.mode == Mode::task ? "keeper: task needs --control" : "keeper: --control is for task only");
+    return exit_usage;
+  }
+  if (options.recheck < 1) {
+    say("keeper: --recheck must be at least 1 ms");
+    return exit_usage;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool DescriptorList::contains(int fd) const {
+  for (int i = 0; i < count; ++i) {
+    if (fds[i] == fd) return true;
+  }
+  return false;
+}
+
+const char *Options::command_name() const { return base_name(command[0]); }
+
+int parse_arguments(int argc, char **argv, Options *options) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  if (!strcmp(mode, "--help") || !strcmp(mode, "-h")) return 0;
+  if (!strcmp(mode, "run")) {
+    options->mode = Mode::run;
+  } else if (!strcmp(mode, "hold")) {
+    options->mode = Mode::hold;
+  } else if (!strcmp(mode, "task")) {
+    options->mode = Mode::task;
+  } else {
+    say("keeper: the first argument must be run, hold or task; see gpu-owner-keeper --help");
+    return exit_usage;
+  }
+
+  int i = 2;
+  for (; i < argc && !strncmp(argv[i], "--", 2) && argv[i][2]; ++i) {
+    if (!strcmp(argv[i], "--help")) {
+      options->mode = Mode::help;
+      return 0;
+    }
+    if (char *equals = strchr(argv[i], '=')) {
+      char option[32] = "";
+      const size_t length = static_cast<size_t>(equals - argv[i]);
+      memcpy(option, argv[i], length < sizeof option ? length : sizeof option - 1);
+      if (int code = parse_option(option, equals + 1, options)) return code;
+      continue;
+    }
+    if (i + 1 == argc) {
+      say("keeper: %s needs a value", argv[i]);
+      return exit_usage;
+    }
+    if (int code = parse_option(argv[i], argv[i + 1], options)) return code;
+    ++i;
+  }
+  if (i < argc && !strcmp(argv[i], "--")) ++i;
+  if (i < argc) options->command = argv + i;
+  return check(*options);
+}
+
+void print_help() {
+  if (write(STDOUT_FILENO, help, sizeof help - 1) < 0) return;
+}
+
+}  // namespace keeper

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace keeper {
+
+struct DescriptorList {
+  static constexpr int capacity = 256;
+  int fds[capacity];
+  int count = 0;
+
+  bool contains(int fd) const;
+};
+
+enum class Mode { run, hold, task, help };
+
+struct Options {
+  Mode mode = Mode::help;
+  DescriptorList leases;           // lease files; the command inherits them
+  DescriptorList held;             // other locks, for the keeper alone
+  const char *record = nullptr;    // a JSON object, written into the lease files
+  int placeholder = -1;            // its closing ends the placeholder process
+  pid_t placeholder_pid = 0;
+  uint64_t ignored_signals = 0;    // bit n - 1: the command starts with signal n ignored
+  long open_files = -1;            // soft RLIMIT_NOFILE of the command
+  const char *gpus = "the GPUs";   // words for messages
+  const char *name = "gpu-owner";  // prefix of messages
+  int control = -1;                // socket of the worker (task)
+  long grace = 10'000;             // ms between SIGTERM and SIGKILL (task)
+  long recheck = 60'000;           // ms between two looks at the lease files
+  char **command = nullptr;        // null-terminated, as execvp wants it
+
+  const char *command_name() const;
+};
+
+// Returns 0, or the exit code after having said what is wrong.
+int parse_arguments(int argc, char **argv, Options *options);
+
+void print_help();
+
+}  // namespace keeper

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <stddef.h>
+
+namespace keeper {
+
+// Lines over a stream socket, in both directions, without ever waiting.
+class Channel {
+ public:
+  explicit Channel(int fd) : fd_(fd) {}
+
+  int fd() const { return fd_; }
+  void close();
+
+  // A line for the other side. `dispensable` ones are dropped when the other side hasn't read for long.
+  void send(const char *line, bool dispensable = false);
+
+  // Reads what has arrived. False at the end of the stream.
+  bool receive();
+
+  // The next whole line, or null. Valid until the next receive().
+  const char *next_line();
+
+ private:
+  int fd_;
+  char data_[2048];
+  size_t start_ = 0;
+  size_t end_ = 0;
+  bool skipping_ = false;
+};
+
+// The whole number after `"key":` in one of our own JSON lines.
+bool number_in(const char *line, const char *key, long *value);
+
+bool is_event(const char *line, const char *event);
+
+}  // namespace keeper

@@ -1,0 +1,104 @@
+#include "keeper/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/descriptors.h"
+#include "keeper/exit_codes.h"
+#include "keeper/signals.h"
+
+namespace keeper {
+
+namespace {
+
+[[noreturn]] void become(const Options &options, bool own_session, int go, int report) {
+  if (own_session) setsid();
+  for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);
+  if (options.open_files >= 0) {
+    rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+      const rlim_t wanted = static_cast<rlim_t>(options.open_files);
+      limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+      setrlimit(RLIMIT_NOFILE, &limit);
+    }
+  }
+  // Nothing comes if the keeper is gone: the command must not start without one.
+  char letter = 0;
+  if (read(go, &letter, 1) != 1) _exit(exit_internal);
+  restore_signals(options.ignored_signals);
+  execvp(options.command[0], options.command);
+  const int error = errno;
+  if (write(report, &error, sizeof error) < 0) _exit(exit_internal);
+  _exit(exit_not_found);
+}
+
+}  // namespace
+
+bool Command::fork(const Options &options, bool own_session) {
+  int go[2] = {-1, -1};
+  int report[2] = {-1, -1};
+  bool made = pipe2(go, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0;
+  if (made) {
+    pid_ = ::fork();
+    made = pid_ >= 0;
+  }
+  if (made && pid_ == 0) {
+    close(go[1]);
+    close(report[0]);
+    become(options, own_session, go[0], report[1]);
+  }
+  const int error = errno;
+  close_descriptor(&go[0]);
+  close_descriptor(&report[1]);
+  if (made) {
+    go_ = go[1];
+    report_ = report[0];
+  } else {
+    close_descriptor(&go[1]);
+    close_descriptor(&report[0]);
+    pid_ = 0;
+    errno = error;
+  }
+  return made;
+}
+
+int Command::let_go() {
+  int error = 0;
+  if (write(go_, "g", 1) == 1) {
+    // The end of the pipe comes with the execution, which closes it.
+    if (read(report_, &error, sizeof error) != static_cast<ssize_t>(sizeof error)) error = 0;
+  }
+  close_descriptor(&go_);
+  close_descriptor(&report_);
+  return error;
+}
+
+const char *execution_error(const char *command, int error) {
+  const bool is_path = strchr(command, '/') != nullptr;
+  const bool exists = is_path && access(command, F_OK) == 0;
+  switch (error) {
+    case ENOENT:
+      return exists ? "the interpreter that its first line names was not found" : "not found";
+    case ENOTDIR:
+      return "not found";
+    case EACCES:
+      return exists && access(command, X_OK) == 0 ? "it is a directory, or on a file system without execution"
+                                                 : "not executable (permission denied)";
+    case E2BIG:
+      return "its arguments and environment are too long";
+    case ENOEXEC:
+      return "not a program for this machine";
+    default:
+      return strerror(error);
+  }
+}
+
+int execution_exit_code(int error) {
+  return error == ENOENT || error == ENOTDIR ? exit_not_found : exit_not_executable;
+}
+
+}  // namespace keeper

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace keeper {
+
+struct Options;
+
+// A child that waits until it is let go, and then becomes the command.
+class Command {
+ public:
+  // False with errno when no process can be made.
+  bool fork(const Options &options, bool own_session);
+
+  // Returns 0 once the command runs, or the errno of the failed execution.
+  int let_go();
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  int go_ = -1;
+  int report_ = -1;
+};
+
+// Words for the errno of a failed execution.
+const char *execution_error(const char *command, int error);
+
+int execution_exit_code(int error);
+
+}  // namespace keeper

@@ -1,0 +1,175 @@
+#include "keeper/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+// Enough for any job worth a message; whoever kills looks again until nobody is left.
+constexpr int most = 4096;
+pid_t queue[most];
+int queued = 0;
+
+void enqueue(pid_t pid) {
+  if (queued < most) queue[queued++] = pid;
+}
+
+ssize_t read_file(const char *path, char *data, size_t size) {
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const ssize_t n = read(fd, data, size - 1);
+  close(fd);
+  if (n >= 0) data[n] = '\0';
+  return n;
+}
+
+// Children of one thread: numbers divided by spaces, possibly more than one read's worth.
+bool enqueue_children_of_thread(pid_t pid, long thread) {
+  Buffer<64> path;
+  path.add("/proc/%d/task/%ld/children", pid, thread);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char data[4096];
+  pid_t child = 0;
+  ssize_t n = 0;
+  while ((n = read(fd, data, sizeof data)) > 0) {
+    for (ssize_t i = 0; i < n; ++i) {
+      if (data[i] >= '0' && data[i] <= '9') {
+        child = child * 10 + (data[i] - '0');
+      } else if (child) {
+        enqueue(child);
+        child = 0;
+      }
+    }
+  }
+  if (child) enqueue(child);
+  close(fd);
+  return true;
+}
+
+int enqueue_children(pid_t pid) {
+  Buffer<32> path;
+  path.add("/proc/%d/task", pid);
+  DIR *threads = opendir(path.c_str());
+  if (!threads) return 0;
+  int count = 0;
+  while (const dirent *entry = readdir(threads)) {
+    long thread = 0;
+    if (!parse_number(entry->d_name, INT_MAX, &thread)) continue;
+    ++count;
+    enqueue_children_of_thread(pid, thread);
+  }
+  closedir(threads);
+  return count;
+}
+
+// The fields of /proc/PID/stat around the name, which may contain anything.
+bool read_stat(pid_t pid, char *state, pid_t *parent, char name[16]) {
+  Buffer<32> path;
+  path.add("/proc/%d/stat", pid);
+  char data[512];
+  if (read_file(path.c_str(), data, sizeof data) <= 0) return false;
+  char *open_bracket = strchr(data, '(');
+  char *close_bracket = strrchr(data, ')');
+  if (!open_bracket || !close_bracket || !close_bracket[1] || !close_bracket[2]) return false;
+  *state = close_bracket[2];
+  *parent = 0;
+  for (const char *digit = close_bracket + 4; *digit >= '0' && *digit <= '9'; ++digit) {
+    *parent = *parent * 10 + (*digit - '0');
+  }
+  *close_bracket = '\0';
+  size_t length = strnlen(open_bracket + 1, 15);
+  memcpy(name, open_bracket + 1, length);
+  name[length] = '\0';
+  for (char *c = name; *c; ++c) {
+    if (*c < 0x20 || *c == 0x7f || *c == '"' || *c == '\\') *c = '?';
+  }
+  return true;
+}
+
+// Kernels built without lists of children: one pass over all processes for each generation.
+void enqueue_by_parent() {
+  for (int done = -1, size = 0; done != queued && size < most; ++size) {
+    done = queued;
+    DIR *processes = opendir("/proc");
+    if (!processes) return;
+    while (const dirent *entry = readdir(processes)) {
+      long pid = 0;
+      char state = 0;
+      char name[16];
+      pid_t parent = 0;
+      if (!parse_number(entry->d_name, INT_MAX, &pid)) continue;
+      if (!read_stat(static_cast<pid_t>(pid), &state, &parent, name)) continue;
+      bool is_known = false;
+      bool is_child = false;
+      for (int i = 0; i < queued; ++i) {
+        is_known = is_known || queue[i] == pid;
+        is_child = is_child || queue[i] == parent;
+      }
+      if (is_child && !is_known) enqueue(static_cast<pid_t>(pid));
+    }
+    closedir(processes);
+  }
+}
+
+// A process whose first thread has ended looks like a zombie while its other threads run.
+bool is_living(pid_t pid, int threads, Process *process) {
+  char state = 0;
+  pid_t parent = 0;
+  process->pid = pid;
+  process->running = false;
+  if (!read_stat(pid, &state, &parent, process->name)) {
+    strcpy(process->name, "?");
+    return kill(pid, 0) == 0 || errno == EPERM;
+  }
+  process->running = state == 'R';
+  return (state != 'Z' && state != 'X') || threads > 1;
+}
+
+template <typename Visit>
+void visit_descendants(pid_t root, Visit visit) {
+  Buffer<64> path;
+  path.add("/proc/%d/task/%d/children", root, root);
+  const bool has_lists = access(path.c_str(), R_OK) == 0;
+  queued = 0;
+  enqueue(root);
+  if (!has_lists) enqueue_by_parent();
+  for (int i = 0; i < queued; ++i) {
+    const int threads = enqueue_children(queue[i]);
+    Process process;
+    if (i > 0 && is_living(queue[i], threads, &process)) visit(process);
+  }
+}
+
+}  // namespace
+
+void Descendants::look_up(pid_t root, pid_t excluded, pid_t excluded2) {
+  count_ = 0;
+  all_running_ = true;
+  visit_descendants(root, [&](const Process &process) {
+    if (process.pid == excluded || process.pid == excluded2) return;
+    if (count_ < listed) first_[count_] = process;
+    ++count_;
+    all_running_ = all_running_ && process.running;
+  });
+}
+
+int signal_descendants(pid_t root, int signal) {
+  int count = 0;
+  visit_descendants(root, [&](const Process &process) {
+    kill(process.pid, signal);
+    ++count;
+  });
+  return count;
+}
+
+}  // namespace keeper

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace keeper {
+
+struct Process {
+  pid_t pid;
+  bool running;
+  char name[16];  // as the kernel has it; printable, without quotes and backslashes
+};
+
+// For messages and for killing. Whether anybody is left at all is never decided by this, but by waiting.
+class Descendants {
+ public:
+  static constexpr int listed = 5;
+
+  // Looks up the living descendants of `root`, but not `excluded` and `excluded2`.
+  void look_up(pid_t root, pid_t excluded = 0, pid_t excluded2 = 0);
+
+  // Whether none of them waits for anything: just woken by the end of their parent, perhaps, and about to follow.
+  bool all_running() const { return all_running_; }
+  int count() const { return count_; }
+  const Process &at(int i) const { return first_[i]; }  // i < min(count(), listed)
+
+ private:
+  int count_ = 0;
+  bool all_running_ = false;
+  Process first_[listed];
+};
+
+// Sends a signal to every living descendant of `root`; returns how many there were.
+int signal_descendants(pid_t root, int signal);
+
+}  // namespace keeper

@@ -1,0 +1,67 @@
+#include "keeper/descriptors.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+void set_close_on_exec(int fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
+
+}  // namespace
+
+void occupy_standard_descriptors() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+void mark_close_on_exec(const Options &options) {
+  for (int i = 0; i < options.held.count; ++i) set_close_on_exec(options.held.fds[i]);
+  if (options.placeholder >= 0) set_close_on_exec(options.placeholder);
+  if (options.control >= 0) set_close_on_exec(options.control);
+}
+
+void redirect_to_null(int first, int last) {
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = first; fd <= last; ++fd) {
+    if (null >= 0) {
+      dup2(null, fd);
+    } else {
+      close(fd);
+    }
+  }
+  if (null > STDERR_FILENO) close(null);
+}
+
+void close_others(const Options &options, Keep keep, int also, int also2) {
+  DIR *directory = opendir("/proc/self/fd");
+  if (!directory) return;
+  while (const dirent *entry = readdir(directory)) {
+    long number = 0;
+    if (!parse_number(entry->d_name, INT_MAX, &number)) continue;
+    const int fd = static_cast<int>(number);
+    if (fd == dirfd(directory) || fd == also || fd == also2) continue;
+    if (keep != Keep::nothing) {
+      if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.held.contains(fd)) continue;
+      if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
+    }
+    close(fd);
+  }
+  closedir(directory);
+}
+
+void close_descriptor(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+}  // namespace keeper

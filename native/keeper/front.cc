@@ -1,0 +1,237 @@
+#include "keeper/front.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/command.h"
+#include "keeper/descriptors.h"
+#include "keeper/exit_codes.h"
+#include "keeper/keeper.h"
+#include "keeper/leases.h"
+#include "keeper/messages.h"
+#include "keeper/signals.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+constexpr int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
+                             SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
+
+void report_no_process(int error) {
+  say("cannot start a process: %s%s", strerror(error),
+      error == EAGAIN ? ". The limit on processes (ulimit -u, or the container's) is reached" : "");
+}
+
+}  // namespace
+
+int Front::run() {
+  prctl(PR_SET_NAME, "gpu-owner");
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  placeholder_ = options_.placeholder_pid;
+  witness_.start();
+  if (!start_keeper()) {
+    report_no_process(errno);
+    unlock(options_);
+    witness_.stop();
+    return exit_system;
+  }
+  const int signals = open_signals();
+  // Standard error is for our messages; the rest is the command's alone.
+  redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
+  close_others(options_, Keep::leases, channel_.fd(), signals);
+  const int code = loop(signals);
+  witness_.stop();
+  if (interrupted_by_terminal_ && ended_ && end_signal_ == SIGINT) {
+    // A shell ends its loop or script on Ctrl-C only if what it waited for was ended by the signal, too.
+    die_by(SIGINT);
+  }
+  return code;
+}
+
+bool Front::start_keeper() {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+  const pid_t front = getpid();
+  keeper_ = fork();
+  if (keeper_ < 0) return false;
+  if (keeper_ == 0) {
+    close(pair[0]);
+    _exit(keep(options_, pair[1], front));
+  }
+  close(pair[1]);
+  channel_ = Channel(pair[0]);
+  return true;
+}
+
+int Front::loop(int signals) {
+  while (!complete_) {
+    pollfd ready[] = {{signals, POLLIN, 0}, {channel_.fd(), POLLIN, 0}};
+    poll(ready, 2, taken_over_ ? job_.timeout() : -1);
+    signalfd_siginfo info;
+    while (next_signal(signals, &info)) on_signal(info);
+    if (ready[1].revents) read_events();
+    if (taken_over_) job_.react();
+  }
+  return exit_code();
+}
+
+void Front::on_signal(const signalfd_siginfo &info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGCHLD) {
+    on_child();
+  } else if (is_forwarded(info)) {
+    forward(signal);
+  }
+}
+
+bool Front::is_forwarded(const signalfd_siginfo &info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  const pid_t sender = static_cast<pid_t>(info.ssi_pid);
+  bool wanted = false;
+  for (const int candidate : forwarded) wanted = wanted || candidate == signal;
+  if (!wanted) return false;
+  if (info.ssi_code == SI_KERNEL) {
+    // From the terminal: to the whole foreground group, except that its hangup goes to the session's leader alone.
+    if (signal == SIGINT) interrupted_by_terminal_ = true;
+    return (signal == SIGHUP || signal == SIGCONT) && getsid(0) == getpid();
+  }
+  if (signal == SIGCONT) return sender != keeper_ || !keeper_;
+  const bool same_group = command_ && getpgid(command_) == getpgrp();
+  return !(same_group && witness_.has_seen(signal, sender));
+}
+
+void Front::forward(int signal) {
+  if (taken_over_) {
+    job_.signal_command(signal);
+    return;
+  }
+  // The keeper does it: only the parent knows that the process id is still the command's.
+  Buffer<32> line;
+  line.add("{\"signal\":%d}", signal);
+  channel_.send(line.c_str());
+}
+
+void Front::read_events() {
+  const bool open = channel_.receive();
+  while (const char *line = channel_.next_line()) on_event(line);
+  if (open) return;
+  channel_.close();
+  if (!complete_) take_over();
+}
+
+void Front::receive_event(void *front, const char *line, bool) { static_cast<Front *>(front)->on_event(line); }
+
+void Front::on_event(const char *line) {
+  long number = 0;
+  if (is_event(line, "started")) {
+    if (number_in(line, "pid", &number)) command_ = static_cast<pid_t>(number);
+  } else if (is_event(line, "failed")) {
+    report_failure(line);
+  } else if (is_event(line, "stopped")) {
+    // The keeper stops us; without one, we follow what comes from the terminal, as from there comes the continuation.
+    if (taken_over_ && number_in(line, "signal", &number) && number != SIGSTOP) raise(SIGSTOP);
+  } else if (is_event(line, "ended")) {
+    ended_ = true;
+    if (number_in(line, "code", &number)) end_code_ = static_cast<int>(number);
+    if (number_in(line, "signal", &number)) end_signal_ = static_cast<int>(number);
+  } else if (is_event(line, "survivors")) {
+    if (!survivors_reported_) report_survivors(line);
+    complete_ = complete_ || !taken_over_;
+  } else if (is_event(line, "removed")) {
+    say("the lease file of %s was removed while in use: another process could claim the same now. Keep cleaners of "
+        "temporary files away from gpu-owner's lock directory, and don't delete files there",
+        options_.gpus);
+  } else if (is_event(line, "released")) {
+    complete_ = true;
+    // It ends now: no zombie stays behind where nobody collects orphans.
+    if (keeper_) waitpid(keeper_, nullptr, 0);
+  }
+}
+
+void Front::report_failure(const char *line) {
+  long error = 0;
+  long code = exit_internal;
+  number_in(line, "errno", &error);
+  number_in(line, "code", &code);
+  failure_ = static_cast<int>(code);
+  if (failure_ == exit_system) {
+    report_no_process(static_cast<int>(error));
+    return;
+  }
+  const char *text = strstr(line, "\"text\":\"");
+  text = text ? text + 8 : "";
+  say("cannot run '%s': %.*s", options_.command[0], static_cast<int>(strcspn(text, "\"")), text);
+}
+
+void Front::describe_end(Text *text) const {
+  if (end_signal_) {
+    text->add("was ended by %s", signal_name(end_signal_));
+  } else if (end_code_ >= 0) {
+    text->add("has ended (exit code %d)", end_code_);
+  } else {
+    text->add("has ended");
+  }
+}
+
+void Front::report_survivors(const char *line) {
+  survivors_reported_ = true;
+  long count = 0;
+  number_in(line, "count", &count);
+  Buffer<512> text;
+  text.add("%s ", options_.command_name());
+  describe_end(&text);
+  const bool one = count == 1;
+  text.add(", but %ld of its processes still %s %s", count, one ? "runs and keeps" : "run and keep", options_.gpus);
+  int listed = 0;
+  for (const char *process = line; (process = strstr(process, "{\"pid\":")); ++process) {
+    long pid = 0;
+    number_in(process, "pid", &pid);
+    const char *name = strstr(process, "\"name\":\"");
+    name = name ? name + 8 : "";
+    text.add("%s%ld (%.*s)", listed++ ? ", " : ": ", pid, static_cast<int>(strcspn(name, "\"")), name);
+  }
+  if (listed && count > listed) text.add(", and %ld more", count - listed);
+  say("%s", text.c_str());
+}
+
+// Only our own children are waited for by name here: after the keeper's death the command may be among them.
+void Front::on_child() {
+  if (taken_over_) return;
+  if (placeholder_ && waitpid(placeholder_, nullptr, WNOHANG) != 0) placeholder_ = 0;
+}
+
+void Front::take_over() {
+  // The socket closes a moment before its process is gone and its children are ours.
+  waitpid(keeper_, nullptr, 0);
+  taken_over_ = true;
+  witness_.stop();
+  if (placeholder_) {
+    // Nobody else can end it any more. It isn't waited for below once it is gone.
+    kill(placeholder_, SIGKILL);
+    job_.set_helper(placeholder_);
+  }
+  say("the keeper (process %d) was killed; this process now keeps %s until the last process of %s has ended", keeper_,
+      options_.gpus, options_.command_name());
+  keeper_ = 0;
+  job_.adopt(command_, ended_ || !command_);
+  job_.react();
+}
+
+int Front::exit_code() {
+  if (failure_) return failure_;
+  if (end_signal_) return exit_signal_base + end_signal_;
+  if (end_code_ >= 0) return end_code_;
+  say("the keeper was killed before it could tell how %s ended", options_.command_name());
+  return exit_internal;
+}
+
+}  // namespace keeper

@@ -1,0 +1,105 @@
+#include "keeper/hold.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/clock.h"
+#include "keeper/descriptors.h"
+#include "keeper/exit_codes.h"
+#include "keeper/leases.h"
+#include "keeper/messages.h"
+#include "keeper/record.h"
+#include "keeper/signals.h"
+
+namespace keeper {
+
+namespace {
+
+constexpr int64_t placeholder_patience_ms = 1000;
+constexpr int64_t background_pause_ms = 1000;
+
+enum class Input { open, ended, in_background };
+
+Input read_input(short events) {
+  char data[4096];
+  const ssize_t n = read(STDIN_FILENO, data, sizeof data);
+  if (n > 0) return Input::open;
+  if (n < 0 && (errno == EINTR || errno == EAGAIN)) return Input::open;
+  // A background job may not read its terminal. That is not the terminal's end.
+  if (n < 0 && errno == EIO && !(events & (POLLHUP | POLLNVAL)) && isatty(STDIN_FILENO)) return Input::in_background;
+  return Input::ended;
+}
+
+// The signal that ends us, or 0.
+int ending_signal(int signals, uint64_t ignored) {
+  signalfd_siginfo info;
+  int ending = 0;
+  while (next_signal(signals, &info)) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    const bool is_ignored = ignored >> (signal - 1) & 1;
+    if (signal == SIGCHLD) {
+      while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    } else if (signal == SIGTSTP && !is_ignored) {
+      raise(SIGSTOP);
+    } else if (!is_ignored && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)) {
+      ending = signal;
+    }
+  }
+  return ending;
+}
+
+void wait_for_placeholder(pid_t placeholder) {
+  const int64_t patience = now_ms() + placeholder_patience_ms;
+  const timespec pause = {0, 1'000'000};
+  while (kill(placeholder, 0) == 0 && now_ms() < patience) {
+    if (waitpid(placeholder, nullptr, WNOHANG) != 0) return;
+    nanosleep(&pause, nullptr);
+  }
+}
+
+int wait_for_end(const Options &options, int signals) {
+  int64_t recheck_at = now_ms() + options.recheck;
+  int64_t input_at = 0;
+  bool removal_reported = false;
+  while (true) {
+    const int64_t now = now_ms();
+    const bool reads = now >= input_at;
+    const int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
+    pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}};
+    poll(ready, 2, next > now ? static_cast<int>(next - now) : 0);
+    if (const int signal = ending_signal(signals, options.ignored_signals)) return exit_signal_base + signal;
+    if (ready[1].revents) {
+      const Input input = read_input(ready[1].revents);
+      if (input == Input::ended) return 0;
+      if (input == Input::in_background) input_at = now_ms() + background_pause_ms;
+    }
+    if (now_ms() < recheck_at) continue;
+    recheck_at = now_ms() + options.recheck;
+    if (removal_reported || !lease_file_removed(options)) continue;
+    removal_reported = true;
+    say("the lease file of %s was removed while in use: another process could claim the same now. Keep cleaners of "
+        "temporary files away from gpu-owner's lock directory, and don't delete files there",
+        options.gpus);
+  }
+}
+
+}  // namespace
+
+int hold(const Options &options) {
+  const int signals = open_signals();
+  write_record(options, {getpid(), getpid(), 0, -1});
+  const int code = wait_for_end(options, signals);
+  int placeholder = options.placeholder;
+  close_descriptor(&placeholder);
+  write_record(options, {getpid(), getpid(), 0, boot_time_ms()});
+  unlock(options);
+  if (options.placeholder_pid) wait_for_placeholder(options.placeholder_pid);
+  return code;
+}
+
+}  // namespace keeper

@@ -1,0 +1,196 @@
+#include "keeper/job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/clock.h"
+#include "keeper/descriptors.h"
+#include "keeper/leases.h"
+#include "keeper/record.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+// Children of a program that ends normally (multiprocessing's trackers, data loaders) end a moment after it.
+constexpr int64_t settle_ms = 25;
+// On a busy machine that takes them longer: wait for those that are about to end, but not for ever.
+constexpr int most_looks = 12;
+// Processes can be born while we kill: look again this soon.
+constexpr int64_t kill_round_ms = 5;
+constexpr int64_t slow_kill_round_ms = 500;
+
+}  // namespace
+
+void Job::begin(pid_t command) {
+  command_ = command;
+  recheck_at_ = now_ms() + options_.recheck;
+  record(command, 0, false);
+}
+
+void Job::adopt(pid_t command, bool ended) {
+  command_ = command;
+  recheck_at_ = now_ms() + options_.recheck;
+  if (ended) {
+    phase_ = Phase::settling;
+    settled_at_ = now_ms() + settle_ms;
+  } else {
+    record(command, 0, false);
+  }
+}
+
+void Job::started() {
+  Buffer<64> line;
+  line.add("{\"event\":\"started\",\"pid\":%d}", command_);
+  events_.send(line.c_str());
+}
+
+void Job::failed(int error, const char *text, int exit_code) {
+  Buffer<512> line;
+  line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, exit_code, text);
+  events_.send(line.c_str());
+  release();
+}
+
+void Job::record(pid_t pid, int survivors, bool ended) {
+  write_record(options_, {pid, getpid(), survivors, ended ? boot_time_ms() : -1});
+}
+
+void Job::react() {
+  const bool anybody = reap();
+  if (phase_ != Phase::running && !anybody) {
+    release();
+    return;
+  }
+  const int64_t now = now_ms();
+  if (kill_at_ >= 0 && now >= kill_at_) kill_on();
+  if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
+  if (phase_ == Phase::surviving) report_survivors();
+  if (now >= recheck_at_) check_lease_files();
+}
+
+int Job::timeout() const {
+  int64_t next = recheck_at_;
+  if (phase_ == Phase::settling && settled_at_ < next) next = settled_at_;
+  if (kill_at_ >= 0 && kill_at_ < next) next = kill_at_;
+  const int64_t left = next - now_ms();
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+// False when no child is left.
+bool Job::reap() {
+  while (true) {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (pid == 0) return true;
+    if (pid < 0) return errno != ECHILD;
+    if (pid == command_ && phase_ == Phase::running) command_changed(status);
+    if (pid == helper_ && (WIFEXITED(status) || WIFSIGNALED(status))) helper_ = 0;
+  }
+}
+
+void Job::command_changed(int status) {
+  Buffer<96> line;
+  if (WIFSTOPPED(status)) {
+    line.add("{\"event\":\"stopped\",\"signal\":%d}", WSTOPSIG(status));
+    events_.send(line.c_str(), true);
+    follow(SIGSTOP);
+    return;
+  }
+  follow(SIGCONT);
+  if (WIFCONTINUED(status)) {
+    events_.send("{\"event\":\"continued\"}", true);
+    return;
+  }
+  if (WIFSIGNALED(status)) {
+    line.add("{\"event\":\"ended\",\"signal\":%d}", WTERMSIG(status));
+  } else {
+    line.add("{\"event\":\"ended\",\"code\":%d}", WEXITSTATUS(status));
+  }
+  events_.send(line.c_str());
+  phase_ = Phase::settling;
+  settled_at_ = now_ms() + settle_ms;
+  if (helper_) {
+    // Nobody could tell our own child from the job's when waiting for the last one.
+    kill(helper_, SIGKILL);
+  }
+}
+
+// The front stops and goes on with the command, so that the shell has its prompt back. It is we who do that, because we
+// learn of the changes in their order: a front that looked and then stopped itself could miss the continuation between.
+void Job::follow(int signal) {
+  if (front_ && getppid() == front_) kill(front_, signal);
+}
+
+void Job::signal_command(int signal) {
+  if (phase_ == Phase::running && command_) kill(command_, signal);
+}
+
+void Job::terminate() {
+  if (kill_at_ >= 0) return;
+  signal_descendants(getpid(), SIGTERM);
+  // A process that is stopped gets it only when it goes on.
+  signal_descendants(getpid(), SIGCONT);
+  kill_at_ = now_ms() + options_.grace;
+}
+
+void Job::kill_on() {
+  signal_descendants(getpid(), SIGKILL);
+  // Those that are stuck in a driver's call end when they end; don't spin meanwhile.
+  ++kill_rounds_;
+  kill_at_ = now_ms() + (kill_rounds_ < 200 ? kill_round_ms : slow_kill_round_ms);
+}
+
+void Job::report_survivors() {
+  Descendants descendants;
+  descendants.look_up(getpid(), helper_);
+  const bool is_first = survivors_ < 0;
+  const bool may_be_ending = descendants.count() == 0 || (is_first && descendants.all_running());
+  if (may_be_ending && looks_++ < most_looks) {
+    phase_ = Phase::settling;
+    settled_at_ = now_ms() + settle_ms;
+    return;
+  }
+  report(descendants);
+}
+
+void Job::report(const Descendants &descendants) {
+  // Nobody to be seen but somebody to wait for: a process that its debugger holds.
+  const int count = descendants.count() > 0 ? descendants.count() : 1;
+  const pid_t first = descendants.count() > 0 ? descendants.at(0).pid : 0;
+  const bool changed = count != survivors_;
+  if (changed || first != survivor_) record(first, count, false);
+  survivor_ = first;
+  survivors_ = count;
+  if (!changed) return;
+
+  Buffer<512> line;
+  line.add("{\"event\":\"survivors\",\"count\":%d,\"processes\":[", count);
+  for (int i = 0; i < descendants.count() && i < Descendants::listed; ++i) {
+    const Process &process = descendants.at(i);
+    line.add("%s{\"pid\":%d,\"name\":\"%s\"}", i ? "," : "", process.pid, process.name);
+  }
+  line.add("]}");
+  events_.send(line.c_str());
+}
+
+void Job::check_lease_files() {
+  recheck_at_ = now_ms() + options_.recheck;
+  if (removal_reported_ || !lease_file_removed(options_)) return;
+  removal_reported_ = true;
+  events_.send("{\"event\":\"removed\"}");
+}
+
+void Job::release() {
+  if (options_.placeholder >= 0) close(options_.placeholder);
+  record(command_, 0, true);
+  unlock(options_);
+  phase_ = Phase::released;
+  events_.send("{\"event\":\"released\"}");
+}
+
+}  // namespace keeper

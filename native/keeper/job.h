@@ -1,0 +1,76 @@
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "keeper/descendants.h"
+
+namespace keeper {
+
+struct Options;
+
+// Where events go, as lines of JSON: over the socket to the front or the worker, or straight to a front that took over.
+// `dispensable` ones may be dropped when the receiver doesn't read.
+struct Events {
+  void (*receive)(void *receiver, const char *line, bool dispensable);
+  void *receiver;
+
+  void send(const char *line, bool dispensable = false) const { receive(receiver, line, dispensable); }
+};
+
+// The command and all that descends from it: follows its life, and releases the leases when nobody is left.
+// Its process must be subreaper and be the command's parent. It is driven by its owner's loop: react() whenever
+// something has happened or timeout() has passed.
+class Job {
+ public:
+  Job(const Options &options, Events events) : options_(options), events_(events) {}
+
+  // The process that stops when the command stops, and goes on with it.
+  void set_front(pid_t front) { front_ = front; }
+  // A child of ours that isn't the command's.
+  void set_helper(pid_t helper) { helper_ = helper; }
+
+  void begin(pid_t command);
+  // Takes over a command of which it is known that it ended, or not.
+  void adopt(pid_t command, bool ended);
+  void started();
+  // The command never ran; `exit_code` is what that is worth to the caller.
+  void failed(int error, const char *text, int exit_code);
+
+  void react();
+  int timeout() const;  // ms, for poll
+  bool released() const { return phase_ == Phase::released; }
+
+  void signal_command(int signal);
+  void terminate();
+
+ private:
+  enum class Phase { running, settling, surviving, released };
+
+  void record(pid_t pid, int survivors, bool ended);
+  bool reap();
+  void command_changed(int status);
+  void follow(int signal);
+  void report_survivors();
+  void report(const Descendants &descendants);
+  void kill_on();
+  void check_lease_files();
+  void release();
+
+  const Options &options_;
+  const Events events_;
+  pid_t front_ = 0;
+  pid_t helper_ = 0;
+  pid_t command_ = 0;
+  Phase phase_ = Phase::running;
+  int64_t settled_at_ = 0;
+  int looks_ = 0;
+  int64_t recheck_at_ = 0;
+  int64_t kill_at_ = -1;  // next round of killing, or -1
+  int kill_rounds_ = 0;
+  bool removal_reported_ = false;
+  int survivors_ = -1;
+  pid_t survivor_ = 0;
+};
+
+}  // namespace keeper

@@ -1,0 +1,98 @@
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/channel.h"
+#include "keeper/command.h"
+#include "keeper/descriptors.h"
+#include "keeper/exit_codes.h"
+#include "keeper/job.h"
+#include "keeper/signals.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+void send_event(void *channel, const char *line, bool dispensable) {
+  static_cast<Channel *>(channel)->send(line, dispensable);
+}
+
+// Out of reach of the terminal, and of whoever waits for the end of our standard descriptors.
+void withdraw(const Options &options, int socket, int signals) {
+  setsid();
+  redirect_to_null(STDIN_FILENO, STDERR_FILENO);
+  close_others(options, Keep::leases_and_placeholder, socket, signals);
+}
+
+bool start(const Options &options, Job *job, int signals, const Channel &channel, bool own_session) {
+  Command command;
+  const bool forked = command.fork(options, own_session);
+  if (!forked) {
+    job->failed(errno, "no process can be started", exit_system);
+    return false;
+  }
+  // The pipes to the command stay open until it runs, so what isn't ours is closed only then.
+  job->begin(command.pid());
+  if (const int error = command.let_go()) {
+    waitpid(command.pid(), nullptr, 0);
+    withdraw(options, channel.fd(), signals);
+    job->failed(error, execution_error(options.command[0], error), execution_exit_code(error));
+    return false;
+  }
+  withdraw(options, channel.fd(), signals);
+  job->started();
+  return true;
+}
+
+void obey(Job *job, const char *line) {
+  long signal = 0;
+  if (strcmp(line, "terminate") == 0) {
+    job->terminate();
+  } else if (number_in(line, "signal", &signal) && signal > 0 && signal <= SIGRTMAX) {
+    job->signal_command(static_cast<int>(signal));
+  }
+}
+
+}  // namespace
+
+int keep(const Options &options, int socket, pid_t front) {
+  const bool is_task = front == 0;
+  prctl(PR_SET_NAME, "gpu-owner-keep");
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const int signals = open_signals();
+  Channel channel(socket);
+  Job job(options, {send_event, &channel});
+  job.set_front(front);
+  if (is_task) job.set_helper(options.placeholder_pid);
+  if (!start(options, &job, signals, channel, is_task)) return is_task ? 0 : exit_internal;
+
+  while (!job.released()) {
+    pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}};
+    poll(ready, 2, job.timeout());
+    signalfd_siginfo info;
+    while (next_signal(signals, &info)) {
+      // Otherwise signals don't matter here: a job's keeper that could be ended by one would be none.
+      if (is_task && info.ssi_signo == SIGTERM) job.terminate();
+    }
+    if (ready[1].revents) {
+      const bool open = channel.receive();
+      while (const char *line = channel.next_line()) obey(&job, line);
+      if (!open) {
+        channel.close();
+        if (is_task) job.terminate();
+      }
+    }
+    job.react();
+  }
+  return 0;
+}
+
+}  // namespace keeper

@@ -1,0 +1,14 @@
+#pragma once
+
+namespace keeper {
+
+struct Options;
+
+// Ends the leases, whoever else still has copies of the descriptors (a front that is stopped, for instance).
+// Only for the keeper, and only once nobody of the job is left.
+void unlock(const Options &options);
+
+// Whether a lease file was unlinked under us: whoever comes next would make and lock another one.
+bool lease_file_removed(const Options &options);
+
+}  // namespace keeper

@@ -1,0 +1,75 @@
+#include "keeper/record.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+constexpr size_t block_size = 4096;
+
+// The block is filled with spaces and ends in a newline, so the text may take one byte less (and Text keeps a NUL).
+using Block = Buffer<block_size>;
+
+// The object without its closing brace: returns its length, or -1 if it is no object.
+int open_object(const char *json, bool *empty) {
+  int length = static_cast<int>(strlen(json));
+  while (length > 0 && isspace(static_cast<unsigned char>(json[length - 1]))) --length;
+  if (length < 2 || json[length - 1] != '}') return -1;
+  --length;
+  while (length > 0 && isspace(static_cast<unsigned char>(json[length - 1]))) --length;
+  const char last = json[length - 1];
+  *empty = last == '{' || last == ',';
+  return length;
+}
+
+bool compose(const Options &options, const Record &record, Text *text) {
+  bool empty = false;
+  const int length = open_object(options.record, &empty);
+  if (length < 0) return false;
+  text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, \"ended\": ", length, options.record,
+            empty ? "" : ", ", record.pid, record.keeper, record.survivors);
+  if (record.ended < 0) {
+    text->add("null}");
+  } else {
+    text->add("%" PRId64 "}", record.ended);
+  }
+  return !text->truncated();
+}
+
+}  // namespace
+
+bool record_fits(const Options &options) {
+  if (!options.record) return true;
+  Block text;
+  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX}, &text);
+}
+
+void write_record(const Options &options, const Record &record) {
+  if (!options.record) return;
+  Block text;
+  if (!compose(options, record, &text)) return;
+  char block[block_size];
+  memset(block, ' ', sizeof block);
+  memcpy(block, text.c_str(), text.length());
+  block[block_size - 1] = '\n';
+  for (int i = 0; i < options.leases.count; ++i) {
+    if (pwrite(options.leases.fds[i], block, sizeof block, 0) < 0) continue;
+  }
+}
+
+int64_t boot_time_ms() {
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace keeper

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace keeper {
+
+struct Options;
+
+// What a lease file says about its holder, for people. Locks decide; the record only informs.
+struct Record {
+  pid_t pid;
+  pid_t keeper;
+  int survivors;
+  int64_t ended;  // CLOCK_BOOTTIME milliseconds, or -1
+};
+
+// Whether the caller's object, with our members added, fits into the block.
+bool record_fits(const Options &options);
+
+// Into each lease file, in one write. Failures are passed over: a full disk must not end a job.
+void write_record(const Options &options, const Record &record);
+
+int64_t boot_time_ms();
+
+}  // namespace keeper

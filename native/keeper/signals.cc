@@ -1,0 +1,66 @@
+#include "keeper/signals.h"
+
+#include <string.h>
+#include <unistd.h>
+
+namespace keeper {
+
+namespace {
+
+constexpr int last_signal = 64;
+
+void set_disposition(int signal, void (*handler)(int)) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = handler;
+  sigaction(signal, &action, nullptr);
+}
+
+constexpr const char *names[] = {
+    nullptr,   "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",    "SIGTRAP", "SIGABRT", "SIGBUS",
+    "SIGFPE",  "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",   "SIGPIPE", "SIGALRM", "SIGTERM",
+    "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP",   "SIGTTIN", "SIGTTOU", "SIGURG",
+    "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH",  "SIGIO",   "SIGPWR",  "SIGSYS",
+};
+
+}  // namespace
+
+void take_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  for (int signal = 1; signal <= last_signal; ++signal) set_disposition(signal, SIG_DFL);
+}
+
+int open_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  return signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+bool next_signal(int fd, signalfd_siginfo *info) { return read(fd, info, sizeof *info) == sizeof *info; }
+
+void restore_signals(uint64_t ignored) {
+  for (int signal = 1; signal <= last_signal; ++signal) {
+    set_disposition(signal, ignored >> (signal - 1) & 1 ? SIG_IGN : SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+void die_by(int signal) {
+  set_disposition(signal, SIG_DFL);
+  kill(getpid(), signal);
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  sigprocmask(SIG_UNBLOCK, &only, nullptr);
+}
+
+const char *signal_name(int signal) {
+  constexpr int count = sizeof names / sizeof *names;
+  return signal > 0 && signal < count ? names[signal] : "a real-time signal";
+}
+
+}  // namespace keeper

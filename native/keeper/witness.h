@@ -1,0 +1,25 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace keeper {
+
+// A signal sent to the whole process group (`kill %1` in a shell, a batch system's stop) reaches the command by itself;
+// one sent to the front alone must be passed on. The signal doesn't say which it was. A tiny third process of the group
+// that only notes what it gets does: what reached it as well, reached the group.
+class Witness {
+ public:
+  void start();
+  void stop();
+
+  bool has_seen(int signal, pid_t sender);
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct Note;
+  pid_t pid_ = 0;
+  Note *notes_ = nullptr;
+  unsigned counted_[65] = {};
+};
+
+}  // namespace keeper

@@ -1,0 +1,145 @@
+#include "locks/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+namespace gpu_owner::locks {
+namespace {
+
+constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
+constexpr int kTries = 16;          // against others that make and remove the same file
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+int open_existing(const char* path, int access) {
+  // Without O_CREAT: fs.protected_regular makes it fail on other people's files in sticky directories, even for root.
+  const int descriptor = open(path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
+  struct stat status;
+  // With a second name it may be a link that somebody made to a file of somebody else, to have it written to.
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
+  close(descriptor);
+  return -ENXIO;
+}
+
+int write_zeros(int descriptor, int64_t size) {
+  const char zeros[4096] = {};
+  for (int64_t at = 0; at < size;) {
+    const auto length = static_cast<size_t>(std::min(size - at, int64_t{sizeof zeros}));
+    const ssize_t written = pwrite(descriptor, zeros, length, at);
+    if (written <= 0) return written < 0 ? -errno : -ENOSPC;
+    at += written;
+  }
+  return 0;
+}
+
+int reserve(int descriptor, int64_t size) {
+  if (fchmod(descriptor, 0666) != 0) return -errno;
+  const int error = size > 0 ? posix_fallocate(descriptor, 0, size) : 0;
+  return error == EOPNOTSUPP ? write_zeros(descriptor, size) : -error;  // glibc does that itself, musl doesn't
+}
+
+// Not link(): for a moment the file would have two names, which others take for an attack.
+int rename_without_replacing(const char* from, const char* to) {
+  const long renamed = syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, kNoReplace);
+  if (renamed == 0 || (errno != EINVAL && errno != ENOSYS)) return static_cast<int>(renamed);
+  return link(from, to);
+}
+
+// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if the
+// process is killed between two lines.
+int create_linked(const std::string& path, int64_t size) {
+  const std::string directory = directory_of(path);
+  int descriptor = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  std::string temporary;
+  if (descriptor < 0) {
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -errno;
+    temporary = path + ".XXXXXX";
+    descriptor = mkostemp(temporary.data(), O_CLOEXEC);
+    if (descriptor < 0) return -errno;
+  }
+  int result = reserve(descriptor, size);
+  if (result == 0) {
+    char source[64];
+    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", descriptor);
+    const int linked = temporary.empty()
+                           ? linkat(AT_FDCWD, source, AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW)
+                           : rename_without_replacing(temporary.c_str(), path.c_str());
+    if (linked != 0) result = -errno;
+  }
+  if (!temporary.empty()) unlink(temporary.c_str());
+  if (result == 0) return descriptor;
+  close(descriptor);
+  return result;
+}
+
+}  // namespace
+
+int ensure_shared_directory(const char* path) {
+  struct stat status;
+  if (lstat(path, &status) == 0) return 0;
+  if (errno != ENOENT) return -errno;
+  std::string temporary = std::string(path) + ".XXXXXX";
+  if (mkdtemp(temporary.data()) == nullptr) return -errno;
+  int result = 0;
+  if (chmod(temporary.c_str(), 01777) != 0 ||
+      syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, path, kNoReplace) != 0) {
+    result = -errno;
+  }
+  if (result == -EINVAL || result == -ENOSYS) {
+    // A file system without it. Plain rename would replace an empty directory that somebody else has just made, but
+    // an empty one holds no locks.
+    result = rename(temporary.c_str(), path) == 0 ? 0 : -errno;
+  }
+  if (result == 0) return 0;
+  rmdir(temporary.c_str());
+  return result == -EEXIST || result == -ENOTEMPTY ? 0 : result;
+}
+
+int open_shared_file(const char* path, int64_t size) {
+  for (int i = 0; i < kTries; i++) {
+    int descriptor = open_existing(path, O_RDWR);
+    if (descriptor == -ENXIO && i + 1 < kTries) {
+      usleep(1000);  // where only link() is to be had, a file that is being made has two names for a moment
+      continue;
+    }
+    if (descriptor != -ENOENT) return descriptor;
+    descriptor = create_linked(path, size);
+    if (descriptor != -EEXIST) return descriptor;
+  }
+  return -EAGAIN;
+}
+
+int open_for_probe(const char* path) { return open_existing(path, O_RDONLY); }
+
+int names_same_file(int descriptor, const char* path) {
+  struct stat ours, named;
+  if (fstat(descriptor, &ours) != 0 || lstat(path, &named) != 0) return 0;
+  return ours.st_dev == named.st_dev && ours.st_ino == named.st_ino ? 1 : 0;
+}
+
+int64_t file_system_type(const char* path) {
+  struct statfs status;
+  return statfs(path, &status) == 0 ? static_cast<int64_t>(static_cast<uint32_t>(status.f_type)) : -errno;
+}
+
+int write_block(int descriptor, const char* data, int64_t size) {
+  const ssize_t written = pwrite(descriptor, data, size, 0);
+  if (written == size) return 0;
+  return written < 0 ? -errno : -ENOSPC;
+}
+
+}  // namespace gpu_owner::locks

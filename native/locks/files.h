@@ -1,0 +1,31 @@
+// Files and directories that all users of a machine share.
+//
+// They have their mode from the first moment on, whatever the umask, and also if the creator dies half-way: they are made
+// under no name and linked into place. Functions return a descriptor or 0, or -errno.
+#pragma once
+
+#include <cstdint>
+
+namespace gpu_owner::locks {
+
+// Makes a directory with mode 1777 if nothing has that name. 0 also when something has.
+int ensure_shared_directory(const char* path);
+
+// Opens a regular file for reading and writing, or makes it with mode 0666 and `size` bytes of zeros that need no more disk
+// space later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file
+// with one name is -ENXIO.
+int open_shared_file(const char* path, int64_t size);
+
+// Opens for reading only, under the same rules; never creates.
+int open_for_probe(const char* path);
+
+// 1 if the path still names the file behind the descriptor, 0 if not.
+int names_same_file(int descriptor, const char* path);
+
+// The magic number of the file system (statfs(2)), or -errno.
+int64_t file_system_type(const char* path);
+
+// Replaces the whole contents of a file made by open_shared_file: one write of `size` bytes at offset 0. 0 or -errno.
+int write_block(int descriptor, const char* data, int64_t size);
+
+}  // namespace gpu_owner::locks

@@ -1,0 +1,102 @@
+#include "locks/wait.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "process/futex.h"
+
+namespace gpu_owner::locks {
+namespace {
+
+constexpr size_t kStackSize = 256 * 1024;
+constexpr int64_t kRepeatSignal = 200'000;  // ns
+
+void wake_up(int) {}
+
+// Makes the signal ours if nobody in this process handles it. The handler is empty and without SA_RESTART: its run alone
+// makes the blocked system call return EINTR.
+bool take(int signal) {
+  struct sigaction current;
+  if (sigaction(signal, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return false;
+  struct sigaction ours = {};
+  ours.sa_handler = wake_up;
+  return sigaction(signal, &ours, nullptr) == 0;
+}
+
+int choose_signal() {
+  for (int signal = SIGRTMAX - 1; signal > SIGRTMIN; signal--) {
+    if (take(signal)) return signal;
+  }
+  take(SIGSTKFLT);  // Linux never sends it
+  return SIGSTKFLT;
+}
+
+int cancel_signal() {
+  static const int signal = choose_signal();
+  return signal;
+}
+
+}  // namespace
+
+Waiter* Waiter::start(int descriptor, Kind kind, Mode mode, Range range, Done done, void* context) {
+  const int signal = cancel_signal();
+  const int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+  if (duplicate < 0) return nullptr;
+  auto* waiter = new Waiter;
+  waiter->descriptor_ = duplicate;
+  waiter->kind_ = kind;
+  waiter->mode_ = mode;
+  waiter->range_ = range;
+  waiter->done_ = done;
+  waiter->context_ = context;
+  sigset_t mask, before;
+  sigfillset(&mask);
+  sigdelset(&mask, signal);
+  pthread_sigmask(SIG_SETMASK, &mask, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackSize);
+  const int error = pthread_create(&waiter->thread_, &attributes, run, waiter);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return waiter;
+  close(duplicate);
+  delete waiter;
+  errno = error;
+  return nullptr;
+}
+
+void* Waiter::run(void* pointer) {
+  auto& self = *static_cast<Waiter*>(pointer);
+  int error;
+  do {
+    error = self.cancelled_.load() ? ECANCELED : wait_lock(self.descriptor_, self.kind_, self.mode_, self.range_);
+  } while (error == EINTR);
+  close(self.descriptor_);
+  self.done_(self.context_, error);
+  self.over_.store(1);
+  process::futex_wake(self.over_);
+  return nullptr;
+}
+
+void Waiter::cancel() {
+  cancelled_.store(true);
+  // A signal that comes between the thread's look at the flag and its system call is lost: repeat.
+  while (!over()) {
+    pthread_kill(thread_, cancel_signal());
+    sleep(kRepeatSignal);
+  }
+}
+
+void Waiter::sleep(int64_t nanoseconds) const { process::futex_wait(over_, 0, nanoseconds); }
+
+void Waiter::join_and_delete() {
+  pthread_join(thread_, nullptr);
+  delete this;
+}
+
+}  // namespace gpu_owner::locks

@@ -1,0 +1,56 @@
+// One GPU as NVML shows it: its handle, what never changes, and a sample of what does.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "nvml/library.h"
+
+namespace gpu_owner::nvml {
+
+// Health of a GPU in a sample: an NVML code (0 = fine), or this: the driver has not answered for it in time.
+constexpr int kNotResponding = -1;
+
+struct MigInstance {
+  std::string uuid, name;
+  uint32_t gpu_instance = ~0u, compute_instance = ~0u;
+  Memory memory;
+};
+
+// Values at one moment; NaN where the driver can't give them.
+struct Sample {
+  int health = ERROR_UNINITIALIZED;
+  Memory memory;
+  double power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
+  double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
+  bool processes_known = false;
+  std::vector<Process> compute, graphics;
+  std::vector<MigInstance> instances;
+
+  void clear();
+};
+
+class Gpu {
+ public:
+  explicit Gpu(uint32_t index) : index_(index) {}
+
+  // Attaches the GPU if that isn't done yet (1 to 3 s without persistence mode), then samples it. May block for as
+  // long as the driver pleases.
+  void look(const Library& library, Sample& sample);
+
+  uint32_t index() const { return index_; }
+  const std::string& uuid() const { return uuid_; }
+  const std::string& name() const { return name_; }
+  const std::string& pci_bus_id() const { return pci_bus_id_; }
+
+ private:
+  Code attach(const Library& library);
+  void sample_instances(const Library& library, Sample& sample);
+
+  uint32_t index_;
+  Device handle_ = nullptr;
+  std::string uuid_, name_, pci_bus_id_;
+};
+
+}  // namespace gpu_owner::nvml

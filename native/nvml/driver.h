@@ -1,0 +1,74 @@
+// The driver of this process: NVML opened once, handles kept, and looks at all GPUs that give up on one that hangs.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "nvml/device.h"
+#include "process/thread_family.h"
+
+namespace gpu_owner::nvml {
+
+class Driver {
+ public:
+  // There is one driver per process. It is never destroyed: a thread may be stuck in it when the process ends.
+  static Driver& instance();
+
+  enum class Stage { ready, load, symbol, init, count, not_responding, interrupted };
+  struct Opened {
+    Stage stage;
+    int code;  // of NVML, for init and count
+  };
+  // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later calls
+  // do nothing. Blocks for as long as nvmlInit does, at most 10 s.
+  Opened open(const std::string& path);
+
+  const Library& library() const { return library_; }
+  const std::string& version() const { return version_; }
+
+  // Looks at every GPU, or at those with the given indices; the samples of the others are left alone. A GPU for which the driver doesn't answer within the patience is reported as not responding and
+  // left alone until its call returns. False when a handled signal ended the wait (main thread only).
+  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
+
+  struct Description {
+    std::string uuid, name, pci_bus_id;
+  };
+  // What was learnt of each GPU when it was attached; empty before.
+  const std::vector<Description>& descriptions() const { return descriptions_; }
+
+  std::timed_mutex& mutex() { return mutex_; }
+
+ private:
+  struct Job;
+  struct Worker;
+
+  static void work(void* worker);
+  static void work_once(void* job);
+  enum class Wait { done, stalled, interrupted };
+  Wait wait_for(Job& job, bool on_main_thread, int64_t patience);
+  bool hand_to_worker(Job& job);
+  void leave_worker();
+  void collect(Job& job, uint32_t finished, std::vector<Sample>& samples);
+  bool go_on_without(Job& job, std::vector<Sample>& samples, bool on_main_thread);
+  void step(Job& job, uint32_t position);
+
+  std::timed_mutex mutex_;  // one look at a time
+  Library library_;
+  std::string version_;
+  bool ready_ = false;
+  process::ThreadFamily family_;
+  Worker* worker_ = nullptr;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::vector<Job*> stuck_;       // per GPU: the job that is in a driver call for it, or null
+  std::vector<Description> descriptions_;
+  Job* jobs_[2] = {};             // reused from look to look
+  int turn_ = 0;
+  int64_t per_gpu_ = 0;           // how long the last look took, ns
+  Job* init_ = nullptr;           // nvmlInit under way
+  Job* unfinished_ = nullptr;     // left behind by an interrupted wait
+};
+
+}  // namespace gpu_owner::nvml

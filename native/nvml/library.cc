@@ -1,0 +1,230 @@
+#include "nvml/library.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "dl/search.h"
+
+namespace gpu_owner::nvml {
+namespace {
+
+constexpr const char* kSoname = "libnvidia-ml.so.1";
+constexpr uint32_t kFirstProcessBuffer = 64;
+constexpr uint32_t kMostProcesses = 65536;  // a driver that wants more is not believed
+
+template <typename Function, typename... Arguments>
+Code call(Function function, Arguments... arguments) {
+  return function != nullptr ? static_cast<Code>(function(arguments...)) : ERROR_FUNCTION_NOT_FOUND;
+}
+
+template <typename Function>
+Code read_string(Function function, Device device, std::string& text) {
+  char buffer[kStringSize] = {};
+  const Code code = call(function, device, buffer, static_cast<uint32_t>(sizeof buffer));
+  if (code == SUCCESS) text.assign(buffer, strnlen(buffer, sizeof buffer));
+  return code;
+}
+
+}  // namespace
+
+bool Library::load(const std::string& path) {
+  opened_ = dl::open_first(path.empty() ? dl::driver_library_candidates(kSoname) : std::vector<std::string>{path});
+  if (opened_.handle == nullptr) return false;
+  void* library = opened_.handle;
+  const auto resolve = [library](auto& function, const char* name, const char* older = nullptr) {
+    return dl::resolve(library, name, function) || (older != nullptr && dl::resolve(library, older, function));
+  };
+  const auto need = [&](auto& function, const char* name, const char* older = nullptr) {
+    if (!resolve(function, name, older) && missing_.empty()) missing_ = name;
+  };
+  missing_.clear();
+  need(init_, "nvmlInit_v2", "nvmlInit");
+  need(count_, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount");
+  need(handle_, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex");
+  need(uuid_, "nvmlDeviceGetUUID");
+  need(memory_v1_, "nvmlDeviceGetMemoryInfo");
+  resolve(memory_v2_, "nvmlDeviceGetMemoryInfo_v2");
+  resolve(handle_by_uuid_, "nvmlDeviceGetHandleByUUID");
+  resolve(name_, "nvmlDeviceGetName");
+  resolve(pci_, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2");
+  resolve(power_, "nvmlDeviceGetPowerUsage");
+  resolve(power_limit_, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit");
+  resolve(utilization_, "nvmlDeviceGetUtilizationRates");
+  resolve(temperature_v_, "nvmlDeviceGetTemperatureV");
+  resolve(temperature_, "nvmlDeviceGetTemperature");
+  resolve(compute_mode_, "nvmlDeviceGetComputeMode");
+  resolve(display_active_, "nvmlDeviceGetDisplayActive");
+  resolve(mig_mode_, "nvmlDeviceGetMigMode");
+  resolve(mig_max_count_, "nvmlDeviceGetMaxMigDeviceCount");
+  resolve(mig_handle_, "nvmlDeviceGetMigDeviceHandleByIndex");
+  resolve(gpu_instance_, "nvmlDeviceGetGpuInstanceId");
+  resolve(compute_instance_, "nvmlDeviceGetComputeInstanceId");
+  resolve(driver_version_, "nvmlSystemGetDriverVersion");
+  const size_t sizes[] = {kProcessSizeV2, kProcessSizeV2, kProcessSizeV1};
+  const char* const suffixes[] = {"_v3", "_v2", ""};
+  for (int i = 0; i < 3; i++) {
+    const std::string compute = std::string("nvmlDeviceGetComputeRunningProcesses") + suffixes[i];
+    const std::string graphics = std::string("nvmlDeviceGetGraphicsRunningProcesses") + suffixes[i];
+    resolve(compute_[i].function, compute.c_str());
+    resolve(graphics_[i].function, graphics.c_str());
+    compute_[i].size = graphics_[i].size = sizes[i];
+  }
+  return missing_.empty();
+}
+
+Code Library::init() {
+  const Code code = call(init_);
+  if (code == SUCCESS) detect_early_r535();
+  return code;
+}
+
+// The first R535 drivers (535.54) had a longer process entry under the name _v3; they know confidential computing but
+// not yet the detailed process list. Found by nvitop (its pull requests 79, 89, 94).
+void Library::detect_early_r535() {
+  const auto present = [this](const char* name) {
+    Call<Device, void*> function = nullptr;
+    return dl::resolve(opened_.handle, name, function) &&
+           function(nullptr, nullptr) != ERROR_FUNCTION_NOT_FOUND;
+  };
+  if (compute_[0].function != nullptr && present("nvmlDeviceGetConfComputeMemSizeInfo") &&
+      !present("nvmlDeviceGetRunningProcessDetailList")) {
+    compute_[0].size = graphics_[0].size = kProcessSizeEarlyR535;
+  }
+}
+
+Code Library::device_count(uint32_t& count) const { return call(count_, &count); }
+Code Library::device_handle(uint32_t index, Device& device) const { return call(handle_, index, &device); }
+Code Library::device_handle(const std::string& uuid, Device& device) const {
+  return call(handle_by_uuid_, uuid.c_str(), &device);
+}
+
+Code Library::uuid(Device device, std::string& text) const { return read_string(uuid_, device, text); }
+Code Library::name(Device device, std::string& text) const { return read_string(name_, device, text); }
+
+Code Library::pci_bus_id(Device device, std::string& text) const {
+  PciInfo info = {};
+  const Code code = call(pci_, device, &info);
+  if (code == SUCCESS) text.assign(info.bus_id, strnlen(info.bus_id, sizeof info.bus_id));
+  return code;
+}
+
+Code Library::memory(Device device, Memory& memory) const {
+  MemoryV2 v2 = {};
+  v2.version = kMemoryV2Version;
+  Code code = call(memory_v2_, device, &v2);
+  if (code == SUCCESS) {
+    memory = {double(v2.total), double(v2.used), double(v2.free), double(v2.reserved)};
+    return code;
+  }
+  if (code != ERROR_FUNCTION_NOT_FOUND && code != ERROR_NOT_SUPPORTED && code != ERROR_VERSION_MISMATCH) return code;
+  MemoryV1 v1 = {};
+  code = call(memory_v1_, device, &v1);
+  if (code == SUCCESS) memory = {double(v1.total), double(v1.used), double(v1.free), NAN};
+  return code;
+}
+
+Code Library::power_milliwatts(Device device, uint32_t& value) const { return call(power_, device, &value); }
+Code Library::power_limit_milliwatts(Device device, uint32_t& value) const { return call(power_limit_, device, &value); }
+
+Code Library::utilization_percent(Device device, uint32_t& value) const {
+  Utilization utilization = {};
+  const Code code = call(utilization_, device, &utilization);
+  value = utilization.gpu;
+  return code;
+}
+
+Code Library::temperature_celsius(Device device, int32_t& value) const {
+  TemperatureV1 temperature = {kTemperatureV1Version, 0, 0};
+  const Code code = call(temperature_v_, device, &temperature);
+  value = temperature.celsius;
+  if (code != ERROR_FUNCTION_NOT_FOUND && code != ERROR_NOT_SUPPORTED && code != ERROR_VERSION_MISMATCH) return code;
+  uint32_t celsius = 0;
+  const Code older = call(temperature_, device, 0u, &celsius);
+  value = static_cast<int32_t>(celsius);
+  return older;
+}
+
+Code Library::compute_mode(Device device, uint32_t& value) const { return call(compute_mode_, device, &value); }
+Code Library::display_active(Device device, uint32_t& value) const { return call(display_active_, device, &value); }
+
+Code Library::mig_mode(Device device, uint32_t& current) const {
+  uint32_t pending = 0;
+  return call(mig_mode_, device, &current, &pending);
+}
+
+Code Library::mig_max_count(Device device, uint32_t& count) const { return call(mig_max_count_, device, &count); }
+
+Code Library::mig_handle(Device device, uint32_t slot, Device& instance) const {
+  return call(mig_handle_, device, slot, &instance);
+}
+
+Code Library::gpu_instance_id(Device instance, uint32_t& id) const { return call(gpu_instance_, instance, &id); }
+Code Library::compute_instance_id(Device instance, uint32_t& id) const { return call(compute_instance_, instance, &id); }
+
+Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& list) const {
+  list.clear();
+  const ProcessCall* calls = kind == ProcessKind::compute ? compute_ : graphics_;
+  Code code = ERROR_FUNCTION_NOT_FOUND;
+  for (int version = 0; version < 3 && code == ERROR_FUNCTION_NOT_FOUND; version++) {
+    const ProcessCall& newest = calls[version];
+    if (newest.function == nullptr) continue;
+    // One call into a buffer that is big enough already; asking for the number first would double the cost.
+    alignas(uint64_t) char first[kFirstProcessBuffer * kProcessSizeEarlyR535];
+    std::vector<uint64_t> larger;
+    void* buffer = first;
+    uint32_t room = kFirstProcessBuffer, count = room;
+    code = static_cast<Code>(newest.function(device, &count, buffer));
+    while (code == ERROR_INSUFFICIENT_SIZE && count < kMostProcesses && room < kMostProcesses) {
+      room = count > room ? count : room;
+      room += room / 4 + kFirstProcessBuffer;  // others may start meanwhile
+      larger.resize(room * newest.size / sizeof(uint64_t));
+      buffer = larger.data();
+      count = room;
+      code = static_cast<Code>(newest.function(device, &count, buffer));
+    }
+    if (code == SUCCESS && count > room) code = ERROR_INSUFFICIENT_SIZE;  // what can't be is not believed
+    if (code != SUCCESS) continue;
+    list.reserve(count);
+    for (uint32_t i = 0; i < count; i++) {
+      const char* entry = static_cast<const char*>(buffer) + i * newest.size;
+      Process process = {0, kUnknownMemory, ~0u, ~0u};
+      std::memcpy(&process, entry, newest.size < sizeof process ? newest.size : sizeof process);
+      list.push_back(process);
+    }
+  }
+  return code;
+}
+
+Code Library::driver_version(std::string& text) const {
+  char buffer[kStringSize] = {};
+  const Code code = call(driver_version_, buffer, static_cast<uint32_t>(sizeof buffer));
+  if (code == SUCCESS) text.assign(buffer, strnlen(buffer, sizeof buffer));
+  return code;
+}
+
+const char* code_text(int code) {
+  switch (code) {
+    case SUCCESS: return "success";
+    case ERROR_UNINITIALIZED: return "NVML is not initialised";
+    case ERROR_INVALID_ARGUMENT: return "invalid argument";
+    case ERROR_NOT_SUPPORTED: return "not supported";
+    case ERROR_NO_PERMISSION: return "no permission";
+    case ERROR_NOT_FOUND: return "not found";
+    case ERROR_INSUFFICIENT_SIZE: return "buffer too small";
+    case ERROR_INSUFFICIENT_POWER: return "a power cable is not attached";
+    case ERROR_DRIVER_NOT_LOADED: return "the NVIDIA driver is not loaded";
+    case ERROR_IRQ_ISSUE: return "the kernel reports an interrupt problem with the GPU";
+    case ERROR_LIBRARY_NOT_FOUND: return "a library of the driver could not be found";
+    case ERROR_FUNCTION_NOT_FOUND: return "the driver lacks this function";
+    case ERROR_GPU_IS_LOST: return "the GPU has fallen off the bus";
+    case ERROR_RESET_REQUIRED: return "the GPU needs a reset";
+    case ERROR_OPERATING_SYSTEM: return "the driver is blocked by the operating system";
+    case ERROR_LIB_RM_VERSION_MISMATCH: return "the driver's library and kernel module have different versions";
+    case ERROR_NO_DATA: return "no data";
+    case ERROR_VERSION_MISMATCH: return "structure version not known to the driver";
+    case ERROR_UNKNOWN: return "unknown driver error";
+    default: return "driver error";
+  }
+}
+
+}  // namespace gpu_owner::nvml

@@ -1,0 +1,87 @@
+// NVML as loaded: symbols resolved once, version differences settled here, so that nobody else sees a _v2 or _v3.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "dl/library.h"
+#include "nvml/abi.h"
+
+namespace gpu_owner::nvml {
+
+struct Memory {
+  double total = NAN, used = NAN, free = NAN, reserved = NAN;  // bytes; NaN = not known
+};
+
+class Library {
+ public:
+  // Loads the library: `path` alone if not empty, else the usual places. False: see attempts() and missing().
+  bool load(const std::string& path);
+  // nvmlInit, once. Attaches no GPU.
+  Code init();
+
+  const std::string& path() const { return opened_.path; }
+  const std::vector<dl::Attempt>& attempts() const { return opened_.attempts; }
+  // A symbol that every NVML has and this library lacks, else empty.
+  const std::string& missing() const { return missing_; }
+
+  Code device_count(uint32_t& count) const;
+  Code device_handle(uint32_t index, Device& device) const;
+  // Of one GPU, without touching the others.
+  Code device_handle(const std::string& uuid, Device& device) const;
+  Code uuid(Device device, std::string& text) const;
+  Code name(Device device, std::string& text) const;
+  Code pci_bus_id(Device device, std::string& text) const;
+  Code memory(Device device, Memory& memory) const;
+  Code power_milliwatts(Device device, uint32_t& value) const;
+  Code power_limit_milliwatts(Device device, uint32_t& value) const;
+  Code utilization_percent(Device device, uint32_t& value) const;
+  Code temperature_celsius(Device device, int32_t& value) const;
+  Code compute_mode(Device device, uint32_t& value) const;
+  Code display_active(Device device, uint32_t& value) const;
+  Code mig_mode(Device device, uint32_t& current) const;
+  Code mig_max_count(Device device, uint32_t& count) const;
+  Code mig_handle(Device device, uint32_t slot, Device& instance) const;
+  Code gpu_instance_id(Device instance, uint32_t& id) const;
+  Code compute_instance_id(Device instance, uint32_t& id) const;
+  enum class ProcessKind { compute, graphics };
+  Code processes(Device device, ProcessKind kind, std::vector<Process>& list) const;
+  Code driver_version(std::string& text) const;
+
+ private:
+  template <typename... Arguments>
+  using Call = int (*)(Arguments...);
+  struct ProcessCall {
+    Call<Device, uint32_t*, void*> function;
+    size_t size;  // of one entry
+  };
+
+  void detect_early_r535();
+
+  dl::Opened opened_;
+  std::string missing_;
+
+  Call<> init_ = nullptr;
+  Call<uint32_t*> count_ = nullptr;
+  Call<uint32_t, Device*> handle_ = nullptr;
+  Call<const char*, Device*> handle_by_uuid_ = nullptr;
+  Call<Device, char*, uint32_t> uuid_ = nullptr, name_ = nullptr;
+  Call<Device, PciInfo*> pci_ = nullptr;
+  Call<Device, MemoryV1*> memory_v1_ = nullptr;
+  Call<Device, MemoryV2*> memory_v2_ = nullptr;
+  Call<Device, uint32_t*> power_ = nullptr, power_limit_ = nullptr, compute_mode_ = nullptr, display_active_ = nullptr;
+  Call<Device, Utilization*> utilization_ = nullptr;
+  Call<Device, TemperatureV1*> temperature_v_ = nullptr;
+  Call<Device, uint32_t, uint32_t*> temperature_ = nullptr;
+  Call<Device, uint32_t*, uint32_t*> mig_mode_ = nullptr;
+  Call<Device, uint32_t*> mig_max_count_ = nullptr, gpu_instance_ = nullptr, compute_instance_ = nullptr;
+  Call<Device, uint32_t, Device*> mig_handle_ = nullptr;
+  Call<char*, uint32_t> driver_version_ = nullptr;
+  ProcessCall compute_[3] = {}, graphics_[3] = {};  // newest first
+};
+
+// NVML's name for a return code, e.g. "GPU_IS_LOST"; texts without the library.
+const char* code_text(int code);
+
+}  // namespace gpu_owner::nvml

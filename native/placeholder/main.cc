@@ -1,0 +1,200 @@
+// gpu-owner-placeholder: keeps GPUs visibly taken for a command that has not reached them yet.
+//
+// `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. It ends when its standard input is closed, when
+// the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no lease: should
+// the driver hang in it, nobody's lock hangs with it.
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "cuda/placeholder.h"
+#include "nvml/library.h"
+#include "process/futex.h"
+
+namespace {
+
+using namespace gpu_owner;
+
+constexpr int kUsage = 64;
+constexpr int kUnavailable = 69;
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int kLookEvery = 250;                       // ms
+constexpr double kRise = 64.0 * 1024 * 1024;          // bytes: more than a driver's own fluctuation, less than a context
+
+struct Options {
+  std::string nvml, cuda;
+  std::vector<std::string> uuids;
+  size_t bytes = 1024 * 1024;
+  int64_t seconds = 60;  // 0 = until standard input is closed
+  bool list = false;     // instead: print the UUIDs of CUDA's devices in CUDA's order
+};
+
+int usage(const char* problem) {
+  fprintf(stderr, "gpu-owner-placeholder: %s\nThis program is started by gpu-owner, not by people.\n", problem);
+  return kUsage;
+}
+
+bool parse(int argc, char** argv, Options& options, std::string& problem) {
+  for (int i = 1; i < argc; i++) {
+    const std::string name = argv[i];
+    if (name == "--list") {
+      options.list = true;
+      continue;
+    }
+    if (i + 1 == argc) {
+      problem = name + " needs a value";
+      return false;
+    }
+    const char* value = argv[++i];
+    if (name == "--nvml") {
+      options.nvml = value;
+    } else if (name == "--cuda") {
+      options.cuda = value;
+    } else if (name == "--uuid") {
+      options.uuids.push_back(value);
+    } else if (name == "--bytes") {
+      options.bytes = strtoull(value, nullptr, 10);
+    } else if (name == "--seconds") {
+      options.seconds = strtoll(value, nullptr, 10);
+    } else {
+      problem = "unknown option " + name;
+      return false;
+    }
+  }
+  if (options.uuids.empty() && !options.list) problem = "no --uuid given";
+  return problem.empty();
+}
+
+// One line on standard output tells how it went: "ready", or "failed CODE STAGE UUID TEXT".
+int fail(int code, const char* stage, const std::string& uuid, const char* text) {
+  printf("failed %d %s %s %s\n", code, stage, uuid.empty() ? "-" : uuid.c_str(), text);
+  fflush(stdout);
+  return kUnavailable;
+}
+
+int list(const cuda::Library& library) {
+  int code = library.init();
+  int count = 0;
+  if (code == cuda::SUCCESS) code = library.device_count(count);
+  for (int ordinal = 0; code == cuda::SUCCESS && ordinal < count; ordinal++) {
+    cuda::Device device = 0;
+    std::string uuid;
+    code = library.device(ordinal, device);
+    if (code == cuda::SUCCESS) code = library.uuid(device, uuid);
+    if (code == cuda::SUCCESS) printf("GPU-%s\n", uuid.c_str());
+  }
+  return code == cuda::SUCCESS ? 0 : kUnavailable;
+}
+
+// The claimed GPUs through NVML, to notice when the command has arrived on them.
+class Watch {
+ public:
+  bool open(const Options& options) {
+    if (!library_.load(options.nvml) || library_.init() != nvml::SUCCESS) return false;
+    for (const std::string& uuid : options.uuids) {
+      nvml::Device device = nullptr;
+      if (library_.device_handle(uuid, device) != nvml::SUCCESS) continue;
+      library_.processes(device, nvml::Library::ProcessKind::compute, list_);
+      devices_.push_back({device, used(device), list_, false});
+    }
+    return !devices_.empty();
+  }
+
+  // Whether somebody else's process, or its memory, has shown on every GPU.
+  bool all_taken() {
+    bool all = true;
+    for (One& one : devices_) {
+      if (!one.taken) one.taken = new_process(one) || used(one.device) > one.baseline + kRise;
+      all = all && one.taken;
+    }
+    return all;
+  }
+
+ private:
+  struct One {
+    nvml::Device device;
+    double baseline;                    // bytes in use with this process's context
+    std::vector<nvml::Process> known;   // ours among them, under whatever number a container's driver gives it
+    bool taken;
+  };
+
+  double used(nvml::Device device) const {
+    nvml::Memory memory;
+    return library_.memory(device, memory) == nvml::SUCCESS ? memory.used : 0;
+  }
+
+  bool new_process(const One& one) {
+    library_.processes(one.device, nvml::Library::ProcessKind::compute, list_);
+    for (const nvml::Process& process : list_) {
+      bool known = false;
+      for (const nvml::Process& old : one.known) known = known || old.pid == process.pid;
+      if (!known) return true;
+    }
+    return false;
+  }
+
+  nvml::Library library_;
+  std::vector<One> devices_;
+  std::vector<nvml::Process> list_;
+};
+
+// Ends the process when standard input has been closed, also while the driver hangs in the main thread. The process's end
+// gives the memory back, faster and more surely than calls to the driver.
+void* end_with_input(void*) {
+  char ignored[64];
+  for (;;) {
+    const ssize_t got = read(STDIN_FILENO, ignored, sizeof ignored);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) _exit(0);
+    if (got < 0 && errno == EAGAIN) {
+      pollfd input = {STDIN_FILENO, POLLIN, 0};
+      poll(&input, 1, -1);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  std::string problem;
+  if (!parse(argc, argv, options, problem)) return usage(problem.c_str());
+  // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
+  for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
+
+  pthread_t thread;
+  if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0) return usage("no thread can be had");
+
+  cuda::Library library;
+  if (!library.load(options.cuda)) {
+    const std::string& missing = library.missing();
+    if (!missing.empty()) return fail(cuda::ERROR_NOT_FOUND, missing.c_str(), "", "missing in the CUDA library");
+    const auto& attempts = library.attempts();
+    return fail(cuda::ERROR_NOT_FOUND, "load", "", attempts.empty() ? "" : attempts.front().error.c_str());
+  }
+  if (options.list) return list(library);
+  cuda::Placeholder placeholder;
+  const auto failure = placeholder.take(library, options.uuids, options.bytes);
+  if (failure.code != cuda::SUCCESS) return fail(failure.code, failure.stage, failure.uuid, cuda::code_text(failure.code));
+
+  printf("ready\n");
+  fflush(stdout);
+  // Nobody reads further; the pipe must not stay open here for whoever waits for its end.
+  if (freopen("/dev/null", "w", stdout) == nullptr) close(STDOUT_FILENO);
+
+  const int64_t end = process::monotonic_nanoseconds() + options.seconds * kSecond;
+  Watch watch;
+  const bool watching = options.seconds > 0 && watch.open(options);
+  while (options.seconds == 0 || process::monotonic_nanoseconds() < end) {
+    poll(nullptr, 0, kLookEvery);
+    if (watching && watch.all_taken()) break;
+  }
+  _exit(0);
+}

@@ -1,0 +1,137 @@
+#include "process/exec.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "process/futex.h"
+
+namespace gpu_owner::process {
+namespace {
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  result.reserve(strings.size() + 1);
+  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> own_arguments() {
+  std::string all;
+  const int descriptor = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return {};
+  char buffer[4096];
+  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) all.append(buffer, static_cast<size_t>(got));
+  close(descriptor);
+  std::vector<std::string> list;
+  for (size_t start = 0; start < all.size();) {
+    list.emplace_back(all.c_str() + start);
+    start += list.back().size() + 1;
+  }
+  return list;
+}
+
+// Which a new program would find open, apart from the standard streams.
+std::vector<int> inheritable_descriptors() {
+  std::vector<int> list;
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) return list;
+  while (const dirent* entry = readdir(directory)) {
+    const int descriptor = atoi(entry->d_name);
+    if (descriptor > STDERR_FILENO && fcntl(descriptor, F_GETFD) == 0) list.push_back(descriptor);
+  }
+  closedir(directory);
+  return list;
+}
+
+}  // namespace
+
+int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited) {
+  const std::vector<std::string> ours = own_arguments();
+  if (own > ours.size()) return -EINVAL;
+  arguments.insert(arguments.end(), ours.end() - static_cast<ptrdiff_t>(own), ours.end());
+  const std::vector<char*> list = pointers(arguments);
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) fcntl(descriptor, F_SETFD, 0);
+  for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
+  struct sigaction before[_NSIG] = {};  // some can't be asked for
+  for (int signal = 1; signal < _NSIG; signal++) {
+    struct sigaction standard = {};
+    standard.sa_handler = SIG_DFL;
+    if (sigaction(signal, nullptr, &before[signal]) == 0 && before[signal].sa_handler == SIG_IGN) {
+      sigaction(signal, &standard, nullptr);
+    }
+  }
+  sigset_t none, mask;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, &mask);
+  execve(path.c_str(), list.data(), environ);
+  const int error = errno;
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  for (int signal = 1; signal < _NSIG; signal++) {
+    if (before[signal].sa_handler == SIG_IGN) sigaction(signal, &before[signal], nullptr);
+  }
+  return -error;
+}
+
+Spawned spawn(const std::string& path, const std::vector<std::string>& arguments) {
+  Spawned spawned;
+  int input[2], output[2];
+  if (pipe2(input, O_CLOEXEC) != 0) return {errno};
+  if (pipe2(output, O_CLOEXEC) != 0) {
+    spawned.error = errno;
+    close(input[0]);
+    close(input[1]);
+    return spawned;
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+  // A lease, or the end of somebody's pipe, must not live on in the helper.
+  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const std::vector<char*> list = pointers(arguments);
+  spawned.error = posix_spawn(&spawned.pid, path.c_str(), &actions, &attributes, list.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  close(input[0]);
+  close(output[1]);
+  if (spawned.error != 0) {
+    close(input[1]);
+    close(output[0]);
+    return spawned;
+  }
+  spawned.input = input[1];
+  spawned.output = output[0];
+  return spawned;
+}
+
+std::string read_line(int descriptor, int milliseconds) {
+  std::string line;
+  pollfd readable = {descriptor, POLLIN, 0};
+  const int64_t end = monotonic_nanoseconds() + int64_t{milliseconds} * 1000000;
+  while (line.find('\n') == std::string::npos) {
+    const int64_t left = (end - monotonic_nanoseconds()) / 1000000;
+    if (left <= 0) return "";
+    const int ready = poll(&readable, 1, static_cast<int>(left));
+    if (ready < 0 && errno == EINTR) continue;
+    char buffer[1024];
+    const ssize_t got = ready > 0 ? read(descriptor, buffer, sizeof buffer) : 0;
+    if (got <= 0) return "";
+    line.append(buffer, static_cast<size_t>(got));
+  }
+  return line.substr(0, line.find('\n'));
+}
+
+}  // namespace gpu_owner::process

@@ -1,0 +1,29 @@
+// Becoming another program.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace gpu_owner::process {
+
+// Replaces this process, with signal dispositions and mask as a fresh program expects them: Node.js ignores SIGPIPE, and
+// what a terminal library changed doesn't concern the next program. Standard input, output and error stay open, those in
+// `inherited` and those without close-on-exec (Node.js marks all it finds at its start, 0 to 2 among them).
+// The environment is this process's. To `arguments` (the first is the program's name) the last `own` arguments of this
+// process are appended, byte for byte: JavaScript strings can't carry what isn't UTF-8. Returns only on failure: -errno.
+int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
+
+struct Spawned {
+  int error = 0;  // errno
+  int pid = -1;
+  int input = -1, output = -1;  // the ends of its standard input and output, close-on-exec
+};
+// Starts a helper with this process's environment and standard error; it has no other descriptor of this process. The
+// helper ends, if it is one of ours, when its input is closed.
+Spawned spawn(const std::string& path, const std::vector<std::string>& arguments);
+
+// What a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
+std::string read_line(int descriptor, int milliseconds);
+
+}  // namespace gpu_owner::process

@@ -1,0 +1,55 @@
+// What the files of the simulated libcuda.so.1 share.
+#pragma once
+#include <pthread.h>
+
+#include "simulator/cuda_abi.h"
+#include "simulator/faults.h"
+#include "simulator/slots.h"
+#include "simulator/visible_devices.h"
+
+#define CUDA_EXPORT extern "C" __attribute__((visibility("default"))) CUresult
+
+namespace simulator {
+
+// This process's view, fixed by the first cuInit.
+struct Driver {
+  Machine machine;
+  VisibleDevice devices[kMaxGpus];
+  uint32_t deviceCount;
+  ProcessType processType;
+
+  const Gpu& gpu(CUdevice device) const { return machine.description.gpus[devices[device].gpu]; }
+  bool has(CUdevice device) const { return device >= 0 && static_cast<uint32_t>(device) < deviceCount; }
+};
+
+// Null, before cuInit and in a child that was forked after it: every call fails with NOT_INITIALIZED.
+Driver* initializedDriver();
+
+void complain(const Error& error);
+
+// Contexts, slot and allocations of this process are changed under this lock; nobody waits or sleeps holding it.
+class Guard {
+ public:
+  Guard();
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+};
+
+struct Context {
+  CUdevice device;
+  bool primary;
+  bool alive;
+  uint32_t references;  // of a primary context
+};
+
+// The current context of the calling thread, or null.
+Context* currentContext();
+
+// Memory of a context; call them under the lock.
+void freeAllocations(Driver* driver, const Context* context);
+
+// The calling process's slot, taken when first needed; null when that failed.
+OwnSlot* ownSlot(Driver* driver);
+
+}  // namespace simulator

@@ -1,0 +1,53 @@
+// What a call meets before it does anything: a hang, a delay, a GPU that is lost, an error switched on.
+#pragma once
+#include "simulator/state.h"
+
+namespace simulator {
+
+// Blocks while the call hangs, until the fault is lifted.
+void hang(const std::atomic<uint64_t>& mask, uint64_t bit);
+
+// Accurate: sleeps when there is time to, spins for the rest.
+void delay(uint32_t microseconds);
+
+// Of a GPU's call. The machine's latency holds where the GPU has none of its own.
+inline void stall(const Machine& machine, uint32_t gpu, Call call) {
+  const auto i = static_cast<unsigned>(call);
+  const Faults& own = machine.gpus[gpu].faults;
+  const Faults& all = machine.header->faults;
+  if (__builtin_expect((own.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(own.hang, callBit(i));
+  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
+  uint32_t latency = own.latencyUs[i].load(std::memory_order_relaxed);
+  if (!latency) latency = all.latencyUs[i].load(std::memory_order_relaxed);
+  if (__builtin_expect(latency != 0, 0)) delay(latency);
+}
+
+// Of a call that concerns no single GPU.
+inline void stall(const Machine& machine, Call call) {
+  const auto i = static_cast<unsigned>(call);
+  const Faults& all = machine.header->faults;
+  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
+  const uint32_t latency = all.latencyUs[i].load(std::memory_order_relaxed);
+  if (__builtin_expect(latency != 0, 0)) delay(latency);
+}
+
+// The code switched on for this call; 0 = none.
+inline uint32_t injectedError(const Machine& machine, uint32_t gpu, Call call) {
+  const auto i = static_cast<unsigned>(call);
+  const uint32_t own = machine.gpus[gpu].faults.error[i].load(std::memory_order_relaxed);
+  return own ? own : machine.header->faults.error[i].load(std::memory_order_relaxed);
+}
+
+inline uint32_t injectedError(const Machine& machine, Call call) {
+  return machine.header->faults.error[static_cast<unsigned>(call)].load(std::memory_order_relaxed);
+}
+
+inline uint32_t healthOf(const Machine& machine, uint32_t gpu) {
+  return machine.gpus[gpu].health.load(std::memory_order_relaxed);
+}
+
+inline bool migOn(const Machine& machine, uint32_t gpu) {
+  return machine.gpus[gpu].mig.load(std::memory_order_relaxed) && machine.description.gpus[gpu].canMig();
+}
+
+}  // namespace simulator

@@ -1,0 +1,153 @@
+#include "simulator/files.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace simulator {
+namespace {
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+constexpr const char* kOtherDirectory = "or choose another directory with GPU_OWNER_SIMULATE_DIR";
+
+void temporaryName(char* out, size_t size, const char* stem) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  snprintf(out, size, "%s.new-%d-%lx", stem, static_cast<int>(getpid()),
+           static_cast<unsigned long>(now.tv_nsec));
+}
+
+// Made under another name and renamed when its mode is right: never visible half-made.
+bool makeSharedDirectory(const char* path, Error* error) {
+  char temporary[kPathSize + 48];
+  temporaryName(temporary, sizeof temporary, path);
+  if (mkdir(temporary, 0700) != 0)
+    return error->set("cannot create %s: %s; create it, %s", path, strerror(errno), kOtherDirectory);
+  if (chmod(temporary, 01777) == 0 &&
+      syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+    return true;
+  const int reason = errno;
+  rmdir(temporary);
+  if (reason == EEXIST) return true;
+  // Some file systems can't rename without replacing.
+  if ((reason == EINVAL || reason == ENOSYS) && (mkdir(path, 01777) == 0 || errno == EEXIST)) {
+    if (chmod(path, 01777) != 0 && errno != EPERM) return error->set("cannot chmod %s: %s", path, strerror(errno));
+    return true;
+  }
+  return error->set("cannot create %s: %s; %s", path, strerror(reason), kOtherDirectory);
+}
+
+}  // namespace
+
+bool baseDirectory(char (&out)[kPathSize], bool* isDefault, Error* error) {
+  const char* chosen = getenv("GPU_OWNER_SIMULATE_DIR");
+  *isDefault = !chosen || !*chosen;
+  int length;
+  if (!*isDefault) {
+    // Absolute, for programs change their directory.
+    char current[kPathSize] = "";
+    if (*chosen != '/' && !getcwd(current, sizeof current))
+      return error->set("GPU_OWNER_SIMULATE_DIR is relative to a directory that cannot be found: %s", strerror(errno));
+    length = snprintf(out, sizeof out, *chosen == '/' ? "%s%s" : "%s/%s", current, chosen);
+  } else {
+    const char* temporary = getenv("TMPDIR");
+    length = snprintf(out, sizeof out, "%s/gpu-owner-simulated-%u",
+                      temporary && *temporary ? temporary : "/tmp", static_cast<unsigned>(geteuid()));
+  }
+  // Room for the machine's name and a temporary one after it.
+  if (length < 0 || static_cast<size_t>(length) > sizeof out - 200)
+    return error->set("the path of the simulated machines is too long; choose another one with GPU_OWNER_SIMULATE_DIR");
+  while (length > 1 && out[length - 1] == '/') out[--length] = 0;
+  return true;
+}
+
+int openSharedDirectory(const char* path, bool followLink, Error* error) {
+  for (int attempt = 0;; ++attempt) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (followLink ? 0 : O_NOFOLLOW));
+    if (fd >= 0) return fd;
+    if (errno == ENOENT && attempt < 100) {
+      if (!makeSharedDirectory(path, error)) return -1;
+      continue;
+    }
+    if (errno == ELOOP || errno == ENOTDIR)
+      error->set("%s is not a directory of its own (a file or a symbolic link): remove it, %s", path, kOtherDirectory);
+    else
+      error->set("cannot open %s: %s; make it accessible (chmod 1777), %s", path, strerror(errno), kOtherDirectory);
+    return -1;
+  }
+}
+
+int openSharedFile(int directory, const char* directoryPath, const char* name, Error* error) {
+  // Without O_CREAT: fs.protected_regular refuses that for other users' files in sticky directories.
+  const int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT) return -1;
+    if (errno == ELOOP)
+      error->set("%s/%s is a symbolic link: remove it, %s", directoryPath, name, kOtherDirectory);
+    else
+      error->set("cannot open %s/%s for writing: %s; make it so (chmod 666), %s", directoryPath, name, strerror(errno),
+                 kOtherDirectory);
+    return -2;
+  }
+  FileFacts facts;
+  if (!factsOf(fd, &facts) || !facts.regular) {
+    close(fd);
+    error->set("%s/%s is not a regular file: remove it, %s", directoryPath, name, kOtherDirectory);
+    return -2;
+  }
+  return fd;
+}
+
+Made makeSharedFile(int directory, const char* directoryPath, const char* name,
+                    bool (*fill)(int, const void*, Error*), const void* argument, Error* error) {
+  char temporary[128] = "";
+  int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    temporaryName(temporary, sizeof temporary, name);
+    fd = openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  }
+  if (fd < 0) {
+    error->set("cannot create a file in %s: %s; make room or make it writable, %s", directoryPath, strerror(errno),
+               kOtherDirectory);
+    return Made::Failed;
+  }
+  Made made = Made::Failed;
+  if (!fill(fd, argument, error)) {
+    // error is set
+  } else if (fchmod(fd, 0666) != 0) {
+    error->set("cannot set the mode of %s/%s: %s", directoryPath, name, strerror(errno));
+  } else {
+    char source[64];
+    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", fd);
+    const int result = *temporary ? linkat(directory, temporary, directory, name, 0)
+                                  : linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW);
+    if (result == 0)
+      made = Made::Yes;
+    else if (errno == EEXIST)
+      made = Made::Exists;
+    else
+      error->set("cannot create %s/%s: %s; %s", directoryPath, name, strerror(errno), kOtherDirectory);
+  }
+  if (*temporary) unlinkat(directory, temporary, 0);
+  close(fd);
+  return made;
+}
+
+bool factsOf(int file, FileFacts* out) {
+  struct stat facts;
+  if (fstat(file, &facts) != 0) return false;
+  out->regular = S_ISREG(facts.st_mode);
+  out->size = static_cast<uint64_t>(facts.st_size);
+  out->inode = facts.st_ino;
+  return true;
+}
+
+}  // namespace simulator

@@ -1,0 +1,35 @@
+// The directories and files that several users share: made whole or not at all, whatever the umask.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "simulator/error.h"
+
+namespace simulator {
+
+constexpr size_t kPathSize = 4096;
+
+// The base directory of all simulated machines, from GPU_OWNER_SIMULATE_DIR, TMPDIR and the user.
+bool baseDirectory(char (&out)[kPathSize], bool* isDefault, Error* error);
+
+// Opens a directory, or makes it with mode 01777. A symbolic link is refused unless `followLink`.
+int openSharedDirectory(const char* path, bool followLink, Error* error);
+
+// Opens a regular file for reading and writing. -1 with errno ENOENT: there is none. -2: error is set.
+int openSharedFile(int directory, const char* directoryPath, const char* name, Error* error);
+
+// Makes a file with mode 0666 that appears complete under its name. False without error: somebody else
+// made it first. `fill` writes the contents.
+enum class Made { Yes, Exists, Failed };
+Made makeSharedFile(int directory, const char* directoryPath, const char* name,
+                    bool (*fill)(int file, const void* argument, Error* error), const void* argument,
+                    Error* error);
+
+struct FileFacts {
+  bool regular;
+  uint64_t size;
+  uint64_t inode;
+};
+bool factsOf(int file, FileFacts* out);
+
+}  // namespace simulator

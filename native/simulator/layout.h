@@ -1,0 +1,97 @@
+// What processes share about a simulated machine: the layout of its `state` file.
+//
+// Nothing in here is ever locked, so a process killed at any instruction leaves nothing wedged. Switches are atomics.
+// A slot belongs to the process that holds the file lock on its byte of `slots`; what a dead owner left is ignored.
+// The file is untrusted: counts and sizes are those of the machine's description, never what the file says.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "simulator/calls.h"
+
+namespace simulator {
+
+constexpr uint64_t kMagic = 0x4d49532d4f555047;  // "GPUO-SIM"
+constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kMaxGpus = 64;
+constexpr uint32_t kSlots = 1024;
+constexpr uint32_t kSlotWords = kSlots / 64;
+// Memory and contexts are counted per unit: unit 0 is the whole GPU, 1 to 7 are its MIG instances.
+constexpr uint32_t kUnits = 8;
+constexpr uint32_t kCallSpace = 48;
+constexpr uint64_t kMiB = 1024 * 1024;
+constexpr uint64_t kContextBytes = 416 * kMiB;
+constexpr uint32_t kMaxTeardownMs = 10 * 60 * 1000;
+
+static_assert(kCalls <= kCallSpace, "room for every call");
+
+enum Health : uint32_t { kLost = 1, kResetRequired = 2, kNoPermission = 4 };
+
+// For the whole machine, or for one GPU.
+struct Faults {
+  std::atomic<uint64_t> hang;                   // a bit per call
+  std::atomic<uint32_t> latencyUs[kCallSpace];  // 0 = none
+  std::atomic<uint32_t> error[kCallSpace];      // the code returned instead; 0 = none
+};
+
+struct alignas(64) Header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t gpuCount;
+  uint64_t size;
+  char machine[64];
+  std::atomic<uint64_t> slotsInode;  // of the `slots` file that belongs to this state
+  std::atomic<uint32_t> teardownMs;
+  Faults faults;
+};
+
+struct alignas(64) GpuState {
+  std::atomic<uint32_t> health;
+  std::atomic<uint32_t> computeMode;
+  std::atomic<uint32_t> mig;
+  std::atomic<uint32_t> display;
+  std::atomic<uint32_t> hiddenProcesses;
+  std::atomic<uint32_t> utilization;
+  std::atomic<uint32_t> powerMw;
+  std::atomic<uint32_t> temperature;
+  std::atomic<uint64_t> hiddenMemory;
+  Faults faults;
+  // Which slots have a context here: an index only, so that a look at an idle GPU needs no system call.
+  alignas(64) std::atomic<uint64_t> slots[kSlotWords];
+};
+
+struct Holding {
+  std::atomic<uint32_t> contexts;
+  uint32_t unused;
+  std::atomic<uint64_t> bytes;
+};
+
+enum ProcessType : uint32_t { kCompute = 0, kGraphics = 1 };
+
+struct alignas(64) Slot {
+  std::atomic<uint32_t> generation;
+  std::atomic<uint32_t> pid;
+  std::atomic<uint32_t> type;
+  uint32_t unused;
+  std::atomic<uint64_t> dead;  // generation (16 bits) and time in ms when somebody first saw the owner dead
+  Holding* holdings() { return reinterpret_cast<Holding*>(this + 1); }  // [gpuCount * kUnits]
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
+              "atomics in shared memory must be lock-free");
+
+constexpr size_t slotStride(uint32_t gpuCount) {
+  return sizeof(Slot) + size_t{gpuCount} * kUnits * sizeof(Holding);
+}
+constexpr size_t stateSize(uint32_t gpuCount) {
+  return sizeof(Header) + gpuCount * sizeof(GpuState) + kSlots * slotStride(gpuCount);
+}
+static_assert(slotStride(1) % 64 == 0, "slots stay aligned");
+
+// Bytes of the `slots` file that are locked. Only its owner ever locks a slot's first byte.
+constexpr int64_t livenessByte(uint32_t slot) { return slot; }
+constexpr int64_t allocationByte(uint32_t slot) { return int64_t{kSlots} + slot; }
+constexpr int64_t exclusiveByte(uint32_t gpu) { return int64_t{2} * kSlots + gpu; }
+
+}  // namespace simulator

@@ -1,0 +1,174 @@
+// Initialisation, which is counted, and what concerns the driver as a whole.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "simulator/nvml.h"
+
+namespace simulator {
+namespace {
+
+pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
+unsigned g_references = 0;
+std::atomic<Machine*> g_machine{nullptr};
+Machine* g_last = nullptr;
+
+void complain(const Error& error) {
+  char line[sizeof error.message + 32];
+  const int length = snprintf(line, sizeof line, "gpu-owner simulator: %s\n", error.message);
+  if (length > 0 && write(STDERR_FILENO, line, static_cast<size_t>(length)) < 0) return;
+}
+
+// Never unmapped, for other threads may still be in a call: kept for the next initialisation, or given up if that is
+// of another machine.
+Machine* openMachine(Error* error) {
+  void* memory = mmap(nullptr, sizeof(Machine), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    error->set("out of memory");
+    return nullptr;
+  }
+  auto* machine = new (memory) Machine;
+  if (!attach(machine, error)) {
+    munmap(memory, sizeof(Machine));
+    return nullptr;
+  }
+  if (g_last && strcmp(g_last->directory, machine->directory) == 0 && g_last->slotsInode == machine->slotsInode) {
+    detach(machine);
+    munmap(memory, sizeof(Machine));
+    return g_last;
+  }
+  g_last = machine;
+  return machine;
+}
+
+nvmlReturn_t initialize() {
+  nvmlReturn_t result = NVML_SUCCESS;
+  pthread_mutex_lock(&g_mutex);
+  if (g_references == 0) {
+    Error error = {};
+    Machine* machine = openMachine(&error);
+    if (!machine) {
+      complain(error);
+      result = NVML_ERROR_DRIVER_NOT_LOADED;
+    } else if (const uint32_t injected = injectedError(*machine, Call::Init)) {
+      result = static_cast<nvmlReturn_t>(injected);
+    } else {
+      g_machine.store(machine, std::memory_order_release);
+    }
+  }
+  if (result == NVML_SUCCESS) ++g_references;
+  const Machine* machine = g_last;
+  pthread_mutex_unlock(&g_mutex);
+  if (result == NVML_SUCCESS) stall(*machine, Call::Init);
+  return result;
+}
+
+const char* errorText(nvmlReturn_t code) {
+  switch (code) {
+    case 0: return "The operation was successful";
+    case 1: return "NVML was not first initialized with nvmlInit()";
+    case 2: return "A supplied argument is invalid";
+    case 3: return "The requested operation is not available on target device";
+    case 4: return "The current user does not have permission for operation";
+    case 5: return "Already Initialized";
+    case 6: return "A query to find an object was unsuccessful";
+    case 7: return "An input argument is not large enough";
+    case 8: return "A device's external power cables are not properly attached";
+    case 9: return "NVIDIA driver is not loaded";
+    case 10: return "User provided timeout passed";
+    case 11: return "NVIDIA Kernel detected an interrupt issue with a GPU";
+    case 12: return "NVML Shared Library couldn't be found or loaded";
+    case 13: return "Local version of NVML doesn't implement this function";
+    case 14: return "infoROM is corrupted";
+    case 15: return "The GPU has fallen off the bus or has otherwise become inaccessible";
+    case 16: return "The GPU requires a reset before it can be used again";
+    case 17: return "The GPU control device has been blocked by the operating system/cgroups";
+    case 18: return "RM detects a driver/library version mismatch";
+    case 19: return "An operation cannot be performed because the GPU is currently in use";
+    case 20: return "Insufficient memory";
+    case 21: return "No data";
+    case 22: return "The requested vgpu operation is not available on target device, because ECC is enabled";
+    case 23: return "Ran out of critical resources, other than memory";
+    case 25: return "The provided version is invalid/unsupported";
+    case 999: return "Unknown Error";
+    default: return "Unknown Error code";
+  }
+}
+
+}  // namespace
+
+const Machine* initializedMachine() { return g_machine.load(std::memory_order_acquire); }
+
+nvmlReturn_t giveText(const char* text, char* out, unsigned length) {
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  const size_t size = strlen(text) + 1;
+  if (length < size) return NVML_ERROR_INSUFFICIENT_SIZE;
+  memcpy(out, text, size);
+  return NVML_SUCCESS;
+}
+
+}  // namespace simulator
+
+using namespace simulator;
+
+NVML_EXPORT nvmlInit_v2() { return initialize(); }
+NVML_EXPORT nvmlInit() { return initialize(); }
+// NO_GPUS = 1, NO_ATTACH = 2: nothing is attached at initialisation anyway.
+NVML_EXPORT nvmlInitWithFlags(unsigned flags) {
+  return flags & ~3u ? NVML_ERROR_INVALID_ARGUMENT : initialize();
+}
+
+NVML_EXPORT nvmlShutdown() {
+  nvmlReturn_t result = NVML_SUCCESS;
+  pthread_mutex_lock(&g_mutex);
+  if (g_references == 0)
+    result = NVML_ERROR_UNINITIALIZED;
+  else if (--g_references == 0)
+    g_machine.store(nullptr, std::memory_order_release);
+  pthread_mutex_unlock(&g_mutex);
+  return result;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nvmlReturn_t code) {
+  return errorText(code);
+}
+
+NVML_EXPORT nvmlSystemGetDriverVersion(char* out, unsigned length) {
+  const Machine* machine = initializedMachine();
+  return machine ? giveText(machine->description.driverVersion, out, length) : NVML_ERROR_UNINITIALIZED;
+}
+
+NVML_EXPORT nvmlSystemGetNVMLVersion(char* out, unsigned length) {
+  const Machine* machine = initializedMachine();
+  return machine ? giveText(machine->description.nvmlVersion, out, length) : NVML_ERROR_UNINITIALIZED;
+}
+
+NVML_EXPORT nvmlSystemGetCudaDriverVersion_v2(int* out) {
+  const Machine* machine = initializedMachine();
+  if (!machine) return NVML_ERROR_UNINITIALIZED;
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  *out = machine->description.cudaVersion;
+  return NVML_SUCCESS;
+}
+NVML_EXPORT nvmlSystemGetCudaDriverVersion(int* out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
+
+// Only the made-up processes have names of their own: the others are real.
+NVML_EXPORT nvmlSystemGetProcessName(unsigned pid, char* out, unsigned length) {
+  const Machine* machine = initializedMachine();
+  if (!machine) return NVML_ERROR_UNINITIALIZED;
+  const char* madeUp = graphicsProcessName(machine->description, pid);
+  if (madeUp) return giveText(madeUp, out, length);
+  if (!out || length == 0) return NVML_ERROR_INVALID_ARGUMENT;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+  FILE* file = fopen(path, "re");
+  if (!file) return NVML_ERROR_NOT_FOUND;
+  const size_t size = fread(out, 1, length - 1, file);
+  fclose(file);
+  out[size] = 0;
+  return NVML_SUCCESS;
+}

@@ -1,0 +1,132 @@
+// The lists of processes, in all the forms that drivers have had.
+#include <cstring>
+
+#include "simulator/nvml.h"
+
+using namespace simulator;
+
+namespace {
+
+constexpr unsigned long long kUnknownMemory = ~0ull;
+
+nvmlProcessDetail_v1_t detailOf(const Question& question, uint32_t pid, uint32_t unit, uint64_t bytes) {
+  nvmlProcessDetail_v1_t detail;
+  memset(&detail, 0, sizeof detail);
+  detail.pid = pid;
+  detail.usedGpuMemory =
+      injectedError(*question.machine, question.device.gpu, Call::ProcessMemory) ? kUnknownMemory : bytes;
+  detail.gpuInstanceId = detail.computeInstanceId = 0xffffffff;
+  if (unit > 0) {
+    detail.gpuInstanceId = question.gpu().instances[unit - 1].gpuInstanceId;
+    detail.computeInstanceId = question.gpu().instances[unit - 1].computeInstanceId;
+  }
+  return detail;
+}
+
+template <typename Visit>
+void visitProcesses(const Question& question, ProcessType type, Visit visit) {
+  const Machine& machine = *question.machine;
+  const uint32_t gpu = question.device.gpu, unit = question.device.unit;
+  if (question.state().hiddenProcesses.load(std::memory_order_relaxed)) return;
+  if (type == kGraphics && unit == 0 && showsGraphics(machine, gpu))
+    for (uint32_t i = 0; i < question.gpu().graphicsCount; ++i) {
+      const GraphicsProcess& process = question.gpu().graphics[i];
+      visit(detailOf(question, process.pid, 0, process.memoryMiB * kMiB));
+    }
+  forEachProcess(machine, gpu, [&](const ProcessEntry& entry) {
+    if (entry.type == type && (unit == 0 || entry.unit == unit))
+      visit(detailOf(question, entry.pid, entry.unit, entry.bytes));
+  });
+}
+
+// Each older form is a beginning of the newest one.
+template <typename Entry>
+nvmlReturn_t writeProcesses(const Question& question, ProcessType type, unsigned* count, Entry* entries) {
+  unsigned found = 0;
+  const unsigned room = *count;
+  visitProcesses(question, type, [&](const nvmlProcessDetail_v1_t& detail) {
+    if (found < room && entries) memcpy(entries + found, &detail, sizeof *entries);
+    ++found;
+  });
+  *count = found;
+  if (found > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+  return found && !entries ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
+}
+
+enum class Form { Unsuffixed, V2, V3 };
+
+nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* count, void* entries) {
+  Question question;
+  const nvmlReturn_t result = question.ask(handle, call);
+  if (result != NVML_SUCCESS) return result;
+  const Machine& machine = *question.machine;
+  if (form == Form::V2 && !driverHas(machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (form == Form::V3 && !driverHas(machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+  if (call == Call::MpsProcesses) {
+    *count = 0;
+    return NVML_SUCCESS;
+  }
+  const ProcessType type = call == Call::Processes ? kCompute : kGraphics;
+  if (form == Form::Unsuffixed)
+    return writeProcesses(question, type, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
+  if (form == Form::V3 && machine.description.symbols == Symbols::EarlyR535)
+    return writeProcesses(question, type, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
+  return writeProcesses(question, type, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
+}
+
+}  // namespace
+
+NVML_EXPORT nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::Processes, Form::Unsuffixed, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::Processes, Form::V2, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::Processes, Form::V3, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::GraphicsProcesses, Form::Unsuffixed, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::GraphicsProcesses, Form::V2, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::GraphicsProcesses, Form::V3, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::MpsProcesses, Form::Unsuffixed, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::MpsProcesses, Form::V2, count, entries);
+}
+NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
+  return listProcesses(handle, Call::MpsProcesses, Form::V3, count, entries);
+}
+
+NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t* list) {
+  Question question;
+  const nvmlReturn_t result = question.ask(handle, Call::Processes);
+  if (result != NVML_SUCCESS) return result;
+  if (!driverHas(*question.machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!list) return NVML_ERROR_INVALID_ARGUMENT;
+  if (list->version != kProcessDetailListV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  if (list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  if (list->mode == 2) {
+    list->numProcArrayEntries = 0;
+    return NVML_SUCCESS;
+  }
+  return writeProcesses(question, list->mode == 0 ? kCompute : kGraphics, &list->numProcArrayEntries, list->procArray);
+}
+
+NVML_EXPORT nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle, nvmlConfComputeMemSizeInfo_t* out) {
+  Question question;
+  const nvmlReturn_t result = question.ask(handle, Call::Memory);
+  if (result != NVML_SUCCESS) return result;
+  if (!driverHas(*question.machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  out->protectedMemSizeKib = 0;
+  out->unprotectedMemSizeKib = question.gpu().total() / 1024;
+  return NVML_SUCCESS;
+}

@@ -1,0 +1,33 @@
+// A simulated machine as one process sees it: its description, and the state shared with every other process.
+#pragma once
+#include "simulator/error.h"
+#include "simulator/files.h"
+#include "simulator/layout.h"
+#include "simulator/machines.h"
+
+namespace simulator {
+
+struct Machine {
+  MachineDescription description;
+  uint32_t gpuCount;  // trusted, unlike anything behind the pointers
+  Header* header;
+  GpuState* gpus;
+  char* slots;
+  int slotsFile;       // for looking at locks; an owner has one of its own
+  uint64_t slotsInode;
+  char directory[kPathSize];
+
+  Slot* slot(uint32_t index) const { return reinterpret_cast<Slot*>(slots + index * slotStride(gpuCount)); }
+};
+
+// Opens the machine named by GPU_OWNER_SIMULATE, or makes it with its defaults.
+bool attach(Machine* machine, Error* error);
+void detach(Machine* machine);
+
+// The `slots` file once more, as an open file description of its own; -1 with errno when the program has closed ours.
+int reopenSlots(const Machine& machine);
+
+// Every switch as the machine has it when new. Processes stay.
+void applyDefaults(const MachineDescription& description, Header* header, GpuState* gpus);
+
+}  // namespace simulator

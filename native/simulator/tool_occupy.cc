@@ -1,0 +1,143 @@
+// occupy: a foreign process on a GPU, through the simulated CUDA driver like any other program.
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <type_traits>
+#include <unistd.h>
+
+#include "simulator/cuda_abi.h"
+#include "simulator/tool.h"
+
+namespace simulator {
+namespace {
+
+// So that process listings show the name, and not this program's. There is as much room as the arguments take.
+void rename(char* begin, char* end, const char* name) {
+  prctl(PR_SET_NAME, name);
+  const size_t room = static_cast<size_t>(end - begin);
+  const size_t length = strlen(name) < room ? strlen(name) : room;
+  memcpy(begin, name, length);
+  memset(begin + length, 0, room - length);
+}
+
+void waitForEnd() {
+  // Where there is no standard input (a job in the background), only a signal ends this.
+  char target[64];
+  const ssize_t length = readlink("/proc/thread-self/fd/0", target, sizeof target - 1);
+  const bool none = length < 0 || (length == 9 && memcmp(target, "/dev/null", 9) == 0);
+  char buffer[4096];
+  while (!none) {
+    const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got == 0) return;
+    if (got < 0 && errno != EINTR && errno != EAGAIN) break;
+    if (got < 0) poll(nullptr, 0, 50);
+  }
+  for (;;) pause();
+}
+
+struct Cuda {
+  CUresult (*init)(unsigned);
+  CUresult (*retain)(CUcontext*, CUdevice);
+  CUresult (*push)(CUcontext);
+  CUresult (*allocate)(CUdeviceptr*, size_t);
+  CUresult (*errorString)(CUresult, const char**);
+};
+
+bool load(Cuda* cuda) {
+  char path[PATH_MAX + 32];
+  const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
+  if (length <= 0) {
+    fprintf(stderr, "gpu-owner simulate: cannot read /proc/self/exe: %s\n", strerror(errno));
+    return false;
+  }
+  path[length] = 0;
+  char* slash = strrchr(path, '/');
+  strcpy(slash ? slash + 1 : path, "simulator/libcuda.so.1");
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    fprintf(stderr, "gpu-owner simulate: %s\n", dlerror());
+    return false;
+  }
+  const auto find = [&](const char* name, auto* out) {
+    *out = reinterpret_cast<std::remove_reference_t<decltype(*out)>>(dlsym(library, name));
+    return *out != nullptr;
+  };
+  return find("cuInit", &cuda->init) && find("cuDevicePrimaryCtxRetain", &cuda->retain) &&
+         find("cuCtxPushCurrent_v2", &cuda->push) && find("cuMemAlloc_v2", &cuda->allocate) &&
+         find("cuGetErrorString", &cuda->errorString);
+}
+
+int failed(const Cuda& cuda, const char* what, CUresult code) {
+  const char* text = nullptr;
+  cuda.errorString(code, &text);
+  fprintf(stderr, "gpu-owner simulate: %s failed: %s (%d)\n", what, text ? text : "unknown error", code);
+  return 1;
+}
+
+}  // namespace
+
+int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd) {
+  std::string device, name;
+  uint64_t memory = 0;
+  bool graphics = false;
+  for (int i = 0; i < arguments.count; ++i) {
+    std::string option = arguments.values[i], value;
+    const size_t equals = option.find('=');
+    const bool takesValue = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0;
+    if (takesValue && equals != std::string::npos) {
+      value = option.substr(equals + 1);
+      option.erase(equals);
+    } else if (takesValue) {
+      if (++i == arguments.count) return usageError("%s needs a value", option.c_str());
+      value = arguments.values[i];
+    }
+    if (option == "--memory") {
+      if (!parseSize(value, &memory)) return usageError("--memory %s: expected a size, as in 2GiB", value.c_str());
+    } else if (option == "--name") {
+      if (value.empty()) return usageError("--name needs a value");
+      name = value;
+    } else if (option == "--graphics") {
+      graphics = true;
+    } else if (option[0] == '-' || !device.empty()) {
+      return usageError("unexpected argument %s", option.c_str());
+    } else {
+      device = option;
+    }
+  }
+  if (device.empty()) return usageError("which GPU? An index from 0 to %u, or a UUID", machine.gpuCount - 1);
+  uint32_t gpu;
+  if (device.compare(0, 4, "MIG-") != 0) {
+    if (!findGpu(machine, device, &gpu))
+      return usageError("no GPU %s: expected an index from 0 to %u, or a UUID", device.c_str(), machine.gpuCount - 1);
+    device = machine.description.gpus[gpu].uuid;
+  }
+  setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+  if (graphics)
+    setenv("GPU_OWNER_SIMULATE_PROCESS_TYPE", "graphics", 1);
+  else
+    unsetenv("GPU_OWNER_SIMULATE_PROCESS_TYPE");
+
+  Cuda cuda;
+  if (!load(&cuda)) return 1;
+  CUresult result = cuda.init(0);
+  if (result != CUDA_SUCCESS) return failed(cuda, "cuInit", result);
+  CUcontext context;
+  result = cuda.retain(&context, 0);
+  if (result == CUDA_SUCCESS) result = cuda.push(context);
+  if (result != CUDA_SUCCESS) return failed(cuda, "making a context", result);
+  CUdeviceptr address;
+  if (memory && (result = cuda.allocate(&address, memory)) != CUDA_SUCCESS)
+    return failed(cuda, "allocating memory", result);
+  if (!name.empty()) rename(programName, programEnd, name.c_str());
+  printf("ready %d\n", static_cast<int>(getpid()));
+  fflush(stdout);
+  waitForEnd();
+  return 0;
+}
+
+}  // namespace simulator

@@ -1,0 +1,227 @@
+// set and reset. Everything is checked before anything is changed.
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+
+#include "simulator/tool.h"
+
+namespace simulator {
+namespace {
+
+struct Target {
+  const Machine* machine;
+  uint64_t gpus;  // a bit per GPU; 0 = the whole machine
+  bool apply;     // else only check
+};
+
+template <typename Change>
+void eachGpu(const Target& target, Change change) {
+  for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
+    if (target.gpus >> gpu & 1) change(target.machine->gpus[gpu], target.machine->description.gpus[gpu]);
+}
+
+template <typename Change>
+void eachFaults(const Target& target, Change change) {
+  if (target.gpus == 0) return change(target.machine->header->faults);
+  eachGpu(target, [&](GpuState& state, const Gpu&) { change(state.faults); });
+}
+
+bool parseGpus(const Machine& machine, const std::string& list, uint64_t* out) {
+  *out = 0;
+  if (list == "all") {
+    *out = machine.gpuCount == 64 ? ~uint64_t{0} : (uint64_t{1} << machine.gpuCount) - 1;
+    return true;
+  }
+  for (size_t at = 0; at <= list.size();) {
+    size_t end = list.find(',', at);
+    if (end == std::string::npos) end = list.size();
+    uint32_t gpu;
+    if (!findGpu(machine, list.substr(at, end - at), &gpu)) return false;
+    *out |= uint64_t{1} << gpu;
+    at = end + 1;
+  }
+  return true;
+}
+
+// "memory,power" or "memory:100,power:20" into a value per call. `all` stands for every one.
+int parseCalls(const std::string& key, const std::string& list, uint32_t most, const char* unit,
+               bool (&named)[kCalls], uint32_t (&values)[kCalls]) {
+  for (bool& name : named) name = false;
+  if (list == "off") return 0;
+  for (size_t at = 0; at <= list.size();) {
+    size_t end = list.find(',', at);
+    if (end == std::string::npos) end = list.size();
+    std::string item = list.substr(at, end - at);
+    at = end + 1;
+    uint32_t value = 1;
+    if (unit) {
+      const size_t colon = item.find(':');
+      if (colon == std::string::npos || !parseCount(item.substr(colon + 1), most, &value))
+        return usageError("%s=%s: expected CALL:%s, as in power:%s", key.c_str(), list.c_str(), unit,
+                          key == "error" ? "21" : "500");
+      item.erase(colon);
+    }
+    unsigned call = 0;
+    const bool all = item == "all";
+    if (!all && !findCall(item, &call))
+      return usageError("%s=%s: no call %s; there are %s, all", key.c_str(), list.c_str(), item.c_str(),
+                        callNames().c_str());
+    for (unsigned i = 0; i < kCalls; ++i)
+      if (all || i == call) {
+        named[i] = true;
+        values[i] = value;
+      }
+  }
+  return 0;
+}
+
+int setCalls(const Target& target, const std::string& key, const std::string& value) {
+  bool named[kCalls];
+  uint32_t values[kCalls] = {};
+  const bool off = value == "off";
+  const char* unit = key == "latency" ? "MICROSECONDS" : key == "error" ? "CODE" : nullptr;
+  const uint32_t most = key == "latency" ? 600000000 : 9999;
+  if (const int failed = parseCalls(key, value, most, unit, named, values)) return failed;
+  if (!target.apply) return 0;
+  eachFaults(target, [&](Faults& faults) {
+    if (key == "hang") {
+      uint64_t mask = 0;
+      for (unsigned i = 0; i < kCalls; ++i)
+        if (named[i]) mask |= callBit(i);
+      faults.hang = mask;
+      return;
+    }
+    for (unsigned i = 0; i < kCalls; ++i) {
+      if (key == "latency" && (off || named[i])) faults.latencyUs[i] = values[i];
+      if (key == "error" && (off || named[i])) faults.error[i] = values[i];
+      // The list is the whole truth about what isn't supported; other errors stay.
+      if (key == "unsupported" && named[i]) faults.error[i] = 3;
+      if (key == "unsupported" && !named[i] && faults.error[i] == 3) faults.error[i] = 0;
+    }
+  });
+  return 0;
+}
+
+int setHealth(const Target& target, const std::string& key, bool on) {
+  const uint32_t bit = key == "lost" ? kLost : key == "reset-required" ? kResetRequired : kNoPermission;
+  eachGpu(target, [&](GpuState& state, const Gpu&) {
+    if (on)
+      state.health.fetch_or(bit);
+    else
+      state.health.fetch_and(~bit);
+  });
+  return 0;
+}
+
+int setSwitch(const Target& target, const std::string& key, const std::string& value) {
+  if (value != "on" && value != "off")
+    return usageError("%s=%s: expected on or off", key.c_str(), value.c_str());
+  const bool on = value == "on";
+  if (key == "mig" && on)
+    for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
+      if (target.gpus >> gpu & 1 && !target.machine->description.gpus[gpu].canMig())
+        return usageError("GPU %u (%s) has no MIG", gpu, target.machine->description.gpus[gpu].model->name);
+  if (!target.apply) return 0;
+  if (key == "mig")
+    eachGpu(target, [&](GpuState& state, const Gpu&) { state.mig = on; });
+  else if (key == "display")
+    eachGpu(target, [&](GpuState& state, const Gpu&) { state.display = on; });
+  else if (key == "hidden-processes")
+    eachGpu(target, [&](GpuState& state, const Gpu&) { state.hiddenProcesses = on; });
+  else
+    return setHealth(target, key, on);
+  return 0;
+}
+
+int setComputeMode(const Target& target, const std::string& value) {
+  constexpr const char* kModes[] = {"default", "exclusive-thread", "prohibited", "exclusive-process"};
+  for (uint32_t mode = 0; mode < 4; ++mode)
+    if (value == kModes[mode]) {
+      if (target.apply) eachGpu(target, [&](GpuState& state, const Gpu&) { state.computeMode = mode; });
+      return 0;
+    }
+  return usageError("compute-mode=%s: expected default, exclusive-process, exclusive-thread or prohibited",
+                    value.c_str());
+}
+
+int setReading(const Target& target, const std::string& key, const std::string& value) {
+  double number = 0;
+  const bool usual = value == "default";
+  const double most = key == "utilization" ? 100 : key == "power" ? 100000 : 1000;
+  if (!usual && (!parseNumber(value, &number) || number > most))
+    return usageError("%s=%s: expected %s, or default", key.c_str(), value.c_str(),
+                      key == "utilization" ? "percent" : key == "power" ? "watts" : "degrees Celsius");
+  if (!target.apply) return 0;
+  eachGpu(target, [&](GpuState& state, const Gpu& gpu) {
+    if (key == "utilization") state.utilization = static_cast<uint32_t>(number);
+    const auto milliwatts = static_cast<uint32_t>(std::lround(number * 1000));
+    if (key == "power") state.powerMw = usual ? gpu.model->idlePowerMw : milliwatts;
+    if (key == "temperature") state.temperature = usual ? gpu.model->idleTemperature : static_cast<uint32_t>(number);
+  });
+  return 0;
+}
+
+bool isOneOf(const std::string& key, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (key == name) return true;
+  return false;
+}
+
+int setOne(const Target& target, const std::string& key, const std::string& value) {
+  if (key == "teardown") {
+    uint32_t milliseconds;
+    if (target.gpus) return usageError("teardown is the whole machine's: leave out gpu=");
+    if (!parseCount(value, kMaxTeardownMs, &milliseconds))
+      return usageError("teardown=%s: expected milliseconds, %u at most", value.c_str(), kMaxTeardownMs);
+    if (target.apply) target.machine->header->teardownMs = milliseconds;
+    return 0;
+  }
+  if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
+  const bool isSwitch =
+      isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
+  if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature"}))
+    return usageError("unknown key %s", key.c_str());
+  if (!target.gpus) return usageError("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
+  if (isSwitch) return setSwitch(target, key, value);
+  if (key == "compute-mode") return setComputeMode(target, value);
+  if (key != "hidden-memory") return setReading(target, key, value);
+  uint64_t bytes;
+  if (!parseSize(value, &bytes)) return usageError("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());
+  if (target.apply) eachGpu(target, [&](GpuState& state, const Gpu&) { state.hiddenMemory = bytes; });
+  return 0;
+}
+
+}  // namespace
+
+int commandSet(const Machine& machine, const Arguments& arguments) {
+  Target target = {&machine, 0, false};
+  int pairs = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    target.apply = pass == 1;
+    for (int i = 0; i < arguments.count; ++i) {
+      const std::string pair = arguments.values[i];
+      const size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0)
+        return usageError("%s: expected KEY=VALUE", pair.c_str());
+      const std::string key = pair.substr(0, equals), value = pair.substr(equals + 1);
+      if (key == "gpu") {
+        if (!parseGpus(machine, value, &target.gpus))
+          return usageError("gpu=%s: expected indices from 0 to %u, UUIDs, or all", value.c_str(),
+                            machine.gpuCount - 1);
+        continue;
+      }
+      ++pairs;
+      if (const int failed = setOne(target, key, value)) return failed;
+    }
+    target.gpus = 0;
+  }
+  return pairs ? 0 : usageError("nothing to set: expected KEY=VALUE");
+}
+
+int commandReset(const Machine& machine, const Arguments& arguments) {
+  if (arguments.count) return usageError("reset takes no arguments");
+  applyDefaults(machine.description, machine.header, machine.gpus);
+  return 0;
+}
+
+}  // namespace simulator

@@ -1,0 +1,263 @@
+// machines and show: straight from the shared state, not through the simulated driver, so that it can bear witness.
+#include <cstring>
+
+#include "simulator/tool.h"
+
+namespace simulator {
+namespace {
+
+constexpr const char* kComputeModes[] = {"default", "exclusive-thread", "prohibited", "exclusive-process"};
+
+const char* computeMode(const GpuState& state) {
+  const uint32_t mode = state.computeMode;
+  return mode < 4 ? kComputeModes[mode] : "unknown";
+}
+
+bool parseJson(const Arguments& arguments, bool* json) {
+  *json = false;
+  for (int i = 0; i < arguments.count; ++i) {
+    if (strcmp(arguments.values[i], "--json") != 0) {
+      usageError("unexpected argument %s", arguments.values[i]);
+      return false;
+    }
+    *json = true;
+  }
+  return true;
+}
+
+struct Process {
+  ProcessEntry entry;
+  const char* name;  // of a made-up one
+};
+
+// Hidden ones as well.
+template <typename Visit>
+void eachProcess(const Machine& machine, uint32_t index, Visit visit) {
+  const Gpu& gpu = machine.description.gpus[index];
+  if (showsGraphics(machine, index))
+    for (uint32_t i = 0; i < gpu.graphicsCount; ++i)
+      visit(Process{{gpu.graphics[i].pid, kGraphics, 0, 0, gpu.graphics[i].memoryMiB * kMiB, 0, true},
+                    gpu.graphics[i].name});
+  forEachProcess(machine, index, [&](const ProcessEntry& entry) { visit(Process{entry, nullptr}); });
+}
+
+// As `set` takes it: "hang=power,memory error=pci:21".
+std::string faultsText(const Faults& faults) {
+  std::string text;
+  const auto add = [&](const char* key, auto value, bool withValue) {
+    std::string list;
+    bool all = true;
+    for (unsigned call = 0; call < kCalls; ++call) {
+      all = all && value(call) && value(call) == value(0);
+      if (!value(call)) continue;
+      if (!list.empty()) list += ",";
+      list += kCallNames[call];
+      if (withValue) list += ":" + std::to_string(value(call));
+    }
+    if (all) list = withValue ? "all:" + std::to_string(value(0)) : "all";
+    if (!list.empty()) text += (text.empty() ? "" : " ") + std::string(key) + "=" + list;
+  };
+  add("hang", [&](unsigned call) { return uint32_t{(faults.hang & callBit(call)) != 0}; }, false);
+  add("latency", [&](unsigned call) { return faults.latencyUs[call].load(); }, true);
+  add("error", [&](unsigned call) { return faults.error[call].load(); }, true);
+  return text;
+}
+
+std::string gpuText(const GpuState& state) {
+  std::string text;
+  const auto add = [&](bool on, const std::string& what) {
+    if (on) text += (text.empty() ? "" : " ") + what;
+  };
+  const uint32_t health = state.health;
+  add(health & kLost, "lost");
+  add(health & kResetRequired, "reset-required");
+  add(health & kNoPermission, "no-permission");
+  add(state.computeMode != 0, std::string("compute-mode=") + computeMode(state));
+  add(state.mig != 0, "mig");
+  add(state.display != 0, "display");
+  add(state.hiddenProcesses != 0, "hidden-processes");
+  const std::string faults = faultsText(state.faults);
+  add(!faults.empty(), faults);
+  add(state.hiddenMemory != 0, "hidden-memory=" + std::to_string(state.hiddenMemory / kMiB) + "MiB");
+  return text;
+}
+
+void showText(const Machine& machine) {
+  const MachineDescription& description = machine.description;
+  printf("%s: %u GPUs, driver %s, CUDA %d.%d\n%s\n", description.name, machine.gpuCount, description.driverVersion,
+         description.cudaVersion / 1000, description.cudaVersion % 1000 / 10, machine.directory);
+  if (const uint32_t teardown = machine.header->teardownMs) printf("teardown=%u\n", teardown);
+  const std::string faults = faultsText(machine.header->faults);
+  if (!faults.empty()) printf("%s\n", faults.c_str());
+  for (uint32_t i = 0; i < machine.gpuCount; ++i) {
+    const Gpu& gpu = description.gpus[i];
+    const Usage usage = usageOf(machine, i);
+    const std::string text = gpuText(machine.gpus[i]);
+    printf("\nGPU %u  %s  %s\n  %llu of %llu MiB used%s%s\n", i, gpu.model->name, gpu.uuid,
+           static_cast<unsigned long long>(usage.gpu / kMiB), static_cast<unsigned long long>(gpu.total() / kMiB),
+           text.empty() ? "" : "  ", text.c_str());
+    if (migOn(machine, i))
+      for (uint32_t unit = 1; unit < kUnits; ++unit)
+        if (gpu.instances[unit - 1].present)
+          printf("  instance %u  %s  %s  %llu of %llu MiB used\n", unit - 1, gpu.instances[unit - 1].profile,
+                 gpu.instances[unit - 1].uuid, static_cast<unsigned long long>(usage.units[unit] / kMiB),
+                 static_cast<unsigned long long>(gpu.instances[unit - 1].memory / kMiB));
+    eachProcess(machine, i, [&](const Process& process) {
+      printf("  pid %u  %s  %llu MiB%s%s%s%s\n", process.entry.pid,
+             process.entry.type == kGraphics ? "graphics" : "compute",
+             static_cast<unsigned long long>(process.entry.bytes / kMiB), process.name ? "  made up: " : "",
+             process.name ? process.name : "",
+             process.entry.unit ? (" instance " + std::to_string(process.entry.unit - 1)).c_str() : "",
+             process.entry.alive ? "" : "  (dead, not yet noticed)");
+    });
+  }
+}
+
+const char* boolean(bool value) { return value ? "true" : "false"; }
+
+// Everything that is quoted comes from the machines' table, which has nothing to escape; the path may.
+std::string quoted(const char* text) {
+  std::string out = "\"";
+  for (; *text; ++text) {
+    const auto c = static_cast<unsigned char>(*text);
+    char escaped[8];
+    if (c == '"' || c == '\\')
+      snprintf(escaped, sizeof escaped, "\\%c", c);
+    else if (c < ' ')
+      snprintf(escaped, sizeof escaped, "\\u%04x", c);
+    else
+      snprintf(escaped, sizeof escaped, "%c", c);
+    out += escaped;
+  }
+  return out + "\"";
+}
+
+void faultsJson(const Faults& faults) {
+  const char* comma = "";
+  printf("\"hang\":[");
+  for (unsigned call = 0; call < kCalls; ++call)
+    if (faults.hang & callBit(call)) {
+      printf("%s\"%s\"", comma, kCallNames[call]);
+      comma = ",";
+    }
+  const auto map = [&](const char* name, const std::atomic<uint32_t>* values) {
+    comma = "";
+    printf(",\"%s\":{", name);
+    for (unsigned call = 0; call < kCalls; ++call)
+      if (const uint32_t value = values[call]) {
+        printf("%s\"%s\":%u", comma, kCallNames[call], value);
+        comma = ",";
+      }
+    printf("}");
+  };
+  printf("]");
+  map("latencyMicroseconds", faults.latencyUs);
+  map("errors", faults.error);
+}
+
+void processesJson(const Machine& machine, uint32_t index) {
+  const char* comma = "";
+  printf("\"processes\":[");
+  eachProcess(machine, index, [&](const Process& process) {
+    const ProcessEntry& entry = process.entry;
+    printf("%s{\"pid\":%u,\"type\":\"%s\",\"usedBytes\":%llu,\"contexts\":%u,\"alive\":%s,\"madeUp\":%s,\"name\":%s,",
+           comma, entry.pid, entry.type == kGraphics ? "graphics" : "compute",
+           static_cast<unsigned long long>(entry.bytes), entry.contexts, boolean(entry.alive), boolean(process.name),
+           process.name ? quoted(process.name).c_str() : "null");
+    if (entry.unit) {
+      const MigInstance& instance = machine.description.gpus[index].instances[entry.unit - 1];
+      printf("\"migUuid\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u}", instance.uuid,
+             instance.gpuInstanceId, instance.computeInstanceId);
+    } else {
+      printf("\"migUuid\":null,\"gpuInstanceId\":null,\"computeInstanceId\":null}");
+    }
+    comma = ",";
+  });
+  printf("]");
+}
+
+void instancesJson(const Machine& machine, uint32_t index, const Usage& usage) {
+  const char* comma = "";
+  printf("\"migInstances\":[");
+  for (uint32_t unit = 1; migOn(machine, index) && unit < kUnits; ++unit) {
+    const MigInstance& instance = machine.description.gpus[index].instances[unit - 1];
+    if (!instance.present) continue;
+    printf("%s{\"index\":%u,\"uuid\":\"%s\",\"profile\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u,"
+           "\"memory\":{\"totalBytes\":%llu,\"usedBytes\":%llu}}",
+           comma, unit - 1, instance.uuid, instance.profile, instance.gpuInstanceId, instance.computeInstanceId,
+           static_cast<unsigned long long>(instance.memory), static_cast<unsigned long long>(usage.units[unit]));
+    comma = ",";
+  }
+  printf("]");
+}
+
+void gpuJson(const Machine& machine, uint32_t index) {
+  const Gpu& gpu = machine.description.gpus[index];
+  const GpuState& state = machine.gpus[index];
+  const Usage usage = usageOf(machine, index);
+  const uint64_t room = gpu.total() - gpu.reserved();
+  printf("{\"index\":%u,\"uuid\":\"%s\",\"name\":\"%s\",\"pciBusId\":\"00000000:%02X:00.0\",\"memory\":{"
+         "\"totalBytes\":%llu,\"reservedBytes\":%llu,\"usedBytes\":%llu,\"freeBytes\":%llu},",
+         index, gpu.uuid, gpu.model->name, gpu.bus & 0xff, static_cast<unsigned long long>(gpu.total()),
+         static_cast<unsigned long long>(gpu.reserved()), static_cast<unsigned long long>(usage.gpu),
+         static_cast<unsigned long long>(room - usage.gpu));
+  printf("\"powerWatts\":%.3f,\"powerLimitWatts\":%.3f,\"utilizationPercent\":%u,\"temperatureCelsius\":%u,"
+         "\"computeMode\":\"%s\",\"displayActive\":%s,\"migEnabled\":%s,",
+         state.powerMw / 1000.0, gpu.model->powerLimitMw / 1000.0, state.utilization.load(), state.temperature.load(),
+         computeMode(state), boolean(state.display), boolean(migOn(machine, index)));
+  const uint32_t health = state.health;
+  printf("\"faults\":{\"lost\":%s,\"resetRequired\":%s,\"noPermission\":%s,\"hiddenProcesses\":%s,"
+         "\"hiddenMemoryBytes\":%llu,",
+         boolean(health & kLost), boolean(health & kResetRequired), boolean(health & kNoPermission),
+         boolean(state.hiddenProcesses), static_cast<unsigned long long>(state.hiddenMemory.load()));
+  faultsJson(state.faults);
+  printf("},");
+  instancesJson(machine, index, usage);
+  printf(",");
+  processesJson(machine, index);
+  printf("}");
+}
+
+void showJson(const Machine& machine) {
+  const MachineDescription& description = machine.description;
+  printf("{\"machine\":\"%s\",\"directory\":%s,\"driverVersion\":\"%s\",\"cudaVersion\":%d,\"teardownMs\":%u,"
+         "\"faults\":{",
+         description.name, quoted(machine.directory).c_str(), description.driverVersion, description.cudaVersion,
+         machine.header->teardownMs.load());
+  faultsJson(machine.header->faults);
+  printf("},\"gpus\":[");
+  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) {
+    if (gpu) printf(",");
+    gpuJson(machine, gpu);
+  }
+  printf("]}\n");
+}
+
+}  // namespace
+
+int commandMachines(const Arguments& arguments) {
+  bool json;
+  if (!parseJson(arguments, &json)) return kExitUsage;
+  if (json) printf("[");
+  for (size_t i = 0; i < kNamedMachineCount; ++i) {
+    const NamedMachine& machine = kNamedMachines[i];
+    if (json)
+      printf("%s{\"name\":\"%s\",\"summary\":%s}", i ? "," : "", machine.name, quoted(machine.summary).c_str());
+    else
+      printf("%-18s %s\n", machine.name, machine.summary);
+  }
+  printf(json ? "]\n" : "%-18s that many plain GPUs of 80 GiB\n", "1 to 64");
+  return 0;
+}
+
+int commandShow(const Machine& machine, const Arguments& arguments) {
+  bool json;
+  if (!parseJson(arguments, &json)) return kExitUsage;
+  if (json)
+    showJson(machine);
+  else
+    showText(machine);
+  return 0;
+}
+
+}  // namespace simulator

@@ -1,0 +1,157 @@
+// What may stand where a lock file should: an attack, an accident, or a full disk. Nothing of it is followed, waited for,
+// written to or left half-made.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "locks/files.h"
+#include "support/directory.h"
+#include "support/mount.h"
+#include "support/processes.h"
+#include "support/stopwatch.h"
+#include "test.h"
+
+using namespace gpu_owner::locks;
+
+namespace {
+
+constexpr int64_t kSize = 4096;
+
+std::string path() { return tests::path_of("file"); }
+
+void check_refused(int error) {
+  const int before = tests::open_descriptors();
+  const tests::Stopwatch watch;
+  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), error);
+  CHECK_EQUAL(open_for_probe(path().c_str()), error);
+  CHECK(watch.milliseconds() < 1000 * tests::slowness());
+  CHECK_EQUAL(tests::open_descriptors(), before);
+}
+
+}  // namespace
+
+TEST("a symbolic link is not followed, wherever it leads") {
+  const std::string target = tests::path_of("target");
+  tests::write_file(target, "precious");
+  REQUIRE_EQUAL(symlink(target.c_str(), path().c_str()), 0);
+  check_refused(-ELOOP);
+  CHECK_EQUAL(tests::contents_of(target), "precious");
+  unlink(target.c_str());  // now it dangles
+  check_refused(-ELOOP);
+  CHECK_EQUAL(access(target.c_str(), F_OK), -1);
+}
+
+TEST("a second name of a file, perhaps of somebody else's, is refused") {
+  const std::string target = tests::path_of("target");
+  tests::write_file(target, "precious");
+  REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
+  check_refused(-ENXIO);
+  CHECK_EQUAL(tests::contents_of(target), "precious");
+}
+
+TEST("a FIFO doesn't block") {
+  REQUIRE_EQUAL(mkfifo(path().c_str(), 0666), 0);
+  check_refused(-ENXIO);
+}
+
+TEST("a directory is no file") {
+  REQUIRE_EQUAL(mkdir(path().c_str(), 0777), 0);
+  check_refused(-ENXIO);
+}
+
+TEST("a socket is no file") {
+  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  REQUIRE_EQUAL(chdir(tests::directory().c_str()), 0);  // the address has little room
+  snprintf(address.sun_path, sizeof address.sun_path, "file");
+  REQUIRE_EQUAL(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  check_refused(-ENXIO);
+}
+
+TEST("a device is no file") {
+  if (mknod(path().c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0) tests::skip("devices can't be made here");
+  const int file = open(path().c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) tests::skip("devices can't be opened here");
+  close(file);
+  check_refused(-ENXIO);
+}
+
+TEST("a directory on the way that is missing, or is no directory") {
+  CHECK_EQUAL(open_shared_file((path() + "/below").c_str(), kSize), -ENOENT);
+  CHECK_EQUAL(open_for_probe((path() + "/below").c_str()), -ENOENT);
+  tests::write_file(path(), "");
+  CHECK_EQUAL(open_shared_file((path() + "/below").c_str(), kSize), -ENOTDIR);
+}
+
+TEST("somebody else's file that may only be read can be probed") {
+  tests::write_file(path(), "content");
+  chmod(path().c_str(), 0644);
+  tests::become_nobody();
+  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -EACCES);
+  CHECK(open_for_probe(path().c_str()) >= 0);
+}
+
+TEST("somebody else's private file") {
+  tests::write_file(path(), "content");
+  chmod(path().c_str(), 0600);
+  tests::become_nobody();
+  check_refused(-EACCES);
+}
+
+TEST("somebody else's directory") {
+  tests::become_nobody();
+  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -EACCES);
+}
+
+TEST("somebody else's file in a sticky directory can be used by root too") {
+  // With fs.protected_regular, opening it with O_CREAT would fail.
+  chmod(tests::directory().c_str(), 01777);
+  const int made = tests::end_of(tests::start([] {
+    tests::become_nobody();
+    return open_shared_file(path().c_str(), kSize) >= 0 ? 0 : 1;
+  }));
+  if (made == 77) tests::skip("only root can become another user");
+  REQUIRE_EQUAL(made, 0);
+  CHECK(open_shared_file(path().c_str(), kSize) >= 0);
+}
+
+TEST("a full file system: an error, and no file without its space") {
+  const std::string disk = tests::path_of("disk");
+  tests::mount_small(disk, 64);
+  const std::string file = disk + "/file";
+  CHECK_EQUAL(open_shared_file(file.c_str(), 1024 * 1024), -ENOSPC);
+  CHECK_EQUAL(tests::entries(disk), 0);
+  CHECK(open_shared_file(file.c_str(), kSize) >= 0);
+  // What is reserved can be written when nothing else can.
+  const int filler = tests::open_file(disk + "/filler");
+  char block[4096] = {1};
+  while (write(filler, block, sizeof block) > 0) {
+  }
+  CHECK_EQUAL(errno, ENOSPC);
+  const int again = open_shared_file(file.c_str(), kSize);
+  REQUIRE(again >= 0);
+  CHECK_EQUAL(write_block(again, block, sizeof block), 0);
+}
+
+TEST("a file system that is read-only") {
+  const std::string disk = tests::path_of("disk");
+  tests::mount_small(disk, 64);
+  if (mount("none", disk.c_str(), "none", MS_REMOUNT | MS_RDONLY, nullptr) != 0) tests::skip("it can't be made so");
+  CHECK_EQUAL(open_shared_file((disk + "/file").c_str(), kSize), -EROFS);
+  CHECK_EQUAL(ensure_shared_directory((disk + "/locks").c_str()), -EROFS);
+}
+
+TEST("the type of a file system") {
+  const std::string disk = tests::path_of("disk");
+  tests::mount_small(disk, 64);
+  CHECK_EQUAL(file_system_type(disk.c_str()), int64_t{0x01021994});  // tmpfs
+  CHECK_EQUAL(file_system_type((disk + "/missing").c_str()), int64_t{-ENOENT});
+  CHECK(file_system_type("/proc") == 0x9fa0);
+}

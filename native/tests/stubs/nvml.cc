@@ -1,0 +1,183 @@
+// A driver library whose answers a test chooses. Built several times: what a library exports, and how long its process
+// entries are, makes it a driver of some age (CMakeLists.txt has the list).
+//
+//   STUB_SUFFIXED        nvmlInit_v2 and its like; else nvmlInit …
+//   STUB_MEMORY_V2       nvmlDeviceGetMemoryInfo_v2
+//   STUB_PROCESSES_V2    process lists _v2
+//   STUB_PROCESSES_V3=N  process lists _v3 with entries of N bytes
+//   STUB_CONFIDENTIAL    nvmlDeviceGetConfComputeMemSizeInfo
+//   STUB_DETAILS         nvmlDeviceGetRunningProcessDetailList
+//   STUB_TEMPERATURE_V   nvmlDeviceGetTemperatureV
+//   STUB_WITHOUT_UUID    no nvmlDeviceGetUUID, which every NVML has
+#include "stubs/nvml.h"
+
+#include <string.h>
+
+#include "nvml/abi.h"
+
+using namespace gpu_owner::nvml;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT NvmlStub stub;
+NvmlStub stub;
+
+namespace {
+
+Device device_of(uint32_t index) { return reinterpret_cast<Device>(uintptr_t{0x1000} + index); }
+
+[[maybe_unused]] int text(int code, const char* value, char* buffer, uint32_t size) {
+  if (code != SUCCESS) return code;
+  if (stub.unterminated) {
+    memset(buffer, 'x', size);
+  } else {
+    strncpy(buffer, value, size);
+  }
+  return SUCCESS;
+}
+
+int init() {
+  stub.inits++;
+  return stub.code.init;
+}
+
+int count(uint32_t* out) {
+  *out = stub.gpus;
+  return stub.code.count;
+}
+
+int handle(uint32_t index, Device* out) {
+  if (index >= stub.gpus) return ERROR_INVALID_ARGUMENT;
+  *out = device_of(index);
+  return stub.code.handle;
+}
+
+int pci(PciInfo* out) {
+  memset(out, 0, sizeof *out);
+  return text(stub.code.pci, "00000000:01:00.0", out->bus_id, sizeof out->bus_id);
+}
+
+int number(int code, uint32_t value, uint32_t* out) {
+  *out = value;  // also when it means nothing
+  return code;
+}
+
+int processes(int code, size_t entry_size, uint32_t* count, void* out) {
+  if (stub.first_room == 0) stub.first_room = *count;
+  if (code != SUCCESS) return code;
+  if (stub.pretended_needed != 0 || stub.needs_nothing) {
+    *count = stub.pretended_needed;
+    return ERROR_INSUFFICIENT_SIZE;
+  }
+  const uint32_t room = *count, there = stub.processes;
+  *count = there;
+  stub.processes += stub.growth;
+  if (there > room) return ERROR_INSUFFICIENT_SIZE;
+  for (uint32_t i = 0; i < there; i++) {
+    struct {
+      Process process;
+      uint64_t confidential;
+    } entry = {{1000 + i, stub.memory_unknown ? kUnknownMemory : (i + uint64_t{1}) << 20, ~0u, ~0u}, 0};
+    if (entry_size == kProcessSizeV1) entry.process.gpu_instance = entry.process.compute_instance = 0xbad;
+    memcpy(static_cast<char*>(out) + i * entry_size, &entry, entry_size);
+  }
+  if (stub.pretended_count != 0) *count = stub.pretended_count;
+  return SUCCESS;
+}
+
+int graphics(size_t, uint32_t* count, void*) {
+  *count = 0;
+  return stub.code.graphics;
+}
+
+}  // namespace
+
+#ifdef STUB_SUFFIXED
+EXPORT int nvmlInit_v2() { return init(); }
+EXPORT int nvmlDeviceGetCount_v2(uint32_t* out) { return count(out); }
+EXPORT int nvmlDeviceGetHandleByIndex_v2(uint32_t index, Device* out) { return handle(index, out); }
+EXPORT int nvmlDeviceGetPciInfo_v3(Device, PciInfo* out) { return pci(out); }
+#else
+EXPORT int nvmlInit() { return init(); }
+EXPORT int nvmlDeviceGetCount(uint32_t* out) { return count(out); }
+EXPORT int nvmlDeviceGetHandleByIndex(uint32_t index, Device* out) { return handle(index, out); }
+EXPORT int nvmlDeviceGetPciInfo_v2(Device, PciInfo* out) { return pci(out); }
+#endif
+
+#ifndef STUB_WITHOUT_UUID
+EXPORT int nvmlDeviceGetUUID(Device, char* buffer, uint32_t size) {
+  return text(stub.code.uuid, "GPU-11111111-2222-3333-4444-555555555555", buffer, size);
+}
+#endif
+EXPORT int nvmlDeviceGetName(Device, char* buffer, uint32_t size) { return text(stub.code.name, "Stub", buffer, size); }
+EXPORT int nvmlSystemGetDriverVersion(char* buffer, uint32_t size) { return text(SUCCESS, "1.2.3", buffer, size); }
+
+EXPORT int nvmlDeviceGetMemoryInfo(Device, MemoryV1* out) {
+  *out = {100, 70, 30};
+  return stub.code.memory_v1;
+}
+#ifdef STUB_MEMORY_V2
+EXPORT int nvmlDeviceGetMemoryInfo_v2(Device, MemoryV2* out) {
+  if (out->version != kMemoryV2Version) return ERROR_VERSION_MISMATCH;
+  *out = {kMemoryV2Version, 100, 10, 70, 20};
+  return stub.code.memory_v2;
+}
+#endif
+
+EXPORT int nvmlDeviceGetPowerUsage(Device, uint32_t* out) { return number(stub.code.power, 50'000, out); }
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(Device, uint32_t* out) { return number(stub.code.power_limit, 300'000, out); }
+EXPORT int nvmlDeviceGetComputeMode(Device, uint32_t* out) { return number(stub.code.compute_mode, 0, out); }
+EXPORT int nvmlDeviceGetDisplayActive(Device, uint32_t* out) { return number(stub.code.display, 0, out); }
+EXPORT int nvmlDeviceGetTemperature(Device, uint32_t, uint32_t* out) { return number(stub.code.temperature, 40, out); }
+#ifdef STUB_TEMPERATURE_V
+EXPORT int nvmlDeviceGetTemperatureV(Device, TemperatureV1* out) {
+  if (out->version != kTemperatureV1Version) return ERROR_VERSION_MISMATCH;
+  out->celsius = 41;
+  return stub.code.temperature_v;
+}
+#endif
+EXPORT int nvmlDeviceGetUtilizationRates(Device, Utilization* out) {
+  *out = {7, 3};
+  return stub.code.utilization;
+}
+EXPORT int nvmlDeviceGetMigMode(Device, uint32_t* current, uint32_t* pending) {
+  *pending = 0;
+  return number(stub.code.mig, 0, current);
+}
+
+EXPORT int nvmlDeviceGetComputeRunningProcesses(Device, uint32_t* count, void* out) {
+  stub.v1_calls++;
+  return processes(stub.code.processes_v1, kProcessSizeV1, count, out);
+}
+EXPORT int nvmlDeviceGetGraphicsRunningProcesses(Device, uint32_t* count, void* out) {
+  return graphics(kProcessSizeV1, count, out);
+}
+#ifdef STUB_PROCESSES_V2
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(Device, uint32_t* count, void* out) {
+  stub.v2_calls++;
+  return processes(stub.code.processes_v2, kProcessSizeV2, count, out);
+}
+EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v2(Device, uint32_t* count, void* out) {
+  return graphics(kProcessSizeV2, count, out);
+}
+#endif
+#ifdef STUB_PROCESSES_V3
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Device, uint32_t* count, void* out) {
+  stub.v3_calls++;
+  return processes(stub.code.processes_v3, STUB_PROCESSES_V3, count, out);
+}
+EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device, uint32_t* count, void* out) {
+  return graphics(STUB_PROCESSES_V3, count, out);
+}
+#endif
+// As the driver does for arguments like these when the function is there.
+#ifdef STUB_CONFIDENTIAL
+EXPORT int nvmlDeviceGetConfComputeMemSizeInfo(Device, void*) {
+  return stub.code.confidential != SUCCESS ? stub.code.confidential : ERROR_INVALID_ARGUMENT;
+}
+#endif
+#ifdef STUB_DETAILS
+EXPORT int nvmlDeviceGetRunningProcessDetailList(Device, void*) {
+  return stub.code.details != SUCCESS ? stub.code.details : ERROR_INVALID_ARGUMENT;
+}
+#endif

@@ -1,0 +1,27 @@
+// What a test tells a stub of NVML (stubs/nvml.cc), which exports a variable `stub` of this type.
+#pragma once
+
+#include <cstdint>
+
+struct NvmlStub {
+  // Return codes of NVML, by function.
+  struct Codes {
+    int init, count, handle, uuid, name, pci, memory_v1, memory_v2, power, power_limit, utilization, temperature_v,
+        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential, details;
+  } code;
+
+  uint32_t gpus = 1;
+  bool unterminated = false;  // strings fill their buffer to the last byte
+
+  // Processes have the numbers 1000, 1001, … and 1, 2, … MiB.
+  uint32_t processes = 0;
+  uint32_t growth = 0;              // that many more after each call
+  bool memory_unknown = false;      // of every process
+  uint32_t pretended_needed = 0;    // if any, never gives the list, and says that this many entries are needed
+  bool needs_nothing = false;       // never gives the list, and says that it needs no room for it
+  uint32_t pretended_count = 0;     // if any, says after success that there are this many
+
+  // Calls so far.
+  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0;
+  uint32_t first_room = 0;  // how many entries the first caller had room for
+};

@@ -1,0 +1,36 @@
+#include "support/looks.h"
+
+#include "test.h"
+
+using namespace gpu_owner::nvml;
+
+namespace tests {
+
+Driver& opened_driver() {
+  Driver& driver = Driver::instance();
+  REQUIRE_EQUAL(driver.open(simulated_nvml()).stage, Driver::Stage::ready);
+  return driver;
+}
+
+void look(Samples& samples, const std::vector<uint32_t>* only) {
+  Driver& driver = Driver::instance();
+  const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+  CHECK(driver.look(samples, only, false));
+}
+
+Samples look(const std::vector<uint32_t>* only) {
+  Samples samples;
+  look(samples, only);
+  return samples;
+}
+
+std::string health(const Samples& samples) {
+  std::string text;
+  for (const Sample& sample : samples) {
+    if (!text.empty()) text += ' ';
+    text += sample.health == SUCCESS ? "ok" : sample.health == kNotResponding ? "hangs" : std::to_string(sample.health);
+  }
+  return text;
+}
+
+}  // namespace tests

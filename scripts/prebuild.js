@@ -1,0 +1,100 @@
+// Makes prebuilt binaries in prebuilds/linux-x64 and prebuilds/linux-arm64: the addon by prebuildify, and beside it the
+// executables and the simulated driver, where lib/native.ts looks for them. They need glibc 2.28 or newer; on musl
+// (Alpine) the package compiles itself at installation.
+//
+// Usage: node scripts/prebuild.js [x64] [arm64]     default: both, arm64 only where a cross-compiler is installed
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { cpus, arch as machine } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { headersEnvironment } from './node-headers.js';
+
+const root = dirname(import.meta.dirname);
+const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
+const COMPANIONS = [
+  'gpu-owner-keeper',
+  'gpu-owner-placeholder',
+  'gpu-owner-simulator',
+  'simulator/libnvidia-ml.so.1',
+  'simulator/libcuda.so.1',
+];
+
+function run(command, args, options = {}) {
+  const { status, error } = spawnSync(command, args, { stdio: 'inherit', ...options });
+  if (error !== undefined) throw error;
+  if (status !== 0) throw new Error(`${command} ${args.join(' ')} exited with ${status}`);
+}
+
+function exists(command) {
+  return spawnSync(command, ['--version'], { stdio: 'ignore' }).error === undefined;
+}
+
+function prebuild(arch) {
+  const prefix = arch === machine() ? '' : `${TRIPLES[arch]}-`;
+  // In a copy, because prebuildify wipes build/ and takes the addon out of it.
+  const copy = join(root, 'build-prebuild', arch);
+  rmSync(copy, { recursive: true, force: true });
+  mkdirSync(copy, { recursive: true });
+  for (const path of ['package.json', 'binding.gyp', 'native']) {
+    cpSync(join(root, path), join(copy, path), { recursive: true });
+  }
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+
+  const bin = join(root, 'node_modules/.bin');
+  const output = join(root, 'prebuilds', `linux-${arch}`);
+  rmSync(output, { recursive: true, force: true });
+  run(
+    join(bin, 'prebuildify'),
+    [
+      '--napi',
+      '--strip',
+      '--tag-libc',
+      '--arch',
+      arch,
+      '--strip-bin',
+      `${prefix}strip`,
+      '--cwd',
+      copy,
+      '--out',
+      root,
+    ],
+    {
+      env: {
+        ...process.env,
+        ...headersEnvironment(),
+        PATH: `${bin}${delimiter}${process.env.PATH}`,
+        JOBS: String(cpus().length),
+        CC: `${prefix}gcc`,
+        CXX: `${prefix}g++`,
+        AR: `${prefix}ar`,
+        // Before glibc 2.34 threads and the loader's functions were in libraries of their own.
+        LDFLAGS: '-Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--as-needed',
+      },
+    },
+  );
+
+  // prebuildify copies every shared library that it sees to the top; the simulated driver belongs in simulator/ only.
+  for (const path of COMPANIONS.filter((path) => path.startsWith('simulator/'))) {
+    rmSync(join(output, path.slice('simulator/'.length)), { force: true });
+  }
+  for (const path of COMPANIONS) {
+    cpSync(join(copy, 'build/Release', path), join(output, path));
+    run(`${prefix}strip`, ['--strip-all', join(output, path)]);
+  }
+  run(process.execPath, [join(root, 'scripts/check-binaries.js'), '--prebuilt', output]);
+  rmSync(copy, { recursive: true, force: true });
+}
+
+const asked = process.argv.slice(2);
+const skipped = [];
+for (const arch of asked.length > 0 ? asked : Object.keys(TRIPLES)) {
+  if (TRIPLES[arch] === undefined) throw new Error(`${arch}: not one of ${Object.keys(TRIPLES).join(', ')}`);
+  const compiler = `${TRIPLES[arch]}-g++`;
+  if (arch === machine() || exists(compiler)) prebuild(arch);
+  else if (asked.length > 0) throw new Error(`${arch}: ${compiler} is not installed`);
+  else
+    skipped.push(
+      `${arch} left out: ${compiler} is not installed (Debian, Ubuntu: apt-get install g++-${compiler.slice(0, -4).replace('_', '-')})`,
+    );
+}
+for (const line of skipped) console.log(line);

@@ -1,0 +1,157 @@
+// Builds the native part with cmake-js and runs its unit tests (ctest): plain, under valgrind, and with sanitizers.
+//
+// Usage: node scripts/test-native.js [plain] [valgrind] [asan] [tsan]     default: all of each
+//        node scripts/test-native.js --slice     what `npm test` runs: each test under what finds most in it
+import { spawnSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(import.meta.dirname);
+const require = createRequire(import.meta.url);
+
+// valgrind runs what plain has built
+export const VARIANTS = {
+  plain: { directory: 'build-cmake', sanitize: '' },
+  valgrind: { directory: 'build-cmake', sanitize: '' },
+  asan: { directory: 'build-asan', sanitize: 'address,undefined' },
+  tsan: { directory: 'build-tsan', sanitize: 'thread' },
+};
+const VALGRIND = [
+  'valgrind',
+  '--quiet',
+  '--error-exitcode=99',
+  '--leak-check=full',
+  '--errors-for-leak-kinds=definite',
+];
+
+/** What `npm test` has time for; a variant that isn't named here is left to the whole run. */
+const SLICES = {
+  asan: /./,
+  tsan: /^(locks\/waiter|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|thread_family))/,
+  valgrind: /^(dl|cuda|process\/(exec|spawn)|locks\/(conflicts|probe|file_identity|shared)|nvml\/[^d])/,
+};
+
+function has(command) {
+  return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
+}
+
+/** Compiles a CMake target and what it depends on. @returns the directory that has it, or undefined if that failed */
+export function compile(variant, target) {
+  const { directory, sanitize } = VARIANTS[variant];
+  const path = join(root, directory);
+  const cmakeJS = join(dirname(require.resolve('cmake-js/package.json')), 'bin/cmake-js');
+  const options = ['--CDCMAKE_BUILD_TYPE=RelWithDebInfo', `--CDSANITIZE=${sanitize}`];
+  const { status } = spawnSync(
+    process.execPath,
+    [cmakeJS, 'build', '--parallel', '2', '--target', target, '-O', path, ...options],
+    {
+      cwd: root,
+      stdio: ['ignore', 'ignore', 'inherit'],
+    },
+  );
+  return status === 0 ? path : undefined;
+}
+
+/** The tests that CMake knows: their names, commands and environments. */
+function tests(directory) {
+  const { stdout } = spawnSync('ctest', ['--test-dir', directory, '--show-only=json-v1'], {
+    encoding: 'utf8',
+  });
+  return JSON.parse(stdout).tests.map(({ name, command, properties = [] }) => {
+    const environment = properties.find((property) => property.name === 'ENVIRONMENT')?.value ?? [];
+    return {
+      name,
+      command,
+      environment: Object.fromEntries(environment.map((entry) => entry.split(/=(.*)/s))),
+    };
+  });
+}
+
+function environment(variant) {
+  if (variant === 'asan') {
+    return { ASAN_OPTIONS: 'detect_stack_use_after_return=1', UBSAN_OPTIONS: 'print_stacktrace=1' };
+  }
+  return variant === 'tsan' ? { TSAN_OPTIONS: 'second_deadlock_stack=1' } : {};
+}
+
+/** Counts from the lines that native_tests ends with; a program that ends without them has failed. */
+function count(output, status) {
+  const number = (pattern) => Number([...output.matchAll(pattern)].at(-1)?.[1] ?? 0);
+  const failed = number(/^\d+ passed, (\d+) failed/gm);
+  return {
+    passed: number(/^(\d+) passed, \d+ failed/gm),
+    failed: status === 0 ? failed : Math.max(failed, 1),
+    skipped: number(/^(\d+) skipped$/gm),
+  };
+}
+
+function add(total, counts) {
+  for (const key of Object.keys(total)) total[key] += counts[key];
+}
+
+function testVariant(variant, pattern) {
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  if (variant === 'valgrind' && !has('valgrind'))
+    return { ...total, skipped: 1, reason: 'valgrind is not installed' };
+  const directory = compile(variant, 'native_tests');
+  if (directory === undefined) return { ...total, failed: 1 };
+  for (const { name, command, environment: own } of tests(directory)) {
+    if (!pattern.test(name)) continue;
+    // ThreadSanitizer wants its memory where a randomised layout may have put something else.
+    const prefix = { valgrind: VALGRIND, tsan: has('setarch') ? ['setarch', '-R'] : [] }[variant] ?? [];
+    const [file, ...args] = [...prefix, ...command];
+    const { status, signal, stdout, stderr } = spawnSync(file, args, {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      encoding: 'utf8',
+      cwd: directory,
+      env: { ...process.env, ...environment(variant), ...own },
+      timeout: 600_000,
+    });
+    add(total, count(stdout, status));
+    if (status !== 0) console.error(`${stdout}${stderr}${variant}: ${name} ended with ${signal ?? status}`);
+  }
+  return total;
+}
+
+/**
+ * @param patterns by variant: which tests to run
+ * @returns how many tests passed, failed and were left out, after printing a line for each variant
+ */
+export function testNative(patterns = SLICES) {
+  const variants = Object.keys(patterns);
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  for (const tool of ['cmake', 'ctest', 'c++']) {
+    if (!has(tool)) {
+      console.log(
+        `native tests: skipped, ${tool} is not installed (Debian, Ubuntu: apt-get install cmake g++)`,
+      );
+      return { ...total, skipped: variants.length };
+    }
+  }
+  for (const variant of variants) {
+    const started = Date.now();
+    const { reason = '', ...counts } = testVariant(variant, patterns[variant]);
+    add(total, counts);
+    const seconds = ((Date.now() - started) / 1000).toFixed(0);
+    const { passed, failed, skipped } = counts;
+    const outcome = `${passed} passed, ${failed} failed, ${skipped} skipped in ${seconds} s`;
+    console.log(`native tests (${variant}): ${reason ? `skipped, ${reason}` : outcome}`);
+  }
+  return total;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const all = Object.fromEntries(Object.keys(VARIANTS).map((variant) => [variant, /./]));
+  const asked = process.argv.slice(2).filter((argument) => argument !== '--slice');
+  const unknown = asked.find((variant) => VARIANTS[variant] === undefined);
+  if (unknown !== undefined) throw new Error(`${unknown}: not one of ${Object.keys(VARIANTS).join(', ')}`);
+  const { failed } = testNative(
+    asked.length > 0
+      ? Object.fromEntries(asked.map((variant) => [variant, /./]))
+      : process.argv.includes('--slice')
+        ? SLICES
+        : all,
+  );
+  process.exitCode = failed > 0 ? 1 : 0;
+}

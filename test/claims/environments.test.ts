@@ -1,0 +1,49 @@
+import { afterEach, expect, test } from 'vitest';
+import { Machine } from '../machine.ts';
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+/** A worker that does something over and over again, and is ended in the middle, over and over again. */
+function endingWorkers(doing: string): string {
+  return `
+    import { Worker } from 'node:worker_threads';
+    const source = ${JSON.stringify(`import * as gpuOwner from 'LIBRARY'; for (;;) { ${doing} }`)};
+    const url = new URL('data:text/javascript,' + encodeURIComponent(source.replace('LIBRARY', LIBRARY)));
+    for (let i = 0; i < 15; i++) {
+      const workers = [new Worker(url), new Worker(url)];
+      await new Promise((resolve) => setTimeout(resolve, 40 + 10 * (i % 5)));
+      gpuOwner.getGPUsSync();
+      await Promise.all(workers.map((worker) => worker.terminate()));
+    }
+    console.log((await gpuOwner.getGPUs()).length);`;
+}
+
+test.each([
+  ['looks', 'await gpuOwner.getGPUs();'],
+  ['looks at once', 'gpuOwner.getGPUsSync(); await new Promise((resolve) => setTimeout(resolve));'],
+])('a worker thread that %s can be ended at any time', async (_, doing) => {
+  machine = new Machine(4);
+  await machine.status();
+  machine.set('latency=memory:2000');
+  const library = `file://${process.cwd()}/dist/index.js`;
+  const { code, signal, stdout, stderr } = await machine.runScript(
+    `const LIBRARY = ${JSON.stringify(library)};${endingWorkers(doing)}`,
+  );
+  expect({ code, signal, stdout, stderr }).toEqual({ code: 0, signal: null, stdout: '4\n', stderr: '' });
+});
+
+test('two looks at a time leave the event loop alone, also where a GPU hangs', async () => {
+  machine = new Machine(2);
+  await machine.status();
+  machine.set('gpu=1', 'hang=memory');
+  const { stdout } = await machine.runScript(`
+    let longest = 0;
+    let last = performance.now();
+    setInterval(() => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; }, 10).unref();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    longest = 0;
+    await Promise.all([gpuOwner.getGPUs(), gpuOwner.getGPUs()]);
+    console.log(longest < 400 || longest);`);
+  expect(stdout).toBe('true\n');
+});

@@ -1,0 +1,104 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, finished, launcher, Machine, output, processState, python, until } from '../machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(() => machine.close());
+
+const free = (count = 4) => Array(count).fill('free');
+
+describe('hold', () => {
+  test('prints one line of JSON and holds until its input is closed, whatever is written there before', async () => {
+    const holder = machine.start([launcher, 'hold', '-n', '2']);
+    const outcome = finished(holder);
+    const line = await output(holder, /.*\n/);
+    const gpus = await machine.status();
+    expect(JSON.parse(line)).toEqual({
+      devices: gpus.slice(0, 2).map(({ index, uuid, name }) => ({ index, uuid, name })),
+      visibleDevices: `${gpus[0].uuid},${gpus[1].uuid}`,
+    });
+    expect(gpus.map(({ state }) => state)).toEqual(['leased', 'leased', 'free', 'free']);
+    holder.stdin?.write('anything\n'.repeat(100_000));
+    await machine.status();
+    expect((await machine.states()).slice(0, 2)).toEqual(['leased', 'leased']);
+    holder.stdin?.end();
+    expect(await outcome).toEqual({ code: 0, signal: null, stdout: line, stderr: '' });
+    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+    expect(machine.processes(0)).toEqual([]);
+  });
+
+  test.each([
+    ['SIGTERM', 143],
+    ['SIGINT', 130],
+    ['SIGHUP', 129],
+  ] as const)('%s ends it', async (signal, code) => {
+    const holder = machine.startCommand(['hold']);
+    const outcome = finished(holder);
+    await output(holder, /visibleDevices/);
+    holder.kill(signal);
+    // By the signal itself where it came in the moment between the line and the change into a keeper.
+    const result = await outcome;
+    expect([result.code ?? result.signal, result.stderr]).toEqual([result.code === null ? signal : code, '']);
+    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+  });
+
+  test('kill -9 of it, or of the program that holds its input open, ends the lease', async () => {
+    const holder = machine.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    holder.kill('SIGKILL');
+    await finished(holder);
+    await until(async () => (await machine.states())[0] === 'free');
+
+    const parent = machine.start([
+      python,
+      '-c',
+      `import subprocess, sys, time
+hold = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+print(hold.stdout.readline().decode(), hold.pid, flush=True)
+time.sleep(60)`,
+      process.execPath,
+      command,
+      'hold',
+    ]);
+    await output(parent, /visibleDevices/);
+    expect((await machine.states())[0]).toBe('leased');
+    parent.kill('SIGKILL');
+    await until(async () => (await machine.states())[0] === 'free');
+    await until(() => machine.processes(0).length === 0);
+  });
+
+  test('closed input from the start: it claims, prints and ends', async () => {
+    const { code, stdout } = await machine.runCommand(['hold']);
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout).devices).toHaveLength(1);
+    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+  });
+
+  test('none free: 75 at once, with --wait when one is', async () => {
+    const first = machine.startCommand(['hold', '-n', '4']);
+    await output(first, /visibleDevices/);
+    const { code, stdout, stderr } = await machine.runCommand(['hold']);
+    expect({ code, stdout }).toEqual({ code: 75, stdout: '' });
+    expect(stderr.match(/GPU \d: leased by/g)).toHaveLength(4);
+    expect((await machine.runCommand(['hold', '--wait=100ms'])).stderr).toMatch(/waited 100 ms in vain/);
+    const waiting = machine.startCommand(['hold', '--wait']);
+    await output(waiting, /waiting for GPUs/);
+    first.stdin?.end();
+    await output(waiting, /visibleDevices/);
+    waiting.stdin?.end();
+    await finished(waiting);
+  });
+
+  test('stopped and continued it still holds', async () => {
+    const holder = machine.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    holder.kill('SIGSTOP');
+    await until(() => processState(holder.pid as number) === 'T');
+    expect((await machine.states())[0]).toBe('leased');
+    holder.kill('SIGCONT');
+    holder.stdin?.end();
+    expect((await finished(holder)).code).toBe(0);
+  });
+});

@@ -1,0 +1,47 @@
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { command, Machine } from '../machine.ts';
+
+// Modules of Node.js that take milliseconds to load. What is rarely needed is to be loaded when it is.
+const HEAVY = [
+  'child_process',
+  'crypto',
+  'net',
+  'stream',
+  'perf_hooks',
+  'timers/promises',
+  'tty',
+  'worker_threads',
+];
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+test('`run` loads nothing heavy on its way to the command', async () => {
+  machine = new Machine(2);
+  // Without a keeper to become, the process ends itself and can say what it has loaded.
+  const build = join(machine.directory, 'build');
+  mkdirSync(build);
+  for (const name of ['gpu_owner.node', 'gpu-owner-placeholder', 'simulator']) {
+    symlinkSync(join(binaries(), name), join(build, name));
+  }
+  const hook = join(machine.directory, 'hook.cjs');
+  writeFileSync(
+    hook,
+    `const before = new Set(process.moduleLoadList);
+     process.on('exit', () => {
+       const loaded = process.moduleLoadList.filter((name) => !before.has(name));
+       require('node:fs').writeSync(1, loaded.map((name) => name.replace(/^.*Module /, '')).join('\\n'));
+     });`,
+  );
+  const { stdout, stderr } = await machine.run(
+    [process.execPath, '-r', hook, command, 'run', '-n', '2', '--', 'true'],
+    { env: { GPU_OWNER_BUILD: build } },
+  );
+  expect(stderr).toMatch(/keeper .* can't be started/);
+  const loaded = stdout.split('\n');
+  expect(loaded).toContain('diagnostics_channel'); // the list works
+  expect(loaded.filter((name) => HEAVY.includes(name))).toEqual([]);
+});

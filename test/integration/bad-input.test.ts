@@ -1,0 +1,440 @@
+// What people mistype, and what programs pass on unchecked: an error that names the cause and the remedy, and no trace.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { type Finished, Machine, root } from '../machine.ts';
+
+let machine: Machine;
+beforeAll(async () => {
+  machine = new Machine(4);
+  await machine.status();
+});
+afterAll(() => machine.close());
+
+/** Every process that was started for this machine, still there. */
+function processesLeft(): string[] {
+  return readdirSync('/proc').filter((pid) => {
+    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) return false;
+    try {
+      return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(machine.directory);
+    } catch {
+      return false;
+    }
+  });
+}
+
+async function expectNothingLeft(): Promise<void> {
+  expect(processesLeft()).toEqual([]);
+  expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
+  expect([0, 1, 2, 3].flatMap((gpu) => machine.processes(gpu))).toEqual([]);
+}
+
+/** One message of ours, without a stack trace, without anything that a terminal would obey, not endless. */
+function expectMessage({ stdout, stderr }: Finished, pattern: RegExp): void {
+  expect(stdout).toBe('');
+  expect(stderr).toMatch(/^gpu-owner(: | simulator: .*\ngpu-owner: )/);
+  expect(stderr).toMatch(pattern);
+  expect(stderr).not.toMatch(/\n {4}at |Error:/);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(stderr).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffd]/);
+  expect(stderr.length).toBeLessThan(1_500);
+}
+
+const LONG = 'x'.repeat(100_000);
+const ODD = '\u001b[31mred\u202e\u0007';
+
+describe('the command', () => {
+  // `run` unless another command comes first; the command that is run would show that the claim was made.
+  const CASES: [args: string[], code: number, message: RegExp][] = [
+    // Counts
+    [['-n', '0'], 64, /-n: 0 is not a number of GPUs; right are 1, 2, …/],
+    [['-n', '-1'], 64, /-n: -1 is not a number of GPUs/],
+    [['--gpus=-1'], 64, /-n: -1 is not a number of GPUs/],
+    [['-n', '1.5'], 64, /-n: 1\.5 is not a number of GPUs/],
+    [['-n', 'abc'], 64, /-n: 'abc' is not a number of GPUs/],
+    [['-nabc'], 64, /-n: 'abc' is not a number of GPUs/],
+    [['-n', 'NaN'], 64, /-n: 'NaN' is not a number of GPUs/],
+    [['-n', 'Infinity'], 64, /-n: 'Infinity' is not a number of GPUs/],
+    [['-n', '0x2'], 64, /-n: '0x2' is not a number of GPUs/],
+    [['-n', '1e1'], 64, /-n: '1e1' is not a number of GPUs/],
+    [['-n', '２'], 64, /-n: '２' is not a number of GPUs/],
+    [['-n', '99999999999999999999'], 64, /-n: '99999999999999999999' is not a number of GPUs/],
+    [['-n', ''], 64, /-n: '' is not a number of GPUs/],
+    [['-n', ODD], 64, /-n: 'red' is not a number of GPUs/],
+    [['-n', '5'], 64, /5 GPUs asked for, but this machine has 4:\n {2}GPU 0: free\n/],
+    [['find', '-n', '5'], 64, /5 GPUs asked for, but this machine has 4/],
+    [['hold', '-n', '5'], 64, /5 GPUs asked for, but this machine has 4/],
+    // Which GPUs
+    [['--devices', '9'], 64, /--devices: this machine has no GPU '9'\. There are 0 \(Simulated GPU, GPU-/],
+    [['--devices', '0-9'], 64, /--devices: '0-9' names GPU 4 to 9, which this machine doesn't have/],
+    [['--devices', '-1'], 64, /--devices: '-1' isn't the index of a GPU/],
+    [['--devices', 'GPU-ffff'], 64, /--devices: this machine has no GPU 'GPU-ffff'/],
+    [['--devices', 'GPU-0000'], 64, /'GPU-0000' is the beginning of 4 UUIDs; write more of it/],
+    [['--devices', 'GPU-xyz'], 64, /'GPU-xyz' isn't a UUID of a GPU/],
+    [['--devices', 'MIG-1'], 64, /'MIG-1' is a MIG instance, not a GPU/],
+    [['--devices', ''], 64, /--devices: '' isn't a GPU/],
+    [['--devices', '0,,1'], 64, /--devices: '0,,1' has an empty entry/],
+    [['--devices', '99999999999999999999'], 64, /isn't the index of a GPU/],
+    [['--devices', LONG], 64, /--devices: 'x{59}…' isn't the name of a GPU/],
+    [['--devices', ODD], 64, /--devices: 'red' isn't the name of a GPU/],
+    [['--devices', '🙂'], 64, /this machine has no GPU '🙂'/],
+    [['--exclude', '7'], 64, /--exclude: this machine has no GPU '7'/],
+    [
+      ['--exclude', '0-3'],
+      64,
+      /this machine has 4, of which none may be used here:\n {2}GPU 0: excluded by --exclude/,
+    ],
+    [['--devices', '0', '--exclude', '0'], 64, /none may be used here/],
+    [['--devices', '0', '-n', '2'], 64, /2 GPUs asked for, but this machine has 4, of which 1 may be used/],
+    [['--exclude-names', '*'], 64, /--exclude-names: '\*' isn't the name of a GPU/],
+    [['--exclude-names', 'Simulated'], 64, /excluded by --exclude-names \(Simulated\)/],
+    // Thresholds
+    ...['--min-free-memory', '--max-used-memory'].flatMap((option) =>
+      ['abc', '', '-1', '1.5', '1e9', '20 GiBs', 'NaN', LONG, ODD].map(
+        (value): [string[], number, RegExp] => [
+          ['find', option, value],
+          64,
+          new RegExp(`^gpu-owner: ${option}: '.*' is not a size; right are '20GiB'`),
+        ],
+      ),
+    ),
+    ...[
+      ['--max-power', 'a power in watts'],
+      ['--max-utilization', 'a percentage from 0 to 100'],
+      ['--max-temperature', 'a temperature in degrees Celsius'],
+    ].flatMap(([option, what]) =>
+      ['abc', '', '-1', '1e400', 'NaN', '0x10', ODD].map((value): [string[], number, RegExp] => [
+        ['find', `${option}=${value}`],
+        64,
+        new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}; right are`),
+      ]),
+    ),
+    [['--max-utilization', '101'], 64, /'101' is not a percentage from 0 to 100/],
+    [['--min-free-memory', '999TiB', '--no-wait'], 75, /has only 79\.5 GiB|has only 80 GiB of memory in all/],
+    // Durations
+    [['--wait=abc'], 64, /--wait: 'abc' is not a duration; right are '30s'/],
+    [['--wait='], 64, /--wait: '' is not a duration/],
+    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; right are '5s' or '5ms'/],
+    [['--wait=-5s'], 64, /--wait: '-5s' is not a duration/],
+    [['--lock-timeout', 'soon'], 64, /--lock-timeout: 'soon' is not a duration/],
+    [['status', '--watch=x'], 64, /--watch: 'x' is not a duration/],
+    // Options
+    [['--min-fre-memory', '1'], 64, /there is no option --min-fre-memory; did you mean --min-free-memory\?/],
+    [['--wiat'], 64, /there is no option --wiat; did you mean --wait\?/],
+    [['--GPUS=2'], 64, /there is no option --GPUS; did you mean --gpus\?/],
+    [['-x'], 64, /there is no option -x; see --help/],
+    [[`--${LONG}`], 64, /there is no option --x+…/],
+    [[`--${ODD}`], 64, /there is no option --red; see --help/],
+    [['--constructor'], 64, /there is no option --constructor/],
+    [['--__proto__=1'], 64, /there is no option --__proto__/],
+    [['-n'], 64, /-n needs a value/],
+    [['-n', '--no-wait'], 64, /-n needs a value, but '--no-wait' follows/],
+    [['--force=yes'], 64, /'--force' does not take an argument/],
+    [['--wait', '--no-wait'], 64, /--wait and --no-wait contradict each other/],
+    [['--wait=3s', '--no-wait'], 64, /--wait and --no-wait contradict each other/],
+    [['--placeholder', 'maybe'], 64, /--placeholder: 'maybe' is none of 'auto', 'keep', 'none'/],
+    [['--visible-devices', 'name'], 64, /--visible-devices: 'name' is none of 'uuid', 'index'/],
+    [['--lock-dir', 'locks'], 64, /--lock-dir: 'locks' is not an absolute path/],
+    [['--lock-dir', ''], 64, /--lock-dir: '' is not an absolute path/],
+    [['--lock-dir', `/${LONG}`], 64, /--lock-dir: '\/x+…' is not an absolute path/],
+    [['--lock-dir', `/tmp/${'x'.repeat(300)}`], 73, /can't be made: (file )?name too long/],
+    [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
+    [['--simulate', '../4'], 64, /GPU_OWNER_SIMULATE is "\.\.\/4": give a number of GPUs/],
+    [['--simulate', '0'], 64, /no simulated machine '0'/],
+    [['--simulate', '65'], 64, /no simulated machine '65'/],
+    [
+      ['--simulate', 'h200x9'],
+      64,
+      /one of h200x8, .*\ngpu-owner: there is no simulated machine 'h200x9'; `gpu-owner simulate machines`/,
+    ],
+    // Commands
+    [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],
+    [['hold', 'train.py'], 64, /'train\.py' is not expected here/],
+    [['status', ODD], 64, /'red' is not expected here/],
+    [['statsu'], 64, /there is no command 'statsu'; did you mean 'status'\?/],
+    [[''], 64, /there is no command ''/],
+    [[ODD], 64, /there is no command 'red'/],
+    [['constructor'], 64, /there is no command 'constructor'/],
+    [['__proto__'], 64, /there is no command '__proto__'/],
+  ];
+  const shown = CASES.map(
+    ([args, ...rest]) =>
+      [args.map((arg) => JSON.stringify(arg.slice(0, 40))).join(' '), args, ...rest] as const,
+  );
+  const COMMANDS = ['find', 'hold', 'status', 'statsu', '', ODD, 'constructor', '__proto__'];
+
+  test.concurrent.each(shown)('%s', async (_, args, code, message) => {
+    const words = COMMANDS.includes(args[0] as string) ? args : ['run', ...args, '--', 'echo', 'it ran'];
+    const result = await machine.runCommand(words);
+    expect({ code: result.code, signal: result.signal }).toEqual({ code, signal: null });
+    expectMessage(result, message);
+  });
+
+  test.each([[['run']], [['run', '-n', '2']], [['run', '--']]])('a missing command: %j', async (words) => {
+    const result = await machine.runCommand(words);
+    expect(result.code).toBe(64);
+    expectMessage(result, /what shall be run\? gpu-owner run -n 2 -- python train\.py/);
+  });
+
+  test('nothing at all: the help, and the exit code of a mistake', async () => {
+    const { code, stdout } = await machine.runCommand([]);
+    expect(code).toBe(64);
+    expect(stdout).toMatch(/^Usage: gpu-owner COMMAND/);
+  });
+
+  test.each([
+    [
+      '1',
+      ['-n', '2'],
+      64,
+      /2 GPUs asked for, but this machine has 4, of which 1 may be used here:\n {2}GPU 0: not in the CUDA_VISIBLE_DEVICES/,
+    ],
+    ['', [], 64, /CUDA_VISIBLE_DEVICES is '': no GPU is visible/],
+    ['-1', [], 64, /none may be used here/],
+    ['9', [], 64, /CUDA_VISIBLE_DEVICES: '9' names no single GPU, so no GPU is visible/],
+    [`GPU-${ODD}`, [], 64, /names no single GPU/],
+    [LONG, [], 64, /CUDA_VISIBLE_DEVICES: 'x{59}…' names no single GPU/],
+  ] as const)('an inherited CUDA_VISIBLE_DEVICES of %.20j', async (value, args, code, message) => {
+    const result = await machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], {
+      env: { CUDA_VISIBLE_DEVICES: value },
+    });
+    expect(result.code).toBe(code);
+    expectMessage(result, message);
+  });
+
+  test('no driver: the places that were searched, and what to do', async () => {
+    for (const name of ['status', 'find', 'run', 'hold']) {
+      const words = name === 'run' ? [name, '--', 'echo', 'it ran'] : [name];
+      const result = await machine.runCommand(words, {
+        env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent/libnvidia-ml.so.1' },
+      });
+      expect(result.code).toBe(69);
+      expectMessage(
+        result,
+        /no NVIDIA driver found\..*\n {2}\/nonexistent\/libnvidia-ml\.so\.1: no such file\n.*--simulate 4/s,
+      );
+    }
+  });
+
+  test('a library that is something else', async () => {
+    const env = { GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libcuda.so.1') };
+    const result = await machine.runCommand(['status'], { env });
+    expect(result.code).toBe(69);
+    expectMessage(result, /libcuda\.so\.1 lacks nvml\w+: it is not NVIDIA's management library/);
+  });
+
+  test('no CUDA library: what the placeholder needs, and how to do without', async () => {
+    const env = { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' };
+    const result = await machine.runCommand(['run', '--', 'echo', 'it ran'], { env });
+    expect(result.code).toBe(69);
+    expectMessage(result, /the CUDA driver library can't be used: .*nonexistent.*`--placeholder none`/);
+    const without = await machine.runCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran'], {
+      env,
+    });
+    expect(without).toEqual({ code: 0, signal: null, stdout: 'it ran\n', stderr: '' });
+  });
+
+  test.each([
+    ['excludd: [0]\n', /config\.yaml:1: there is no key 'excludd'; did you mean 'exclude'\?/],
+    ['# ours\nmaxPower: lots\n', /config\.yaml:2: maxPower: 'lots' is not a power in watts/],
+    ['exclude: [0\n', /config\.yaml:\d: not valid YAML/],
+    ['lockDirectory: /tmp/mine\n', /lockDirectory is for the machine's file only/],
+    ['\u0000\u001b]0;x\u0007', /config\.yaml/],
+  ])('a configuration file of %j', async (text, message) => {
+    writeFileSync(join(machine.directory, 'config.yaml'), text);
+    const configuration = join(machine.directory, 'configuration');
+    await machine.run([
+      'sh',
+      '-c',
+      `mkdir -p ${configuration}/gpu-owner; mv ${machine.directory}/config.yaml ${configuration}/gpu-owner`,
+    ]);
+    const result = await machine.runCommand(['run', '--', 'echo', 'it ran'], {
+      env: { XDG_CONFIG_HOME: configuration },
+    });
+    expect(result.code).toBe(78);
+    expectMessage(result, message);
+  });
+
+  afterAll(expectNothingLeft);
+});
+
+describe('the library', () => {
+  const INVALID = 'ERR_INVALID_ARGUMENT';
+  /** JavaScript that must throw, the error's code and its message. */
+  const CASES: [source: string, code: string, message: RegExp][] = [
+    ['new GPUOwner(0)', INVALID, /^count: 0 is not a number of GPUs; right are 1, 2, …/],
+    ['new GPUOwner(-1)', INVALID, /^count: -1 is not/],
+    ['new GPUOwner(1.5)', INVALID, /^count: 1\.5 is not/],
+    ['new GPUOwner(NaN)', INVALID, /^count: NaN is not/],
+    ['new GPUOwner(Infinity)', INVALID, /^count: Infinity is not/],
+    ['new GPUOwner(2 ** 60)', INVALID, /^count: 1152921504606847000 is not/],
+    ['new GPUOwner(5)', INVALID, /^5 GPUs asked for, but this machine has 4:/],
+    ["new GPUOwner('abc')", INVALID, /^options must be a number of GPUs \(2\), or an object .* not 'abc'/],
+    ["new GPUOwner('2')", INVALID, /^options must be a number of GPUs/],
+    ['new GPUOwner(null)', INVALID, /^options must be .* not null/],
+    ['new GPUOwner(true)', INVALID, /not true/],
+    ['new GPUOwner([2])', INVALID, /not a list/],
+    ['new GPUOwner(() => 2)', INVALID, /not a function/],
+    ['new GPUOwner(Symbol())', INVALID, /not a symbol/],
+    ['new GPUOwner(2n)', INVALID, /not 2n/],
+    ['new GPUOwner({ count: 0 })', INVALID, /^count: 0/],
+    ["new GPUOwner({ count: 'abc' })", INVALID, /^count: 'abc'/],
+    ["new GPUOwner({ count: '2' })", INVALID, /^count: '2'/],
+    ['new GPUOwner({ count: null })', INVALID, /^count: null/],
+    ['new GPUOwner({ count: {} })', INVALID, /^count: an object/],
+    ['new GPUOwner(2, { count: 3 })', INVALID, /^count is given twice, as 2 and as 3/],
+    ['new GPUOwner({}, { count: 3 })', INVALID, /^options are given twice/],
+    ["new GPUOwner(2, 'x')", INVALID, /^options must be an object/],
+    ['new GPUOwner({ cuont: 2 })', INVALID, /^there is no option 'cuont'; did you mean 'count'\?/],
+    ['new GPUOwner({ maxWait: 5 })', INVALID, /^there is no option 'maxWait'/],
+    [`new GPUOwner(JSON.parse('{"__proto__": 1}'))`, INVALID, /^there is no option '__proto__'/],
+    ['new GPUOwner({ constructor: 1 })', INVALID, /^there is no option 'constructor'/],
+    ["new GPUOwner({ '\\u001b[31mred\\u202e': 1 })", INVALID, /^there is no option 'red'/],
+    ["new GPUOwner({ ['x'.repeat(1e6)]: 1 })", INVALID, /^there is no option 'x{59}…'/],
+    ...[
+      'minFreeMemory',
+      'maxUsedMemory',
+      'maxPower',
+      'maxUtilization',
+      'maxTemperature',
+      'lockTimeout',
+    ].flatMap((option) =>
+      ["'abc'", "''", '-1', 'NaN', 'Infinity', 'null', '{}', '[1]', 'true', "'x'.repeat(1e6)"].map(
+        (value): [string, string, RegExp] => [
+          `new GPUOwner({ ${option}: ${value} })`,
+          INVALID,
+          new RegExp(`^${option}: .* is not a`),
+        ],
+      ),
+    ),
+    ['new GPUOwner({ maxUtilization: 101 })', INVALID, /^maxUtilization: 101 is not a percentage/],
+    [
+      "new GPUOwner({ devices: 'GPU-ffff' })",
+      INVALID,
+      /^devices: this machine has no GPU 'GPU-ffff'\. There are/,
+    ],
+    ['new GPUOwner({ devices: 4 })', INVALID, /^devices: this machine has no GPU '4'/],
+    ['new GPUOwner({ devices: -1 })', INVALID, /^devices: -1 isn't a GPU/],
+    ['new GPUOwner({ devices: [] })', INVALID, /^devices: an empty list allows no GPU/],
+    ['new GPUOwner({ devices: [[0]] })', INVALID, /^devices: a list isn't a GPU/],
+    ["new GPUOwner({ devices: 'x'.repeat(1e6) })", INVALID, /^devices: 'x{59}…'/],
+    ['new GPUOwner({ exclude: 9 })', INVALID, /^exclude: this machine has no GPU '9'/],
+    ["new GPUOwner({ exclude: '0-3' })", INVALID, /none may be used here/],
+    ["new GPUOwner({ excludeNames: '*' })", INVALID, /^excludeNames: '\*'/],
+    ["new GPUOwner({ force: 'no' })", INVALID, /^force: 'no' is neither true nor false/],
+    ['new GPUOwner({ allowProcesses: 1 })', INVALID, /^allowProcesses: 1 is neither/],
+    ['new GPUOwner({ placeholder: null })', INVALID, /^placeholder: null is none of/],
+    ["new GPUOwner({ visibleDevices: 'name' })", INVALID, /^visibleDevices: 'name' is none of/],
+    ["new GPUOwner({ lockDirectory: 'locks' })", INVALID, /^lockDirectory: 'locks' is not an absolute path/],
+    ["new GPUOwner({ lockDirectory: '' })", INVALID, /^lockDirectory: ''/],
+    ["new GPUOwner({ lockDirectory: '/tmp/a\\0b' })", INVALID, /^lockDirectory: /],
+    ["new GPUOwner({ lockDirectory: '/' + 'x'.repeat(1e6) })", INVALID, /^lockDirectory: '\/x+…'/],
+    [
+      "new GPUOwner({ lockDirectory: '/proc/version' })",
+      'ERR_LOCK_DIRECTORY',
+      /\/proc\/version is not a directory/,
+    ],
+    [
+      "new GPUOwner({ lockDirectory: '/nonexistent/locks' })",
+      'ERR_LOCK_DIRECTORY',
+      /\/nonexistent doesn't exist/,
+    ],
+    [
+      "new GPUOwner({ minFreeMemory: '81GiB' })",
+      'ERR_GPU_UNAVAILABLE',
+      /GPU 0: has only .* of memory in all/,
+    ],
+    ['GPUOwner.acquire(0)', INVALID, /^count: 0/],
+    ['GPUOwner.acquire(5)', INVALID, /^5 GPUs asked for, but this machine has 4/],
+    ['GPUOwner.acquire(null)', INVALID, /not null/],
+    ["GPUOwner.acquire(1, { maxWait: '5' })", INVALID, /^maxWait: '5' is not a duration without its unit/],
+    ['GPUOwner.acquire(1, { maxWait: -1 })', INVALID, /^maxWait: -1/],
+    ['GPUOwner.acquire(1, { maxWait: NaN })', INVALID, /^maxWait: NaN/],
+    ['GPUOwner.acquire(1, { signal: {} })', INVALID, /^signal: an object is not an AbortSignal/],
+    ['GPUOwner.acquire(1, { signal: null })', INVALID, /^signal: null/],
+    ['GPUOwner.acquire(1, { sgnal: null })', INVALID, /did you mean 'signal'/],
+    ['gpuOwner.getGPUs(null)', INVALID, /^options must be an object/],
+    ['gpuOwner.getGPUs({ count: 1 })', INVALID, /^there is no option 'count'/],
+    ["gpuOwner.findFreeGPUs('x')", INVALID, /^options must be an object/],
+    ["gpuOwner.findFreeGPUs({ maxPower: 'x' })", INVALID, /^maxPower: 'x'/],
+    ["gpuOwner.findFreeGPUsSync({ lockDirectory: 'locks' })", INVALID, /^lockDirectory: 'locks'/],
+  ];
+
+  interface Result {
+    source: string;
+    isOurs: boolean;
+    code: string;
+    message: string;
+    leaked: string[];
+  }
+  const results = new Map<string, Result>();
+
+  beforeAll(async () => {
+    const { stdout, stderr } = await machine.runScript(`
+      import { readdirSync } from 'node:fs';
+      const state = () => ({
+        descriptors: readdirSync('/proc/self/fd').length,
+        threads: readdirSync('/proc/self/task').length,
+        environment: JSON.stringify(process.env),
+      });
+      try { new GPUOwner(99) } catch {} // what the first call opens, stays open
+      await gpuOwner.getGPUs();
+      for (const source of ${JSON.stringify(CASES.map(([source]) => source))}) {
+        const before = state();
+        let error;
+        try {
+          const value = await eval(source);
+          error = new Error('nothing was thrown');
+          value.release?.();
+        } catch (caught) { error = caught; }
+        const after = state();
+        console.log(JSON.stringify({
+          source,
+          isOurs: error instanceof gpuOwner.GPUOwnerError,
+          code: error.code,
+          message: error.message,
+          leaked: Object.keys(before).filter((key) => before[key] !== after[key]),
+        }));
+      }
+      console.log(JSON.stringify({ source: 'a right one', code: String(new GPUOwner({ count: 4 }).devices.length) }));`);
+    expect(stderr).toBe('');
+    for (const line of stdout.trim().split('\n')) {
+      const result = JSON.parse(line) as Result;
+      results.set(result.source, result);
+    }
+  });
+
+  test.each(CASES)('%s', (source, code, message) => {
+    const result = results.get(source) as Result;
+    expect(result).toMatchObject({ code, isOurs: true, leaked: [] });
+    expect(result.message).toMatch(message);
+    expect(result.message.length).toBeLessThan(1_000);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    expect(result.message).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]/);
+  });
+
+  test('after all these a right one succeeds', () => {
+    expect(results.get('a right one')?.code).toBe('4');
+  });
+
+  test('an option whose getter throws: its own error, and nothing is held', async () => {
+    const { stdout } = await machine.runScript(`
+      try { new GPUOwner({ get count() { throw new RangeError('mine') } }) } catch (error) { console.log(error.message) }
+      console.log(new GPUOwner(4).devices.length)`);
+    expect(stdout).toBe('mine\n4\n');
+  });
+
+  test('in a worker thread: where to claim instead', async () => {
+    const claim = `
+      const { parentPort, workerData } = require('node:worker_threads');
+      import(workerData).then(({ GPUOwner }) => new GPUOwner(1)).catch(({ code, message }) => parentPort.postMessage(code + ': ' + message))`;
+    const { stdout } = await machine.runScript(`
+      import { Worker } from 'node:worker_threads';
+      const workerData = ${JSON.stringify(join(root, 'dist/index.js'))};
+      new Worker(${JSON.stringify(claim)}, { eval: true, workerData, execArgv: [] }).on('message', (text) => console.log(text));`);
+    expect(stdout).toMatch(/^ERR_WORKER_THREAD: .*main thread, before starting worker threads/);
+  });
+
+  afterAll(expectNothingLeft);
+});

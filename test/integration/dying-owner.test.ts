@@ -1,0 +1,64 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { finished, Machine, output, pause } from '../machine.ts';
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+const HOLD = `const owner = new GPUOwner(1); console.log('claimed'); setInterval(() => {}, 1000)`;
+const CLAIM = `const begin = performance.now(); new GPUOwner(1); console.log(Math.round(performance.now() - begin))`;
+
+/** Whether the claim right after a holder's kill -9 succeeds, and after how many ms. */
+async function claimAfterKill(teardown: number) {
+  machine = new Machine(1);
+  const holder = machine.start([process.execPath, '--input-type=module', '-e', machine.script(HOLD)]);
+  await output(holder, /claimed/);
+  machine.set(`teardown=${teardown}`);
+  holder.kill('SIGKILL');
+  await finished(holder);
+  expect(machine.processes(0).length).toBe(teardown > 0 ? 1 : 0); // the driver hasn't forgotten it
+  return machine.runScript(CLAIM);
+}
+
+describe('the GPU of a holder that was just killed', () => {
+  test.each([0, 100, 1_000])(
+    'is claimed, not called busy, when the driver takes %i ms to forget it',
+    async (teardown) => {
+      const { code, stdout, stderr } = await claimAfterKill(teardown);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(Number(stdout)).toBeLessThan(teardown + 1_000);
+    },
+  );
+
+  test('is called busy when the driver never forgets it, after 2 s and not much later', async () => {
+    const begin = performance.now();
+    const { code, stderr } = await claimAfterKill(60_000);
+    expect(code).not.toBe(0);
+    expect(stderr).toMatch(/ERR_GPU_UNAVAILABLE/);
+    expect(performance.now() - begin).toBeLessThan(6_000);
+  });
+});
+
+test('a stranger that uses the GPU is not waited for', async () => {
+  machine = new Machine(1);
+  const stranger = machine.start(['python3', '-c', 'pass']);
+  await finished(stranger);
+  const { binaries } = await import('../binaries.ts');
+  const occupant = machine.start([
+    `${binaries()}/gpu-owner-simulator`,
+    'occupy',
+    '0',
+    '--memory',
+    '2GiB',
+    '--name',
+    'train',
+  ]);
+  await output(occupant, /ready (\d+)/);
+  const begin = performance.now();
+  const { stderr } = await machine.runScript(
+    `const begin = performance.now(); try { new GPUOwner(1) } catch (error) { console.error(error.message, performance.now() - begin < 500) }`,
+  );
+  expect(stderr).toMatch(/busy: train \(pid \d+, \w+\) uses 2\.4 GiB true/);
+  expect(performance.now() - begin).toBeLessThan(3_000);
+  occupant.kill('SIGKILL');
+  await pause(1);
+});

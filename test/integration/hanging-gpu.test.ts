@@ -1,0 +1,125 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, output, until } from '../machine.ts';
+
+// What is promised is 2 s; a process's start and a loaded machine come on top.
+const SOON = 3_000;
+
+let machine: Machine;
+beforeEach(async () => {
+  machine = new Machine(4);
+  await machine.status(); // made before faults can be switched
+});
+afterEach(() => machine.close());
+
+describe.each(['memory', 'handle', 'processes', 'uuid', 'power'])('a GPU whose call "%s" hangs', (call) => {
+  test('is shown as not responding, the others as they are', async () => {
+    machine.set('gpu=1', `hang=${call}`);
+    const begin = performance.now();
+    const gpus = await machine.status();
+    expect(performance.now() - begin).toBeLessThan(SOON);
+    expect(gpus.map(({ state }) => state)).toEqual(['free', 'unavailable', 'free', 'free']);
+    expect(gpus[1].reason).toMatch(/does not answer/);
+    expect(gpus[1].memory.usedBytes).toBeNull();
+  });
+
+  test('keeps nobody from claiming the others', async () => {
+    machine.set('gpu=1', `hang=${call}`);
+    const begin = performance.now();
+    const { code, stdout } = await machine.runScript(
+      'console.log(new GPUOwner(3).devices.map(({ index }) => index).join())',
+    );
+    expect({ code, stdout }).toEqual({ code: 0, stdout: '0,2,3\n' });
+    expect(performance.now() - begin).toBeLessThan(SOON);
+  });
+});
+
+test('a process stays usable and sees the GPU again when its call has returned', async () => {
+  const { stdout } = await machine.runScript(`
+    import { execFileSync } from 'node:child_process';
+    const tool = ${JSON.stringify(process.env.GPU_OWNER_BUILD ?? 'build/Release')} + '/gpu-owner-simulator';
+    const show = async () => console.log((await gpuOwner.getGPUs()).map(({ state }) => state).join());
+    await show();
+    execFileSync(tool, ['set', 'gpu=0,2', 'hang=memory']);
+    await show();
+    await show();
+    execFileSync(tool, ['set', 'gpu=0,2', 'hang=off']);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await show();`);
+  expect(stdout.trim().split('\n')).toEqual([
+    'free,free,free,free',
+    'unavailable,free,unavailable,free',
+    'unavailable,free,unavailable,free',
+    'free,free,free,free',
+  ]);
+});
+
+test('the event loop goes on while a GPU hangs', async () => {
+  machine.set('gpu=3', 'hang=memory');
+  const { stdout } = await machine.runScript(`
+    let ticks = 0;
+    setInterval(() => ticks++, 20).unref();
+    await gpuOwner.getGPUs();
+    console.log(ticks > 10);`);
+  expect(stdout).toBe('true\n');
+});
+
+test('a claimant whose driver thread hangs still gives its lease back when killed', async () => {
+  const holder = machine.start([
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    machine.script(`
+      const owner = new GPUOwner({ devices: [1], placeholder: 'none' });
+      console.log('claimed');
+      setInterval(() => gpuOwner.getGPUs(), 50);`),
+  ]);
+  await new Promise<void>((resolve) => holder.stdout?.once('data', () => resolve()));
+  machine.set('gpu=0', 'hang=memory');
+  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  expect((await machine.states())[1]).toBe('leased');
+  holder.kill('SIGKILL');
+  await new Promise((resolve) => holder.once('close', resolve));
+  expect((await machine.states())[1]).toBe('free');
+});
+
+test('where every GPU is silent, they get the time that a start takes', { timeout: 20_000 }, async () => {
+  machine.set('gpu=all', 'hang=handle');
+  const child = machine.startCommand(['status', '--json']);
+  const outcome = finished(child);
+  expect(await output(child, /warning: (.*)/)).toMatch(/has not answered for 4 of 4 GPUs/);
+  machine.set('gpu=all', 'hang=off');
+  const { code, stdout } = await outcome;
+  expect(code).toBe(0);
+  expect(JSON.parse(stdout).map(({ state }: { state: string }) => state)).toEqual(Array(4).fill('free'));
+});
+
+test('GPUs that take longer to start than others are waited for by who needs them', {
+  timeout: 20_000,
+}, async () => {
+  machine.set('gpu=0', 'latency=handle:1300000');
+  machine.set('gpu=1', 'latency=handle:2500000');
+  const { code, stderr } = await machine.runCommand(['run', '-n', '4', '--no-wait', '--', 'true']);
+  expect({ code, stderr: stderr.replace(/^.*warning.*\n/gm, '') }).toEqual({ code: 0, stderr: '' });
+});
+
+test('a hanging GPU does not keep a command from the others, nor its placeholder on them', async () => {
+  machine.set('gpu=0', 'hang=handle');
+  const begin = performance.now();
+  const args = ['run', '--no-wait', '--devices', '2', '--', process.execPath, '-e', ''];
+  expect(await machine.runCommand(args)).toMatchObject({ code: 0 });
+  expect(performance.now() - begin).toBeLessThan(SOON);
+  await until(() => machine.processes(2).length === 0);
+});
+
+test('a waiter goes on waiting while a GPU is silent for a moment', { timeout: 20_000 }, async () => {
+  const holder = machine.startCommand(['hold', '-n', '4', '--placeholder', 'none']);
+  await output(holder, /devices/);
+  const waiting = machine.startCommand(['run', '-n', '4', '--placeholder', 'none', '--', 'true']);
+  const outcome = finished(waiting);
+  await output(waiting, /waiting for GPUs/);
+  machine.set('gpu=3', 'hang=memory');
+  holder.stdin?.end();
+  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  machine.set('gpu=3', 'hang=off');
+  expect(await outcome).toMatchObject({ code: 0 });
+});

@@ -1,0 +1,190 @@
+import type { ChildProcess } from 'node:child_process';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, output, pause, processState, python, until } from '../machine.ts';
+
+// What is promised is 100 ms; a loaded machine may need longer to schedule two processes.
+const SOON = 500;
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+const HANDLER = `process.on('SIGINT', () => { console.log('handler'); process.exit(7); });`;
+const NOW = 'new GPUOwner(1);';
+const WAITING = 'await GPUOwner.acquire(1);';
+
+function startScript(source: string, env = {}): ChildProcess {
+  return machine.start(
+    [process.execPath, '--input-type=module', '-e', machine.script(`console.log('begun'); ${source}`)],
+    { env },
+  );
+}
+
+async function holder(): Promise<ChildProcess> {
+  const child = startScript(`${NOW} console.log('claimed'); setInterval(() => {}, 1000)`);
+  await output(child, /claimed/);
+  return child;
+}
+
+/** What each wait waits for. */
+const WAITS: Record<string, { source: string; prepare: () => Promise<unknown> }> = {
+  'constructor, for another claimant to decide': {
+    source: NOW,
+    prepare: async () => {
+      const stopped = startScript(NOW, { GPU_OWNER_STOP_AT: 'acquisition-lock' });
+      await until(() => processState(stopped.pid as number) === 'T');
+    },
+  },
+  'constructor, for the driver to forget a dead holder': {
+    source: NOW,
+    prepare: async () => {
+      const dead = await holder();
+      machine.set('teardown=60000');
+      dead.kill('SIGKILL');
+      await finished(dead);
+    },
+  },
+  'constructor, for a driver call that hangs': {
+    source: NOW,
+    prepare: async () => {
+      await machine.status();
+      machine.set('gpu=0', 'hang=memory');
+    },
+  },
+  'constructor, for a driver that hangs at its start': {
+    source: NOW,
+    prepare: async () => {
+      await machine.status();
+      machine.set('hang=init');
+    },
+  },
+  'acquire(), for another claimant to decide': {
+    source: WAITING,
+    prepare: async () => {
+      const stopped = startScript(NOW, { GPU_OWNER_STOP_AT: 'acquisition-lock' });
+      await until(() => processState(stopped.pid as number) === 'T');
+    },
+  },
+  'acquire(), for a lease to end': { source: WAITING, prepare: holder },
+};
+
+describe.each(Object.keys(WAITS))('Ctrl-C during the wait of %s', (name) => {
+  const { source, prepare } = WAITS[name] as (typeof WAITS)[string];
+
+  async function interrupt(handler: string, within = (wait: string) => wait) {
+    await prepare();
+    const child = startScript(handler + within(source));
+    const outcome = finished(child);
+    await output(child, /begun/);
+    await pause(300);
+    expect(child.exitCode).toBeNull(); // it does wait
+    const begin = performance.now();
+    child.kill('SIGINT');
+    const result = await outcome;
+    return { ...result, took: performance.now() - begin };
+  }
+
+  test('ends a program without a handler at once', async () => {
+    const { signal, took } = await interrupt('');
+    expect(signal).toBe('SIGINT');
+    expect(took).toBeLessThan(SOON);
+  });
+
+  test('runs the handler of a program that has one, at once', async () => {
+    const { code, stdout, took } = await interrupt(
+      HANDLER,
+      (wait) => `try { ${wait} } catch {} setInterval(() => {}, 1000);`,
+    );
+    expect({ code, stdout }).toEqual({ code: 7, stdout: 'begun\nhandler\n' });
+    expect(took).toBeLessThan(SOON);
+  });
+
+  test('ends a program whose handler only notes it and that does not catch the error', async () => {
+    const { code, took } = await interrupt(
+      `process.on('SIGINT', () => { process.exitCode = 1; process.exit(); });`,
+    );
+    expect(code).toBe(1);
+    expect(took).toBeLessThan(SOON);
+  });
+});
+
+test('a constructor that a signal ended says so and holds nothing', async () => {
+  const dead = await holder();
+  machine.set('teardown=60000');
+  dead.kill('SIGKILL');
+  await finished(dead);
+  const child = startScript(
+    `process.on('SIGINT', () => {}); try { ${NOW} } catch (error) { console.log(error.code) }`,
+  );
+  const outcome = finished(child);
+  await output(child, /begun/);
+  await pause(300);
+  child.kill('SIGINT');
+  expect(await outcome).toMatchObject({ code: 0, stdout: 'begun\nERR_ABORTED\n' });
+});
+
+test('signals that are no interruption do not end a wait', async () => {
+  const first = await holder();
+  machine.set('teardown=800');
+  first.kill('SIGKILL');
+  await finished(first);
+  const child = startScript(`process.on('SIGWINCH', () => {}); ${NOW} console.log('claimed')`);
+  const outcome = finished(child);
+  await output(child, /begun/);
+  for (let i = 0; i < 5; i++) {
+    child.kill('SIGWINCH');
+    await pause(30);
+  }
+  expect(await outcome).toMatchObject({ code: 0, stdout: 'begun\nclaimed\n' });
+});
+
+test.each(['run', 'hold'])('Ctrl-C ends a waiting `%s`', async (name) => {
+  await holder();
+  const child = machine.startCommand([
+    name,
+    '--wait',
+    ...(name === 'run' ? ['--', python, '-c', 'print(1)'] : []),
+  ]);
+  const outcome = finished(child);
+  await output(child, /waiting for GPUs/);
+  const begin = performance.now();
+  child.kill('SIGINT');
+  expect((await outcome).signal).toBe('SIGINT');
+  expect(performance.now() - begin).toBeLessThan(SOON);
+});
+
+test('an AbortSignal ends acquire(), and maxWait does', async () => {
+  await holder();
+  const { stdout } = await machine.runScript(`
+    for (const options of [{ signal: AbortSignal.timeout(100) }, { maxWait: 100 }, { maxWait: 0 }, { signal: AbortSignal.abort() }]) {
+      const begin = performance.now();
+      await GPUOwner.acquire(1, options).catch((error) => console.log(error.code, performance.now() - begin < 600));
+    }`);
+  expect(stdout).toBe('ERR_ABORTED true\nERR_TIMEOUT true\nERR_TIMEOUT true\nERR_ABORTED true\n');
+});
+
+test('acquire() gets the GPU as soon as its lease ends, however it ends', async () => {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    const first = await holder();
+    const waiting = startScript(`${WAITING} console.log('mine')`);
+    const outcome = finished(waiting);
+    await output(waiting, /begun/);
+    await pause(300);
+    first.kill(signal);
+    const begin = performance.now();
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'begun\nmine\n' });
+    expect(performance.now() - begin).toBeLessThan(SOON);
+  }
+});
+
+test('waiting for what will never come is refused at once, with the reasons', async () => {
+  await machine.status();
+  machine.set('gpu=0', 'compute-mode=prohibited');
+  const { code, stderr } = await machine.runCommand(['run', '--', 'true']);
+  expect(code).toBe(75);
+  expect(stderr).toMatch(
+    /waiting would not help: 1 GPU asked for, none is free:\n {2}GPU 0: its compute mode/,
+  );
+});

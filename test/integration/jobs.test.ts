@@ -1,0 +1,175 @@
+import { mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, finished, Machine, output, pause, python, until } from '../machine.ts';
+
+const fixture = join(import.meta.dirname, '../jobs/fixtures/job.py');
+
+let machine: Machine;
+let directory: string;
+beforeEach(() => {
+  machine = new Machine(1);
+  directory = join(machine.directory, 'job');
+  mkdirSync(directory);
+});
+afterEach(() => machine.close());
+
+const state = async () => (await machine.states())[0];
+
+function pidOf(way: string, role: string): number {
+  return Number(readFileSync(join(directory, `${way}-${role}`), 'utf8'));
+}
+
+async function announced(way: string, role: string): Promise<number> {
+  await until(() => {
+    try {
+      return pidOf(way, role) > 0;
+    } catch {
+      return false;
+    }
+  }, 10_000);
+  return pidOf(way, role);
+}
+
+/** All that belongs to a run: who holds what is read from the record, which is what people see. */
+async function lease() {
+  return (await machine.status())[0].lease;
+}
+
+function keeperPid(): number {
+  const record = readFileSync(
+    join(machine.lockDirectory, 'GPU-00000000-0000-4000-8000-000000000000.lease'),
+    'utf8',
+  );
+  return JSON.parse(record).keeper;
+}
+
+// Each way of leaving a process behind that the Python fixture knows.
+describe.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'stubborn_daemon'])(
+  'a job that leaves a process behind by %s',
+  (way) => {
+    test('gives the exit code when the command ends, and the GPU when the last of its processes has', async () => {
+      const run = machine.startCommand(['run', '--', python, fixture, directory, way, '--exit', '5']);
+      const outcome = finished(run, 'exit');
+      const child = await announced(way, 'child');
+      const { code, stderr } = await outcome;
+      expect(code).toBe(5);
+      expect(stderr).toMatch(/has ended \(exit code 5\), but .* still run/);
+      expect(stderr).toContain(String(child));
+      expect(await state()).toBe('leased');
+      expect((await lease()).survivors).toBeGreaterThan(0);
+      const { code: refused } = await machine.runCommand(['run', '--no-wait', '--', 'true']);
+      expect(refused).toBe(75);
+      process.kill(child, 'SIGKILL');
+      await until(async () => (await state()) === 'free');
+    });
+  },
+);
+
+describe.each(['front', 'keeper', 'command'] as const)('when the %s is killed -9', (victim) => {
+  test('the GPU stays leased exactly as long as a process of the job lives', async () => {
+    const run = machine.startCommand(['run', '--', python, fixture, directory, 'popen', '--stay']);
+    const outcome = finished(run, 'exit');
+    const child = await announced('popen', 'child');
+    await until(async () => (await lease())?.pid !== run.pid);
+    const main = (await lease()).pid;
+    const pids = { front: run.pid as number, keeper: keeperPid(), command: main };
+    process.kill(pids[victim], 'SIGKILL');
+    await pause(200);
+    expect(await state()).toBe('leased');
+    if (victim !== 'command') {
+      process.kill(main, 'SIGKILL');
+      await pause(200);
+      expect(await state()).toBe('leased'); // the child is left
+    }
+    process.kill(child, 'SIGKILL');
+    await until(async () => (await state()) === 'free');
+    const { code, signal } = await outcome;
+    expect({ victim, code, signal }).toEqual(
+      victim === 'front' ? { victim, code: null, signal: 'SIGKILL' } : { victim, code: 137, signal: null },
+    );
+  });
+});
+
+test('a claim inside a run does not wait for the run that it is part of', async () => {
+  const inner = [process.execPath, command, 'run', '--', 'true'];
+  const { code, stderr } = await machine.runCommand(['run', '--placeholder', 'none', '--', ...inner]);
+  expect(code).toBe(75);
+  expect(stderr).toMatch(/claimed already, by the `gpu-owner run` that this runs in: use them directly/);
+});
+
+test('a claim right after the end of a run finds the GPU free', async () => {
+  for (let i = 0; i < 5; i++) {
+    expect(await machine.runCommand(['run', '--no-wait', '--', 'true'])).toMatchObject({
+      code: 0,
+      stderr: '',
+    });
+  }
+});
+
+test('the command sees exactly the claimed GPUs, through CUDA', async () => {
+  await machine.close();
+  machine = new Machine('mixed');
+  const source = `
+import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+count, device = ctypes.c_int(), ctypes.c_int()
+assert cuda.cuInit(0) == 0
+cuda.cuDeviceGetCount(ctypes.byref(count))
+cuda.cuDeviceGet(ctypes.byref(device), 0)
+name = ctypes.create_string_buffer(96)
+cuda.cuDeviceGetName(name, 96, device)
+print(count.value, name.value.decode())`;
+  for (const gpu of await machine.status()) {
+    for (const form of ['uuid', 'index']) {
+      const args = [
+        'run',
+        '--visible-devices',
+        form,
+        '--devices',
+        String(gpu.index),
+        '--',
+        python,
+        '-c',
+        source,
+      ];
+      const { stdout, stderr } = await machine.runCommand(args);
+      expect({ stdout, stderr }).toEqual({ stdout: `1 ${gpu.name}\n`, stderr: '' });
+    }
+  }
+});
+
+test('the placeholder is on the GPU before the command starts, and leaves when the command has got there', async () => {
+  const source = `
+import ctypes, time
+print('started', flush=True); input()
+cuda = ctypes.CDLL('libcuda.so.1')
+context = ctypes.c_void_p()
+cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+print('there', flush=True); input()`;
+  const run = machine.startCommand(['run', '--', python, '-c', source]);
+  await output(run, /started/);
+  const [placeholder] = machine.processes(0);
+  expect(placeholder).toBeGreaterThan(0);
+  run.stdin?.write('\n');
+  await output(run, /there/);
+  await until(() => !machine.processes(0).includes(placeholder as number), 3_000);
+  expect(machine.processes(0)).toHaveLength(1);
+  run.stdin?.end('\n');
+  await finished(run);
+  expect(machine.processes(0)).toEqual([]);
+});
+
+test('in exclusive-process mode the command gets in, as there is no placeholder', async () => {
+  await machine.status();
+  machine.set('gpu=0', 'compute-mode=exclusive-process');
+  const source = `
+import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+context = ctypes.c_void_p()
+print(cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))`;
+  expect(await machine.runCommand(['run', '--', python, '-c', source])).toMatchObject({
+    code: 0,
+    stdout: '0 0\n',
+  });
+});

@@ -1,0 +1,111 @@
+import type { ChildProcess } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, NOBODY, processState, python, until, whyNotNobody } from '../machine.ts';
+
+const STEPS = [
+  'start',
+  'driver',
+  'acquisition-lock',
+  'chosen',
+  'lease',
+  'leased',
+  'looked-again',
+  'unlocked',
+  'environment',
+  'placeholder',
+  'claimed',
+];
+const CLAIM_ALL = 'const owner = new GPUOwner(2); console.log(owner.devices.length)';
+const anotherUser = whyNotNobody() === null ? { uid: NOBODY } : {};
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+async function stopAt(step: string, words: string[]): Promise<ChildProcess> {
+  const child = machine.start(words, { env: { GPU_OWNER_STOP_AT: step }, umask: '077' });
+  await until(() => processState(child.pid as number) === 'T', 10_000);
+  return child;
+}
+
+async function expectNothingLeft(): Promise<void> {
+  await until(() => machine.processes(0).length + machine.processes(1).length === 0);
+  for (const { state, lease, reason } of await machine.status()) {
+    expect({ state, lease, reason }).toEqual({ state: 'free', lease: null, reason: null });
+  }
+  // Somebody else can claim at once, whatever the dead one's umask was, and whoever made the directory.
+  const next = await machine.runScript(CLAIM_ALL, anotherUser);
+  expect(next).toMatchObject({ code: 0, stdout: '2\n' });
+  expect(statSync(machine.lockDirectory).mode & 0o7777).toBe(0o1777);
+  for (const name of readdirSync(machine.lockDirectory)) {
+    expect([name, statSync(join(machine.lockDirectory, name)).mode & 0o777]).toEqual([name, 0o666]);
+  }
+}
+
+describe.each(STEPS)('a claimant killed -9 at step "%s"', (step) => {
+  test('leaves nothing behind (library)', async () => {
+    const script = machine.script(CLAIM_ALL);
+    const child = await stopAt(step, [process.execPath, '--input-type=module', '-e', script]);
+    child.kill('SIGKILL');
+    await finished(child);
+    await expectNothingLeft();
+  });
+
+  test('leaves nothing behind (run)', async () => {
+    const child = await stopAt(step, [
+      process.execPath,
+      'dist/gpu-owner.cjs',
+      'run',
+      '-n',
+      '2',
+      '--',
+      python,
+      '-c',
+      'input()',
+    ]);
+    child.kill('SIGKILL');
+    await finished(child);
+    await expectNothingLeft();
+  });
+});
+
+describe('a claimant stopped while it decides', () => {
+  test('delays others by no more than a few seconds, and they say who it is', async () => {
+    const stopped = await stopAt('acquisition-lock', [
+      process.execPath,
+      '--input-type=module',
+      '-e',
+      machine.script(CLAIM_ALL),
+    ]);
+    const begin = performance.now();
+    const { code, stderr, stdout } = await machine.runScript(CLAIM_ALL);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: '2\n' });
+    expect(performance.now() - begin).toBeLessThan(4_000);
+    expect(stderr).toMatch(new RegExp(`pid ${stopped.pid}.*has been deciding for 2 s`));
+  });
+
+  test('does not take what others took meanwhile', async () => {
+    const stopped = await stopAt('chosen', [
+      process.execPath,
+      '--input-type=module',
+      '-e',
+      machine.script(CLAIM_ALL),
+    ]);
+    const other = machine.start([
+      process.execPath,
+      '--input-type=module',
+      '-e',
+      machine.script(`const owner = new GPUOwner(2); console.log('claimed'); setTimeout(() => {}, 60_000)`),
+    ]);
+    await new Promise<void>((resolve) => other.stdout?.once('data', () => resolve()));
+    stopped.kill('SIGCONT');
+    const { code, stderr } = await finished(stopped);
+    expect(code).toBe(1);
+    expect(stderr).toContain('ERR_GPU_UNAVAILABLE');
+    expect(stderr).toContain(`pid ${other.pid}`);
+  });
+});

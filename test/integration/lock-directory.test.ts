@@ -1,0 +1,730 @@
+// Lock directories and lock files as misconfiguration, full disks and hostile users make them.
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import {
+  command,
+  type Finished,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  python,
+  type Starting,
+  until,
+  whyNotNobody,
+} from '../machine.ts';
+
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+const RUN = ['run', '--placeholder', 'none', '--no-wait', '--', 'echo', 'it ran'];
+
+const noOtherUser = whyNotNobody();
+const noMounts =
+  process.getuid?.() !== 0
+    ? 'needs root, to mount file systems'
+    : spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0
+      ? null
+      : 'mounting in a namespace of its own is not permitted here';
+const noCompiler = spawnSync('cc', ['--version']).status === 0 ? null : 'needs a C compiler (cc)';
+
+let machine: Machine;
+let directory: string;
+beforeEach(() => {
+  machine = new Machine(2);
+  directory = join(machine.directory, 'locks');
+  // Any user may be the first to use it.
+  mkdirSync(join(machine.directory, 'machines'));
+  chmodSync(join(machine.directory, 'machines'), 0o1777);
+});
+afterEach(() => machine.close());
+
+const here = (path = directory): Starting => ({ env: { GPU_OWNER_LOCK_DIR: path } });
+
+/** Makes the directory and the lease files of both GPUs. */
+async function makeLeaseFiles(): Promise<void> {
+  expect(
+    await machine.runCommand(['run', '--placeholder', 'none', '-n', '2', '--', 'true'], here()),
+  ).toMatchObject({
+    code: 0,
+    stderr: '',
+  });
+}
+
+function leaseFile(gpu: number): string {
+  return join(directory, `${uuid(gpu)}.lease`);
+}
+
+function expectRefused({ code, stdout, stderr }: Finished, message: RegExp): void {
+  expect({ code, stdout }).toEqual({ code: 73, stdout: '' });
+  expect(stderr).toMatch(message);
+  expect(stderr).toMatch(/^gpu-owner: (?!.*Error)/);
+}
+
+/** Compiles a library for LD_PRELOAD. */
+function compile(source: string): string {
+  const library = join(machine.directory, `${source}.so`);
+  const { status, stderr } = spawnSync('cc', ['-shared', '-fPIC', '-o', library, fixture(source), '-ldl'], {
+    encoding: 'utf8',
+  });
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  return library;
+}
+
+/** A stranger's lock, until the returned function is called. */
+async function lock(file: string, ...kind: string[]): Promise<() => Promise<unknown>> {
+  const starting = noOtherUser === null ? { uid: NOBODY } : {};
+  const child = machine.start([python, fixture('locker.py'), file, ...kind], starting);
+  await output(child, /locked/);
+  const end = finished(child);
+  return () => {
+    child.stdin?.end();
+    return end;
+  };
+}
+
+describe('a lock directory', () => {
+  test('that is a symbolic link: refused, and what it leads to is left alone', async () => {
+    mkdirSync(join(machine.directory, 'elsewhere'), { mode: 0o777 });
+    symlinkSync(join(machine.directory, 'elsewhere'), directory);
+    expectRefused(
+      await machine.runCommand(RUN, here()),
+      /the lock directory .*\/locks is a symbolic link, which could lead anywhere\. Remove it, or name the directory/,
+    );
+    expect(readdirSync(join(machine.directory, 'elsewhere'))).toEqual([]);
+    const { stdout } = await machine.runCommand(['status', '--json'], here());
+    expect(JSON.parse(stdout).map(({ state }: { state: string }) => state)).toEqual([
+      'unavailable',
+      'unavailable',
+    ]);
+    expect(JSON.parse(stdout)[0].reason).toMatch(/is a symbolic link/);
+  });
+
+  test('that is a file', async () => {
+    writeFileSync(directory, 'mine');
+    expectRefused(
+      await machine.runCommand(RUN, here()),
+      /the lock directory .*\/locks is not a directory\. Remove what is there/,
+    );
+    expect(readFileSync(directory, 'utf8')).toBe('mine');
+  });
+
+  test('whose parent is missing, or a file', async () => {
+    expectRefused(
+      await machine.runCommand(RUN, here(`${directory}/a/b`)),
+      /can't be made: .*\/locks\/a doesn't exist/,
+    );
+    writeFileSync(directory, '');
+    expectRefused(
+      await machine.runCommand(RUN, here(`${directory}/a`)),
+      /can't be made: a part of .*\/locks is not a directory/,
+    );
+  });
+
+  test('that is relative', async () => {
+    expectRefused(
+      await machine.runCommand(RUN, { ...here('locks'), cwd: machine.directory }),
+      /the lock directory 'locks' is not an absolute path; all claimants must mean the same one/,
+    );
+    expect(existsSync(directory)).toBe(false);
+  });
+
+  test('whose name has a line break, an escape sequence and a space works', async () => {
+    const odd = join(machine.directory, 'odd \n\u001b[31m\u202e名');
+    const { code, stdout, stderr } = await machine.runCommand(RUN, here(odd));
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
+    expect(statSync(odd).mode & 0o7777).toBe(0o1777);
+    rmSync(odd, { recursive: true });
+    writeFileSync(odd, '');
+    const refused = await machine.runCommand(RUN, here(odd));
+    expectRefused(refused, /is not a directory/);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    expect(refused.stderr).not.toMatch(/[\x1b\u202e]/);
+  });
+
+  test.each([
+    ['6969', 'NFS'],
+    ['ff534d42', 'CIFS'],
+    ['c36400', 'CephFS'],
+    ['bd00bd0', 'Lustre'],
+  ])('on a file system of type %s (%s): refused', async (type, name) => {
+    if (noCompiler !== null) return console.log(`not tested: ${noCompiler}`);
+    const env = { ...here().env, LD_PRELOAD: compile('statfs_shim.c'), STATFS_TYPE: type };
+    expectRefused(
+      await machine.runCommand(RUN, { env }),
+      new RegExp(`is on a network file system \\(${name}\\).*lockDirectory.*GPU_OWNER_LOCK_DIR`),
+    );
+    const { stdout } = await machine.runScript(
+      'try { new GPUOwner(1) } catch ({ code, message }) { console.log(code, message) }',
+      { env },
+    );
+    expect(stdout).toMatch(new RegExp(`^ERR_LOCK_DIRECTORY .*\\(${name}\\)`));
+  });
+
+  describe.skipIf(noOtherUser !== null)(
+    `of another user${noOtherUser === null ? '' : ` (${noOtherUser})`}`,
+    () => {
+      const asNobody = () => ({ ...here(), uid: NOBODY });
+
+      test.each([0o700, 0o755, 0o1755])('with mode %o: refused, naming owner and remedy', async (mode) => {
+        await makeLeaseFiles();
+        chmodSync(directory, mode);
+        const octal = mode.toString(8).padStart(4, '0');
+        expectRefused(
+          await machine.runCommand(RUN, asNobody()),
+          new RegExp(`belongs to root with mode ${octal}.*Ask root or an administrator for \`chmod 1777 `),
+        );
+        const { stdout } = await machine.runCommand(['status', '--json'], asNobody());
+        const [gpu] = JSON.parse(stdout);
+        expect(gpu).toMatchObject({ state: 'unavailable', lease: null });
+        expect(gpu.reason).toMatch(/belongs to root/);
+      });
+
+      test('that root uses: it works, and root is told that others can not', async () => {
+        mkdirSync(directory, { mode: 0o700 });
+        chownSync(directory, NOBODY, NOBODY);
+        const { code, stderr } = await machine.runCommand(RUN, here());
+        expect(code).toBe(0);
+        expect(stderr).toMatch(
+          /warning: the lock directory .* has mode 0700, so that other users can't claim: chmod 1777/,
+        );
+      });
+
+      test('in a place where this user may not make one, or may not even look', async () => {
+        expectRefused(
+          await machine.runCommand(RUN, asNobody()),
+          /doesn't exist, and nobody may not make it in/,
+        );
+        mkdirSync(join(machine.directory, 'closed'), { mode: 0o700 });
+        const closed = { env: { GPU_OWNER_LOCK_DIR: join(machine.directory, 'closed/locks') }, uid: NOBODY };
+        expectRefused(await machine.runCommand(RUN, closed), /doesn't exist, and nobody may not make it in/);
+        expect((await machine.runCommand(['status'], closed)).code).toBe(0);
+      });
+
+      test('made by one user serves the other, whatever the umask', async () => {
+        mkdirSync(join(machine.directory, 'shared'), { mode: 0o777 });
+        chmodSync(join(machine.directory, 'shared'), 0o777);
+        const shared = { env: { GPU_OWNER_LOCK_DIR: join(machine.directory, 'shared/locks') } };
+        for (const starting of [
+          { ...shared, uid: NOBODY, umask: '077' },
+          { ...shared, umask: '077' },
+        ]) {
+          expect(await machine.runCommand(RUN, starting)).toMatchObject({ code: 0, stderr: '' });
+        }
+      });
+    },
+  );
+});
+
+describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` (${noMounts})`}`, () => {
+  /** Runs a shell script in a mount namespace of its own; `claim` in it claims all GPUs and says how that went. */
+  async function inNamespace(
+    script: string,
+    env: Record<string, string | undefined> = {},
+  ): Promise<Finished> {
+    mkdirSync(join(machine.directory, 'mnt'), { recursive: true });
+    const setup = `
+      mnt=${machine.directory}/mnt
+      g() { ${process.execPath} ${command} "$@" 2>&1; }
+      claim() { c=0; g run --placeholder none --no-wait -n "\${1:-2}" -- echo it ran || c=$?; echo "code $c"; }
+      set -e\n`;
+    return machine.run(['unshare', '-m', '--propagation', 'private', 'sh', '-c', setup + script], {
+      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, 'mnt/locks'), ...env },
+    });
+  }
+
+  test('that is read-only: an error, with or without a directory on it', async () => {
+    const { stdout } = await inNamespace(`
+      mount -t tmpfs tmpfs $mnt; mount -o remount,ro $mnt; claim
+      mount -o remount,rw $mnt; claim 1; mount -o remount,ro $mnt; claim; claim 1; g status`);
+    expect(stdout).toMatch(
+      /^gpu-owner: the lock directory .* can't be made: the file system is read-only\. .*\ncode 73\nit ran\ncode 0\n/,
+    );
+    expect(stdout.split('code 0\n')[1]).toMatch(
+      /^(gpu-owner: the lock directory .* can't be used: the file system is read-only\. .*\ncode 73\n){2}GPU .* unavailable\n.*can't be used/s,
+    );
+  });
+
+  test('that is full: an error as long as lease files are missing, none when they are there', async () => {
+    const { stdout } = await inNamespace(`
+      mount -t tmpfs -o size=64k tmpfs $mnt; mkdir -m 1777 $mnt/locks
+      fill() { head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true; }
+      fill; claim; ls $mnt/locks | wc -l
+      rm $mnt/fill; claim; fill; claim; claim; g status; rm $mnt/locks/${uuid(1)}.lease; fill; claim 1; claim`);
+    const [first, , third, fourth, fifth, sixth] = stdout.split(/code \d+\n/);
+    expect(stdout.match(/code \d+/g)).toEqual(['code 73', 'code 0', 'code 0', 'code 0', 'code 0', 'code 73']);
+    expect(first).toMatch(
+      /the lock file .*\.lease can't be opened: the file system is full \(no space or no inodes left\)\. An administrator/,
+    );
+    expect(third).toBe('it ran\n');
+    expect(fourth).toBe('it ran\n');
+    expect(fifth).toMatch(/GPU {2}NAME.*free.*free.*it ran\n$/s);
+    expect(sixth).toMatch(new RegExp(`${uuid(1)}\\.lease can't be opened: the file system is full`));
+  });
+
+  test('without inodes left', async () => {
+    const { stdout } = await inNamespace(`
+      mount -t tmpfs -o nr_inodes=2 tmpfs $mnt; mkdir -m 1777 $mnt/locks; claim; rmdir $mnt/locks
+      touch $mnt/a; claim; rm $mnt/a
+      mount -o remount,nr_inodes=5 $mnt; claim; touch $mnt/b || true; claim`);
+    expect(stdout.match(/code \d+/g)).toEqual(['code 73', 'code 73', 'code 0', 'code 0']);
+    expect(stdout).toMatch(
+      /the lock directory .* can't be made: the file system is full \(no space or no inodes left\)/,
+    );
+  });
+
+  test('that goes on being used while it fills up: the holder keeps its GPU, others see who it is', async () => {
+    const { stdout } = await inNamespace(`
+      mount -t tmpfs -o size=64k tmpfs $mnt; claim >/dev/null
+      mkfifo $mnt/../end; g hold -n 1 <$mnt/../end & exec 9>$mnt/../end; sleep 0.5
+      head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true
+      claim 1; claim 2; exec 9>&-; wait; claim 2`);
+    expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
+    expect(stdout).toMatch(/GPU 0: leased by root since .* \(pid \d+: .*hold -n 1\)/);
+  });
+
+  describe.skipIf(noCompiler !== null)(
+    `holds the standard places${noCompiler === null ? '' : ` (${noCompiler})`}`,
+    () => {
+      /** As on a real machine: no simulation that anybody but the driver's library knows of, and no directory named. */
+      function standard(script: string): Promise<Finished> {
+        return inNamespace(
+          `mount -t tmpfs tmpfs /run/lock; mount -t tmpfs -o mode=1777 tmpfs /var/tmp\n${script}`,
+          {
+            GPU_OWNER_SIMULATE: undefined,
+            GPU_OWNER_LOCK_DIR: undefined,
+            SHIM_SIMULATE: machine.name,
+            LD_PRELOAD: compile('driver_shim.c'),
+            GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libnvidia-ml.so.1'),
+            GPU_OWNER_CUDA_LIBRARY: join(binaries(), 'simulator/libcuda.so.1'),
+          },
+        );
+      }
+      const HOLD = `mkfifo $mnt/end; g hold -n 1 --devices 0 --placeholder none <$mnt/end & exec 9>$mnt/end; sleep 0.5\n`;
+
+      test('/var/tmp/gpu-owner is made by whoever comes first', async () => {
+        const { stdout } = await standard(
+          'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
+        );
+        expect(stdout).toMatch(
+          /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(lease|lock)\n){3}$/,
+        );
+      });
+
+      test('/run/lock/gpu-owner is preferred if it is root’s, and ignored if it is anybody’s', async () => {
+        const { stdout } = await standard(`
+        mkdir -m 1777 /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp | wc -l
+        rm -r /run/lock/gpu-owner/*; chown ${NOBODY} /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp/gpu-owner | wc -l`);
+        expect(stdout).toBe('it ran\ncode 0\n3\n0\nit ran\ncode 0\n0\n3\n');
+      });
+
+      test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
+        const { stdout } = await standard(`${HOLD}
+        mkdir -m 1777 /run/lock/gpu-owner; g status; claim 1; claim 2; ls /run/lock/gpu-owner; exec 9>&-; wait; claim 2`);
+        expect(stdout).toMatch(
+          / 0 {2}Simulated GPU .* leased\n {5}leased by root [\s\S]*\n {2}1 {2}Simulated GPU .* free\n/,
+        );
+        expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
+      });
+
+      test('a lease in /run/lock/gpu-owner counts after that was given away', async () => {
+        const { stdout } = await standard(`
+        mkdir -m 1777 /run/lock/gpu-owner
+        ${HOLD}
+        chown ${NOBODY} /run/lock/gpu-owner; g status; claim 1; claim 2; exec 9>&-; wait; claim 2`);
+        expect(stdout).toMatch(/ 0 {2}Simulated GPU .* leased\n/);
+        expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
+      });
+
+      test('a private /var/tmp (systemd’s PrivateTmp) and one inside a container are warned about', async () => {
+        const { stdout } = await standard(`
+        mkdir -p /run/lock/systemd-private-1-a.service-x/tmp; mount --bind /run/lock/systemd-private-1-a.service-x/tmp /var/tmp; claim
+        umount /var/tmp; mkdir /run/lock/u /run/lock/w
+        mount -t overlay -o lowerdir=/var/tmp,upperdir=/run/lock/u,workdir=/run/lock/w overlay /var/tmp; claim`);
+        const [first, second] = stdout.split('code 0\n');
+        expect(first).toMatch(
+          /warning: \/var\/tmp\/gpu-owner is private to this service \(PrivateTmp\).*install -d -m 1777 \/run\/lock\/gpu-owner/,
+        );
+        expect(second).toMatch(
+          /warning: \/var\/tmp\/gpu-owner seems to lie inside this container.*docker run -v/,
+        );
+      });
+    },
+  );
+});
+
+describe('a lease file', () => {
+  const spoil: Record<string, { how: (file: string) => void; reason: RegExp; uid?: number }> = {
+    'is a symbolic link': {
+      how: (file) => {
+        writeFileSync(join(machine.directory, 'victim'), 'precious');
+        chmodSync(join(machine.directory, 'victim'), 0o666);
+        symlinkSync(join(machine.directory, 'victim'), file);
+      },
+      reason:
+        /is a symbolic link \(it belongs to \w+\): somebody may want to have another file written to\. Remove it/,
+    },
+    'is a symbolic link that leads nowhere': {
+      how: (file) => symlinkSync(join(machine.directory, 'nowhere'), file),
+      reason: /is a symbolic link/,
+    },
+    'is a FIFO': {
+      how: (file) => spawnSync('mkfifo', ['-m', '666', file]),
+      reason: /is not a regular file .*Remove it/,
+    },
+    'is a directory': { how: (file) => mkdirSync(file), reason: /is not a regular file .*Remove it/ },
+    ...(noOtherUser === null && {
+      'belongs to another user, with mode 0600': {
+        how: (file) => writeFileSync(file, '', { mode: 0o600 }),
+        reason: /can't be opened \(it belongs to root\), mode 0600\. Ask for `chmod 0666/,
+        uid: NOBODY,
+      },
+      'belongs to another user, with mode 0644': {
+        how: (file) => writeFileSync(file, '', { mode: 0o644 }),
+        reason: /can't be opened \(it belongs to root\), mode 0644\. Ask for `chmod 0666/,
+        uid: NOBODY,
+      },
+    }),
+  };
+
+  describe.each(Object.keys(spoil))('that %s', (name) => {
+    const { how, reason, uid } = spoil[name] as (typeof spoil)[string];
+    const as = (): Starting => ({ ...here(), ...(uid === undefined ? {} : { uid }) });
+    beforeEach(async () => {
+      await makeLeaseFiles();
+      rmSync(leaseFile(0));
+      how(leaseFile(0));
+    });
+
+    test('spoils its own GPU, with a reason, and no other', async () => {
+      const status = JSON.parse((await machine.runCommand(['status', '--json'], as())).stdout);
+      expect(status.map(({ state, lease }: { state: string; lease: unknown }) => [state, lease])).toEqual([
+        ['unavailable', null],
+        ['free', null],
+      ]);
+      expect(status[0].reason).toMatch(reason);
+      expect(status[0].reason).toContain(leaseFile(0));
+      const one = await machine.runCommand(
+        ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
+        as(),
+      );
+      expect(one).toEqual({ code: 0, signal: null, stdout: `${uuid(1)}\n`, stderr: '' });
+      const two = await machine.runCommand(
+        ['run', '--placeholder', 'none', '-n', '2', '--', 'echo', 'it ran'],
+        as(),
+      );
+      expectRefused(two, reason);
+      expect(two.stderr).toContain(leaseFile(0));
+      if (name === 'is a symbolic link')
+        expect(readFileSync(join(machine.directory, 'victim'), 'utf8')).toBe('precious');
+      expect(existsSync(join(machine.directory, 'nowhere'))).toBe(false);
+    });
+
+    test('does not keep those from waiting who can do with another', async () => {
+      const end = await lock(leaseFile(1), 'ofd', '0', '2');
+      const waiting = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran'], as());
+      const outcome = finished(waiting);
+      await output(waiting, /waiting for GPUs/);
+      await end();
+      const { code, stdout } = await outcome;
+      expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
+    });
+  });
+
+  test('that is removed or replaced while held: the holder says so, and its GPU still shows as taken', async () => {
+    await makeLeaseFiles();
+    const holder = machine.start(
+      [
+        process.execPath,
+        '--input-type=module',
+        '-e',
+        // The look that is due every minute comes at once.
+        machine.script(`
+          const { setInterval } = globalThis;
+          globalThis.setInterval = (callback) => setInterval(callback, 50);
+          const owner = new GPUOwner(1); console.log('claimed'); process.stdin.resume();`),
+      ],
+      here(),
+    );
+    const outcome = finished(holder);
+    await output(holder, /claimed/);
+    const warned = output(
+      holder,
+      /GPUOwnerWarning: somebody removed the lease file of GPU-\S+ in \S+: this process's claim is no longer seen/,
+    );
+    rmSync(leaseFile(0));
+    await warned;
+    // The placeholder is what is left of its protection.
+    const other = await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'echo', 'it ran'], here());
+    expect(other.code).toBe(75);
+    expect(other.stderr).toMatch(new RegExp(`GPU 0: busy: \\w+ \\(pid ${holder.pid}, \\w+\\) uses`));
+    holder.stdin?.end();
+    expect((await outcome).stderr.match(/somebody removed/g)).toHaveLength(1);
+    expect(await machine.runCommand(['run', '-n', '2', '--', 'echo', 'it ran'], here())).toMatchObject({
+      code: 0,
+    });
+  });
+
+  test('that is replaced again and again: claims go on or say so, and never hang', async () => {
+    await makeLeaseFiles();
+    let on = true;
+    const replacing = (async () => {
+      for (; on; await pause(1)) {
+        writeFileSync(`${leaseFile(0)}.new`, '', { mode: 0o666 });
+        renameSync(`${leaseFile(0)}.new`, leaseFile(0));
+      }
+    })();
+    for (let i = 0; i < 5; i++) {
+      const { code } = await machine.runCommand(
+        ['run', '--no-wait', '--placeholder', 'none', '-n', '2', '--', 'true'],
+        here(),
+      );
+      expect([0, 73]).toContain(code);
+    }
+    on = false;
+    await replacing;
+    expect((await machine.runCommand(RUN, here())).code).toBe(0);
+  });
+});
+
+describe('a record that somebody wrote', () => {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  const HARMFUL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/;
+  const ESCAPES = '\u001b[2J\u001b]0;owned\u0007\u009b31m\r\n\u202eevil\u2066\u200b\u0000\t';
+  let sentinel: number;
+  let signalled: () => string;
+
+  beforeEach(async () => {
+    await makeLeaseFiles();
+    const child = machine.start([
+      python,
+      '-c',
+      'import signal, sys\nfor n in set(signal.valid_signals()) - {9, 19}: signal.signal(n, lambda n, _: print("signal", n, flush=True))\nprint("ready", flush=True)\nsys.stdin.read()',
+    ]);
+    let text = '';
+    child.stdout?.on('data', (data) => (text += data));
+    await until(() => text === 'ready\n');
+    sentinel = child.pid as number;
+    signalled = () => text.slice('ready\n'.length);
+  });
+
+  const RECORDS: Record<string, () => string | Buffer> = {
+    'terminal escapes everywhere': () =>
+      JSON.stringify({
+        user: ESCAPES,
+        uid: ESCAPES,
+        pid: ESCAPES,
+        host: ESCAPES,
+        command: ESCAPES,
+        since: ESCAPES,
+      }),
+    'escapes outside of JSON': () => `${ESCAPES}{`,
+    'a command of 4 KiB': () =>
+      `{"user":"a","command":"${'\u202e\u001b[31m'.repeat(500)}${'m'.repeat(900)}"}`,
+    '4 KiB of garbage': () => Buffer.from(Array.from({ length: 4096 }, (_, i) => (i * 7919 + 13) & 0xff)),
+    'a block of zeros': () => Buffer.alloc(4096),
+    nothing: () => '',
+    'huge and impossible numbers': () =>
+      '{"user":"a","uid":1e308,"pid":99999999999999999999,"keeper":-1,"survivors":1e99,"ended":-1e308,"generation":1e400,"since":1e300}',
+    'negative numbers': () => '{"user":"a","uid":-5,"pid":-1,"survivors":-3}',
+    'wrong types': () =>
+      '{"user":["a"],"uid":{},"pid":"12","host":{"a":1},"command":[1,2],"since":true,"gpus":"x","survivors":"many","boot":[],"ended":{}}',
+    'no object': () => '[1,2,3]',
+    null: () => 'null',
+    'nesting of 2000': () => '['.repeat(2000) + ']'.repeat(2000),
+    ['__proto__']: () =>
+      '{"__proto__":{"user":"polluted","state":"free"},"constructor":{"prototype":{"polluted":true}},"toString":"x","convention":"mine"}',
+    'another convention and state': () =>
+      '{"user":"a","convention":"\\u001b[31m","state":"free","lease":null}',
+    'the pid of init': () => '{"user":"root","uid":0,"pid":1,"keeper":1,"survivors":1,"command":"init"}',
+    'the pid of a bystander': () =>
+      JSON.stringify({
+        user: 'root',
+        uid: 0,
+        pid: sentinel,
+        keeper: sentinel,
+        placeholder: sentinel,
+        survivors: 2,
+      }),
+    'a time far off': () => '{"user":"a","since":"+275760-09-13T00:00:00.000Z"}',
+    'a time before computers': () => '{"user":"a","since":"0001-01-01T00:00:00Z"}',
+    'a time to come': () => '{"user":"a","since":"2999-01-01T00:00:00Z"}',
+    'the mark of a lease that has ended': () =>
+      JSON.stringify({
+        user: 'a',
+        ended: 0,
+        boot: readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(),
+      }),
+    'two records': () => '{"user":"a"}{"user":"b"}',
+    'a truncated record': () => '{"user":"alice","command":"train',
+  };
+
+  test.each(Object.keys(RECORDS))('%s: printed harmlessly, believed never', async (name) => {
+    const content = (RECORDS[name] as () => string | Buffer)();
+    writeFileSync(leaseFile(0), content);
+    const end = await lock(leaseFile(0), 'ofd');
+
+    const { code, stdout, stderr } = await machine.runCommand(['status', '--json'], here());
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const [gpu, other] = JSON.parse(stdout);
+    expect([gpu.state, other.state]).toEqual(['leased', 'free']);
+    expect(gpu.reason).toMatch(/^leased by \S/);
+    expect(gpu.lease).toEqual({
+      user: expect.stringMatching(/^.{1,32}$/u),
+      uid: expect.toSatisfy((uid) => uid === null || (Number.isInteger(uid) && uid >= 0 && uid < 2 ** 32)),
+      pid: expect.toSatisfy((pid) => pid === null || (Number.isInteger(pid) && pid > 0 && pid <= 2 ** 22)),
+      host: name === 'terminal escapes everywhere' ? 'evil' : null,
+      command: expect.toSatisfy((text) => text === null || (typeof text === 'string' && text.length <= 200)),
+      since: expect.toSatisfy((text) => text === null || !Number.isNaN(Date.parse(text))),
+      convention: 'gpu-owner',
+      ...(gpu.lease.survivors === undefined ? {} : { survivors: expect.any(Number) }),
+    });
+    expect(JSON.stringify(gpu)).not.toMatch(/\\u00(0|1|7f|8|9)|polluted/);
+    expect(stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
+
+    const table = await machine.runCommand(['status'], here());
+    expect(table.stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
+    for (const line of table.stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+
+    const claim = await machine.runCommand(
+      ['run', '--placeholder', 'none', '--no-wait', '-n', '2', '--', 'echo', 'it ran'],
+      here(),
+    );
+    expect({ code: claim.code, stdout: claim.stdout }).toEqual({ code: 75, stdout: '' });
+    expect(claim.stderr).toMatch(/GPU 0: leased by/);
+    expect(claim.stderr.replaceAll('\n', '')).not.toMatch(HARMFUL);
+
+    // Without the lock it means nothing, whatever it says.
+    await end();
+    writeFileSync(leaseFile(0), content);
+    expect(
+      await machine.runCommand(
+        ['run', '--placeholder', 'none', '--no-wait', '-n', '2', '--', 'echo', 'it ran'],
+        here(),
+      ),
+    ).toEqual({
+      code: 0,
+      signal: null,
+      stdout: 'it ran\n',
+      stderr: '',
+    });
+    expect(signalled()).toBe('');
+  });
+
+  test('in the acquisition lock: the warning is harmless as well', async () => {
+    const file = join(directory, 'acquisition.lock');
+    writeFileSync(
+      file,
+      JSON.stringify({ user: ESCAPES, pid: sentinel, command: ESCAPES.repeat(20), since: 'now' }),
+    );
+    const end = await lock(file, 'flock');
+    const { code, stdout, stderr } = await machine.runCommand(
+      [...RUN.slice(0, 1), '--lock-timeout', '100ms', ...RUN.slice(1)],
+      here(),
+    );
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
+    expect(stderr).toMatch(
+      /^gpu-owner: warning: another claim \(.*\) has been deciding for 0\.1 s; going on without waiting for it\.\n$/,
+    );
+    expect(stderr.replaceAll('\n', '')).not.toMatch(HARMFUL);
+    await end();
+    expect(signalled()).toBe('');
+  });
+});
+
+describe('a stranger who locks', () => {
+  beforeEach(makeLeaseFiles);
+
+  test.each(['ofd', 'ofd-read', 'posix'])(
+    'the lease’s byte (%s) has the GPU as far as claims are concerned, and no other',
+    async (kind) => {
+      const end = await lock(leaseFile(0), kind, '0', '1');
+      const { stdout } = await machine.runCommand(
+        ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
+        here(),
+      );
+      expect(stdout).toBe(`${uuid(1)}\n`);
+      expect((await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'true'], here())).code).toBe(75);
+      const waiting = machine.startCommand(
+        ['run', '--placeholder', 'none', '-n', '2', '--', 'echo', 'it ran'],
+        here(),
+      );
+      const outcome = finished(waiting);
+      await output(waiting, /waiting for GPUs/);
+      await end();
+      expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
+    },
+  );
+
+  test.each(['ofd', 'ofd-read', 'posix'])(
+    'all tenures (%s) stops no claim, and who waits learns of the end all the same',
+    async (kind) => {
+      const end = await lock(leaseFile(0), kind, '1', '0');
+      const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], here());
+      await output(holder, /visibleDevices/);
+      const waiting = machine.startCommand(
+        ['run', '--devices', '0', '--placeholder', 'none', '--', 'echo', 'it ran'],
+        here(),
+      );
+      const outcome = finished(waiting);
+      await output(waiting, /waiting for GPUs/);
+      holder.stdin?.end();
+      const begin = performance.now();
+      expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
+      expect(performance.now() - begin).toBeLessThan(3_000);
+      await end();
+    },
+  );
+
+  test('the acquisition lock for ever delays each claim by the lock timeout, and no more', async () => {
+    const end = await lock(join(directory, 'acquisition.lock'), 'flock');
+    const begin = performance.now();
+    const { code, stdout } = await machine.runCommand(RUN, here());
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
+    expect(performance.now() - begin).toBeGreaterThan(1_900);
+    expect(performance.now() - begin).toBeLessThan(4_000);
+    await end();
+  });
+
+  test.each(['symbolic link', 'directory', 'FIFO'])(
+    'up the acquisition lock by making it a %s: a warning, and claims go on',
+    async (kind) => {
+      const file = join(directory, 'acquisition.lock');
+      rmSync(file);
+      if (kind === 'symbolic link') symlinkSync('/etc/passwd', file);
+      else if (kind === 'directory') mkdirSync(file);
+      else spawnSync('mkfifo', [file]);
+      const { code, stdout, stderr } = await machine.runCommand(RUN, here());
+      expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
+      expect(stderr).toMatch(
+        /^gpu-owner: warning: the lock file .*acquisition\.lock is .*Remove it\. Going on without it\.\n$/,
+      );
+    },
+  );
+});
+
+afterAll(() => {
+  const left = readdirSync('/proc').filter((pid) => {
+    try {
+      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/environ`, 'latin1').includes(machine.directory);
+    } catch {
+      return false;
+    }
+  });
+  expect(left).toEqual([]);
+});

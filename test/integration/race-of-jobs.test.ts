@@ -1,0 +1,73 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { finished, Machine, pause, python } from '../machine.ts';
+
+const GPUS = 4;
+const AT_ONCE = 12;
+const JOBS = process.env.GPU_OWNER_SOAK ? 2_000 : 100;
+
+const job = join(import.meta.dirname, 'fixtures/grandchild.py');
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+test('jobs that live on in grandchildren never share a GPU, also when fronts and keepers are killed', {
+  timeout: JOBS * 1_500,
+  retry: 0,
+}, async () => {
+  machine = new Machine(GPUS);
+  const witness = randomBytes(8).toString('hex');
+  let started = 0;
+  let killed = 0;
+  let texts = '';
+
+  const runOne = async (i: number) => {
+    const count = String(1 + (i % 2));
+    const seconds = String(0.02 + Math.random() * 0.1);
+    const words = ['run', '-n', count, '--placeholder', 'none', '--', python, job, witness, seconds];
+    const child = machine.startCommand(words);
+    const outcome = finished(child); // its output is open as long as the grandchild lives
+    if (i % 5 === 0) {
+      await pause(150 + Math.random() * 200);
+      // The front, or the keeper: with both gone, nobody is left who could wait for a grandchild.
+      const victim = i % 2 === 0 ? child.pid : keeperOf(child.pid as number);
+      try {
+        if (victim !== undefined) process.kill(victim, 'SIGKILL');
+        killed++;
+      } catch {
+        // It was quicker.
+      }
+    }
+    const { stdout, stderr } = await outcome;
+    texts += stdout + stderr;
+  };
+
+  const slots = Array.from({ length: AT_ONCE }, async () => {
+    while (started < JOBS) await runOne(started++);
+  });
+  await Promise.all(slots);
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  expect(texts.match(/^used$/gm)?.length).toBeGreaterThan(JOBS * 0.75);
+  expect(killed).toBeGreaterThan(JOBS / 20);
+  await machine.states().then((states) => expect(states).toEqual(Array(GPUS).fill('free')));
+});
+
+/** The child of the front that has left its session. */
+function keeperOf(front: number): number | undefined {
+  try {
+    const children = readFileSync(`/proc/${front}/task/${front}/children`, 'utf8')
+      .trim()
+      .split(' ')
+      .map(Number);
+    return children.find((pid) => sessionOf(pid) === pid);
+  } catch {
+    return undefined;
+  }
+}
+
+function sessionOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[3]);
+}

@@ -1,0 +1,67 @@
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { finished, Machine, NOBODY, pause, whyNotNobody } from '../machine.ts';
+
+const CLAIMANTS = 64;
+const GPUS = 8;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 20;
+
+const claimant = join(import.meta.dirname, 'fixtures/claimant.mjs');
+const twoUsers = whyNotNobody() === null;
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and stopped at random: no GPU is held twice, none is lost`, {
+  timeout: (SECONDS + 60) * 1000,
+  retry: 0,
+}, async () => {
+  machine = new Machine(GPUS);
+  const witness = randomBytes(8).toString('hex');
+  const start = (i: number) =>
+    machine.start([process.execPath, claimant, witness, String(SECONDS), String(1 + (i % 4))], {
+      umask: i % 3 === 0 ? '077' : '022',
+      ...(twoUsers && i % 2 === 1 ? { uid: NOBODY } : {}),
+    });
+  const running = Array.from({ length: CLAIMANTS }, (_, i) => start(i));
+  const outcomes = running.map((child) => finished(child));
+
+  // A quarter is killed while it claims and holds, another quarter stopped for a while.
+  const trouble = (async () => {
+    await pause(SECONDS * 400);
+    for (let i = 0; i < CLAIMANTS / 4; i++) {
+      running[i]?.kill('SIGKILL');
+      await pause(SECONDS * 8);
+    }
+    for (let i = CLAIMANTS / 4; i < CLAIMANTS / 2; i++) {
+      running[i]?.kill('SIGSTOP');
+      await pause(SECONDS * 8);
+      setTimeout(() => running[i]?.kill('SIGCONT'), 3_000);
+    }
+  })();
+
+  const results = await Promise.all(outcomes);
+  await trouble;
+  const texts = results.map(({ stdout }) => stdout).join('');
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  const survivors = results.filter(({ signal }) => signal !== 'SIGKILL');
+  expect(survivors.length).toBe((CLAIMANTS * 3) / 4);
+  for (const { code, stderr } of survivors) expect({ code, stderr }).toMatchObject({ code: 0 });
+  const claims = [...texts.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
+  console.log(`${claims} claims in ${SECONDS} s`);
+  expect(claims).toBeGreaterThan(SECONDS * 20);
+  await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(Array(GPUS).fill('free'));
+});
+
+test('the witness would see it: claimants with different lock directories do hold a GPU twice', async () => {
+  machine = new Machine(1);
+  const witness = randomBytes(8).toString('hex');
+  const running = ['one', 'other'].map((name) =>
+    machine.start([process.execPath, claimant, witness, '3', '1'], {
+      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name) },
+    }),
+  );
+  const results = await Promise.all(running.map((child) => finished(child)));
+  expect(results.map(({ stdout }) => stdout).join('')).toMatch(/violation: GPU 0/);
+});

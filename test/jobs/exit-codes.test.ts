@@ -1,0 +1,153 @@
+import { copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { complete, keeperPath, Probe, Running, workspace } from './keeper.ts';
+
+const probe = new Probe();
+
+test.each([0, 1, 7, 255])('exits with the command’s code %i', async (code) => {
+  const { leases } = workspace();
+  const ended = await complete({ leases, command: ['sh', '-c', `exit ${code}`] });
+  expect(ended).toMatchObject({ code, signal: null, stderr: '' });
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
+test.each([
+  ['TERM', 143],
+  ['KILL', 137],
+  ['SEGV', 139],
+  ['INT', 130],
+])('exits with 128 + signal when the command dies by SIG%s', async (signal, code) => {
+  const ended = await complete({ command: ['sh', '-c', `ulimit -c 0; kill -${signal} $$`] });
+  expect(ended).toMatchObject({ code, signal: null });
+});
+
+test('a following claim succeeds at once', async () => {
+  const { leases } = workspace();
+  for (let i = 0; i < 10; ++i) {
+    // The launcher fails if it can't lock.
+    expect(await complete({ leases, command: ['true'] })).toMatchObject({ code: 0, stderr: '' });
+  }
+});
+
+test('a command that is not found: 127', async () => {
+  const { leases } = workspace();
+  const ended = await complete({ leases, command: ['pyhton', 'train.py'] });
+  expect(ended).toMatchObject({ code: 127, stderr: "gpu-owner: cannot run 'pyhton': not found\n" });
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
+test('a command that can’t be executed: 126', async () => {
+  const { directory, leases } = workspace();
+  const plain = join(directory, 'plain');
+  writeFileSync(plain, 'text', { mode: 0o644 });
+  const folder = join(directory, 'folder');
+  mkdirSync(folder);
+  expect(await complete({ leases, command: [plain] })).toMatchObject({
+    code: 126,
+    stderr: `gpu-owner: cannot run '${plain}': not executable (permission denied)\n`,
+  });
+  const ended = await complete({ leases, command: [folder] });
+  expect(ended.code).toBe(126);
+  expect(ended.stderr).toContain('is a directory');
+});
+
+test('a script whose interpreter is missing', async () => {
+  const { directory } = workspace();
+  const script = join(directory, 'script');
+  writeFileSync(script, '#!/nonexistent/python\n', { mode: 0o755 });
+  const ended = await complete({ command: [script] });
+  expect(ended).toMatchObject({ code: 127 });
+  expect(ended.stderr).toContain('the interpreter that its first line names was not found');
+});
+
+test('a script without a first line for an interpreter runs under sh', async () => {
+  const { directory } = workspace();
+  const script = join(directory, 'script');
+  writeFileSync(script, 'exit 9\n', { mode: 0o755 });
+  expect(await complete({ command: [script] })).toMatchObject({ code: 9, stderr: '' });
+});
+
+test('many arguments', async () => {
+  const many = Array.from({ length: 20_000 }, (_, i) => `argument-${i}`);
+  const ended = await complete({ command: ['sh', '-c', 'echo $#', 'sh', ...many] });
+  expect(ended).toMatchObject({ code: 0, stdout: '20000\n' });
+});
+
+test.each([
+  [[], /first argument must be run, hold or task/],
+  [['go'], /first argument must be run, hold or task/],
+  [['run'], /no command/],
+  [['run', '--'], /no command/],
+  [['run', '--leases', '200', '--', 'true'], /--leases needs an open descriptor above 2, not '200'/],
+  [['run', '--leases', '1', '--', 'true'], /--leases needs an open descriptor above 2/],
+  [['run', '--leases', '', '--', 'true'], /--leases needs/],
+  [['run', '--held', '7x', '--', 'true'], /--held needs/],
+  [['run', '--nofile', '-1', '--', 'true'], /--nofile needs a whole number, not '-1'/],
+  [['run', '--nofile=99999999999999999999', '--', 'true'], /--nofile needs/],
+  [['run', '--ignore-signals', 'xyz', '--', 'true'], /--ignore-signals needs/],
+  [['run', '--placeholder-pid', '0', '--', 'true'], /--placeholder-pid needs/],
+  [['run', '--bogus', '1', '--', 'true'], /unknown option '--bogus'/],
+  [['run', '--record'], /--record needs a value/],
+  [['run', '--recheck', '0', '--', 'true'], /--recheck must be/],
+  [['task', '--', 'true'], /task needs --control/],
+  [['hold', '--', 'true'], /hold takes no command/],
+] as [string[], RegExp][])('bad arguments: %j', async (args, message) => {
+  const running = new Running(keeperPath, args);
+  expect(await running.exited).toEqual({ code: 64, signal: null });
+  expect(running.stderr).toMatch(message);
+});
+
+test('--help says who starts this program', async () => {
+  const running = new Running(keeperPath, ['--help']);
+  expect(await running.exited).toEqual({ code: 0, signal: null });
+  expect(running.stdout).toContain('started by gpu-owner, not by people');
+});
+
+test('the prefix of messages is settable, and messages carry no terminal controls', async () => {
+  const ended = await complete({ options: ['--name', 'gpu-owner run'], command: ['no\u001b[31msuch'] });
+  expect(ended.stderr).toBe("gpu-owner run: cannot run 'no?[31msuch': not found\n");
+});
+
+test.each([
+  [
+    'closed standard descriptors',
+    ['--close', '0', '--close', '1', '--close', '2'],
+    'test ! -e /proc/self/fd/1',
+  ],
+  ['SIGCHLD ignored', ['--setup', 'signal.signal(signal.SIGCHLD, signal.SIG_IGN)'], 'exit 0'],
+  [
+    'all signals blocked',
+    ['--setup', 'signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))'],
+    'kill -TERM $$',
+  ],
+])('started with %s', async (_, launcher, script) => {
+  const { leases } = workspace();
+  const ended = await complete({ leases, launcher, command: ['sh', '-c', script] });
+  expect(ended.code).toBe(script.startsWith('kill') ? 143 : 0);
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
+const asOther = (limit: number): string[] => [
+  '--setup',
+  `os.setgid(64998); os.setuid(64998); resource.setrlimit(resource.RLIMIT_NPROC, (${limit}, ${limit}))`,
+];
+
+// 0: the keeper itself can't be made; 3: the front, its witness and the keeper can, the command can't.
+test.runIf(process.getuid?.() === 0).each([0, 3])('no process to be had (limit %i): 71', async (limit) => {
+  const { leases } = workspace();
+  // Where the other user may read it.
+  const keeper = join(tmpdir(), `gpu-owner-keeper-${process.pid}-${limit}`);
+  copyFileSync(keeperPath, keeper);
+  // (A sanitizer's look for leaks needs a process as well.)
+  const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=0' };
+  try {
+    const ended = await complete({ leases, keeper, launcher: asOther(limit), command: ['true'], env });
+    expect(ended.code).toBe(71);
+    expect(ended.stderr).toContain('gpu-owner: cannot start a process: Resource temporarily unavailable.');
+    expect(await probe.isHeld(leases[0] as string)).toBe(false);
+  } finally {
+    rmSync(keeper);
+  }
+});

@@ -1,0 +1,98 @@
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { complete, isAlive, launch, Probe, pidIn, type Running, until, workspace } from './keeper.ts';
+
+const probe = new Probe();
+
+async function holding(
+  launcher: string[] = [],
+  options: string[] = [],
+): Promise<{ running: Running; lease: string }> {
+  const { leases } = workspace();
+  const lease = leases[0] as string;
+  const running = launch({ mode: 'hold', leases, launcher, options: ['--record', '{}', ...options] });
+  await until(() => readFileSync(lease, 'utf8').includes(`"pid": ${running.pid}`), 'the record');
+  return { running, lease };
+}
+
+test('holds until standard input ends, whatever comes before', async () => {
+  const { running, lease } = await holding();
+  running.child.stdin?.write('anything\n'.repeat(10_000));
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  const { ended, ...record } = JSON.parse(readFileSync(lease, 'utf8'));
+  expect(record).toEqual({ pid: running.pid, keeper: running.pid, survivors: 0 });
+  expect(ended).toBeNull();
+  running.child.stdin?.end();
+  expect(await running.exited).toEqual({ code: 0, signal: null });
+  expect(await probe.isHeld(lease)).toBe(false);
+  expect(JSON.parse(readFileSync(lease, 'utf8')).ended).toBeGreaterThan(0);
+});
+
+test.each([
+  ['SIGTERM', 143],
+  ['SIGINT', 130],
+  ['SIGHUP', 129],
+] as const)('%s ends it', async (signal, code) => {
+  const { running, lease } = await holding();
+  running.kill(signal);
+  expect(await running.exited).toEqual({ code, signal: null });
+  expect(await probe.isHeld(lease)).toBe(false);
+  expect(running.stderr).toBe('');
+});
+
+test('killed: the lease is free', async () => {
+  const { running, lease } = await holding();
+  running.kill('SIGKILL');
+  await running.exited;
+  await probe.free(lease);
+});
+
+test('a signal that the caller ignored (nohup) doesn’t', async () => {
+  const { running, lease } = await holding([], ['--ignore-signals', '1']);
+  running.kill('SIGHUP');
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  running.child.stdin?.end();
+  expect((await running.exited).code).toBe(0);
+});
+
+test('the end of the holder’s placeholder comes with it', async () => {
+  const { directory } = workspace();
+  const { running } = await holding(['--placeholder', `${directory}/placeholder`]);
+  const placeholder = await pidIn(directory, 'placeholder');
+  running.child.stdin?.end();
+  expect((await running.exited).code).toBe(0);
+  expect(isAlive(placeholder)).toBe(false);
+});
+
+test('a placeholder that hangs delays the end by a second at most, the lease not at all', async () => {
+  const { directory } = workspace();
+  const { running, lease } = await holding(['--placeholder', `${directory}/placeholder`]);
+  const placeholder = await pidIn(directory, 'placeholder');
+  process.kill(placeholder, 'SIGSTOP');
+  const start = Date.now();
+  running.child.stdin?.end();
+  await probe.free(lease);
+  expect(Date.now() - start).toBeLessThan(700);
+  expect((await running.exited).code).toBe(0);
+  expect(Date.now() - start).toBeLessThan(2500);
+  process.kill(placeholder, 'SIGKILL');
+});
+
+test('standard input that is at its end, or closed', async () => {
+  expect(await complete({ mode: 'hold', stdio: ['ignore', 'pipe', 'pipe'] })).toMatchObject({
+    code: 0,
+    stderr: '',
+  });
+  expect(await complete({ mode: 'hold', launcher: ['--close', '0'] })).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('is idle', async () => {
+  const { running } = await holding();
+  const ticks = (): string[] => readFileSync(`/proc/${running.pid}/stat`, 'utf8').split(' ').slice(13, 15);
+  const before = ticks();
+  await sleep(200);
+  expect(ticks()).toEqual(before);
+  running.child.stdin?.end();
+  await running.exited;
+});

@@ -1,0 +1,230 @@
+// Starts the keeper as gpu-owner does, and watches the leases from outside.
+import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach } from 'vitest';
+import { binaries } from '../binaries.ts';
+
+export const keeperPath = join(binaries(), 'gpu-owner-keeper');
+/** The interpreter itself: what the path finds first can be a slow shell script that picks one (pyenv). */
+export const python = execFileSync('python3', ['-c', 'import sys; print(sys.executable)'], {
+  encoding: 'utf8',
+}).trim();
+export const fixture = (name: string): string => join(import.meta.dirname, 'fixtures', name);
+
+export interface LaunchOptions {
+  mode?: 'run' | 'task' | 'hold';
+  /** Options of the keeper. */
+  options?: string[];
+  command?: string[];
+  /** Options of the launcher. */
+  launcher?: string[];
+  leases?: string[];
+  stdio?: StdioOptions;
+  env?: NodeJS.ProcessEnv;
+  keeper?: string;
+  detached?: boolean;
+}
+
+export interface Outcome {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+const directories: string[] = [];
+const processes: Running[] = [];
+
+/** A directory of its own for a test, with lease files. */
+export function workspace(leases = 1): { directory: string; leases: string[] } {
+  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-keeper-'));
+  directories.push(directory);
+  const files = Array.from({ length: leases }, (_, i) => join(directory, `lease-${i}`));
+  for (const file of files) writeFileSync(file, ' '.repeat(4095).concat('\n'));
+  return { directory, leases: files };
+}
+
+export function launcherArguments(options: LaunchOptions): string[] {
+  const { mode = 'run', leases = [], launcher = [], command } = options;
+  return [
+    fixture('launcher.py'),
+    ...leases.flatMap((file) => ['--lease', file]),
+    ...launcher,
+    '--',
+    options.keeper ?? keeperPath,
+    mode,
+    ...(options.options ?? []),
+    ...(command ? ['--', ...command] : []),
+  ];
+}
+
+/** A process with what it printed and how it ended. */
+export class Running {
+  readonly child: ChildProcess;
+  readonly exited: Promise<Outcome>;
+  stdout = '';
+  stderr = '';
+
+  constructor(file: string, args: string[], stdio: StdioOptions = 'pipe', options: object = {}) {
+    this.child = spawn(file, args, { stdio, ...options });
+    processes.push(this);
+    this.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      this.stdout += text;
+    });
+    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr += text;
+    });
+    this.exited = new Promise((resolve) => {
+      this.child.on('exit', (code, signal) => resolve({ code, signal }));
+    });
+  }
+
+  get pid(): number {
+    return this.child.pid as number;
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    process.kill(this.pid, signal);
+  }
+
+  /** Waits until standard output matches, from `after` on; returns the position behind the match. */
+  async printed(pattern: RegExp, after = 0): Promise<number> {
+    let end = 0;
+    await until(
+      () => {
+        const match = pattern.exec(this.stdout.slice(after));
+        end = match ? after + match.index + match[0].length : 0;
+        return match !== null;
+      },
+      `${pattern} in ${JSON.stringify(this.stdout.slice(after))}, and on stderr ${JSON.stringify(this.stderr)}`,
+    );
+    return end;
+  }
+}
+
+export function launch(options: LaunchOptions): Running {
+  return new Running(python, launcherArguments(options), options.stdio ?? 'pipe', {
+    env: options.env ?? process.env,
+    detached: options.detached ?? false,
+  });
+}
+
+/** Starts, waits for the end and for all output. */
+export async function complete(
+  options: LaunchOptions,
+): Promise<Outcome & { stdout: string; stderr: string }> {
+  const running = launch(options);
+  const closed = new Promise((resolve) => running.child.on('close', resolve));
+  const outcome = await running.exited;
+  await closed;
+  return { ...outcome, stdout: running.stdout, stderr: running.stderr };
+}
+
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what: string,
+  ms = 8000,
+): Promise<void> {
+  const deadline = Date.now() + ms;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`waited in vain for ${what}`);
+    await sleep(3);
+  }
+}
+
+interface Stat {
+  state: string;
+  parent: number;
+}
+
+export function stat(pid: number): Stat | null {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+    return { state: fields[0] as string, parent: Number(fields[1]) };
+  } catch {
+    return null;
+  }
+}
+
+/** Whether the process lives: a zombie doesn't (nobody may collect orphans where the tests run). */
+export function isAlive(pid: number): boolean {
+  const found = stat(pid);
+  return found !== null && found.state !== 'Z' && found.state !== 'X';
+}
+
+export function childrenOf(pid: number): number[] {
+  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+  return text === '' ? [] : text.split(' ').map(Number);
+}
+
+const nameOf = (pid: number): string => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+
+/** The keeper of a front. */
+export async function keeperOf(front: number): Promise<number> {
+  let keeper: number | undefined;
+  await until(() => {
+    keeper = childrenOf(front).find((pid) => nameOf(pid) === 'gpu-owner-keep');
+    return keeper !== undefined;
+  }, 'the keeper');
+  return keeper as number;
+}
+
+/** The pid that a fixture wrote into a file. */
+export async function pidIn(directory: string, name: string): Promise<number> {
+  const path = join(directory, name);
+  await until(() => existsSync(path), path);
+  return Number(readFileSync(path, 'utf8'));
+}
+
+/** Asks an independent process whether leases are held. */
+export class Probe {
+  private readonly child = spawn(python, [fixture('probe.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
+  private readonly waiting: ((held: boolean) => void)[] = [];
+
+  constructor() {
+    createInterface({ input: this.child.stdout }).on('line', (line) =>
+      this.waiting.shift()?.(line === 'held'),
+    );
+    afterAll(() => {
+      this.child.kill();
+    });
+  }
+
+  isHeld(file: string): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.waiting.push(resolve);
+      this.child.stdin.write(`${file}\n`);
+    });
+  }
+
+  async isHeldFor(file: string, ms: number): Promise<boolean> {
+    const end = Date.now() + ms;
+    while (Date.now() < end) {
+      if (!(await this.isHeld(file))) return false;
+      await sleep(5);
+    }
+    return true;
+  }
+
+  free(file: string): Promise<void> {
+    return until(async () => !(await this.isHeld(file)), `the end of the lease ${file}`);
+  }
+}
+
+/** What a test that failed has left: the command and the keeper would outlive the front. */
+function killTree(pid: number): void {
+  if (!isAlive(pid)) return;
+  process.kill(pid, 'SIGSTOP');
+  for (const child of childrenOf(pid)) killTree(child);
+  process.kill(pid, 'SIGKILL');
+}
+
+afterEach(() => {
+  for (const { child } of processes.splice(0)) {
+    if (child.exitCode === null && child.signalCode === null) killTree(child.pid as number);
+  }
+  for (const directory of directories.splice(0)) rmSync(directory, { recursive: true, force: true });
+});

@@ -1,0 +1,201 @@
+// The lease lives exactly as long as anything of the job does.
+import { unlinkSync } from 'node:fs';
+import { basename } from 'node:path';
+import { expect, test } from 'vitest';
+import {
+  childrenOf,
+  fixture,
+  isAlive,
+  keeperOf,
+  launch,
+  Probe,
+  pidIn,
+  python,
+  type Running,
+  until,
+  workspace,
+} from './keeper.ts';
+
+const probe = new Probe();
+const name = basename(python);
+const GPUS = ['--gpus', 'GPU 0, 3'];
+
+function job(
+  way: string,
+  rest: string[],
+  launcher: string[] = [],
+): { running: Running; directory: string; lease: string } {
+  const { directory, leases } = workspace(2);
+  const command = [python, fixture('job.py'), directory, way, ...rest];
+  return {
+    running: launch({ leases, launcher, options: GPUS, command }),
+    directory,
+    lease: leases[1] as string,
+  };
+}
+
+test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'grandchild_of_thread'])(
+  '%s: the command ends, its descendant keeps the lease',
+  async (way) => {
+    const { running, directory, lease } = job(way, ['--exit', '5']);
+    expect(await running.exited).toEqual({ code: 5, signal: null });
+    const child = await pidIn(directory, `${way}-child`);
+    expect(isAlive(child) || way === 'grandchild_of_thread').toBe(true);
+    const count = way === 'spawn' ? 2 : 1; // multiprocessing's resource tracker is there as well
+    expect(running.stderr).toContain(
+      count === 1
+        ? `gpu-owner: ${name} has ended (exit code 5), but 1 of its processes still runs and keeps GPU 0, 3: `
+        : `gpu-owner: ${name} has ended (exit code 5), but 2 of its processes still run and keep GPU 0, 3: `,
+    );
+    expect(running.stderr).toContain(`${child} (${name}`);
+    expect(await probe.isHeldFor(lease, 60)).toBe(true);
+    process.kill(child, 'SIGKILL');
+    await probe.free(lease);
+  },
+);
+
+test('front, keeper and command are in place', async () => {
+  const { running, directory } = job('fork', ['--stay']);
+  const command = await pidIn(directory, 'fork-command');
+  const keeper = await keeperOf(running.pid);
+  expect(childrenOf(keeper)).toEqual([command]);
+  running.kill('SIGTERM');
+  expect(await running.exited).toEqual({ code: 143, signal: null });
+  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+});
+
+// Its helper process has a fraction of a second to end, which a machine under load may take from it.
+test('a normal multi-process program ends without a word', { retry: 2 }, async () => {
+  const { leases } = workspace();
+  const command = [
+    python,
+    '-c',
+    'import multiprocessing as m; p = m.get_context("spawn").Process(target=print); p.start(); p.join()',
+  ];
+  const running = launch({ leases, command });
+  expect(await running.exited).toEqual({ code: 0, signal: null });
+  expect(running.stderr).toBe('');
+});
+
+test('the front is killed: the job goes on, with its lease', async () => {
+  const { running, directory, lease } = job('daemon', ['--stay']);
+  const command = await pidIn(directory, 'daemon-command');
+  const child = await pidIn(directory, 'daemon-child');
+  const keeper = await keeperOf(running.pid);
+  running.kill('SIGKILL');
+  await running.exited;
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  expect([command, child, keeper].map(isAlive)).toEqual([true, true, true]);
+  process.kill(command, 'SIGKILL');
+  expect(await probe.isHeldFor(lease, 100)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  await probe.free(lease);
+  await until(() => !isAlive(keeper), 'the end of the keeper');
+});
+
+test('the keeper is killed: the front takes its place', async () => {
+  const { running, directory, lease } = job('daemon', ['--stay']);
+  const command = await pidIn(directory, 'daemon-command');
+  const child = await pidIn(directory, 'daemon-child');
+  const keeper = await keeperOf(running.pid);
+  process.kill(keeper, 'SIGKILL');
+  await until(() => running.stderr.includes('was killed; this process now keeps GPU 0, 3'), 'the message');
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  expect([command, child].map(isAlive)).toEqual([true, true]);
+  running.kill('SIGTERM'); // still forwarded
+  await until(
+    () => running.stderr.includes(`${name} was ended by SIGTERM, but 1 of its processes`),
+    'the message',
+  );
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  expect(isAlive(running.pid)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  expect(await running.exited).toEqual({ code: 143, signal: null });
+  expect(await probe.isHeld(lease)).toBe(false);
+});
+
+test('the keeper is killed while a placeholder lives: it doesn’t keep the front', async () => {
+  const { directory, leases } = workspace();
+  const file = `${directory}/placeholder`;
+  const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
+  const running = launch({ leases, launcher: ['--placeholder', file], command });
+  await pidIn(directory, 'fork-command');
+  const placeholder = await pidIn(directory, 'placeholder');
+  process.kill(await keeperOf(running.pid), 'SIGKILL');
+  await until(() => !isAlive(placeholder), 'the end of the placeholder');
+  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  process.kill(await pidIn(directory, 'fork-command'), 'SIGINT');
+  expect((await running.exited).code).toBe(130);
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
+test('the command is killed: 137, and the lease is the descendants’', async () => {
+  const { running, directory, lease } = job('popen', ['--stay']);
+  const command = await pidIn(directory, 'popen-command');
+  const child = await pidIn(directory, 'popen-child');
+  process.kill(command, 'SIGKILL');
+  expect(await running.exited).toEqual({ code: 137, signal: null });
+  expect(running.stderr).toContain(`${name} was ended by SIGKILL, but 1 of its processes still runs`);
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  await probe.free(lease);
+});
+
+test('front and keeper are killed: what the command inherited keeps the lease', async () => {
+  const { running, directory, lease } = job('fork', ['--stay']);
+  const command = await pidIn(directory, 'fork-command');
+  const child = await pidIn(directory, 'fork-child');
+  const keeper = await keeperOf(running.pid);
+  process.kill(keeper, 'SIGSTOP');
+  running.kill('SIGKILL');
+  process.kill(keeper, 'SIGKILL');
+  await running.exited;
+  await until(() => !isAlive(keeper), 'the end of the keeper');
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  process.kill(command, 'SIGKILL');
+  expect(await probe.isHeldFor(lease, 60)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  await probe.free(lease);
+});
+
+test('a front that is stopped doesn’t hold the lease when the job has ended', async () => {
+  const { running, directory, lease } = job('fork', ['--stay']);
+  const command = await pidIn(directory, 'fork-command');
+  running.kill('SIGSTOP');
+  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  process.kill(command, 'SIGKILL');
+  await probe.free(lease);
+  expect(await running.exited).toEqual({ code: 137, signal: null }); // the keeper lets it go on
+});
+
+test('other locks and the placeholder are kept by the keeper, and end with the job', async () => {
+  const { directory, leases } = workspace(2);
+  const [lease, held] = leases as [string, string];
+  const command = [python, fixture('job.py'), directory, 'daemon'];
+  const launcher = ['--held', held, '--placeholder', `${directory}/placeholder`];
+  const running = launch({ leases: [lease], launcher, command });
+  expect((await running.exited).code).toBe(0);
+  const placeholder = await pidIn(directory, 'placeholder');
+  expect(running.stderr).toContain('1 of its processes still runs');
+  expect(await probe.isHeldFor(held, 60)).toBe(true);
+  expect(isAlive(placeholder)).toBe(true);
+  process.kill(await pidIn(directory, 'daemon-child'), 'SIGKILL');
+  await probe.free(lease);
+  expect(await probe.isHeld(held)).toBe(false);
+  await until(() => !isAlive(placeholder), 'the end of the placeholder');
+});
+
+test('a lease file that is removed is reported, with the remedy', async () => {
+  const { leases } = workspace();
+  const options = ['--recheck', '20', '--gpus', 'GPU 2'];
+  const running = launch({ leases, options, command: ['sleep', '60'] });
+  await keeperOf(running.pid);
+  unlinkSync(leases[0] as string);
+  await until(
+    () => running.stderr.includes('the lease file of GPU 2 was removed while in use'),
+    'the warning',
+  );
+  running.kill('SIGTERM');
+  expect((await running.exited).code).toBe(143);
+  expect(running.stderr.match(/removed/g)).toHaveLength(1);
+});

@@ -1,0 +1,161 @@
+// Under a pseudo-terminal, the command behaves as without us.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import {
+  fixture,
+  isAlive,
+  type LaunchOptions,
+  launcherArguments,
+  Probe,
+  python,
+  Running,
+  workspace,
+} from './keeper.ts';
+
+const probe = new Probe();
+const env = { ...process.env, TERM: 'dumb', PYTHONSTARTUP: '', INPUTRC: '/dev/null', HISTFILE: '' };
+const CTRL_C = '\u0003';
+const CTRL_Z = '\u001a';
+const CTRL_D = '\u0004';
+const CTRL_BACKSLASH = '\u001c';
+
+const inTerminal = (command: string[]): Running =>
+  new Running(python, [fixture('pty_bridge.py'), ...command], 'pipe', { env });
+
+const type = (terminal: Running, text: string): void => {
+  terminal.child.stdin?.write(text);
+};
+
+/** An interactive bash with a script `g` that starts the keeper. */
+async function shell(options: LaunchOptions): Promise<{ terminal: Running; lease: string }> {
+  const { directory, leases } = workspace();
+  const quoted = launcherArguments({ leases, ...options }).map(
+    (word) => `'${word.replaceAll("'", "'\\''")}'`,
+  );
+  const script = join(directory, 'g');
+  writeFileSync(script, `#!/bin/sh\nexec ${python} ${quoted.join(' ')}\n`, { mode: 0o755 });
+  const rc = join(directory, 'rc');
+  writeFileSync(rc, `PS1='$ '\nPATH=$PATH:${directory}\nset +o history\n`);
+  const terminal = inTerminal(['bash', '--noprofile', '--rcfile', rc, '-i']);
+  await terminal.printed(/\$ /);
+  return { terminal, lease: leases[0] as string };
+}
+
+test('Ctrl-C at a Python prompt: one KeyboardInterrupt, and the prompt lives on', async () => {
+  const terminal = inTerminal([python, ...launcherArguments({ command: [python, '-q'] })]);
+  let at = await terminal.printed(/>>> /);
+  type(terminal, 'import time; print("sle" "eping"); time.sleep(60)\n');
+  at = await terminal.printed(/sleeping/, at);
+  type(terminal, CTRL_C);
+  at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at);
+  type(terminal, CTRL_C);
+  at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at);
+  type(terminal, 'print(6 * 7)\n');
+  at = await terminal.printed(/42[\r\n]+>>> /, at);
+  expect(terminal.stdout.match(/KeyboardInterrupt/g)).toHaveLength(2);
+  type(terminal, CTRL_D);
+  await terminal.printed(/\[status 0\]/, at);
+});
+
+test('Ctrl-Z, fg and Ctrl-C under an interactive bash', async () => {
+  const { terminal, lease } = await shell({ command: [python, '-q'] });
+  type(terminal, 'g\n');
+  let at = await terminal.printed(/>>> /);
+  for (let i = 0; i < 3; ++i) {
+    type(terminal, `x${i} = ${i}\n`);
+    at = await terminal.printed(/>>> /, at);
+    type(terminal, CTRL_Z);
+    at = await terminal.printed(/Stopped.*[\r\n]+\$ /, at);
+    expect(await probe.isHeld(lease)).toBe(true);
+    type(terminal, 'fg\n');
+    at = await terminal.printed(/g[\r\n]/, at);
+    type(terminal, `print("x" + str(x${i}))\n`);
+    at = await terminal.printed(new RegExp(`x${i}[\\r\\n]+>>> `), at);
+  }
+  type(terminal, CTRL_C);
+  at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at);
+  type(terminal, 'exit(3)\n');
+  at = await terminal.printed(/\$ /, at);
+  expect(await probe.isHeld(lease)).toBe(false);
+  type(terminal, 'echo "code $?"; exit\n');
+  await terminal.printed(/code 3[\r\n][\s\S]*\[status/, at);
+});
+
+test('a read in the background stops it, SIGTSTP to the front too, fg goes on', async () => {
+  const { terminal } = await shell({
+    command: ['sh', '-c', 'echo "front $PPID"; read -r line; echo "read $line"; read -r line'],
+  });
+  type(terminal, 'g & sleep 0.3\n');
+  let at = await terminal.printed(/front (\d+)[\s\S]*\$ /);
+  type(terminal, 'sleep 0.3; jobs -p; jobs\n');
+  at = await terminal.printed(/(\d+)[\r\n]+.*Stopped/, at);
+  const front = Number(/jobs[\r\n]+(\d+)[\r\n]/.exec(terminal.stdout)?.[1]);
+  type(terminal, 'fg\n');
+  at = await terminal.printed(/fg[\r\n]+g[\r\n]/, at);
+  type(terminal, 'hello\n');
+  at = await terminal.printed(/read hello/, at);
+  process.kill(front, 'SIGTSTP');
+  at = await terminal.printed(/Stopped[\s\S]*\$ /, at);
+  type(terminal, 'kill %1; fg\n');
+  at = await terminal.printed(/Terminated[\s\S]*\$ |fg[\r\n]+g[\r\n]+\$ /, at);
+  type(terminal, 'echo "code $?"; exit\n');
+  await terminal.printed(/code 143[\s\S]*\[status/, at);
+});
+
+test('Ctrl-C ends a shell’s loop around us', async () => {
+  const { terminal } = await shell({ command: ['sleep', '60'] });
+  type(terminal, 'for i in 1 2 3; do echo "round $i"; g; done; echo "co""de $?"\n');
+  let at = await terminal.printed(/round 1[\r\n]/);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  type(terminal, CTRL_C);
+  at = await terminal.printed(/\^C[\r\n]+.*\$ /, at);
+  type(terminal, 'echo "last $?"\n');
+  at = await terminal.printed(/last 130/, at);
+  expect(terminal.stdout).not.toContain('round 2\r');
+  type(terminal, 'exit\n');
+  await terminal.printed(/\[status/, at);
+});
+
+test('Ctrl-\\ reaches the command once', async () => {
+  const terminal = inTerminal([python, ...launcherArguments({ command: [python, fixture('signals.py')] })]);
+  await terminal.printed(/ready \d+/);
+  const command = Number(/ready (\d+)/.exec(terminal.stdout)?.[1]);
+  type(terminal, CTRL_BACKSLASH);
+  let at = await terminal.printed(/SIGQUIT/);
+  type(terminal, CTRL_C);
+  at = await terminal.printed(/SIGINT/, at);
+  process.kill(command, 'SIGKILL');
+  await terminal.printed(/\[status 137\]/, at);
+  expect(terminal.stdout.match(/SIG\w+/g)).toEqual(['SIGQUIT', 'SIGINT']);
+});
+
+test.each([true, false])(
+  'the terminal closes: the command gets SIGHUP (front leads the session: %s)',
+  async (leads) => {
+    const { leases } = workspace();
+    const command = [python, fixture('signals.py')];
+    const args = launcherArguments({ leases, command });
+    const terminal = leads
+      ? inTerminal([python, ...args])
+      : inTerminal([
+          python,
+          '-c',
+          'import os, sys; os.fork() and os.wait(); os.execvp(sys.argv[1], sys.argv[1:])',
+          python,
+          ...args,
+        ]);
+    await terminal.printed(/ready \d+/);
+    const pid = Number(/ready (\d+)/.exec(terminal.stdout)?.[1]);
+    if (leads) {
+      // Its output is gone with the terminal, so it ends by the failure to print what it got.
+      terminal.child.stdin?.end();
+      await probe.free(leases[0] as string);
+      expect(isAlive(pid)).toBe(false);
+    } else {
+      terminal.kill('SIGKILL');
+      await probe.free(leases[0] as string);
+      expect(isAlive(pid)).toBe(false);
+    }
+  },
+);

@@ -1,0 +1,166 @@
+// bin/gpu-owner.cjs: the shell part that records what Node.js would destroy, and the JavaScript part that checks what it
+// is started with. Tried with a stand-in for the bundled command that prints what it got.
+import { type SpawnSyncOptions, spawnSync } from 'node:child_process';
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+const packageRoot = resolve(import.meta.dirname, '../..');
+let root: string;
+let command: string;
+
+beforeAll(() => {
+  root = mkdtempSync(join(tmpdir(), 'gpu-owner-command-'));
+  mkdirSync(join(root, 'bin'));
+  mkdirSync(join(root, 'dist'));
+  command = join(root, 'bin/gpu-owner.cjs');
+  cpSync(join(packageRoot, 'bin/gpu-owner.cjs'), command);
+  writeFileSync(
+    join(root, 'dist/gpu-owner.cjs'),
+    'process.stdout.write(JSON.stringify({ args: process.argv.slice(2), env: process.env }));',
+  );
+});
+afterAll(() => rmSync(root, { recursive: true }));
+
+interface Started {
+  args: string[];
+  env: Record<string, string>;
+}
+
+function start(file: string, args: readonly string[], options: SpawnSyncOptions = {}): Started {
+  const { stdout, stderr, status } = spawnSync(file, args, { ...options, encoding: 'utf8' });
+  expect(stderr).toBe('');
+  expect(status).toBe(0);
+  return JSON.parse(stdout as string);
+}
+
+function inherited({ env }: Started): Record<string, string> {
+  const entries = (env.GPU_OWNER_INHERITED ?? '').split(' ').map((entry) => entry.split('='));
+  return Object.fromEntries(entries);
+}
+
+/** Shells that may be /bin/sh, as far as they are installed. */
+const shells = [['dash'], ['bash', '--posix'], ['busybox', 'sh']].filter(
+  ([file = '']) => spawnSync(file, ['-c', ':']).error === undefined,
+);
+
+describe.each(shells.map((words) => ({ name: words.join(' '), words })))('under $name', ({ words }) => {
+  const [shell = '', ...options] = words;
+
+  it('passes arguments on as they are', () => {
+    const args = ['run', '-n', '2', '--', 'a b', '', '*', '"\'', '$HOME', 'ü\n'];
+    expect(start(shell, [...options, command, ...args]).args).toEqual(args);
+  });
+
+  it('records ignored signals', () => {
+    const run = [...options, command].map((word) => `'${word}'`).join(' ');
+    const ignoring = start('bash', ['-c', `trap '' HUP USR2; exec ${shell} ${run}`]);
+    expect(BigInt(`0x${inherited(ignoring).sigign}`) & 0xfffn).toBe(0x801n);
+    // As a job in the background of a shell without job control
+    const background = start('bash', ['-c', `trap '' INT QUIT; exec ${shell} ${run}`]);
+    expect(BigInt(`0x${inherited(background).sigign}`) & 0xfffn).toBe(0x006n);
+    const plain = start('bash', ['-c', `exec ${shell} ${run}`]);
+    expect(BigInt(`0x${inherited(plain).sigign}`) & 0xfffn).toBe(0n);
+  });
+
+  it('records the soft limit of open files', () => {
+    const run = [...options, command].map((word) => `'${word}'`).join(' ');
+    expect(inherited(start('bash', ['-c', `ulimit -Sn 321; exec ${shell} ${run}`])).nofile).toBe('321');
+  });
+
+  it('records inherited descriptors, and none of its own', () => {
+    const run = [...options, command].map((word) => `'${word}'`).join(' ');
+    const close =
+      'for fd in /proc/self/fd/*; do case ${fd##*/} in [012]) ;; *) eval "exec ${fd##*/}>&-" ;; esac; done';
+    const none = start('bash', ['-c', `${close} 2>/dev/null; exec ${shell} ${run}`]);
+    expect(inherited(none).fds).toBeUndefined();
+    const some = start('bash', ['-c', `${close} 2>/dev/null; exec ${shell} ${run} 5</dev/null 7>/dev/null`]);
+    expect(inherited(some).fds?.split(',').sort()).toEqual(['5', '7']);
+  });
+
+  it("leaves the environment's own variables alone", () => {
+    const env = {
+      PATH: process.env.PATH,
+      a: '1',
+      fd: '2',
+      key: '3',
+      value: '4',
+      line: '5',
+      GPU_OWNER_INHERITED: 'old',
+    };
+    const started = start(shell, [...options, command], { env });
+    expect(started.env).toMatchObject({ a: '1', fd: '2', key: '3', value: '4', line: '5' });
+    expect(started.env.GPU_OWNER_INHERITED).toMatch(/^sigign=[0-9a-f]{16} nofile=\w+( fds=[\d,]+)?$/);
+    const own = Object.keys(started.env).filter((name) => name.toLowerCase().startsWith('gpu_owner'));
+    expect(own).toEqual(['GPU_OWNER_INHERITED']);
+  });
+
+  it('keeps variables that a shell cannot name, for commands under run', () => {
+    const env = { PATH: process.env.PATH, 'a.b-c': '1=2', 'BASH_FUNC_module%%': '() {  echo "loaded $1"\n}' };
+    for (const args of [['run'], ['--simulate', '2', 'run', 'x']]) {
+      const started = start(shell, [...options, command, ...args], { env });
+      expect(started.env).toMatchObject(env);
+      expect(started.env).not.toHaveProperty('GPU_OWNER_DROPPED');
+    }
+  });
+});
+
+it('works through symbolic links', () => {
+  symlinkSync(command, join(root, 'link'));
+  symlinkSync('link', join(root, 'link to link'));
+  expect(start(join(root, 'link to link'), ['x']).args).toEqual(['x']);
+  expect(start('gpu-owner', ['x'], { env: { PATH: `${linkDirectory()}:${process.env.PATH}` } }).args).toEqual(
+    ['x'],
+  );
+});
+
+function linkDirectory(): string {
+  const directory = join(root, 'links');
+  mkdirSync(directory);
+  symlinkSync('../bin/gpu-owner.cjs', join(directory, 'gpu-owner'));
+  return directory;
+}
+
+it('works without a shell', () => {
+  expect(start(process.execPath, [command, 'x']).args).toEqual(['x']);
+});
+
+it('takes the Node.js that GPU_OWNER_NODE names', () => {
+  const node = join(root, 'my node');
+  writeFileSync(node, `#!/bin/sh\nMINE=yes exec '${process.execPath}' "$@"\n`);
+  chmodSync(node, 0o755);
+  expect(start(command, [], { env: { PATH: '/nowhere', GPU_OWNER_NODE: node } }).env.MINE).toBe('yes');
+});
+
+describe('says what is wrong', () => {
+  const fail = (options: SpawnSyncOptions) => {
+    const { stderr, status } = spawnSync(command, ['status'], { ...options, encoding: 'utf8' });
+    return { stderr, status };
+  };
+
+  it('when Node.js is not found', () => {
+    const { stderr, status } = fail({ env: { PATH: '/nowhere' } });
+    expect(status).toBe(127);
+    expect(stderr).toMatch(/^gpu-owner: node: not found; .*20\.19.*GPU_OWNER_NODE.*\n$/);
+  });
+
+  it('when Node.js is too old', () => {
+    const old = join(root, 'old.cjs');
+    writeFileSync(old, "Object.defineProperty(process.versions, 'node', { value: '18.20.4' });");
+    const { stderr, status } = fail({ env: { PATH: process.env.PATH, NODE_OPTIONS: `--require=${old}` } });
+    expect(status).toBe(70);
+    expect(stderr).toMatch(/^gpu-owner: Node\.js 18\.20\.4 \(.*\) is too old: 20\.19 or newer is needed\n$/);
+  });
+
+  it('when the package is not built', () => {
+    const clone = join(root, 'clone');
+    mkdirSync(join(clone, 'bin'), { recursive: true });
+    cpSync(command, join(clone, 'bin/gpu-owner.cjs'));
+    const { stderr, status } = spawnSync(join(clone, 'bin/gpu-owner.cjs'), [], { encoding: 'utf8' });
+    expect(status).toBe(70);
+    expect(stderr).toBe(
+      `gpu-owner: not built: ${join(clone, 'dist/gpu-owner.cjs')} is missing; run "npm ci" in ${clone}\n`,
+    );
+  });
+});

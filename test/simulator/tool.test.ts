@@ -1,0 +1,163 @@
+import { spawn } from 'node:child_process';
+import { openSync, readFileSync } from 'node:fs';
+import { createInterface } from 'node:readline';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CONTEXT, GiB, Simulated, tool, until } from './simulated.ts';
+
+let machine: Simulated;
+beforeEach(() => {
+  machine = new Simulated(4);
+});
+afterEach(() => machine[Symbol.dispose]());
+
+test('help, and the list of machines, need no machine', () => {
+  const environment = { GPU_OWNER_SIMULATE: undefined };
+  for (const args of [['--help'], ['-h'], ['set', '--help']]) {
+    const { status, stdout } = machine.tool(args, { environment });
+    expect(status).toBe(0);
+    expect(stdout).toMatch(/^Usage: gpu-owner simulate/);
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(110);
+  }
+  expect(machine.tool(['machines'], { environment }).stdout).toMatch(/^h200x8 +eight H200/);
+});
+
+test('the machine may be named on the command line, before and after the command', () => {
+  for (const args of [
+    ['--machine', 'mixed', 'show', '--json'],
+    ['show', '--machine=mixed', '--json'],
+    ['show', '--json', '--machine', 'mixed'],
+  ])
+    expect(JSON.parse(machine.tool(args).stdout).machine).toBe('mixed');
+});
+
+describe('wrong command lines: exit code 64, a reason, and nothing changed', () => {
+  test.each([
+    [[], /a command is missing/],
+    [['frobnicate'], /unknown command frobnicate/],
+    [['--machine'], /--machine needs a value/],
+    [['--frob', 'show'], /unknown option --frob/],
+    [['show', 'gpu=0'], /unexpected argument gpu=0/],
+    [['reset', 'x'], /reset takes no arguments/],
+    [['set'], /nothing to set/],
+    [['set', 'gpu=0'], /nothing to set/],
+    [['set', 'lost=on'], /lost is a GPU's: say which/],
+    [['set', 'gpu=4', 'lost=on'], /gpu=4: expected indices from 0 to 3/],
+    [['set', 'gpu=0,', 'lost=on'], /gpu=0,: expected/],
+    [['set', 'gpu=0', 'teardown=5'], /teardown is the whole machine's/],
+    [['set', 'teardown=-1'], /teardown=-1: expected milliseconds/],
+    [['set', 'gpu=0', 'lost=on', 'lost=maybe'], /lost=maybe: expected on or off/],
+    [['set', 'gpu=0', 'lost=on', 'frob=1'], /unknown key frob/],
+    [['set', 'gpu=0', 'lost=on', 'hang'], /hang: expected KEY=VALUE/],
+    [['set', 'gpu=0', 'lost=on', 'hang=frob'], /no call frob; there are init, /],
+    [['set', 'gpu=0', 'lost=on', 'latency=power'], /expected CALL:MICROSECONDS/],
+    [['set', 'gpu=0', 'lost=on', 'latency=power:1.5'], /expected CALL:MICROSECONDS/],
+    [['set', 'gpu=0', 'lost=on', 'error=power'], /expected CALL:CODE/],
+    [['set', 'gpu=0', 'lost=on', 'compute-mode=x'], /expected default, exclusive-process/],
+    [['set', 'gpu=0', 'lost=on', 'hidden-memory=2 apples'], /expected a size/],
+    [['set', 'gpu=0', 'lost=on', 'utilization=101'], /expected percent/],
+    [['set', 'gpu=0', 'lost=on', 'power=NaN'], /expected watts/],
+    [['--machine', 'workstation', 'set', 'gpu=0', 'mig=on'], /has no MIG/],
+    [['occupy'], /which GPU\? An index from 0 to 3/],
+    [['occupy', '9'], /no GPU 9/],
+    [['occupy', '0', '1'], /unexpected argument 1/],
+    [['occupy', '0', '--memory'], /--memory needs a value/],
+    [['occupy', '0', '--memory', 'much'], /expected a size/],
+  ])('%j', (args, words) => {
+    const { status, stdout, stderr } = machine.tool(args);
+    expect(stderr).toMatch(words);
+    expect(stdout).toBe('');
+    expect(status).toBe(64);
+    expect(machine.show().gpus.some((gpu: { faults: { lost: boolean } }) => gpu.faults.lost)).toBe(false);
+  });
+});
+
+test('set and reset: what is switched on is shown', () => {
+  machine.set('teardown=250', 'latency=all:10', 'gpu=0,2', 'lost=on', 'hang=power,memory', 'error=pci:21');
+  machine.set(
+    'gpu=GPU-00000000-0000-4000-8000-000000000001',
+    'hidden-memory=1.5GiB',
+    'compute-mode=exclusive-process',
+  );
+  const shown = machine.show();
+  expect(shown.teardownMs).toBe(250);
+  expect(shown.faults.latencyMicroseconds).toMatchObject({ init: 10, 'cuda-free': 10 });
+  expect(shown.gpus[2].faults).toMatchObject({ lost: true, hang: ['memory', 'power'], errors: { pci: 21 } });
+  expect(shown.gpus[1]).toMatchObject({
+    computeMode: 'exclusive-process',
+    faults: { lost: false, hiddenMemoryBytes: 1.5 * GiB },
+  });
+  const text = machine.tool(['show']).stdout;
+  expect(text).toContain('teardown=250');
+  expect(text).toContain('latency=all:10');
+  expect(text).toContain('lost hang=memory,power error=pci:21');
+  expect(machine.tool(['reset']).status).toBe(0);
+  using fresh = new Simulated(4);
+  expect({ ...machine.show(), directory: null }).toEqual({ ...fresh.show(), directory: null });
+});
+
+test('reset leaves processes alone', async () => {
+  const user = machine.session();
+  await user.do('cuda.use(1)');
+  machine.tool(['reset']);
+  expect(machine.witness(1)).toEqual([user.pid]);
+});
+
+test('occupy: a foreign process that others see, until its standard input closes', async () => {
+  const watcher = machine.session();
+  await watcher.do('nvml.init()');
+  const child = await machine.occupy('2', '--memory', '2GiB', '--name', 'train');
+  expect(await watcher.do('nvml.processes(2)')).toMatchObject([
+    { pid: child.pid, memory: CONTEXT + 2 * GiB },
+  ]);
+  expect(readFileSync(`/proc/${child.pid}/comm`, 'utf8')).toBe('train\n');
+  expect(readFileSync(`/proc/${child.pid}/cmdline`, 'utf8').replace(/\0+$/, '')).toBe('train');
+  child.stdin?.end();
+  await new Promise((resolve) => child.once('exit', resolve));
+  expect(await watcher.do('nvml.pids(2)')).toEqual([]);
+  expect(child.exitCode).toBe(0);
+});
+
+test('occupy: as a graphics process, by UUID, on an instance, on the GPU that NVML numbers so', async () => {
+  const watcher = machine.session();
+  await watcher.do('nvml.init()');
+  const graphics = await machine.occupy('GPU-00000000-0000-4000-8000-000000000003', '--graphics');
+  expect(await watcher.do('[nvml.pids(3), nvml.pids(3, "Graphics")]')).toEqual([[], [graphics.pid]]);
+  graphics.kill('SIGKILL');
+
+  using mixed = new Simulated('mixed');
+  const first = await mixed.occupy('0');
+  expect(mixed.witness(0)).toEqual([first.pid]);
+  first.kill();
+
+  using mig = new Simulated('a100x4-mig');
+  const { uuid } = mig.show().gpus[1].migInstances[4];
+  const instance = await mig.occupy(uuid);
+  expect(mig.show().gpus[1].processes).toMatchObject([{ pid: instance.pid, migUuid: uuid }]);
+  instance.kill();
+});
+
+test('occupy without a standard input goes on until it is killed', async () => {
+  const child = spawn(tool, ['occupy', '0'], {
+    env: machine.environment,
+    stdio: [openSync('/dev/null', 'r'), 'pipe', 'inherit'],
+  });
+  for await (const line of createInterface(child.stdout as NodeJS.ReadableStream)) {
+    expect(line).toBe(`ready ${child.pid}`);
+    break;
+  }
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(machine.witness(0)).toEqual([child.pid]);
+  child.kill();
+  await until(() => machine.witness(0).length === 0);
+});
+
+test('occupy says why it can not', () => {
+  machine.set('gpu=0', 'compute-mode=prohibited', 'gpu=1', 'lost=on');
+  expect(machine.tool(['occupy', '0']).stderr).toMatch(/making a context failed: unknown error \(999\)/);
+  expect(machine.tool(['occupy', '1']).stderr).toMatch(
+    /cuInit failed: no CUDA-capable device is detected \(100\)/,
+  );
+  expect(machine.tool(['occupy', '2', '--memory', '90GiB']).stderr).toMatch(
+    /allocating memory failed: out of memory \(2\)/,
+  );
+});

@@ -1,0 +1,19 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    globalSetup: ['test/setup/built.ts'],
+    // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
+    pool: 'forks',
+    // The tests start many processes themselves; more than two files at a time only makes their timing worse.
+    maxWorkers: 2,
+    // Shared machines stall for seconds now and then, and many tests watch the timing of whole processes. Those that look
+    // for double use of a GPU set this to 0: once is too often.
+    retry: process.env.CI ? 1 : 0,
+    // Binaries built elsewhere are usually built with sanitizers.
+    testTimeout: process.env.GPU_OWNER_BUILD ? 120_000 : 30_000,
+    hookTimeout: 30_000,
+    teardownTimeout: 10_000,
+  },
+});
