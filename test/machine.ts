@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
@@ -59,6 +59,9 @@ export class Machine {
     this.name = String(name);
     this.directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
     chmodSync(this.directory, 0o755);
+    // The simulator would make it, but whoever comes first may not be the user whom this directory belongs to.
+    mkdirSync(join(this.directory, 'machines'));
+    chmodSync(join(this.directory, 'machines'), 0o1777);
   }
 
   get env(): Record<string, string | undefined> {

@@ -46,8 +46,8 @@ test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and s
   const texts = results.map(({ stdout }) => stdout).join('');
   expect(texts.match(/violation: .*/g)).toBeNull();
   const survivors = results.filter(({ signal }) => signal !== 'SIGKILL');
+  expect(survivors.filter(({ code }) => code !== 0)).toEqual([]);
   expect(survivors.length).toBe((CLAIMANTS * 3) / 4);
-  for (const { code, stderr } of survivors) expect({ code, stderr }).toMatchObject({ code: 0 });
   const claims = [...texts.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
   console.log(`${claims} claims in ${SECONDS} s`);
   expect(claims).toBeGreaterThan(SECONDS * 20);
