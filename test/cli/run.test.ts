@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../binaries.ts';
@@ -309,8 +309,6 @@ describe('kill -9 in the middle', () => {
 test.skipIf(whyNotNobody() !== null)(
   'two users: each sees who the other is, and can’t end the other’s lease',
   async () => {
-    mkdirSync(join(machine.directory, 'machines'), { mode: 0o777 });
-    chmodSync(join(machine.directory, 'machines'), 0o1777);
     const theirs = machine.startCommand(['run', '--', python, cudaUser], { uid: NOBODY, umask: '077' });
     await output(theirs, /using/);
     const ours = machine.startCommand(['run', '--', python, cudaUser], { umask: '077' });

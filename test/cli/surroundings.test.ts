@@ -195,7 +195,6 @@ describe('gpu-owner itself gets along', () => {
     const home = join(machine.directory, 'home');
     mkdirSync(home, { mode: 0o700 });
     const setup = `environment.pop(b'XDG_CONFIG_HOME', None); environment[b'HOME'] = b'${home}'; os.chdir('/'); os.setgroups([]); os.setresgid(4242, 4242, 4242); os.setresuid(4242, 4242, 4242)`;
-    await machine.run(['install', '-d', '-m', '1777', join(machine.directory, 'machines')]);
     expect(await run(setup)).toEqual(RAN);
     const { stdout } = await run(setup, [launcher, 'run', '--', launcher, 'status', '--json']);
     expect(JSON.parse(stdout)[0]).toMatchObject({ state: 'leased', lease: { user: 'uid 4242', uid: 4242 } });

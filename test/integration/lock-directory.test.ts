@@ -48,9 +48,6 @@ let directory: string;
 beforeEach(() => {
   machine = new Machine(2);
   directory = join(machine.directory, 'locks');
-  // Any user may be the first to use it.
-  mkdirSync(join(machine.directory, 'machines'));
-  chmodSync(join(machine.directory, 'machines'), 0o1777);
 });
 afterEach(() => machine.close());
 

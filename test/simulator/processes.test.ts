@@ -200,7 +200,12 @@ test('many processes come and go at once: nobody is lost, nobody stays', { timeo
         children.append(pid)
     while sorted(nvml.pids(0) + nvml.pids(1)) != sorted(children):
         time.sleep(0.001)
-    used = nvml.memory_v2(0)["used"] + nvml.memory_v2(1)["used"]
+    # A process is listed as soon as it has its context; its allocation follows.
+    end = time.monotonic() + 10
+    while True:
+        used = nvml.memory_v2(0)["used"] + nvml.memory_v2(1)["used"]
+        if used >= n * (${CONTEXT} + size) or time.monotonic() > end:
+            break
     random.shuffle(children)
     while children:
         pid = children.pop()
