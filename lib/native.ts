@@ -68,7 +68,9 @@ export interface Native {
   fileOpenForProbe(path: string): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
-  fileWriteBlock(descriptor: number, bytes: Uint8Array): number;
+  fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
+  lineJoin(descriptor: number): number;
+  linePlaces(descriptor: number, from: number, to: number): number[];
 
   processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
   processInheritable(descriptor: number): number;
@@ -80,6 +82,7 @@ export interface Native {
   processWatchSignals(): void;
   processUnwatchSignals(): void;
   processSleep(milliseconds: number): boolean;
+  processColumns(descriptor: number): number;
 }
 
 const packageRoot = dirname(import.meta.dirname);

@@ -12,6 +12,7 @@ const COMMANDS: Record<string, () => Promise<Command>> = {
   hold: async () => (await import('./hold.ts')).hold,
   status: async () => (await import('./status.ts')).status,
   find: async () => (await import('./find.ts')).find,
+  queue: async () => (await import('./queue.ts')).queue,
   simulate: async () => (await import('./simulate.ts')).simulate,
 };
 

@@ -1,8 +1,11 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "bindings/bindings.h"
 #include "locks/files.h"
+#include "locks/line.h"
 #include "locks/locks.h"
 #include "locks/wait.h"
 #include "process/futex.h"
@@ -162,11 +165,26 @@ Napi::Value system_type(const Napi::CallbackInfo& info) {
   return number(info, static_cast<double>(locks::file_system_type(text(info[0]).c_str())));
 }
 
-// fileWriteBlock(descriptor, bytes) -> 0 or -errno
+// fileWriteBlock(descriptor, bytes, offset = 0) -> 0 or -errno
 Napi::Value write_block(const Napi::CallbackInfo& info) {
   const auto bytes = info[1].As<Napi::Uint8Array>();
   return number(info, locks::write_block(integer(info[0]), reinterpret_cast<const char*>(bytes.Data()),
-                                         static_cast<int64_t>(bytes.ByteLength())));
+                                         static_cast<int64_t>(bytes.ByteLength()),
+                                         info[2].IsNumber() ? long_integer(info[2]) : 0));
+}
+
+// lineJoin(descriptor) -> place or -errno
+Napi::Value join_line(const Napi::CallbackInfo& info) {
+  return number(info, static_cast<double>(locks::join_line(integer(info[0]))));
+}
+
+// linePlaces(descriptor, from, to) -> the places that are taken, in order; to = 0: to the end
+Napi::Value line_places(const Napi::CallbackInfo& info) {
+  std::vector<int64_t> places;
+  locks::places_taken(integer(info[0]), long_integer(info[1]), long_integer(info[2]), places);
+  auto array = Napi::Array::New(info.Env(), places.size());
+  for (size_t i = 0; i < places.size(); i++) array.Set(i, number(info, static_cast<double>(places[i])));
+  return array;
 }
 
 }  // namespace
@@ -182,6 +200,8 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));
+  exports.Set("lineJoin", Napi::Function::New<join_line>(env));
+  exports.Set("linePlaces", Napi::Function::New<line_places>(env));
 }
 
 }  // namespace gpu_owner::bindings
