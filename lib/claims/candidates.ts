@@ -9,7 +9,7 @@ import { sanitize } from '../text.ts';
 import { endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { turnOf, type Wish } from './turn.ts';
+import { reservedBy, type Wish } from './turn.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END = 500;
@@ -51,13 +51,12 @@ export function spoil(candidate: Candidate): Candidate {
 /** What is free but could be used by those who stand ahead in line is left to them. */
 export function keepBack(
   candidates: readonly Candidate[],
-  count: number,
   scope: string | null,
   ahead: readonly Waiter[],
 ): Candidate[] {
-  const { reserved } = turnOf(wishOf(candidates, count, scope), ahead);
+  const reserved = reservedBy(ahead, scope);
   return candidates.map((candidate) => {
-    const waiter = reserved.get(candidate.gpu.uuid) as Waiter | undefined;
+    const waiter = reserved.get(candidate.gpu.uuid);
     if (waiter === undefined || candidate.verdict.state !== 'free') return candidate;
     const reason = `free, but ${describeWaiter(waiter)}`;
     return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.place } };

@@ -194,7 +194,7 @@ function* attempt(
   const ahead = waitersIn(judging.directory, standing?.place).filter(
     ({ place, stopped }) => !stopped && standing?.passedOver.has(place) !== true,
   );
-  let candidates = keepBack(judgeAll(gpus, judging), count, null, ahead);
+  let candidates = keepBack(judgeAll(gpus, judging), null, ahead);
   let free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
   for (;;) {
     const chosen = select(free, count);
@@ -229,7 +229,7 @@ function* attempt(
     for (const lease of taken.leases) lease.release();
     return {
       leases: null,
-      candidates: keepBack(judgeAll(seen, judging), count, null, ahead),
+      candidates: keepBack(judgeAll(seen, judging), null, ahead),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',

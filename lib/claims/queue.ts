@@ -6,7 +6,7 @@ import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
 import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { turnOf } from './turn.ts';
+import { reservedBy } from './turn.ts';
 
 /** Somebody who stands in line. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
@@ -31,7 +31,7 @@ export async function getQueue(lockDirectory?: string): Promise<QueueEntry[]> {
   );
   return waiters.map((waiter, i) => {
     const ahead = waiters.slice(0, i).filter(({ stopped }) => !stopped);
-    const { reserved } = turnOf(waiter, ahead);
+    const reserved = reservedBy(ahead, waiter.scope);
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
       .map(({ index, uuid, reason }) => {

@@ -166,7 +166,7 @@ export class StandingInLine {
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     this.#observe(candidates);
     const before = line.waiters(place.number).filter(this.#counts);
-    this.#refusal = { ...this.#refusal, candidates: keepBack(candidates, wish.count, wish.scope, before) };
+    this.#refusal = { ...this.#refusal, candidates: keepBack(candidates, wish.scope, before) };
     this.#report(options, ahead.length + 1);
     return places.some((number) => this.#passedOver.has(number));
   }

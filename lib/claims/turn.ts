@@ -25,15 +25,27 @@ export interface Turn {
  * @param ahead in order
  */
 export function turnOf(own: Omit<Wish, 'place'>, ahead: readonly Wish[]): Turn {
-  const reserved = new Map<string, Wish>();
   const wanted = new Set(own.uuids);
   const concerning = ahead.filter(
     ({ scope, uuids }) => scope === own.scope && uuids.some((uuid) => wanted.has(uuid)),
   );
-  for (const wish of concerning) {
+  return {
+    reserved: reservedBy(concerning, own.scope),
+    blockers: blockersOf(own.count, wanted, concerning),
+  };
+}
+
+/** The GPUs that somebody ahead could use, each with the first who could. */
+export function reservedBy<Waiting extends Wish>(
+  ahead: readonly Waiting[],
+  scope: string | null,
+): Map<string, Waiting> {
+  const reserved = new Map<string, Waiting>();
+  for (const wish of ahead) {
+    if (wish.scope !== scope) continue;
     for (const uuid of wish.uuids) if (!reserved.has(uuid)) reserved.set(uuid, wish);
   }
-  return { reserved, blockers: blockersOf(own.count, wanted, concerning) };
+  return reserved;
 }
 
 function blockersOf(count: number, wanted: ReadonlySet<string>, ahead: readonly Wish[]): Wish[] {

@@ -3,7 +3,12 @@ import { Patience, turnOf, type Wish } from '../../lib/claims/turn.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 
-function wish(place: number, count: number, uuids: readonly string[] = ALL, scope: string | null = null): Wish {
+function wish(
+  place: number,
+  count: number,
+  uuids: readonly string[] = ALL,
+  scope: string | null = null,
+): Wish {
   return { place, count, uuids, scope };
 }
 
