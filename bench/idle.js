@@ -1,6 +1,6 @@
 // What it costs that a hundred claimants wait: their processor time over a minute, all together.
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { environment } from './measure.js';
@@ -8,7 +8,6 @@ import { environment } from './measure.js';
 const root = dirname(import.meta.dirname);
 const WAITERS = 100;
 const SECONDS = 60;
-const TICKS = 100; // per second, in /proc
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -27,9 +26,9 @@ export async function idle() {
       await pause(50);
     }
     await pause(5_000);
-    const before = ticks(waiters);
+    const before = processorTime(waiters);
     await pause(SECONDS * 1000);
-    const percent = ((ticks(waiters) - before) / TICKS / SECONDS) * 100;
+    const percent = ((processorTime(waiters) - before) / SECONDS) * 100;
     console.log(`${WAITERS} waiters over ${SECONDS} s: ${percent.toFixed(2)} % of one core together`);
     return { waiters: WAITERS, seconds: SECONDS, percentOfOneCore: percent };
   } finally {
@@ -39,11 +38,13 @@ export async function idle() {
   }
 }
 
-/** User and system time of all their threads. */
-function ticks(processes) {
-  return processes.reduce((sum, { pid }) => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return sum + Number(fields[11]) + Number(fields[12]);
-  }, 0);
+/** Seconds of all their threads, as the scheduler counts them; the ticks in /proc/PID/stat would overlook or overrate short runs. */
+function processorTime(processes) {
+  let nanoseconds = 0;
+  for (const { pid } of processes) {
+    for (const thread of readdirSync(`/proc/${pid}/task`)) {
+      nanoseconds += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]);
+    }
+  }
+  return nanoseconds / 1e9;
 }

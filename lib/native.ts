@@ -46,6 +46,12 @@ export interface NativeWait {
   cancel(): void;
 }
 
+export interface NativePulse {
+  /** Tells once of a pulse at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
+  watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
+  end(): void;
+}
+
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
@@ -71,6 +77,14 @@ export interface Native {
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
   lineJoin(descriptor: number): number;
   linePlaces(descriptor: number, from: number, to: number): number[];
+  lineAlive(descriptor: number, offset: number, lifeless: number): boolean;
+  Pulse: new (
+    descriptor: number,
+    offset: number,
+    period: number,
+    lifeless: number,
+    told: (unlocked: boolean) => void,
+  ) => NativePulse;
 
   processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
   processInheritable(descriptor: number): number;

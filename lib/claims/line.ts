@@ -2,10 +2,10 @@ import { closeSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
-import { native } from '../native.ts';
+import { type NativePulse, native } from '../native.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
-import { bootId, bootMilliseconds } from './boot.ts';
+import { bootId } from './boot.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 import type { Wish } from './turn.ts';
@@ -14,7 +14,7 @@ import type { Wish } from './turn.ts';
 const NAME = 'line.lock';
 /** Blocks are used again by places this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
-/** The end of a block says when its waiter was last seen to be alive. */
+/** Of native/locks/pulse.h. */
 const PULSE_SIZE = 32;
 const MOST_REPLACEMENTS = 16;
 const MOST_COMMAND = 200; // characters: the rest of the block is for UUIDs
@@ -36,10 +36,9 @@ export class Place {
   readonly number: number;
   readonly #directory: LockDirectory;
   readonly #descriptor: number;
-  readonly #pulse: NodeJS.Timeout;
+  readonly #pulse: NativePulse;
   readonly #record: RecordContents;
-  /** Called after each sign of life, for what else is to be done now and then. */
-  onBeat: (() => void) | null = null;
+  #onNews: ((unlocked: boolean) => void) | null = null;
   #wish = '';
   #told = false;
 
@@ -48,7 +47,9 @@ export class Place {
     this.#descriptor = descriptor;
     this.number = number;
     this.#record = { ...record, command: record.command.slice(0, MOST_COMMAND) };
-    this.#pulse = setInterval(() => this.#beat(), PULSE).unref();
+    this.#pulse = new (native().Pulse)(descriptor, pulseOf(number), PULSE, LIFELESS, (unlocked) =>
+      this.#onNews?.(unlocked),
+    );
   }
 
   /** Takes the place behind all others; null where that can't be done (a person is told why): then order doesn't count. */
@@ -81,8 +82,13 @@ export class Place {
     if (wish === this.#wish) return;
     this.#wish = wish;
     const block = encodeRecord({ ...this.#record, place: this.number, count, uuids, scope });
-    writePulse(block.subarray(RECORD_SIZE - PULSE_SIZE));
-    this.#write(block, 0);
+    const bytes = block.subarray(0, RECORD_SIZE - PULSE_SIZE);
+    const error = native().fileWriteBlock(this.#descriptor, bytes, blockOf(this.number));
+    if (error === 0 || this.#told) return;
+    this.#told = true;
+    warnOnce(
+      `what this process waits for can't be written down in the lock directory (${systemError(-error)}), so others may be served first.`,
+    );
   }
 
   /** Whether the line's file is still where others look for it. */
@@ -90,25 +96,28 @@ export class Place {
     return this.#directory.isNamed(this.#descriptor, NAME);
   }
 
+  /**
+   * Has somebody told, once, when one of these places shows no sign of life any more, or when a lease is held by nobody.
+   * Costs this process nothing meanwhile. @param quiet for so many ms leases don't count
+   */
+  watch(
+    places: readonly number[],
+    leases: readonly number[],
+    quiet: number,
+    onNews: (unlocked: boolean) => void,
+  ): void {
+    this.#onNews = onNews;
+    this.#pulse.watch(places.map(pulseOf), leases, quiet);
+  }
+
+  unwatch(): void {
+    this.#onNews = null;
+    this.#pulse.watch([], [], 0);
+  }
+
   leave(): void {
-    clearInterval(this.#pulse);
+    this.#pulse.end();
     closeSync(this.#descriptor);
-  }
-
-  #beat(): void {
-    const pulse = Buffer.alloc(PULSE_SIZE);
-    writePulse(pulse);
-    this.#write(pulse, RECORD_SIZE - PULSE_SIZE);
-    this.onBeat?.();
-  }
-
-  #write(bytes: Uint8Array, offset: number): void {
-    const error = native().fileWriteBlock(this.#descriptor, bytes, blockOf(this.number) + offset);
-    if (error === 0 || this.#told) return;
-    this.#told = true;
-    warnOnce(
-      `what this process waits for can't be written down in the lock directory (${systemError(-error)}), so others may be served first.`,
-    );
   }
 }
 
@@ -138,13 +147,6 @@ export class Line {
     return before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
   }
 
-  /** Whether whoever has the place has lately shown that they are alive. */
-  isAlive(place: number): boolean {
-    const pulse = Buffer.alloc(PULSE_SIZE);
-    readSync(this.#descriptor, pulse, 0, PULSE_SIZE, blockOf(place) + RECORD_SIZE - PULSE_SIZE);
-    return readPulse(pulse);
-  }
-
   get descriptor(): number {
     return this.#descriptor;
   }
@@ -167,7 +169,7 @@ export class Line {
       uuids: uuids.filter((uuid): uuid is string => typeof uuid === 'string'),
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
-      stopped: !readPulse(block.subarray(RECORD_SIZE - PULSE_SIZE)),
+      stopped: !native().lineAlive(this.#descriptor, pulseOf(place), LIFELESS),
     };
   }
 }
@@ -187,15 +189,7 @@ function blockOf(place: number): number {
   return (place % BLOCKS) * RECORD_SIZE;
 }
 
-function writePulse(target: Uint8Array): void {
-  Buffer.from(target.buffer, target.byteOffset, target.byteLength).write(
-    `\n${Math.round(bootMilliseconds())}`.padEnd(PULSE_SIZE - 1).concat('\n'),
-    'latin1',
-  );
-}
-
-/** What can't be read is no sign of life. */
-function readPulse(bytes: Uint8Array): boolean {
-  const beat = Number.parseInt(Buffer.from(bytes).toString('latin1').trim(), 10);
-  return Math.abs(bootMilliseconds() - beat) < LIFELESS;
+/** The end of a block says when its waiter was last alive. */
+function pulseOf(place: number): number {
+  return blockOf(place) + RECORD_SIZE - PULSE_SIZE;
 }

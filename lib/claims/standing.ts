@@ -4,8 +4,8 @@ import { native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, type Standing, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
-import { probeLease } from './lease.ts';
-import { Line, Place, type Waiter } from './line.ts';
+import { isLeased, openLeases } from './lease.ts';
+import { Line, Place, PULSE, type Waiter } from './line.ts';
 import { Patience, turnOf } from './turn.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
@@ -36,8 +36,10 @@ export interface StandingOptions {
   watched?: boolean | undefined;
 }
 
-/** So many more waiters ahead make each look less often whether those take what they could. */
-const AHEAD_PER_LOOK = 5;
+/** With so many more waiters ahead each looks a pulse later whether those take what they could. */
+const AHEAD_PER_LOOK = 25;
+/** A limit for what should not happen: a change that nobody told of. In ms. */
+const LONGEST_REST = 300_000;
 
 /** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
 export class StandingInLine {
@@ -46,7 +48,9 @@ export class StandingInLine {
   #refusal: Refusal;
   #place: Place | null;
   #passedOver: ReadonlySet<number> = new Set();
-  #beats = 0;
+  /** How often this one looks whether others take what they could, in ms. */
+  #interval = PULSE;
+  #observed = 0;
 
   constructor(attempting: Attempting, refusal: Refusal) {
     this.#attempting = attempting;
@@ -92,6 +96,7 @@ export class StandingInLine {
         this.#report(options, ahead.length + 1);
         const { blockers } = turnOf(this.#refusal.wish, ahead.filter(this.#counts));
         if (blockers.length === 0 || now() >= options.end) return waited;
+        this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
         const places = blockers.map((blocker) => blocker.place);
         await this.#whileAhead(line, place, places, options);
       } finally {
@@ -119,7 +124,7 @@ export class StandingInLine {
         endings.push(() => signal?.removeEventListener('abort', onAbort));
         for (const number of places) {
           const wait = new (native().Wait)(line.descriptor, OFD, SHARED, number, 1, (error) => {
-            if (error === 0) resolve(); // otherwise no thread can be had to wait with: the beats look, too
+            if (error === 0) resolve(); // otherwise no thread can be had to wait with, and the looks must do
           });
           endings.push(() => wait.cancel());
         }
@@ -128,19 +133,32 @@ export class StandingInLine {
           const timer = setTimeout(resolve, left);
           endings.push(() => clearTimeout(timer));
         }
-        let busy = false;
-        place.onBeat = () => {
-          if (busy) return;
-          busy = true;
+        let looking = false;
+        const look = () => {
+          if (looking) return;
+          looking = true;
           this.#lookAhead(line, place, places, options)
-            .then((over) => over && resolve(), reject)
-            .finally(() => (busy = false));
+            .then((over) => (over ? resolve() : watch()), reject)
+            .finally(() => (looking = false));
         };
-        endings.push(() => (place.onBeat = null));
+        const watch = () =>
+          place.watch(places, this.#leases(), this.#interval, (unlocked) => (unlocked ? look() : resolve()));
+        watch();
+        const timer = setInterval(look, options.watched ? PULSE : LONGEST_REST);
+        endings.push(
+          () => clearInterval(timer),
+          () => place.unwatch(),
+        );
       });
     } finally {
       for (const ending of endings) ending();
     }
+  }
+
+  /** Descriptors of the lease files of what is waited for. */
+  #leases(): number[] {
+    const { wish, directory } = this.#refusal;
+    return wish.uuids.flatMap((uuid) => openLeases(directory, uuid));
   }
 
   /** Whether the wait behind these places is over. */
@@ -150,23 +168,17 @@ export class StandingInLine {
     places: readonly number[],
     options: StandingOptions,
   ): Promise<boolean> {
-    if (!place.isIntact() || places.some((number) => !line.isAlive(number))) return true;
-    const ahead = line.places(place.number);
-    if (!places.every((number) => ahead.includes(number))) return true;
-    const seldom = Math.ceil(ahead.length / AHEAD_PER_LOOK);
-    if (!options.watched && this.#beats++ % seldom !== 0) return false;
+    const ahead = line.waiters(place.number);
+    const there = (number: number) => ahead.some((waiter) => waiter.place === number && !waiter.stopped);
+    if (!place.isIntact() || !places.every(there)) return true;
     const { wish, directory } = this.#refusal;
-    // What is leased can't be taken by anybody, so nobody is to blame; and looking at leases is cheap.
-    const allLeased = wish.uuids.every((uuid) => probeLease(directory, uuid) !== null);
-    if (allLeased && !options.watched) {
-      this.#observe([]);
-      return false;
-    }
+    // What is leased can't be taken by anybody, so nobody is to blame.
+    if (!options.watched && wish.uuids.every((uuid) => isLeased(directory, uuid))) return false;
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     this.#observe(candidates);
-    const before = line.waiters(place.number).filter(this.#counts);
-    this.#refusal = { ...this.#refusal, candidates: keepBack(candidates, wish.scope, before) };
+    const kept = keepBack(candidates, wish.scope, ahead.filter(this.#counts));
+    this.#refusal = { ...this.#refusal, candidates: kept };
     this.#report(options, ahead.length + 1);
     return places.some((number) => this.#passedOver.has(number));
   }
@@ -181,8 +193,11 @@ export class StandingInLine {
       ?.waiters(this.#place?.number)
       .filter(({ scope, stopped }) => !stopped && scope === wish.scope);
     line?.close();
-    this.#patience.observe(ahead ?? [], new Set(free.map(({ gpu }) => gpu.uuid)), now());
-    this.#passedOver = this.#patience.passedOver(ahead?.length ?? 0, now());
+    const at = now();
+    if (at - this.#observed > 2 * this.#interval) this.#patience.forget(); // much may have happened in between
+    this.#observed = at;
+    this.#patience.observe(ahead ?? [], new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    this.#passedOver = this.#patience.passedOver(ahead?.length ?? 0, at);
   }
 
   #report({ onWaiting }: StandingOptions, position: number | null): void {

@@ -95,6 +95,10 @@ export class Patience {
     for (const place of able) if (!this.#since.has(place)) this.#since.set(place, at);
   }
 
+  forget(): void {
+    this.#since.clear();
+  }
+
   /** The places that are passed over. @param own how many stand ahead of the one who asks */
   passedOver(own: number, at: number): Set<number> {
     const limit = PATIENCE + own * STAGGER;

@@ -23,7 +23,7 @@ const LOOK_AGAIN = 1_000;
  */
 const TENURE_PAUSE = 5;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
-const LONGEST_WAIT = 30_000;
+const LONGEST_WAIT = 60_000;
 
 /**
  * Stands in line, and claims as soon as it can be done.

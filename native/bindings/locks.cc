@@ -1,11 +1,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include <vector>
-
 #include "bindings/bindings.h"
 #include "locks/files.h"
-#include "locks/line.h"
 #include "locks/locks.h"
 #include "locks/wait.h"
 #include "process/futex.h"
@@ -173,20 +170,6 @@ Napi::Value write_block(const Napi::CallbackInfo& info) {
                                          info[2].IsNumber() ? long_integer(info[2]) : 0));
 }
 
-// lineJoin(descriptor) -> place or -errno
-Napi::Value join_line(const Napi::CallbackInfo& info) {
-  return number(info, static_cast<double>(locks::join_line(integer(info[0]))));
-}
-
-// linePlaces(descriptor, from, to) -> the places that are taken, in order; to = 0: to the end
-Napi::Value line_places(const Napi::CallbackInfo& info) {
-  std::vector<int64_t> places;
-  locks::places_taken(integer(info[0]), long_integer(info[1]), long_integer(info[2]), places);
-  auto array = Napi::Array::New(info.Env(), places.size());
-  for (size_t i = 0; i < places.size(); i++) array.Set(i, number(info, static_cast<double>(places[i])));
-  return array;
-}
-
 }  // namespace
 
 void add_locks(Napi::Env env, Napi::Object exports) {
@@ -200,8 +183,6 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));
-  exports.Set("lineJoin", Napi::Function::New<join_line>(env));
-  exports.Set("linePlaces", Napi::Function::New<line_places>(env));
 }
 
 }  // namespace gpu_owner::bindings
