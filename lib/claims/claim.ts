@@ -9,7 +9,8 @@ import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import { type Candidate, type Judging, judgeAll, judgeOne, reasonsOf, spoil } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
-import { isHeldByOwnJob, Lease } from './lease.ts';
+import { type EnclosingJob, enclosingJob, JOB_VARIABLE } from './enclosing-job.ts';
+import { Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
 import { ownRecord, type RecordContents } from './record.ts';
@@ -35,6 +36,8 @@ export interface Claim {
   gpus: GPU[];
   leases: Lease[];
   directory: LockDirectory;
+  /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
+  job: EnclosingJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
 }
@@ -44,6 +47,7 @@ export interface Refusal {
   granted: false;
   candidates: Candidate[];
   directory: LockDirectory;
+  job: EnclosingJob | null;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
@@ -75,15 +79,22 @@ export function* claim(
   reached('driver');
   checkDevices(request.criteria, gpus);
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
+  const job = enclosingJob(directory, gpus);
   const inherited = inheritedDevices(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: Judging = { criteria: request.criteria, visible, directory };
+  const judging: Judging = {
+    criteria: request.criteria,
+    visible,
+    directory,
+    job: job?.generation ?? null,
+  };
   const candidates = judgeAll(gpus, judging);
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
     reasonsOf(candidates),
     request.bound,
+    job,
   );
   const record = ownRecord(bootId(), request.command);
 
@@ -101,11 +112,11 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, all: outcome.all };
+      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, job, all: outcome.all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
-      return refusal(request, outcome, directory);
+      return refusal(request, outcome, directory, job);
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
@@ -118,26 +129,18 @@ function refusal(
   request: ClaimRequest,
   outcome: Attempt & { leases: null },
   directory: LockDirectory,
+  job: EnclosingJob | null,
 ): Refusal {
   const { candidates } = outcome;
   const verdicts = candidates.map(({ verdict }) => verdict);
-  const leased = candidates.filter(({ verdict }) => verdict.state === 'leased');
-  const nested = leased.length > 0 && leased.every(({ gpu }) => isHeldByOwnJob(directory, gpu.uuid));
   return {
     granted: false,
     candidates,
     directory,
-    possible: !nested && isPossible(request.count, verdicts),
-    error: nested ? alreadyOwn(reasonsOf(candidates)) : unavailable(request, outcome),
+    job,
+    possible: isPossible(request.count, verdicts),
+    error: unavailable(request, outcome),
   };
-}
-
-function alreadyOwn(gpus: GPUReason[]): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_GPU_UNAVAILABLE',
-    'the GPUs are claimed already, by the `gpu-owner run` that this runs in: use them directly, without another claim.',
-    { gpus },
-  );
 }
 
 type Attempt =
@@ -159,7 +162,7 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
       return { leases: null, candidates, obstacle: free.length + transient >= count ? 'remains' : 'use' };
     }
     reached('chosen');
-    const taken = takeAll(chosen, judging.directory as LockDirectory, record);
+    const taken = takeAll(chosen, judging, record);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -196,7 +199,7 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeAll(
   chosen: readonly GPU[],
-  directory: LockDirectory,
+  { directory, job }: Judging,
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
@@ -206,7 +209,7 @@ function takeAll(
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory, gpu.uuid, record);
+      lease = Lease.tryTake(directory as LockDirectory, gpu.uuid, record, job);
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;
@@ -257,14 +260,23 @@ export function refuseImpossible(
   verdicts: readonly Pick<Verdict, 'state'>[],
   gpus: readonly GPUReason[],
   bound?: Binding,
+  job: EnclosingJob | null = null,
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
+  const [who, all] =
+    job === null
+      ? ['this machine has', verdicts.length]
+      : ['the `gpu-owner run` that this runs in has claimed only', job.size];
   const why =
-    allowed === verdicts.length
-      ? `this machine has ${allowed || 'none'}`
-      : `this machine has ${verdicts.length}, of which ${allowed || 'none'} may be used here`;
-  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}`;
+    allowed === all
+      ? `${who} ${allowed || 'none'}`
+      : `${who} ${all}, of which ${allowed || 'none'} may be used here`;
+  const outside =
+    job === null
+      ? ''
+      : ` (others can be claimed in an environment without ${JOB_VARIABLE} and CUDA_VISIBLE_DEVICES)`;
+  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
   if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });
 }

@@ -11,6 +11,7 @@ import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll } from './candidates.ts';
 import { firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
+import { enclosingJob } from './enclosing-job.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
 
@@ -74,7 +75,10 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
   return discover(mergeCriteria(options, configuration), lockDirectory, configuration.lockDirectory, view);
 }
 
-/** machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded. */
+/**
+ * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, and in a job
+ * those that it doesn't hold.
+ */
 export type View = 'machine' | 'claimant';
 
 /** @param configured the lock directory of the configuration, if it names one */
@@ -88,7 +92,8 @@ export function* discover(
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const visible = view === 'machine' ? null : inheritedDevices(gpus);
-  return judgeAll(gpus, { criteria, visible, directory }).map(
+  const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
+  return judgeAll(gpus, { criteria, visible, directory, job }).map(
     ({ gpu, verdict: { state, reason }, lease }) => ({
       ...gpu,
       state,

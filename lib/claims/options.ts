@@ -4,6 +4,7 @@ import type { Criteria, OptionNames } from '../gpus/criteria.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
 import type { ClaimRequest } from './claim.ts';
+import { JOB_VARIABLE } from './enclosing-job.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -77,7 +78,7 @@ export function checkOptions(
       name('placeholder'),
     ),
     visibleDevices: oneOf(
-      given(options.visibleDevices, configuration.visibleDevices, DEFAULTS.visibleDevices),
+      given(options.visibleDevices, formInJob(), configuration.visibleDevices, DEFAULTS.visibleDevices),
       ['uuid', 'index'],
       name('visibleDevices'),
     ),
@@ -87,6 +88,13 @@ export function checkOptions(
 /** The first that isn't undefined: null is a mistake, not a default. */
 function given(...values: unknown[]): unknown {
   return values.find((value) => value !== undefined);
+}
+
+/** Inside a job the software is the same, so what its `run` was told of it still holds. */
+function formInJob(): 'uuid' | 'index' | undefined {
+  const { CUDA_VISIBLE_DEVICES = '', CUDA_DEVICE_ORDER } = process.env;
+  if (!process.env[JOB_VARIABLE] || CUDA_VISIBLE_DEVICES === '') return undefined;
+  return /^\d+(,\d+)*$/.test(CUDA_VISIBLE_DEVICES) && CUDA_DEVICE_ORDER === 'PCI_BUS_ID' ? 'index' : 'uuid';
 }
 
 const MOST_GPUS = 1024;

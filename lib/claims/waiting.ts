@@ -70,7 +70,7 @@ function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError
  * @returns whether the end of each lease could be waited for
  */
 async function change(
-  { candidates, directory }: Pick<Refusal, 'candidates' | 'directory'>,
+  { candidates, directory, job }: Pick<Refusal, 'candidates' | 'directory' | 'job'>,
   { left, pause, signal }: { left: number; pause: number; signal: AbortSignal | undefined },
 ): Promise<boolean> {
   let longest = Math.min(left, LONGEST_WAIT);
@@ -86,7 +86,7 @@ async function change(
       for (const { gpu, verdict } of candidates) {
         if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
         if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, gpu.uuid);
+        const tenure = findTenure(directory, gpu.uuid, job?.generation);
         if (tenure === null) {
           longest = Math.min(longest, pause);
           seen = false;

@@ -47,6 +47,8 @@ export async function run(args: readonly string[]): Promise<void> {
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
   const claim = await claimForJob(settings, waitLimits(values, true));
+  // Claims inside the job must find what it holds.
+  if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length);
 }
 

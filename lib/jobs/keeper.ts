@@ -1,3 +1,4 @@
+import { JOB_VARIABLE } from '../claims/enclosing-job.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { simulatedMachine } from '../simulation.ts';
@@ -16,8 +17,8 @@ const INHERITED = 'GPU_OWNER_INHERITED';
 export function becomeKeeper(claim: JobClaim, words: number): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
-  // So that a claim inside the job knows whom it would wait for.
-  process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
+  // So that a claim inside the job is met from what the job holds.
+  process.env[JOB_VARIABLE] = String(claim.leases[0]?.record.generation);
   if (simulatedMachine() !== null) showSimulatedLibraries();
   const args = [
     'gpu-owner-keeper',
