@@ -38,7 +38,7 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const { directory, job } = judging;
   return gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
-    if (job !== null && (!leasable || depthFor(directory, gpu.uuid, job) === null)) {
+    if (job !== null && leasable && depthFor(directory, gpu.uuid, job) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
     const lease = leasable ? probeLease(directory, gpu.uuid, job) : null;
@@ -62,7 +62,8 @@ export function judgeOne(
 ): Verdict {
   const context: JudgeContext = {
     lease,
-    visible,
+    // One without a UUID may be the job's: that it has failed says more than that it isn't in the list.
+    visible: job !== null && gpu.uuid === '' ? null : visible,
     criteria: job === null ? criteria : withinJob(criteria),
     ofOwnJob: job !== null,
     describe: describeProcess,

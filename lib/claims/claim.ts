@@ -1,7 +1,7 @@
 import { now } from '../clock.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
-import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
@@ -80,7 +80,7 @@ export function* claim(
   checkDevices(request.criteria, gpus);
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
   const job = enclosingJob(directory, gpus);
-  const inherited = inheritedDevices(gpus);
+  const inherited = job === null ? inheritedDevices(gpus) : inheritedClaim(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
   const judging: Judging = {
     criteria: request.criteria,
@@ -271,7 +271,7 @@ export function refuseImpossible(
   const why =
     allowed === all
       ? `${who} ${allowed || 'none'}`
-      : `${who} ${all}, of which ${allowed || 'none'} may be used here`;
+      : `${who} ${all}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
   const outside =
     job === null
       ? ''

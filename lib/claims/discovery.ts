@@ -6,7 +6,7 @@ import {
   refuseNoObject,
   type Verdict,
 } from '../gpus/criteria.ts';
-import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll } from './candidates.ts';
 import { firstLook } from './claim.ts';
@@ -91,8 +91,9 @@ export function* discover(
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
-  const visible = view === 'machine' ? null : inheritedDevices(gpus);
   const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
+  const inherited = job === null ? inheritedDevices : inheritedClaim;
+  const visible = view === 'machine' ? null : inherited(gpus);
   return judgeAll(gpus, { criteria, visible, directory, job }).map(
     ({ gpu, verdict: { state, reason }, lease }) => ({
       ...gpu,
