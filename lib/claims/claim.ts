@@ -9,7 +9,7 @@ import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import { type Candidate, type Judging, judgeAll, judgeOne, reasonsOf, spoil } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
-import { type EnclosingJob, enclosingJob, JOB_VARIABLE } from './enclosing-job.ts';
+import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
 import { Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
@@ -275,7 +275,7 @@ export function refuseImpossible(
   const outside =
     job === null
       ? ''
-      : ` (others can be claimed in an environment without ${JOB_VARIABLE} and CUDA_VISIBLE_DEVICES)`;
+      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
   const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
   if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });

@@ -8,10 +8,7 @@ import { DEEPEST } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from './record.ts';
 
-/** The variable by which `gpu-owner run` tells its command which tenure it runs under. */
-export const JOB_VARIABLE = 'GPU_OWNER_JOB';
-
-/** The `gpu-owner run` inside of which this process claims: claims are met from what it holds. */
+/** The `gpu-owner run`, known by GPU_OWNER_JOB, inside of which this process claims: claims are met from what it holds. */
 export interface EnclosingJob {
   generation: number;
   /** How many GPUs of this machine it holds. */
@@ -25,7 +22,7 @@ export interface EnclosingJob {
  * @throws ERR_INVALID_ARGUMENT where no more levels are left
  */
 export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU[]): EnclosingJob | null {
-  const value = process.env[JOB_VARIABLE];
+  const value = process.env.GPU_OWNER_JOB;
   if (!value) return null;
   const generation = parseGeneration(value);
   if (generation === null) return ignored(`is ${showValue(value)}, which is no job`);
@@ -68,6 +65,6 @@ function isElsewhere(record: Record<string, unknown> | null, generation: number)
 }
 
 function ignored(why: string): null {
-  warnOnce(`${JOB_VARIABLE} ${why}. The claim is made without it, among the GPUs of the machine.`);
+  warnOnce(`GPU_OWNER_JOB ${why}. The claim is made without it, among the GPUs of the machine.`);
   return null;
 }

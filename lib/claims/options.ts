@@ -4,7 +4,6 @@ import type { Criteria, OptionNames } from '../gpus/criteria.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
 import type { ClaimRequest } from './claim.ts';
-import { JOB_VARIABLE } from './enclosing-job.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -93,7 +92,7 @@ function given(...values: unknown[]): unknown {
 /** Inside a job the software is the same, so what its `run` was told of it still holds. */
 function formInJob(): 'uuid' | 'index' | undefined {
   const { CUDA_VISIBLE_DEVICES = '', CUDA_DEVICE_ORDER } = process.env;
-  if (!process.env[JOB_VARIABLE] || CUDA_VISIBLE_DEVICES === '') return undefined;
+  if (!process.env.GPU_OWNER_JOB || CUDA_VISIBLE_DEVICES === '') return undefined;
   return /^\d+(,\d+)*$/.test(CUDA_VISIBLE_DEVICES) && CUDA_DEVICE_ORDER === 'PCI_BUS_ID' ? 'index' : 'uuid';
 }
 

@@ -1,4 +1,3 @@
-import { JOB_VARIABLE } from '../claims/enclosing-job.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { simulatedMachine } from '../simulation.ts';
@@ -18,7 +17,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   // So that a claim inside the job is met from what the job holds.
-  process.env[JOB_VARIABLE] = String(claim.leases[0]?.record.generation);
+  process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
   if (simulatedMachine() !== null) showSimulatedLibraries();
   const args = [
     'gpu-owner-keeper',

@@ -9,6 +9,7 @@ import {
   Machine,
   NOBODY,
   output,
+  processState,
   python,
   type Starting,
   until,
@@ -305,6 +306,35 @@ describe('the outer lease', () => {
     await output(waiting, /waiting for GPUs/);
     process.kill(pid, 'SIGKILL');
     expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
+  });
+
+  test('is checked when the nested one is taken: not by a claimant that was slower than the end of its job', async () => {
+    const claimant = script(
+      `try { new GPUOwner({ placeholder: 'none' }); console.log('got it') } catch (error) { console.log(error.code, error.message) }`,
+    );
+    const source = `import subprocess, os; subprocess.run(${JSON.stringify(claimant.split(' '))}, env={**os.environ, 'GPU_OWNER_STOP_AT': 'chosen'})`;
+    const job = machine.startCommand(
+      ['run', '--placeholder', 'none', '--', python, '-c', source],
+      starting(),
+    );
+    const ended = output(job, /(got it|ERR_\w+.*)/);
+    const record = () => JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    const stopped = () => {
+      try {
+        const { pid } = record();
+        const child = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
+        return processState(child) === 'T' ? child : 0;
+      } catch {
+        return 0;
+      }
+    };
+    await until(() => stopped() > 0);
+    const child = stopped();
+    for (const each of [job.pid as number, record().keeper, record().pid]) process.kill(each, 'SIGKILL');
+    const next = machine.startCommand(['run', '-n', '4', '--', 'sh', '-c', 'echo next; read x']);
+    await output(next, /next/);
+    process.kill(child, 'SIGCONT');
+    expect(await ended).toMatch(/^ERR_GPU_UNAVAILABLE/);
   });
 
   test('lasts as long as a daemon that a nested run has started', async () => {
