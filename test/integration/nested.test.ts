@@ -9,6 +9,7 @@ import {
   Machine,
   NOBODY,
   output,
+  pause,
   processState,
   python,
   type Starting,
@@ -486,3 +487,62 @@ test('sixteen claim inside a job of four, killed at random, and others outside: 
   expect(claims).toBeGreaterThan(SECONDS * 5);
   await until(async () => (await machine.states()).every((state) => state === 'free'));
 });
+
+test('jobs that are killed while claims are made inside of them, and others who take their GPUs: none is held twice', {
+  timeout: (SECONDS + 60) * 1000,
+  retry: 0,
+}, async () => {
+  await machine.close();
+  machine = new Machine(2);
+  const witness = randomBytes(8).toString('hex');
+  const claimant = (seconds: number) => [
+    process.execPath,
+    join(fixtures, 'claimant.mjs'),
+    witness,
+    String(seconds),
+    '1',
+  ];
+  const end = performance.now() + SECONDS * 1000;
+  let texts = '';
+  let jobs = 0;
+  const source = `import subprocess, sys; subprocess.run(${JSON.stringify(claimant(2))})`;
+  const jobAfterJob = async () => {
+    while (performance.now() < end) {
+      const job = machine.startCommand(['run', '--placeholder', 'none', '--', python, '-c', source]);
+      const outcome = finished(job).then(({ stdout }) => (texts += stdout));
+      await until(() => recordsOf(job.pid as number).length > 0 || job.exitCode !== null, 15_000).catch(
+        () => {},
+      );
+      await pause(100 + Math.random() * 150);
+      // The command's child, which has no descriptor of the lease, is left alone with its claims.
+      for (const { keeper, pid } of recordsOf(job.pid as number)) {
+        for (const each of [job.pid as number, keeper, pid]) process.kill(each, 'SIGKILL');
+        jobs++;
+      }
+      job.kill('SIGKILL');
+      await outcome;
+    }
+  };
+  const outside = Array.from({ length: 3 }, () => finished(machine.start(claimant(SECONDS))));
+  await Promise.all([jobAfterJob(), jobAfterJob()]);
+  for (const { stdout } of await Promise.all(outside)) texts += stdout;
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  console.log(`${jobs} jobs killed`);
+  expect(jobs).toBeGreaterThan(0);
+  await until(async () => (await machine.states()).every((state) => state === 'free'));
+});
+
+/** What the leases say of those whose front this process is. */
+function recordsOf(front: number): { keeper: number; pid: number }[] {
+  return readdirSync(machine.lockDirectory)
+    .filter((name) => name.endsWith('.lease'))
+    .flatMap((name) => {
+      try {
+        const record = JSON.parse(readFileSync(join(machine.lockDirectory, name), 'utf8'));
+        const stat = readFileSync(`/proc/${record.keeper}/stat`, 'utf8');
+        return stat.slice(stat.lastIndexOf(')')).split(' ')[2] === String(front) ? [record] : [];
+      } catch {
+        return [];
+      }
+    });
+}
