@@ -129,6 +129,7 @@ export function mergeCriteria(
     devices: [...configuration.devices, ...call.devices],
     exclude: [...configuration.exclude, ...call.exclude],
     excludeNames: [...configuration.excludeNames, ...call.excludeNames],
+    ofCall: call,
   };
 }
 

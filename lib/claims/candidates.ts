@@ -6,7 +6,7 @@ import { mayBecomeFree } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
-import { endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
+import { depthFor, endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { reservedBy, type Wish } from './turn.ts';
@@ -28,15 +28,26 @@ export interface Judging {
   visible: ReadonlySet<string> | null;
   /** null: no directory exists, so nothing is leased. */
   directory: LockDirectory | null;
+  /** The generation of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
+  job: number | null;
 }
+
+const NOT_OF_THE_JOB: Verdict = {
+  state: 'excluded',
+  reason: 'not claimed by the `gpu-owner run` that this runs in',
+  transient: false,
+};
 
 /** Every GPU with whether it is free, or why not. Takes nothing. */
 export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
-  const { directory } = judging;
+  const { directory, job } = judging;
   return gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
-    const lease = leasable ? probeLease(directory, gpu.uuid) : null;
-    const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid) : null;
+    if (job !== null && leasable && depthFor(directory, gpu.uuid, job) === null) {
+      return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
+    }
+    const lease = leasable ? probeLease(directory, gpu.uuid, job) : null;
+    const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid, job) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });
 }
@@ -46,6 +57,11 @@ export function spoil(candidate: Candidate): Candidate {
   const { problem, verdict } = candidate;
   if (problem === null || verdict.state === 'excluded' || verdict.state === 'unavailable') return candidate;
   return { ...candidate, verdict: { state: 'unavailable', reason: problem.message, transient: false } };
+}
+
+/** Those who claim within the same job stand in the same line. */
+export function scopeOf(job: number | null): string | null {
+  return job === null ? null : String(job);
 }
 
 /** What is free but could be used by those who stand ahead in line is left to them. */
@@ -83,13 +99,15 @@ function describeWaiter({ info, count }: Waiter): string {
 /** @param lease who holds it; null also for a GPU whose lease is ours */
 export function judgeOne(
   gpu: GPU,
-  { criteria, visible, directory }: Judging,
+  { criteria, visible, directory, job }: Judging,
   lease: LeaseInfo | null,
 ): Verdict {
   const context: JudgeContext = {
     lease,
-    visible,
-    criteria,
+    // One without a UUID may be the job's: that it has failed says more than that it isn't in the list.
+    visible: job !== null && gpu.uuid === '' ? null : visible,
+    criteria: job === null ? criteria : withinJob(criteria),
+    ofOwnJob: job !== null,
     describe: describeProcess,
     ownPids: new Set([process.pid]),
     hostname: hostname(),
@@ -99,9 +117,15 @@ export function judgeOne(
   // Remains of a holder that has just died, or of a stranger? Only the former are worth waiting for. What still runs right
   // after the end of a tenure is most probably its placeholder.
   const transient = verdict.transient
-    ? mayHaveRemains(directory, gpu.uuid)
-    : endedWithin(directory, gpu.uuid, PLACEHOLDER_END);
+    ? mayHaveRemains(directory, gpu.uuid, job)
+    : endedWithin(directory, gpu.uuid, PLACEHOLDER_END, job);
   return { ...verdict, transient };
+}
+
+/** Bans count, but the thresholds of configuration files were for the claim of the job: its own use must not exclude it now. */
+function withinJob(criteria: NormalizedCriteria): NormalizedCriteria {
+  const { devices, exclude, excludeNames } = criteria;
+  return { ...(criteria.ofCall ?? criteria), devices, exclude, excludeNames };
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {

@@ -1,7 +1,7 @@
 import { now } from '../clock.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
-import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
@@ -14,11 +14,13 @@ import {
   judgeOne,
   keepBack,
   reasonsOf,
+  scopeOf,
   spoil,
   wishOf,
 } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
-import { isHeldByOwnJob, Lease } from './lease.ts';
+import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
+import { Lease } from './lease.ts';
 import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
@@ -46,6 +48,8 @@ export interface Claim {
   gpus: GPU[];
   leases: Lease[];
   directory: LockDirectory;
+  /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
+  job: EnclosingJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
 }
@@ -65,6 +69,7 @@ export interface Refusal {
   /** What there is to wait for, and who waits. */
   wish: Omit<Wish, 'place'>;
   record: RecordContents;
+  job: EnclosingJob | null;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
@@ -94,13 +99,14 @@ export function* claim(
   standing: Standing | null = null,
 ): Effectful<Claim | Refusal> {
   reached('start');
-  const { candidates, judging, directory } = yield* survey(request, configuredDirectory);
+  const { candidates, judging, directory, job } = yield* survey(request, configuredDirectory);
   let gpus = candidates.map(({ gpu }) => gpu);
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
     reasonsOf(candidates),
     request.bound,
+    job,
   );
   const record = ownRecord(bootId(), request.command);
 
@@ -118,11 +124,11 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, all: outcome.all };
+      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, job, all: outcome.all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
-      return refusal(request, outcome, directory, record);
+      return refusal(request, outcome, directory, record, job);
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
@@ -131,19 +137,29 @@ export function* claim(
   }
 }
 
+export interface Survey {
+  candidates: Candidate[];
+  judging: Judging;
+  directory: LockDirectory;
+  job: EnclosingJob | null;
+}
+
 /** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
-export function* survey(
-  request: ClaimRequest,
-  configuredDirectory: string | undefined,
-): Effectful<{ candidates: Candidate[]; judging: Judging; directory: LockDirectory }> {
+export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
   const gpus = yield* firstLook(request.count);
   reached('driver');
   checkDevices(request.criteria, gpus);
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
-  const inherited = inheritedDevices(gpus);
+  const job = enclosingJob(directory, gpus);
+  const inherited = job === null ? inheritedDevices(gpus) : inheritedClaim(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: Judging = { criteria: request.criteria, visible, directory };
-  return { candidates: judgeAll(gpus, judging), judging, directory };
+  const judging: Judging = {
+    criteria: request.criteria,
+    visible,
+    directory,
+    job: job?.generation ?? null,
+  };
+  return { candidates: judgeAll(gpus, judging), judging, directory, job };
 }
 
 function refusal(
@@ -151,28 +167,20 @@ function refusal(
   outcome: Attempt & { leases: null },
   directory: LockDirectory,
   record: RecordContents,
+  job: EnclosingJob | null,
 ): Refusal {
   const { candidates } = outcome;
   const verdicts = candidates.map(({ verdict }) => verdict);
-  const leased = candidates.filter(({ verdict }) => verdict.state === 'leased');
-  const nested = leased.length > 0 && leased.every(({ gpu }) => isHeldByOwnJob(directory, gpu.uuid));
   return {
     granted: false,
     candidates,
     directory,
-    wish: wishOf(candidates, request.count, null),
+    wish: wishOf(candidates, request.count, scopeOf(job?.generation ?? null)),
     record,
-    possible: !nested && isPossible(request.count, verdicts),
-    error: nested ? alreadyOwn(reasonsOf(candidates)) : unavailable(request, outcome),
+    job,
+    possible: isPossible(request.count, verdicts),
+    error: unavailable(request, outcome),
   };
-}
-
-function alreadyOwn(gpus: GPUReason[]): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_GPU_UNAVAILABLE',
-    'the GPUs are claimed already, by the `gpu-owner run` that this runs in: use them directly, without another claim.',
-    { gpus },
-  );
 }
 
 type Attempt =
@@ -194,7 +202,7 @@ function* attempt(
   const ahead = waitersIn(judging.directory, standing?.place).filter(
     ({ place, stopped }) => !stopped && standing?.passedOver.has(place) !== true,
   );
-  let candidates = keepBack(judgeAll(gpus, judging), null, ahead);
+  let candidates = keepBack(judgeAll(gpus, judging), scopeOf(judging.job), ahead);
   let free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
   for (;;) {
     const chosen = select(free, count);
@@ -203,7 +211,7 @@ function* attempt(
       return { leases: null, candidates, obstacle: free.length + transient >= count ? 'remains' : 'use' };
     }
     reached('chosen');
-    const taken = takeAll(chosen, judging.directory as LockDirectory, record);
+    const taken = takeAll(chosen, judging, record);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -229,7 +237,7 @@ function* attempt(
     for (const lease of taken.leases) lease.release();
     return {
       leases: null,
-      candidates: keepBack(judgeAll(seen, judging), null, ahead),
+      candidates: keepBack(judgeAll(seen, judging), scopeOf(judging.job), ahead),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',
@@ -240,7 +248,7 @@ function* attempt(
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeAll(
   chosen: readonly GPU[],
-  directory: LockDirectory,
+  { directory, job }: Judging,
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
@@ -250,7 +258,7 @@ function takeAll(
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory, gpu.uuid, record);
+      lease = Lease.tryTake(directory as LockDirectory, gpu.uuid, record, job);
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;
@@ -301,14 +309,23 @@ export function refuseImpossible(
   verdicts: readonly Pick<Verdict, 'state'>[],
   gpus: readonly GPUReason[],
   bound?: Binding,
+  job: EnclosingJob | null = null,
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
+  const [who, all] =
+    job === null
+      ? ['this machine has', verdicts.length]
+      : ['the `gpu-owner run` that this runs in has claimed only', job.size];
   const why =
-    allowed === verdicts.length
-      ? `this machine has ${allowed || 'none'}`
-      : `this machine has ${verdicts.length}, of which ${allowed || 'none'} may be used here`;
-  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}`;
+    allowed === all
+      ? `${who} ${allowed || 'none'}`
+      : `${who} ${all}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
+  const outside =
+    job === null
+      ? ''
+      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
+  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
   if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });
 }

@@ -6,11 +6,12 @@ import {
   refuseNoObject,
   type Verdict,
 } from '../gpus/criteria.ts';
-import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { judgeAll, keepBack } from './candidates.ts';
+import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import { firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
+import { enclosingJob } from './enclosing-job.ts';
 import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
@@ -76,8 +77,8 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
 }
 
 /**
- * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, and those that
- * somebody in line could use are left to them.
+ * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those
+ * that it doesn't hold, and those that somebody in line could use are left to them.
  */
 export type View = 'machine' | 'claimant';
 
@@ -91,10 +92,13 @@ export function* discover(
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
-  const visible = view === 'machine' ? null : inheritedDevices(gpus);
-  const judged = judgeAll(gpus, { criteria, visible, directory });
+  const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
+  const inherited = job === null ? inheritedDevices : inheritedClaim;
+  const visible = view === 'machine' ? null : inherited(gpus);
+  const judging = { criteria, visible, directory, job };
   const waiting = view === 'machine' ? [] : waitersIn(directory).filter(({ stopped }) => !stopped);
-  return keepBack(judged, null, waiting).map(({ gpu, verdict: { state, reason }, lease }) => ({
+  const candidates = keepBack(judgeAll(gpus, judging), scopeOf(job), waiting);
+  return candidates.map(({ gpu, verdict: { state, reason }, lease }) => ({
     ...gpu,
     state,
     reason,

@@ -1,17 +1,23 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
 import { systemError } from '../system-errors.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
+import {
+  DEEPEST,
+  FIRST_TENURE,
+  isLocked,
+  isTenure,
+  LEASE,
+  leaseFiles,
+  leaseName,
+  readRecord,
+} from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
+import { encodeRecord, leaseInfo, type RecordContents } from './record.ts';
 
-// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this tenure: whoever wants to
-// know when the lease ends waits there, and so never stands in the way of the next claimant.
-const LEASE = 0;
-const FIRST_TENURE = 1;
 const MOST_REPLACEMENTS = 16;
 
 /** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
@@ -21,22 +27,38 @@ const REMAINS_MILLISECONDS = 5_000;
 export class Lease {
   readonly uuid: string;
   readonly directory: LockDirectory;
+  readonly #name: string;
   readonly #descriptor: number;
   readonly record: RecordContents;
 
-  private constructor(directory: LockDirectory, uuid: string, descriptor: number, record: RecordContents) {
+  private constructor(
+    directory: LockDirectory,
+    uuid: string,
+    name: string,
+    descriptor: number,
+    record: RecordContents,
+  ) {
     this.directory = directory;
     this.uuid = uuid;
+    this.#name = name;
     this.#descriptor = descriptor;
     this.record = record;
   }
 
   /**
    * Takes the lease of a GPU, or returns null where somebody has it.
+   * @param job the generation of the job within which it is taken, from the GPUs that the job holds
    * @throws ERR_LOCK_DIRECTORY
    */
-  static tryTake(directory: LockDirectory, uuid: string, holder: RecordContents): Lease | null {
-    const name = leaseName(uuid);
+  static tryTake(
+    directory: LockDirectory,
+    uuid: string,
+    holder: RecordContents,
+    job: number | null = null,
+  ): Lease | null {
+    const depth = depthFor(directory, uuid, job);
+    if (depth === null) return null;
+    const name = leaseName(uuid, depth);
     for (let i = 0; i < MOST_REPLACEMENTS; i++) {
       const descriptor = directory.openFile(name);
       let lease: Lease | null = null;
@@ -44,11 +66,13 @@ export class Lease {
         if (!lock(descriptor, LEASE)) return null;
         if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
         if (heldElsewhere(directory, name)) return null;
+        // Who claims inside a job that ends, and who takes its GPU next, each lock first and then look at the other's level.
+        if (isHeldFrom(directory, uuid, depth + 1) || depthFor(directory, uuid, job) !== depth) return null;
         // Only a stranger can have this byte locked; then nobody can wait for the end of this tenure, which costs a poll.
         lock(descriptor, FIRST_TENURE + holder.generation);
         // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
         native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
-        lease = new Lease(directory, uuid, descriptor, holder);
+        lease = new Lease(directory, uuid, name, descriptor, holder);
         lease.#write({ ...holder, ended: null });
         return lease;
       } finally {
@@ -67,7 +91,7 @@ export class Lease {
 
   /** Whether the file is still where others look for it. If it isn't, this lease protects nothing any longer. */
   isIntact(): boolean {
-    return this.directory.isNamed(this.#descriptor, leaseName(this.uuid));
+    return this.directory.isNamed(this.#descriptor, this.#name);
   }
 
   /** Notes the end and lets go. */
@@ -92,59 +116,96 @@ export class Lease {
   }
 }
 
-/** Who holds the lease of a GPU, in this machine's directory or one that may be in use as well; null: nobody. Takes nothing. */
-export function probeLease(directory: LockDirectory, uuid: string): LeaseInfo | null {
-  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
-    if (isLocked(descriptor)) return leaseInfo(readRecord(descriptor));
+/**
+ * Who holds the lease of a GPU, in this machine's directory or one that may be in use as well; null: nobody. Takes nothing.
+ * @param job the generation of the job within which the question is asked
+ */
+export function probeLease(
+  directory: LockDirectory,
+  uuid: string,
+  job: number | null = null,
+): LeaseInfo | null {
+  const holders: LeaseInfo[] = [];
+  for (const { descriptor } of leaseFiles(directory, uuid, depthFor(directory, uuid, job) ?? 0)) {
+    if (isLocked(descriptor)) holders.push(leaseInfo(readRecord(descriptor)));
+  }
+  return holders.reduceRight<LeaseInfo | null>(
+    (nested, holder) => (nested === null ? holder : { ...holder, nested }),
+    null,
+  );
+}
+
+/** On which level a tenure of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Takes nothing. */
+export function findHeld(
+  directory: LockDirectory,
+  uuid: string,
+  generation: number,
+): { depth: number; record: Record<string, unknown> | null } | null {
+  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    if (isTenure(descriptor, generation)) return { depth, record: readRecord(descriptor) };
   }
   return null;
 }
 
 /** As {@link probeLease}, for those who don't care who it is. */
-export function isLeased(directory: LockDirectory, uuid: string): boolean {
-  for (const descriptor of directory.filesNamed(leaseName(uuid))) if (isLocked(descriptor)) return true;
-  return false;
+export function isLeased(directory: LockDirectory, uuid: string, job: number | null = null): boolean {
+  return isHeldFrom(directory, uuid, depthFor(directory, uuid, job) ?? 0);
 }
 
 /** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
-export function openLeases(directory: LockDirectory, uuid: string): number[] {
+export function openLeases(directory: LockDirectory, uuid: string, job: number | null = null): number[] {
+  const name = leaseName(uuid, depthFor(directory, uuid, job) ?? 0);
   return directory.all
-    .map((path) => native().fileOpenForProbe(join(path, leaseName(uuid))))
+    .map((path) => native().fileOpenForProbe(join(path, name)))
     .filter((descriptor) => descriptor >= 0);
 }
 
+/** The level on which the GPU is leased within a job, or on the machine; null: the job doesn't hold it. */
+export function depthFor(directory: LockDirectory, uuid: string, job: number | null): number | null {
+  if (job === null) return 0;
+  const held = findHeld(directory, uuid, job);
+  return held === null || held.depth === DEEPEST ? null : held.depth + 1;
+}
+
+function isHeldFrom(directory: LockDirectory, uuid: string, depth: number): boolean {
+  for (const { descriptor } of leaseFiles(directory, uuid, depth)) {
+    if (isLocked(descriptor)) return true;
+  }
+  return false;
+}
+
 /** Why this process can't take the lease of a GPU, whoever holds it; null: nothing keeps it from that. Takes nothing. */
-export function whyUntakable(directory: LockDirectory, uuid: string): GPUOwnerError | null {
-  return directory.whyUnusable(leaseName(uuid));
+export function whyUntakable(
+  directory: LockDirectory,
+  uuid: string,
+  job: number | null = null,
+): GPUOwnerError | null {
+  return directory.whyUnusable(leaseName(uuid, depthFor(directory, uuid, job) ?? 0));
 }
 
 /**
  * Whether the GPU was leased until a moment ago, or until its holder was killed: then what still shows on it may be the
  * remains of that holder.
  */
-export function mayHaveRemains(directory: LockDirectory, uuid: string): boolean {
-  return endsOf(directory, uuid).some((ago) => ago === null || ago < REMAINS_MILLISECONDS);
-}
-
-/** Whether the GPU's lease is held by the `gpu-owner run` that this process runs under: it tells its jobs its generation. */
-export function isHeldByOwnJob(directory: LockDirectory, uuid: string): boolean {
-  const job = process.env.GPU_OWNER_JOB;
-  if (!job) return false;
-  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
-    if (isLocked(descriptor) && String(readRecord(descriptor)?.generation) === job) return true;
-  }
-  return false;
+export function mayHaveRemains(directory: LockDirectory, uuid: string, job: number | null = null): boolean {
+  return endsOf(directory, uuid, job).some((ago) => ago === null || ago < REMAINS_MILLISECONDS);
 }
 
 /** Whether a tenure of the GPU's lease ended in an orderly way less than so many ms ago. */
-export function endedWithin(directory: LockDirectory, uuid: string, milliseconds: number): boolean {
-  return endsOf(directory, uuid).some((ago) => ago !== null && ago < milliseconds);
+export function endedWithin(
+  directory: LockDirectory,
+  uuid: string,
+  milliseconds: number,
+  job: number | null = null,
+): boolean {
+  return endsOf(directory, uuid, job).some((ago) => ago !== null && ago < milliseconds);
 }
 
 /** How many ms ago the last tenures since the machine's start ended; null: nobody has noted an end. */
-function endsOf(directory: LockDirectory, uuid: string): (number | null)[] {
+function endsOf(directory: LockDirectory, uuid: string, job: number | null): (number | null)[] {
   const ends: (number | null)[] = [];
-  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+  const name = leaseName(uuid, depthFor(directory, uuid, job) ?? 0);
+  for (const descriptor of directory.filesNamed(name)) {
     const record = readRecord(descriptor);
     if (record?.boot !== bootId()) continue;
     ends.push(typeof record.ended === 'number' ? bootMilliseconds() - record.ended : null);
@@ -158,29 +219,30 @@ export interface Tenure {
   byte: number;
 }
 
-/** What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor. */
-export function findTenure(directory: LockDirectory, uuid: string): Tenure | null {
-  for (const path of directory.all) {
-    const descriptor = native().fileOpenForProbe(join(path, leaseName(uuid)));
-    if (descriptor < 0) continue;
-    // The kernel tells which byte is locked: nothing hangs on what the file says.
-    const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE, 0);
-    // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
-    const stranger = byte >= FIRST_TENURE && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
-    if (byte >= FIRST_TENURE && !stranger) return { descriptor, byte };
-    closeSync(descriptor);
+/**
+ * What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor.
+ * @param job the generation of the job within which somebody waits
+ */
+export function findTenure(directory: LockDirectory, uuid: string, job: number | null = null): Tenure | null {
+  const from = depthFor(directory, uuid, job);
+  if (from === null) return null;
+  for (let depth = from; depth <= DEEPEST; depth++) {
+    const name = leaseName(uuid, depth);
+    let exists = false;
+    for (const path of directory.all) {
+      const descriptor = native().fileOpenForProbe(join(path, name));
+      if (descriptor < 0) continue;
+      exists = true;
+      // The kernel tells which byte is locked: nothing hangs on what the file says.
+      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE, 0);
+      // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
+      const stranger = byte >= FIRST_TENURE && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
+      if (byte >= FIRST_TENURE && !stranger) return { descriptor, byte };
+      closeSync(descriptor);
+    }
+    if (!exists) return null;
   }
   return null;
-}
-
-function leaseName(uuid: string): string {
-  if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
-    throw new GPUOwnerError(
-      'ERR_DRIVER',
-      `the driver gives ${JSON.stringify(uuid)} as a UUID, which is none.`,
-    );
-  }
-  return `${uuid}.lease`;
 }
 
 function lock(descriptor: number, byte: number): boolean {
@@ -193,20 +255,10 @@ function lock(descriptor: number, byte: number): boolean {
   );
 }
 
-function isLocked(descriptor: number): boolean {
-  return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
-}
-
 /** Two claimants in two places each look at the other place after locking their own, so at least one of them sees the other. */
 function heldElsewhere(directory: LockDirectory, name: string): boolean {
   for (const descriptor of directory.filesNamed(name, directory.others)) {
     if (isLocked(descriptor)) return true;
   }
   return false;
-}
-
-function readRecord(descriptor: number): Record<string, unknown> | null {
-  const block = Buffer.alloc(RECORD_SIZE);
-  readSync(descriptor, block, 0, RECORD_SIZE, 0);
-  return decodeRecord(block);
 }

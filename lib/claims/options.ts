@@ -77,7 +77,7 @@ export function checkOptions(
       name('placeholder'),
     ),
     visibleDevices: oneOf(
-      given(options.visibleDevices, configuration.visibleDevices, DEFAULTS.visibleDevices),
+      given(options.visibleDevices, formInJob(), configuration.visibleDevices, DEFAULTS.visibleDevices),
       ['uuid', 'index'],
       name('visibleDevices'),
     ),
@@ -87,6 +87,13 @@ export function checkOptions(
 /** The first that isn't undefined: null is a mistake, not a default. */
 function given(...values: unknown[]): unknown {
   return values.find((value) => value !== undefined);
+}
+
+/** Inside a job the software is the same, so what its `run` was told of it still holds. */
+function formInJob(): 'uuid' | 'index' | undefined {
+  const { CUDA_VISIBLE_DEVICES = '', CUDA_DEVICE_ORDER } = process.env;
+  if (!process.env.GPU_OWNER_JOB || CUDA_VISIBLE_DEVICES === '') return undefined;
+  return /^\d+(,\d+)*$/.test(CUDA_VISIBLE_DEVICES) && CUDA_DEVICE_ORDER === 'PCI_BUS_ID' ? 'index' : 'uuid';
 }
 
 const MOST_GPUS = 1024;

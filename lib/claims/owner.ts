@@ -203,7 +203,7 @@ function claimNow(options: ClaimOptions): Holding {
 
 /** Shows the claimed GPUs to CUDA and to everybody; on failure all is given back. An intruder is returned, not thrown. */
 function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
-  const { gpus, all } = granted;
+  const { gpus, all, job } = granted;
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
   try {
     const share: Share = { gpus, all, as: settings.visibleDevices };
@@ -216,7 +216,7 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
     const now = yield* looking(indices);
     const { allowProcesses, force } = settings.request.criteria;
     const intruders =
-      allowProcesses || force
+      allowProcesses || force || job !== null
         ? null
         : findIntruders(
             gpus,

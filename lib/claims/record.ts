@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { sanitize } from '../text.ts';
+import { pidNamespace } from './ancestry.ts';
 
 /**
  * A record informs people who holds a lock. It fills a block of its own in the lock's file, so that writing it needs no
@@ -9,7 +10,7 @@ import { sanitize } from '../text.ts';
  */
 export const RECORD_SIZE = 4096;
 
-const MOST_GENERATIONS = 2 ** 47;
+export const MOST_GENERATIONS = 2 ** 47;
 const MOST_COMMAND = 512; // characters
 const MOST_MEMBERS = 64 * 1024;
 
@@ -26,6 +27,8 @@ export interface RecordContents {
   boot: string;
   /** Which of the tenures of a lease this is; any number that no other tenure has. */
   generation: number;
+  /** In which PIDs are meant; null: unknown. */
+  pidNamespace: string | null;
   gpus?: { index: number; uuid: string; name: string }[];
   [member: string]: unknown;
 }
@@ -43,6 +46,7 @@ export function ownRecord(boot: string, command = ownCommand()): RecordContents 
     boot,
     // Not a secret, so not worth the 10 ms that loading node:crypto takes.
     generation: Math.floor(Math.random() * MOST_GENERATIONS),
+    pidNamespace: pidNamespace(),
   };
 }
 

@@ -157,8 +157,8 @@ export class StandingInLine {
 
   /** Descriptors of the lease files of what is waited for. */
   #leases(): number[] {
-    const { wish, directory } = this.#refusal;
-    return wish.uuids.flatMap((uuid) => openLeases(directory, uuid));
+    const { wish, directory, job } = this.#refusal;
+    return wish.uuids.flatMap((uuid) => openLeases(directory, uuid, job?.generation));
   }
 
   /** Whether the wait behind these places is over. */
@@ -171,9 +171,10 @@ export class StandingInLine {
     const ahead = line.waiters(place.number);
     const there = (number: number) => ahead.some((waiter) => waiter.place === number && !waiter.stopped);
     if (!place.isIntact() || !places.every(there)) return true;
-    const { wish, directory } = this.#refusal;
+    const { wish, directory, job } = this.#refusal;
     // What is leased can't be taken by anybody, so nobody is to blame.
-    if (!options.watched && wish.uuids.every((uuid) => isLeased(directory, uuid))) return false;
+    if (!options.watched && wish.uuids.every((uuid) => isLeased(directory, uuid, job?.generation)))
+      return false;
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     this.#observe(candidates);

@@ -78,7 +78,7 @@ function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError
  * @returns whether the end of each lease could be waited for
  */
 async function change(
-  { candidates, directory }: Pick<Refusal, 'candidates' | 'directory'>,
+  { candidates, directory, job }: Pick<Refusal, 'candidates' | 'directory' | 'job'>,
   { left, pause, signal }: { left: number; pause: number; signal: AbortSignal | undefined },
 ): Promise<boolean> {
   let longest = Math.min(left, LONGEST_WAIT);
@@ -111,7 +111,7 @@ async function change(
           continue;
         }
         if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, gpu.uuid);
+        const tenure = findTenure(directory, gpu.uuid, job?.generation);
         if (tenure === null) {
           longest = Math.min(longest, pause);
           seen = false;

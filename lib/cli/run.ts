@@ -49,6 +49,8 @@ export async function run(args: readonly string[]): Promise<void> {
   settings.request.command = shellWords(command);
   const wait = waitLimits(values, true);
   const claim = await claimForJob(settings, wait).finally(() => wait?.end());
+  // Claims inside the job must find what it holds.
+  if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length);
 }
 

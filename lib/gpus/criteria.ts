@@ -64,6 +64,8 @@ export interface NormalizedCriteria {
   force: boolean;
   /** What the user calls the options ('--min-free-memory'), for reasons and errors. */
   names: OptionNames;
+  /** What the call says, without the configuration files; missing: there are none. */
+  ofCall?: NormalizedCriteria;
 }
 
 export type OptionNames = Readonly<Partial<Record<string, string>>>;

@@ -24,6 +24,17 @@ export function inheritedDevices(gpus: readonly GPU[]): ReadonlySet<string> | nu
   return uuids === null ? null : new Set(uuids);
 }
 
+/**
+ * As {@link inheritedDevices} for GPUs that are certain to have been claimed: where the variable lists whole UUIDs, one that
+ * has failed since and tells its own no longer doesn't end the list, as it would in CUDA.
+ */
+export function inheritedClaim(gpus: readonly GPU[]): ReadonlySet<string> | null {
+  const { CUDA_VISIBLE_DEVICES = '' } = override ?? process.env;
+  const names = CUDA_VISIBLE_DEVICES.split(',');
+  return names.every((name) => WHOLE_UUID.test(name)) ? new Set(names) : inheritedDevices(gpus);
+}
+
+const WHOLE_UUID = /^(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const CUDA_PATIENCE = 20_000;
 
 /** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */

@@ -20,6 +20,8 @@ export interface JudgeContext {
   describe?: ((pid: number) => ProcessDescription) | undefined;
   /** PIDs of the claimant itself: what they use is no obstacle. */
   ownPids?: ReadonlySet<number> | undefined;
+  /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
+  ofOwnJob?: boolean | undefined;
   /** The name of this machine; a lease's host is only told where it is another one. */
   hostname?: string | undefined;
   now?: number | undefined;
@@ -150,8 +152,13 @@ interface Use {
 }
 
 function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
+  const { criteria } = context;
   const use = measureUse(gpu, context);
-  const main = judgeProcesses(gpu, use, context) ?? judgeMemory(gpu, use, context);
+  const main = context.ofOwnJob
+    ? criteria.maxUsedMemory === null
+      ? null
+      : judgeMemory(gpu, use, context)
+    : (judgeProcesses(gpu, use, context) ?? judgeMemory(gpu, use, context));
   const obstacles = main === null ? [] : [main];
   const thresholds = judgeThresholds(gpu, use, context);
   obstacles.push(...thresholds);

@@ -60,4 +60,6 @@ export interface LeaseInfo {
   convention: string;
   /** Processes of the job that are left after its command has ended. */
   survivors?: number;
+  /** Who holds it by a claim inside of that job. */
+  nested?: LeaseInfo;
 }

@@ -70,11 +70,11 @@ function startPlaceholder(gpus: readonly GPU[], { placeholder }: Settings): Plac
 }
 
 function findThem(
-  { gpus }: Claim,
+  { gpus, job }: Claim,
   { request: { criteria } }: Settings,
   placeholder: PlaceholderProcess | null,
 ) {
-  if (criteria.allowProcesses || criteria.force) return null;
+  if (criteria.allowProcesses || criteria.force || job !== null) return null;
   const indices = gpus.map(({ index }) => index);
   const now = runSync(looking(indices));
   return findIntruders(

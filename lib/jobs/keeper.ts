@@ -16,7 +16,7 @@ const INHERITED = 'GPU_OWNER_INHERITED';
 export function becomeKeeper(claim: JobClaim, words: number): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
-  // So that a claim inside the job knows whom it would wait for.
+  // So that a claim inside the job is met from what the job holds.
   process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
   if (simulatedMachine() !== null) showSimulatedLibraries();
   const args = [

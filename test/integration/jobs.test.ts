@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, finished, Machine, output, pause, python, until } from '../machine.ts';
+import { finished, Machine, output, pause, python, until } from '../machine.ts';
 
 const fixture = join(import.meta.dirname, '../jobs/fixtures/job.py');
 
@@ -89,13 +89,6 @@ describe.each(['front', 'keeper', 'command'] as const)('when the %s is killed -9
       victim === 'front' ? { victim, code: null, signal: 'SIGKILL' } : { victim, code: 137, signal: null },
     );
   });
-});
-
-test('a claim inside a run does not wait for the run that it is part of', async () => {
-  const inner = [process.execPath, command, 'run', '--', 'true'];
-  const { code, stderr } = await machine.runCommand(['run', '--placeholder', 'none', '--', ...inner]);
-  expect(code).toBe(75);
-  expect(stderr).toMatch(/claimed already, by the `gpu-owner run` that this runs in: use them directly/);
 });
 
 test('a claim right after the end of a run finds the GPU free', async () => {

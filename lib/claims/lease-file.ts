@@ -1,0 +1,64 @@
+import { readSync } from 'node:fs';
+import { GPUOwnerError } from '../errors.ts';
+import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { decodeRecord, RECORD_SIZE } from './record.ts';
+
+// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this tenure: whoever wants to
+// know when the lease ends waits there, and so never stands in the way of the next claimant.
+export const LEASE = 0;
+export const FIRST_TENURE = 1;
+
+/**
+ * How deep claims inside jobs can be nested. Each level has a file of its own per GPU, with the same layout: level 0 is the
+ * machine's, level 1 is for claims inside a job that holds level 0, and so on. On no level has a GPU two holders.
+ */
+export const DEEPEST = 64;
+
+/** @throws ERR_DRIVER for what is no UUID: it becomes a part of a path */
+export function leaseName(uuid: string, depth = 0): string {
+  if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
+    throw new GPUOwnerError(
+      'ERR_DRIVER',
+      `the driver gives ${JSON.stringify(uuid)} as a UUID, which is none.`,
+    );
+  }
+  return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
+}
+
+export interface LeaseFile {
+  depth: number;
+  /** Closed when the caller goes on. */
+  descriptor: number;
+}
+
+/**
+ * The lease files of a GPU from a level on, outermost first. A level without a file has never had a holder, and so none
+ * below it had.
+ */
+export function* leaseFiles(directory: LockDirectory, uuid: string, from: number): Generator<LeaseFile> {
+  for (let depth = from; depth <= DEEPEST; depth++) {
+    let exists = false;
+    for (const descriptor of directory.filesNamed(leaseName(uuid, depth))) {
+      exists = true;
+      yield { depth, descriptor };
+    }
+    if (!exists) return;
+  }
+}
+
+/** Takes nothing. */
+export function isLocked(descriptor: number): boolean {
+  return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
+}
+
+/** Whether this tenure of the lease lasts. Takes nothing. */
+export function isTenure(descriptor: number, generation: number): boolean {
+  return native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE + generation, 1) >= 0;
+}
+
+export function readRecord(descriptor: number): Record<string, unknown> | null {
+  const block = Buffer.alloc(RECORD_SIZE);
+  readSync(descriptor, block, 0, RECORD_SIZE, 0);
+  return decodeRecord(block);
+}

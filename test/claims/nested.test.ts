@@ -1,0 +1,125 @@
+import { closeSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { findTenure, Lease, probeLease } from '../../lib/claims/lease.ts';
+import { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import { ownRecord } from '../../lib/claims/record.ts';
+import { native, OFD, SHARED } from '../../lib/native.ts';
+
+const GPU = 'GPU-00000000-0000-4000-8000-000000000000';
+
+let path: string;
+let directory: LockDirectory;
+let held: Lease[];
+beforeEach(() => {
+  path = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+  directory = LockDirectory.open(path, {});
+  held = [];
+});
+afterEach(() => {
+  for (const lease of held) lease.release();
+  rmSync(path, { recursive: true });
+});
+
+/** @param job within which the lease is taken */
+function take(command: string, job: Lease | null = null): Lease | null {
+  const lease = Lease.tryTake(directory, GPU, ownRecord('boot', command), job?.record.generation ?? null);
+  if (lease !== null) held.push(lease);
+  return lease;
+}
+
+function taken(command: string, job: Lease | null = null): Lease {
+  const lease = take(command, job);
+  if (lease === null) throw new Error(`${command} can't be had`);
+  return lease;
+}
+
+function end(lease: Lease): void {
+  held = held.filter((each) => each !== lease);
+  lease.release();
+}
+
+describe('a lease within a job', () => {
+  test('is had by one at a time, leaves the job’s as it is, and goes on its own', () => {
+    const job = taken('job');
+    const first = taken('first', job);
+    expect(take('second', job)).toBeNull();
+    expect(take('somebody else')).toBeNull();
+    expect(probeLease(directory, GPU)).toMatchObject({ command: 'job', nested: { command: 'first' } });
+    expect(probeLease(directory, GPU, job.record.generation)).toMatchObject({ command: 'first' });
+    expect(first.isIntact()).toBe(true);
+    end(first);
+    expect(probeLease(directory, GPU)).toMatchObject({ command: 'job' });
+    expect(probeLease(directory, GPU)).not.toHaveProperty('nested');
+    expect(take('second', job)).not.toBeNull();
+  });
+
+  test('can be nested 64 deep, and each level excludes for itself', () => {
+    const chain = [taken('job')];
+    for (let i = 0; i < 64; i++) chain.push(taken(`level ${i + 1}`, chain.at(-1)));
+    expect(take('one too many', chain.at(-1))).toBeNull();
+    for (const lease of chain) expect(take('another', lease)).toBeNull();
+    expect(JSON.stringify(probeLease(directory, GPU)).match(/"nested"/g)).toHaveLength(64);
+  });
+
+  test('can’t be had within a job that has another GPU, none, or has ended', () => {
+    const job = taken('job');
+    const stranger = { record: ownRecord('boot', 'stranger') } as Lease;
+    expect(take('forged', stranger)).toBeNull();
+    end(job);
+    expect(take('late', job)).toBeNull();
+    expect(take('next')).not.toBeNull();
+  });
+
+  test('that outlives its job keeps the GPU from everybody else', () => {
+    const job = taken('job');
+    const inner = taken('inner', job);
+    const innermost = taken('innermost', inner);
+    end(job);
+    expect(probeLease(directory, GPU)).toMatchObject({ command: 'inner', nested: { command: 'innermost' } });
+    expect(take('next')).toBeNull();
+    end(inner);
+    expect(probeLease(directory, GPU)).toMatchObject({ command: 'innermost' });
+    expect(take('next')).toBeNull();
+    end(innermost);
+    expect(take('next')).not.toBeNull();
+  });
+
+  test('of a second level that outlives its own keeps the GPU from its siblings', () => {
+    const job = taken('job');
+    const inner = taken('inner', job);
+    const innermost = taken('innermost', inner);
+    end(inner);
+    expect(take('sibling', job)).toBeNull();
+    expect(probeLease(directory, GPU, job.record.generation)).toMatchObject({ command: 'innermost' });
+    end(innermost);
+    expect(take('sibling', job)).not.toBeNull();
+  });
+});
+
+describe('who waits', () => {
+  /** Which lease it is whose end is waited for. */
+  function awaited(job: Lease | null): Lease | undefined {
+    const tenure = findTenure(directory, GPU, job?.record.generation ?? null);
+    if (tenure === null) return undefined;
+    expect(native().lockProbe(tenure.descriptor, OFD, SHARED, tenure.byte, 1)).toBe(tenure.byte);
+    closeSync(tenure.descriptor);
+    return held.find(({ record }) => record.generation === tenure.byte - 1);
+  }
+
+  test('waits for the lease of its own level, and else for one below', () => {
+    const job = taken('job');
+    expect(awaited(job)).toBeUndefined();
+    const inner = taken('inner', job);
+    const innermost = taken('innermost', inner);
+    expect(awaited(null)).toBe(job);
+    expect(awaited(job)).toBe(inner);
+    expect(awaited(inner)).toBe(innermost);
+    end(inner);
+    expect(awaited(job)).toBe(innermost);
+    expect(awaited(inner)).toBeUndefined();
+    end(job);
+    expect(awaited(null)).toBe(innermost);
+  });
+});

@@ -1,0 +1,548 @@
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import {
+  command,
+  type Finished,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  processState,
+  python,
+  type Starting,
+  until,
+  whyNotNobody,
+} from '../machine.ts';
+
+const fixtures = join(import.meta.dirname, 'fixtures');
+const cudaUser = join(import.meta.dirname, '../cli/fixtures/cuda_user.py');
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
+const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(() => machine.close());
+
+/** The command with `gpu-owner` in front, for shells within a job. */
+const starting = (more: Starting = {}): Starting => ({
+  ...more,
+  env: { GPU_OWNER_COMMAND: command, GO: `${process.execPath} ${command}`, ...more.env },
+});
+
+/** Runs a shell script as a job with so many GPUs. */
+function runJob(
+  gpus: number,
+  script: string,
+  options: string[] = [],
+  more: Starting = {},
+): Promise<Finished> {
+  const args = ['run', '-n', String(gpus), '--placeholder', 'none', ...options, '--', 'sh', '-c', script];
+  return machine.runCommand(args, starting(more));
+}
+
+function startJob(gpus: number, script: string, more: Starting = {}) {
+  const args = ['run', '-n', String(gpus), '--placeholder', 'none', '--', 'sh', '-c', script];
+  return machine.startCommand(args, starting(more));
+}
+
+/** JavaScript with the library, as a word of a shell script within a job. */
+function script(source: string): string {
+  const path = join(machine.directory, `${randomBytes(4).toString('hex')}.mjs`);
+  writeFileSync(path, machine.script(source));
+  return `${process.execPath} ${path}`;
+}
+
+describe('a claim inside a run', () => {
+  test('takes from what the run has, by library, hold and run alike, and never the same twice', async () => {
+    const { code, stdout, stderr } = await runJob(
+      3,
+      `${script(`
+        import { spawn } from 'node:child_process';
+        const env = { ...process.env };
+        const mine = env.CUDA_VISIBLE_DEVICES.split(',');
+        const owner = new GPUOwner({ placeholder: 'none' });
+        const hold = spawn(process.execPath, [process.env.GPU_OWNER_COMMAND, 'hold', '--placeholder', 'none'], { env });
+        const held = JSON.parse(await new Promise((resolve) => hold.stdout.once('data', resolve)));
+        const run = spawn(process.execPath, [process.env.GPU_OWNER_COMMAND, 'run', '--no-wait', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES; read x'], { env });
+        const ran = String(await new Promise((resolve) => run.stdout.once('data', resolve))).trim();
+        const got = [owner.visibleDevices, held.visibleDevices, ran];
+        console.log(new Set(got).size, got.every((one) => mine.includes(one)));
+        let error;
+        try { new GPUOwner({ placeholder: 'none' }) } catch (caught) { error = caught }
+        console.log(error.code, error.gpus.map(({ reason }) => reason.replace(/ .*/, '')).join());
+        const both = [hold, run].map((child) => new Promise((resolve) => child.once('close', resolve)));
+        hold.stdin.end(); run.stdin.end();
+        await Promise.all(both);
+        owner.release();
+        console.log(new GPUOwner({ count: 3, placeholder: 'none' }).visibleDevices === mine.join(), process.env.CUDA_VISIBLE_DEVICES === mine.join());
+      `)}`,
+    );
+    expect({ code, stderr, stdout: stdout.trim().split('\n') }).toEqual({
+      code: 0,
+      stderr: '',
+      stdout: ['3 true', 'ERR_GPU_UNAVAILABLE leased,leased,leased,not', 'true true'],
+    });
+    expect(await machine.states()).toEqual(Array(4).fill('free'));
+  });
+
+  test('may be nested again and again; the environment is that of the innermost', async () => {
+    const innermost = 'echo $CUDA_VISIBLE_DEVICES $GPU_OWNER_JOB; $GO status --json';
+    const { stdout, stderr } = await runJob(
+      4,
+      `$GO run -n 3 -- $GO run --devices 1,2 -n 2 -- $GO run --devices 2 -- sh -c '${innermost}'`,
+    );
+    expect(stderr).toBe('');
+    const [environment = '', ...json] = stdout.split('\n');
+    expect(environment).toMatch(new RegExp(`^${uuid(2)} \\d+$`));
+    const gpus = JSON.parse(json.join('\n'));
+    // The outer lease is the one that the machine sees.
+    expect(gpus.map(({ state }: { state: string }) => state)).toEqual(Array(4).fill('leased'));
+    const depth = (lease?: { nested?: object }): number => (lease ? 1 + depth(lease.nested) : 0);
+    expect(gpus.map(({ lease }: { lease: object }) => depth(lease))).toEqual([2, 3, 4, 1]);
+    expect(gpus[0].lease.command).toMatch(/^sh -c/);
+    expect(gpus[2].lease.nested.nested.command).toMatch(/run --devices 2/);
+    expect(await machine.states()).toEqual(Array(4).fill('free'));
+  });
+
+  test('has the environment in the form that the outer one has, unless it says otherwise', async () => {
+    const print = 'printenv CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER';
+    expect(
+      (
+        await runJob(
+          2,
+          `$GO run --devices 1 -- ${print}; $GO run --visible-devices uuid printenv CUDA_VISIBLE_DEVICES; $GO find`,
+          ['--visible-devices', 'index'],
+        )
+      ).stdout,
+    ).toBe(`1\nPCI_BUS_ID\n${uuid(0)}\n0\n`);
+  });
+
+  test('for more than the job has fails at once and says so, also where it would wait', async () => {
+    const { stdout, stderr } = await runJob(
+      2,
+      `$GO run -n 3 -- true; echo $?; $GO hold -n 3 --wait </dev/null; echo $?;
+       ${script(`await GPUOwner.acquire(3).catch((error) => console.log(error.code))`)}`,
+    );
+    expect(stdout).toBe('64\n64\nERR_INVALID_ARGUMENT\n');
+    expect(
+      stderr.match(/3 GPUs asked for, but the `gpu-owner run` that this runs in has claimed only 2/g),
+    ).toHaveLength(2);
+    expect(stderr).toContain('GPU 3: not claimed by the `gpu-owner run` that this runs in');
+  });
+
+  test('sees with find what it could claim, and with status the machine', async () => {
+    const { stdout } = await runJob(2, '$GO find -n 2; $GO find -n 3; echo $?; $GO status --json');
+    const [two, code, ...json] = stdout.split('\n');
+    expect([two, code]).toEqual([`${uuid(0)},${uuid(1)}`, '64']);
+    expect(JSON.parse(json.join('\n')).map(({ state }: { state: string }) => state)).toEqual([
+      'leased',
+      'leased',
+      'free',
+      'free',
+    ]);
+  });
+
+  test('obeys CUDA_VISIBLE_DEVICES that the job has narrowed', async () => {
+    const { stdout } = await runJob(
+      2,
+      `CUDA_VISIBLE_DEVICES=${uuid(1)} $GO run printenv CUDA_VISIBLE_DEVICES
+       env -u CUDA_VISIBLE_DEVICES $GO run -n 2 printenv CUDA_VISIBLE_DEVICES
+       CUDA_VISIBLE_DEVICES=${uuid(3)} $GO run --no-wait true; echo $?`,
+    );
+    expect(stdout).toBe(`${uuid(1)}\n${uuid(0)},${uuid(1)}\n64\n`);
+  });
+});
+
+describe('what the job itself does on its GPUs', () => {
+  test('is no obstacle: its programs, the outer placeholder, or what the configuration says of free GPUs', async () => {
+    const configuration = join(machine.directory, 'config.yaml');
+    writeFileSync(configuration, 'maxUsedMemory: 200MiB\nminFreeMemory: 79GiB\n');
+    const env = { GPU_OWNER_MACHINE_CONFIG: configuration };
+    const job = machine.startCommand(
+      [
+        'run',
+        '--placeholder',
+        'keep',
+        '--',
+        'sh',
+        '-c',
+        `mkfifo ${machine.directory}/fifo; exec 3<>${machine.directory}/fifo; ${python} ${cudaUser} 9000 <&3 & read x; $GO run --no-wait ${python} ${cudaUser} </dev/null; ` +
+          '$GO run --no-wait --max-used-memory 5GiB true; echo $?; $GO run --no-wait --min-free-memory 75GiB true; echo $?; kill $!',
+      ],
+      starting({ env }),
+    );
+    const outcome = finished(job);
+    await output(job, /using/);
+    expect(machine.processes(0)).toHaveLength(2);
+    job.stdin?.end('\n');
+    const { stdout, stderr } = await outcome;
+    expect(stdout).toBe(`using ${uuid(0)}\nusing ${uuid(0)}\n75\n75\n`);
+    expect(stderr).toMatch(/GiB in use.*more than --max-used-memory allows/);
+    expect(stderr).toMatch(/GiB of memory are free \(--min-free-memory/);
+  });
+
+  test('does not make a GPU that has failed any better, and the others no worse', async () => {
+    const job = startJob(
+      2,
+      'echo begun; read x; $GO run printenv CUDA_VISIBLE_DEVICES; $GO run -n 2 true; echo $?',
+    );
+    const outcome = finished(job);
+    await output(job, /begun/);
+    machine.set('gpu=0', 'lost=on');
+    job.stdin?.end('\n');
+    const { stdout, stderr } = await outcome;
+    expect({ stdout, stderr }).toEqual({
+      stdout: `begun\n${uuid(1)}\n75\n`,
+      stderr: expect.stringMatching(
+        /^gpu-owner: waiting would not help: .*\n {2}GPU 0: .*fallen off the bus/,
+      ),
+    });
+  });
+
+  test('can be done by a program that uses its GPU and claims another in the same process', async () => {
+    const { stdout, stderr } = await runJob(
+      2,
+      script(`
+        const first = new GPUOwner(2);
+        let error;
+        try { new GPUOwner({ placeholder: 'none' }) } catch (caught) { error = caught }
+        console.log(error.code);
+        first.release();
+        console.log(new GPUOwner(1).devices.length);`),
+    );
+    expect({ stdout, stderr }).toEqual({ stdout: 'ERR_GPU_UNAVAILABLE\n1\n', stderr: '' });
+  });
+});
+
+describe('waiting inside a job', () => {
+  test('ends as soon as a sibling’s claim does, however that ends', async () => {
+    for (const way of ['release', 'SIGKILL']) {
+      const { stdout, stderr } = await runJob(
+        1,
+        script(`
+          import { spawn } from 'node:child_process';
+          const holder = spawn(process.execPath, ['--input-type=module', '-e', ${JSON.stringify(
+            machine.script(
+              `const owner = new GPUOwner({ placeholder: 'none' }); console.log('held'); process.stdin.once('data', () => owner.release()); setInterval(() => {}, 1000)`,
+            ),
+          )}]);
+          await new Promise((resolve) => holder.stdout.once('data', resolve));
+          let ended;
+          let best = Infinity;
+          const waiting = GPUOwner.acquire({ placeholder: 'none', maxWait: '20s' }).then(() => performance.now() - ended);
+          await new Promise((resolve) => setTimeout(resolve, 1500));
+          ended = performance.now();
+          ${way === 'release' ? "holder.stdin.write('x')" : "holder.kill('SIGKILL')"};
+          console.log((await waiting) < 700 ? 'at once' : 'late', ended === undefined);
+          holder.kill('SIGKILL');`),
+      );
+      expect({ way, stdout, stderr }).toEqual({ way, stdout: 'at once false\n', stderr: '' });
+    }
+  });
+
+  test('of run ends when the sibling’s command has', async () => {
+    const { stdout, stderr } = await runJob(
+      1,
+      `$GO run -- sh -c 'echo first begins; sleep 1; echo first ends' & sleep 0.5; $GO run -- echo second; wait`,
+    );
+    expect(stdout).toBe('first begins\nfirst ends\nsecond\n');
+    expect(stderr).toMatch(/waiting for a GPU, 1st in line:\n {2}GPU 0: leased by/);
+  });
+});
+
+describe('the outer lease', () => {
+  test('stays when nested claims end or are killed, with their keepers and fronts', async () => {
+    const job = startJob(
+      1,
+      `$GO run -- true; echo one; $GO run -- sh -c 'kill -9 $$'; echo two; $GO run -- sh -c 'kill -9 $PPID; sleep 0.2'; echo three; ` +
+        // its parent is the keeper, whose parent is the front
+        `$GO run -- sh -c 'kill -9 $(cut -d " " -f 4 /proc/$PPID/stat) $PPID; sleep 0.2'; echo four; read x`,
+    );
+    const outcome = finished(job);
+    let text = '';
+    job.stdout?.on('data', (more) => (text += more));
+    for (const word of ['one', 'two', 'three', 'four']) {
+      await until(() => text.includes(word), 10_000);
+      const [gpu] = await machine.status();
+      expect([word, gpu.state, gpu.lease.command.slice(0, 5)]).toEqual([word, 'leased', 'sh -c']);
+    }
+    await until(async () => (await machine.status())[0].lease.nested === undefined);
+    expect((await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'])).code).toBe(75);
+    job.stdin?.end('\n');
+    expect((await outcome).code).toBe(0);
+    await until(async () => (await machine.states())[0] === 'free');
+  });
+
+  test('may end before a nested one that it no longer reaches: the GPU stays leased', async () => {
+    const holder = script(
+      `new GPUOwner({ placeholder: 'none' }); console.log('pid', process.pid); setInterval(() => {}, 1000)`,
+    );
+    // Python closes inherited descriptors, so the holder has none of the outer lease.
+    const job = machine.startCommand(
+      [
+        'run',
+        '--placeholder',
+        'none',
+        '--',
+        python,
+        '-c',
+        `import subprocess; subprocess.run(${JSON.stringify(holder.split(' '))})`,
+      ],
+      starting(),
+    );
+    const pid = Number(await output(job, /pid (\d+)/));
+    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    for (const each of [job.pid as number, record.keeper, record.pid]) process.kill(each, 'SIGKILL');
+    await until(async () => (await machine.status())[0].lease?.pid === pid);
+    const refused = await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true']);
+    expect(refused.code).toBe(75);
+    expect(refused.stderr).toContain(`GPU 0: leased by`);
+    const waiting = machine.startCommand(['run', '-n', '4', '--', 'echo', 'it ran']);
+    const outcome = finished(waiting);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    process.kill(pid, 'SIGKILL');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
+  });
+
+  test('is checked when the nested one is taken: not by a claimant that was slower than the end of its job', async () => {
+    const claimant = script(
+      `try { new GPUOwner({ placeholder: 'none' }); console.log('got it') } catch (error) { console.log(error.code, error.message) }`,
+    );
+    const source = `import subprocess, os; subprocess.run(${JSON.stringify(claimant.split(' '))}, env={**os.environ, 'GPU_OWNER_STOP_AT': 'chosen'})`;
+    const job = machine.startCommand(
+      ['run', '--placeholder', 'none', '--', python, '-c', source],
+      starting(),
+    );
+    const ended = output(job, /(got it|ERR_\w+.*)/);
+    const record = () => JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    const stopped = () => {
+      try {
+        const { pid } = record();
+        const child = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8'));
+        return processState(child) === 'T' ? child : 0;
+      } catch {
+        return 0;
+      }
+    };
+    await until(() => stopped() > 0);
+    const child = stopped();
+    for (const each of [job.pid as number, record().keeper, record().pid]) process.kill(each, 'SIGKILL');
+    const next = machine.startCommand(['run', '-n', '4', '--', 'sh', '-c', 'echo next; read x']);
+    await output(next, /next/);
+    process.kill(child, 'SIGCONT');
+    expect(await ended).toMatch(/^ERR_GPU_UNAVAILABLE/);
+  });
+
+  test('lasts as long as a daemon that a nested run has started', async () => {
+    const { code, stderr } = await runJob(
+      1,
+      `$GO run -- sh -c 'setsid sleep 60 >/dev/null 2>&1 </dev/null & exit 3'`,
+    );
+    expect(code).toBe(3);
+    // Inner and outer both tell.
+    expect(stderr.match(/of its processes still/g)).toHaveLength(2);
+    const [gpu] = await machine.status();
+    expect(gpu).toMatchObject({ state: 'leased', lease: { nested: { survivors: 1 } } });
+    process.kill(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
+    await until(async () => (await machine.states())[0] === 'free');
+    const { stdout } = await machine.runCommand(['run', '-n', '4', '--', 'echo', 'it ran']);
+    expect(stdout).toBe('it ran\n');
+  });
+});
+
+describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
+  test.each(['', ' ', 'yes', '-1', '1e3', '0x10', '9'.repeat(15), '9'.repeat(400), '1 OR 1', '12345'])(
+    '%j changes nothing',
+    async (value) => {
+      const holder = startJob(1, 'echo begun; read x');
+      await output(holder, /begun/);
+      const env = { GPU_OWNER_JOB: value };
+      const { code, stdout, stderr } = await machine.runCommand(['run', 'printenv', 'CUDA_VISIBLE_DEVICES'], {
+        env,
+      });
+      expect({ code, stdout }).toEqual({ code: 0, stdout: `${uuid(1)}\n` });
+      if (value !== '')
+        expect(stderr).toMatch(/^gpu-owner: warning: GPU_OWNER_JOB (is|names) [^\n]{1,300}\n$/);
+      expect((await machine.runCommand(['hold', '-n', '4'], { env })).code).toBe(75);
+    },
+  );
+
+  test('lets nobody into another’s job, who has the number from its record or from a file that was sourced', async () => {
+    const job = startJob(2, 'echo begun $GPU_OWNER_JOB; read x');
+    const generation = await output(job, /begun (\d+)/);
+    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    expect(String(record.generation)).toBe(generation);
+    const env = { GPU_OWNER_JOB: generation };
+    const inside = { ...env, CUDA_VISIBLE_DEVICES: `${uuid(0)},${uuid(1)}` };
+    const refused = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env: inside });
+    expect(refused.code).toBe(75);
+    expect(refused.stderr).toMatch(
+      /GPU_OWNER_JOB names a job by which this process was not started \(\w+, pid \d+: sh/,
+    );
+    const other = await machine.runCommand(['run', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], { env });
+    expect(other.stdout).toBe(`${uuid(2)}\n`);
+    // Also from within another job.
+    const within = await runJob(1, `GPU_OWNER_JOB=${generation} $GO run --no-wait true; echo $?`);
+    expect(within.stdout).toBe('75\n');
+  });
+
+  test('is out of date after the job: the claim is one of the machine again', async () => {
+    const { stdout } = await runJob(1, 'echo $GPU_OWNER_JOB');
+    const env = { GPU_OWNER_JOB: stdout.trim() };
+    const { code, stderr } = await machine.runCommand(['run', '-n', '4', '--', 'true'], { env });
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/it has ended, or has another lock directory/);
+  });
+
+  test('can’t be checked in a process namespace of its own, and is then believed as far as the locks go', async (context) => {
+    const unshare = await machine.run(['unshare', '-pf', '--mount-proc', 'true']);
+    if (unshare.code !== 0) return context.skip('no process namespaces here');
+    const inner = "unshare -pf --mount-proc $GO run --no-wait sh -c 'echo $CUDA_VISIBLE_DEVICES'";
+    expect(await runJob(2, `${inner}; GPU_OWNER_JOB=77 ${inner}; echo $?`)).toMatchObject({
+      stdout: `${uuid(0)}\n75\n`,
+    });
+  });
+});
+
+describe('another lock directory', () => {
+  test('of the outer run is passed on to the job', async () => {
+    const path = join(machine.directory, 'locks');
+    const { stdout, stderr } = await runJob(
+      2,
+      '$GO run --devices 1 printenv CUDA_VISIBLE_DEVICES; $GO run -n 3 true; echo $?',
+      ['--lock-dir', path],
+    );
+    expect(stdout).toBe(`${uuid(1)}\n64\n`);
+    expect(stderr).toContain('has claimed only 2');
+    expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuid(1)}.nested-1`]);
+  });
+
+  test('of a claim inside knows nothing of the job: it is one like any other there, and says so', async () => {
+    const path = join(machine.directory, 'locks');
+    mkdirSync(path, { mode: 0o1777 });
+    const { stdout, stderr } = await runJob(1, `$GO run --lock-dir ${path} printenv CUDA_VISIBLE_DEVICES`);
+    expect(stdout).toBe(`${uuid(0)}\n`);
+    expect(stderr).toMatch(
+      /GPU_OWNER_JOB names a job that holds nothing in .*locks: .* has another lock directory/,
+    );
+  });
+});
+
+test.skipIf(whyNotNobody() !== null)(
+  `two users (${whyNotNobody() ?? 'root and nobody'}): a claim inside another user’s job takes from it`,
+  async () => {
+    const nobody = `setpriv --reuid=${NOBODY} --regid=${NOBODY} --clear-groups`;
+    const { stdout, stderr } = await runJob(
+      2,
+      `${nobody} $GO run -n 2 -- $GO status --json; $GO run -n 2 -- echo and back; GPU_OWNER_JOB=1 ${nobody} $GO run --no-wait true; echo $?`,
+      [],
+      { umask: '077' },
+    );
+    const end = stdout.indexOf('\n]\n') + 3;
+    const gpus = JSON.parse(stdout.slice(0, end));
+    expect(gpus.map(({ lease }: { lease?: { user: string } }) => lease?.user)).toEqual([
+      'root',
+      'root',
+      undefined,
+      undefined,
+    ]);
+    expect(gpus[1].lease.nested.user).toBe('nobody');
+    expect(stdout.slice(end)).toBe('and back\n75\n');
+    expect(stderr).not.toContain('ERR_LOCK_DIRECTORY');
+  },
+);
+
+test('sixteen claim inside a job of four, killed at random, and others outside: no GPU is held twice, none is lost', {
+  timeout: (SECONDS + 60) * 1000,
+  retry: 0,
+}, async () => {
+  await machine.close();
+  machine = new Machine(6);
+  const witness = randomBytes(8).toString('hex');
+  const crowd = [process.execPath, join(fixtures, 'crowd.mjs'), witness, String(SECONDS), '16', '3'];
+  const job = machine.startCommand(['run', '-n', '4', '--placeholder', 'none', '--', ...crowd], starting());
+  const outside = [1, 2].map((most) =>
+    machine.start([
+      process.execPath,
+      join(fixtures, 'claimant.mjs'),
+      witness,
+      String(SECONDS - 2),
+      String(most),
+    ]),
+  );
+  const results = await Promise.all([job, ...outside].map((child) => finished(child)));
+  const texts = results.map(({ stdout }) => stdout).join('');
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
+  // Those who wait say so, but nobody has anything to warn of.
+  expect(results.map(({ stderr }) => stderr).join('')).not.toMatch(/warning|Error/i);
+  expect(texts).toMatch(/failed 0/);
+  const claims = [...texts.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
+  console.log(`${claims} claims in ${SECONDS} s, ${/killed \d+/.exec(texts)?.[0]}`);
+  expect(claims).toBeGreaterThan(SECONDS * 5);
+  await until(async () => (await machine.states()).every((state) => state === 'free'));
+});
+
+test('jobs that are killed while claims are made inside of them, and others who take their GPUs: none is held twice', {
+  timeout: (SECONDS + 60) * 1000,
+  retry: 0,
+}, async () => {
+  await machine.close();
+  machine = new Machine(2);
+  const witness = randomBytes(8).toString('hex');
+  const claimant = (seconds: number) => [
+    process.execPath,
+    join(fixtures, 'claimant.mjs'),
+    witness,
+    String(seconds),
+    '1',
+  ];
+  const end = performance.now() + SECONDS * 1000;
+  let texts = '';
+  let jobs = 0;
+  const source = `import subprocess, sys; subprocess.run(${JSON.stringify(claimant(2))})`;
+  const jobAfterJob = async () => {
+    while (performance.now() < end) {
+      const job = machine.startCommand(['run', '--placeholder', 'none', '--', python, '-c', source]);
+      const outcome = finished(job).then(({ stdout }) => (texts += stdout));
+      await until(() => recordsOf(job.pid as number).length > 0 || job.exitCode !== null, 15_000).catch(
+        () => {},
+      );
+      await pause(100 + Math.random() * 150);
+      // The command's child, which has no descriptor of the lease, is left alone with its claims.
+      for (const { keeper, pid } of recordsOf(job.pid as number)) {
+        for (const each of [job.pid as number, keeper, pid]) process.kill(each, 'SIGKILL');
+        jobs++;
+      }
+      job.kill('SIGKILL');
+      await outcome;
+    }
+  };
+  const outside = Array.from({ length: 3 }, () => finished(machine.start(claimant(SECONDS))));
+  await Promise.all([jobAfterJob(), jobAfterJob()]);
+  for (const { stdout } of await Promise.all(outside)) texts += stdout;
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  console.log(`${jobs} jobs killed`);
+  expect(jobs).toBeGreaterThan(0);
+  await until(async () => (await machine.states()).every((state) => state === 'free'));
+});
+
+/** What the leases say of those whose front this process is. */
+function recordsOf(front: number): { keeper: number; pid: number }[] {
+  return readdirSync(machine.lockDirectory)
+    .filter((name) => name.endsWith('.lease'))
+    .flatMap((name) => {
+      try {
+        const record = JSON.parse(readFileSync(join(machine.lockDirectory, name), 'utf8'));
+        const stat = readFileSync(`/proc/${record.keeper}/stat`, 'utf8');
+        return stat.slice(stat.lastIndexOf(')')).split(' ')[2] === String(front) ? [record] : [];
+      } catch {
+        return [];
+      }
+    });
+}
