@@ -145,22 +145,25 @@ describe('who is served when', () => {
 });
 
 describe('waiters that end or stop', () => {
-  test.each(['SIGKILL', 'SIGINT'] as const)('where one in the middle ends by %s, nobody misses it', async (signal) => {
-    const { release } = await holder(4);
-    const children = [];
-    for (let i = 0; i < 3; i++) {
-      children.push(waiter([{ name: `w${i}`, count: 4 }]));
-      await untilWaiting(i + 1);
-    }
-    children[1]?.kill(signal);
-    await untilWaiting(2);
-    children[0]?.kill(signal);
-    await untilWaiting(1);
-    const last = finished(children[2] as (typeof children)[number]);
-    release();
-    expect(names((await last).stdout, 'got')).toEqual(['w2']);
-    expect(await queue()).toEqual([]);
-  });
+  test.each(['SIGKILL', 'SIGINT'] as const)(
+    'where one in the middle ends by %s, nobody misses it',
+    async (signal) => {
+      const { release } = await holder(4);
+      const children = [];
+      for (let i = 0; i < 3; i++) {
+        children.push(waiter([{ name: `w${i}`, count: 4 }]));
+        await untilWaiting(i + 1);
+      }
+      children[1]?.kill(signal);
+      await untilWaiting(2);
+      children[0]?.kill(signal);
+      await untilWaiting(1);
+      const last = finished(children[2] as (typeof children)[number]);
+      release();
+      expect(names((await last).stdout, 'got')).toEqual(['w2']);
+      expect(await queue()).toEqual([]);
+    },
+  );
 
   test('a time limit or an AbortSignal ends a wait anywhere in the line, and nothing is left of it', async () => {
     const { release } = await holder(4);
