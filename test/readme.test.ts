@@ -123,11 +123,16 @@ function taken(env: NodeJS.ProcessEnv): number {
   return (JSON.parse(stdout) as { state: string }[]).filter(({ state }) => state !== 'free').length;
 }
 
+function waiting(env: NodeJS.ProcessEnv): number {
+  return JSON.parse(spawnSync(command, ['queue', '--json'], { env, encoding: 'utf8' }).stdout).length;
+}
+
+/** Something that takes a GPU, or waits for one. */
 async function inBackground(line: string, env: NodeJS.ProcessEnv): Promise<ChildProcess> {
   const [program = '', ...args] = line.split(' ');
-  const before = taken(env);
-  const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'inherit'] });
-  await until(() => taken(env) > before, 10_000);
+  const before = taken(env) + waiting(env);
+  const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
+  await until(() => taken(env) + waiting(env) > before, 10_000);
   return child;
 }
 
