@@ -1,9 +1,10 @@
 import { hostname } from 'node:os';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
+import { isDivided, separateKinds } from '../gpus/instances.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
+import { endedWithin, mayHaveRemains, probeLease, probeWhole, whyUntakable } from './lease.ts';
 import type { LockDirectory } from './lock-directory.ts';
 
 /** How long a placeholder may take to end, in ms. */
@@ -23,17 +24,25 @@ export interface Judging {
   visible: ReadonlySet<string> | null;
   /** null: no directory exists, so nothing is leased. */
   directory: LockDirectory | null;
+  /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
+  count?: number;
 }
 
 /** Every GPU with whether it is free, or why not. Takes nothing. */
 export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const { directory } = judging;
-  return gpus.map((gpu) => {
+  const candidates = gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
-    const lease = leasable ? probeLease(directory, gpu.uuid) : null;
+    const lease = leasable ? whoHolds(directory, gpu) : null;
     const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });
+  return separateKinds(candidates, judging.count ?? 1);
+}
+
+/** Of a divided GPU, leases of its instances are shown with these. */
+function whoHolds(directory: LockDirectory, gpu: GPU): LeaseInfo | null {
+  return isDivided(gpu) ? probeWhole(directory, gpu.uuid) : probeLease(directory, gpu.uuid, gpu.parent);
 }
 
 /** What its problem makes of a GPU that could be had otherwise. */
@@ -70,6 +79,7 @@ export function judgeOne(
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
   return candidates.map(({ gpu, verdict }) => ({
     index: gpu.index,
+    instance: gpu.instance,
     uuid: gpu.uuid,
     reason: verdict.reason ?? 'free',
   }));

@@ -2,6 +2,7 @@ import { now } from '../clock.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { isInstance, label } from '../gpus/instances.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
@@ -77,7 +78,7 @@ export function* claim(
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
   const inherited = inheritedDevices(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: Judging = { criteria: request.criteria, visible, directory };
+  const judging: Judging = { criteria: request.criteria, visible, directory, count: request.count };
   const candidates = judgeAll(gpus, judging);
   refuseImpossible(
     request.count,
@@ -178,7 +179,7 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
       throw error;
     }
     reached('looked-again');
-    const after = chosen.map((gpu) => seen[gpu.index] ?? gpu);
+    const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
     if (verdicts.every(({ state }) => state === 'free'))
       return { leases: taken.leases, gpus: after, all: seen };
@@ -193,6 +194,11 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
   }
 }
 
+/** A MIG instance that was destroyed since the last look. */
+function vanished(gpu: GPU): GPU {
+  return { ...gpu, health: 'failed', healthReason: "the driver doesn't list it any longer" };
+}
+
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeAll(
   chosen: readonly GPU[],
@@ -200,13 +206,16 @@ function takeAll(
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
-  const record = { ...claimant, gpus: chosen.map(({ index, uuid, name }) => ({ index, uuid, name })) };
+  const record = {
+    ...claimant,
+    gpus: chosen.map(({ index, instance, uuid, parent, name }) => ({ index, instance, uuid, parent, name })),
+  };
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory, gpu.uuid, record);
+      lease = Lease.tryTake(directory, gpu.uuid, record, gpu.parent);
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;
@@ -235,8 +244,9 @@ export function* firstLook(wanted: number): Effectful<GPU[]> {
   const started = now();
   for (;;) {
     const gpus = yield* looking();
-    const silent = gpus.filter(({ health }) => health === 'not-responding').length;
-    const enough = silent <= gpus.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
+    const whole = gpus.filter((gpu) => !isInstance(gpu));
+    const silent = whole.filter(({ health }) => health === 'not-responding').length;
+    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
     const passed = now() - started;
     if (silent === 0 || enough || startedUp || passed > STARTUP_PATIENCE) {
       startedUp = true;
@@ -244,7 +254,7 @@ export function* firstLook(wanted: number): Effectful<GPU[]> {
     }
     if (passed > STARTUP_NOTICE) {
       warnOnce(
-        `the driver has not answered for ${silent} of ${gpus.length} GPUs yet; they may be starting up.`,
+        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
       );
     }
     yield* sleeping(STARTUP_PAUSE);
@@ -260,10 +270,13 @@ export function refuseImpossible(
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
+  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
+  const there =
+    instances === 0
+      ? `this machine has ${verdicts.length || 'none'}`
+      : `this machine has ${verdicts.length - instances} and ${instances} MIG instances`;
   const why =
-    allowed === verdicts.length
-      ? `this machine has ${allowed || 'none'}`
-      : `this machine has ${verdicts.length}, of which ${allowed || 'none'} may be used here`;
+    allowed === verdicts.length ? there : `${there}, of which ${allowed || 'none'} may be used here`;
   const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}`;
   if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });
@@ -315,7 +328,7 @@ export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state
   return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
 }
 
-export function listed(reasons: readonly { index: number; reason: string }[]): string {
+export function listed(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
   if (reasons.length === 0) return '.';
-  return `:\n${reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n')}`;
+  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

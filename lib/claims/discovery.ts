@@ -7,6 +7,7 @@ import {
   type Verdict,
 } from '../gpus/criteria.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { byPlace, isInstance } from '../gpus/instances.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll } from './candidates.ts';
 import { firstLook } from './claim.ts';
@@ -31,7 +32,7 @@ export interface DiscoveryOptions extends Criteria {
 }
 
 /**
- * All GPUs of the machine, in NVML's order, each with whether it is free for these criteria. Takes nothing, and never makes
+ * All GPUs of the machine, in NVML's order, each followed by its MIG instances, each with whether it is free for these criteria. Takes nothing, and never makes
  * a claim fail.
  *
  * @throws {GPUOwnerError} ERR_NO_DRIVER, ERR_DRIVER, ERR_INVALID_ARGUMENT, ERR_CONFIGURATION, ERR_UNSUPPORTED_PLATFORM
@@ -46,7 +47,7 @@ export function getGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 }
 
 /**
- * The GPUs that this process could claim now, most free memory first; an inherited CUDA_VISIBLE_DEVICES counts. Somebody
+ * The GPUs that this process could claim now, most free memory first, then MIG instances in the same order; an inherited CUDA_VISIBLE_DEVICES counts. Somebody
  * else may be quicker: only a claim is a claim.
  *
  * @throws {GPUOwnerError} as {@link getGPUs}
@@ -63,7 +64,12 @@ export function findFreeGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
   return gpus
     .filter(({ state }) => state === 'free')
-    .sort((a, b) => (b.memory.freeBytes ?? -1) - (a.memory.freeBytes ?? -1) || a.index - b.index);
+    .sort(
+      (a, b) =>
+        Number(isInstance(a)) - Number(isInstance(b)) ||
+        (b.memory.freeBytes ?? -1) - (a.memory.freeBytes ?? -1) ||
+        byPlace(a, b),
+    );
 }
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
@@ -77,18 +83,22 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
 /** machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded. */
 export type View = 'machine' | 'claimant';
 
-/** @param configured the lock directory of the configuration, if it names one */
+/**
+ * @param configured the lock directory of the configuration, if it names one
+ * @param count how many are wanted at once
+ */
 export function* discover(
   criteria: NormalizedCriteria,
   lockDirectory: string | undefined,
   configured: string | undefined,
   view: View,
+  count = 1,
 ): Effectful<GPUStatus[]> {
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const visible = view === 'machine' ? null : inheritedDevices(gpus);
-  return judgeAll(gpus, { criteria, visible, directory }).map(
+  return judgeAll(gpus, { criteria, visible, directory, count }).map(
     ({ gpu, verdict: { state, reason }, lease }) => ({
       ...gpu,
       state,

@@ -1,4 +1,4 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync, readdirSync, readSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
@@ -17,57 +17,78 @@ const MOST_REPLACEMENTS = 16;
 /** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
 const REMAINS_MILLISECONDS = 5_000;
 
-/** A lease of one GPU, held by this process until it is released or the process ends, however that comes about. */
+/**
+ * A lease of one GPU, held by this process until it is released or the process ends, however that comes about.
+ *
+ * That of a MIG instance holds, besides its own file, a part of its GPU's: a read lock on the byte that is the GPU's lease. So
+ * the GPU as a whole and its instances exclude each other, whatever MIG is switched to meanwhile; its instances don't.
+ */
 export class Lease {
   readonly uuid: string;
   readonly directory: LockDirectory;
   readonly #descriptor: number;
+  readonly #parent: LeasePart | null;
   readonly record: RecordContents;
 
-  private constructor(directory: LockDirectory, uuid: string, descriptor: number, record: RecordContents) {
+  private constructor(
+    directory: LockDirectory,
+    uuid: string,
+    descriptor: number,
+    record: RecordContents,
+    parent: LeasePart | null,
+  ) {
     this.directory = directory;
     this.uuid = uuid;
     this.#descriptor = descriptor;
     this.record = record;
+    this.#parent = parent;
   }
 
   /**
    * Takes the lease of a GPU, or returns null where somebody has it.
+   * @param parent of a MIG instance: the UUID of its GPU
    * @throws ERR_LOCK_DIRECTORY
    */
-  static tryTake(directory: LockDirectory, uuid: string, holder: RecordContents): Lease | null {
-    const name = leaseName(uuid);
-    for (let i = 0; i < MOST_REPLACEMENTS; i++) {
-      const descriptor = directory.openFile(name);
-      let lease: Lease | null = null;
-      try {
-        if (!lock(descriptor, LEASE)) return null;
-        if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
-        if (heldElsewhere(directory, name)) return null;
-        // Only a stranger can have this byte locked; then nobody can wait for the end of this tenure, which costs a poll.
-        lock(descriptor, FIRST_TENURE + holder.generation);
-        // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
-        native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
-        lease = new Lease(directory, uuid, descriptor, holder);
-        lease.#write({ ...holder, ended: null });
-        return lease;
-      } finally {
-        if (lease === null) closeSync(descriptor);
+  static tryTake(
+    directory: LockDirectory,
+    uuid: string,
+    holder: RecordContents,
+    parent: string | null = null,
+  ): Lease | null {
+    const descriptor = takeFile(directory, uuid, holder, EXCLUSIVE);
+    if (descriptor === null) return null;
+    let lease: Lease | null = null;
+    try {
+      let part: LeasePart | null = null;
+      if (parent !== null) {
+        const file = takeFile(directory, parent, holder, SHARED);
+        if (file === null) return null;
+        part = { uuid: parent, descriptor: file };
       }
+      lease = new Lease(directory, uuid, descriptor, holder, part);
+      lease.#write({ ...holder, ended: null });
+      return lease;
+    } finally {
+      if (lease === null) closeSync(descriptor);
     }
-    throw new GPUOwnerError(
-      'ERR_LOCK_DIRECTORY',
-      `the lease file of ${uuid} in ${directory.path} is removed again and again. Whatever cleans up there must leave it alone.`,
-    );
   }
 
   get descriptor(): number {
     return this.#descriptor;
   }
 
-  /** Whether the file is still where others look for it. If it isn't, this lease protects nothing any longer. */
+  /** Of a MIG instance: the file of its GPU, in which others may hold a part as well. Nothing is written there. */
+  get parentDescriptor(): number | null {
+    return this.#parent?.descriptor ?? null;
+  }
+
+  /** Whether the files are still where others look for them. If they aren't, this lease protects nothing any longer. */
   isIntact(): boolean {
-    return this.directory.isNamed(this.#descriptor, leaseName(this.uuid));
+    const isNamed = (descriptor: number, uuid: string) => this.directory.isNamed(descriptor, leaseName(uuid));
+    return (
+      isNamed(this.#descriptor, this.uuid) &&
+      (this.#parent === null || isNamed(this.#parent.descriptor, this.#parent.uuid))
+    );
   }
 
   /** Notes the end and lets go. */
@@ -84,6 +105,7 @@ export class Lease {
   /** Lets go of this process's hold only: whoever has inherited the descriptor keeps the lease. */
   abandon(): void {
     closeSync(this.#descriptor);
+    if (this.#parent !== null) closeSync(this.#parent.descriptor);
   }
 
   /** The block was reserved when the file was made; should writing fail, people see an older record, and that is all. */
@@ -92,12 +114,93 @@ export class Lease {
   }
 }
 
-/** Who holds the lease of a GPU, in this machine's directory or one that may be in use as well; null: nobody. Takes nothing. */
-export function probeLease(directory: LockDirectory, uuid: string): LeaseInfo | null {
+interface LeasePart {
+  uuid: string;
+  descriptor: number;
+}
+
+/**
+ * Opens and locks the lease file of a GPU; null where somebody holds what excludes that.
+ * @param mode EXCLUSIVE: the lease; SHARED: a part of it, as those who hold MIG instances do
+ * @throws ERR_LOCK_DIRECTORY
+ */
+function takeFile(
+  directory: LockDirectory,
+  uuid: string,
+  { generation }: RecordContents,
+  mode: number,
+): number | null {
+  const name = leaseName(uuid);
+  for (let i = 0; i < MOST_REPLACEMENTS; i++) {
+    const descriptor = directory.openFile(name);
+    let taken = false;
+    try {
+      if (!lock(descriptor, LEASE, mode)) return null;
+      if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
+      if (heldElsewhere(directory, name, mode)) return null;
+      // Only a stranger can have this byte locked; then nobody can wait for the end of this tenure, which costs a poll.
+      lock(descriptor, FIRST_TENURE + generation);
+      // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
+      native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
+      taken = true;
+      return descriptor;
+    } finally {
+      if (!taken) closeSync(descriptor);
+    }
+  }
+  throw new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    `the lease file of ${uuid} in ${directory.path} is removed again and again. Whatever cleans up there must leave it alone.`,
+  );
+}
+
+/**
+ * Who holds the lease of a GPU, in this machine's directory or one that may be in use as well; null: nobody. Takes nothing.
+ * A GPU of which only MIG instances are leased is leased, too: as a whole it can't be had.
+ * @param parent of a MIG instance: the UUID of its GPU; whoever holds that as a whole holds the instance
+ */
+export function probeLease(
+  directory: LockDirectory,
+  uuid: string,
+  parent: string | null = null,
+): LeaseInfo | null {
   for (const descriptor of directory.filesNamed(leaseName(uuid))) {
-    if (isLocked(descriptor)) return leaseInfo(readRecord(descriptor));
+    if (isLocked(descriptor, SHARED)) return leaseInfo(readRecord(descriptor));
+    // The record in the file is not of those who hold instances.
+    if (isLocked(descriptor)) return leaseInfo(recordOfInstance(directory, uuid));
+  }
+  return parent === null ? null : probeWhole(directory, parent);
+}
+
+/** As {@link probeLease}, but who holds MIG instances of the GPU doesn't count. */
+export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | null {
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (isLocked(descriptor, SHARED)) return leaseInfo(readRecord(descriptor));
   }
   return null;
+}
+
+/** Of somebody who holds an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
+function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
+  for (const path of directory.all) {
+    for (const name of namesIn(path)) {
+      if (!/^MIG-.*\.lease$/.test(name)) continue;
+      for (const descriptor of directory.filesNamed(name, [path])) {
+        const record = isLocked(descriptor, SHARED) ? readRecord(descriptor) : null;
+        const gpus: unknown[] = Array.isArray(record?.gpus) ? record.gpus : [];
+        if (gpus.some((gpu) => (gpu as { parent?: unknown } | null)?.parent === parent)) return record;
+      }
+    }
+  }
+  return null;
+}
+
+function namesIn(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
 }
 
 /** Why this process can't take the lease of a GPU, whoever holds it; null: nothing keeps it from that. Takes nothing. */
@@ -145,8 +248,22 @@ export interface Tenure {
   byte: number;
 }
 
-/** What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor. */
-export function findTenure(directory: LockDirectory, uuid: string): Tenure | null {
+/**
+ * What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor.
+ * @param parent of a MIG instance: the UUID of its GPU, which may be what is leased
+ */
+export function findTenure(
+  directory: LockDirectory,
+  uuid: string,
+  parent: string | null = null,
+): Tenure | null {
+  const tenure = findOwnTenure(directory, uuid);
+  // Who holds other instances of the GPU has tenures there as well, which are not in the way.
+  if (tenure !== null || parent === null || probeWhole(directory, parent) === null) return tenure;
+  return findOwnTenure(directory, parent);
+}
+
+function findOwnTenure(directory: LockDirectory, uuid: string): Tenure | null {
   for (const path of directory.all) {
     const descriptor = native().fileOpenForProbe(join(path, leaseName(uuid)));
     if (descriptor < 0) continue;
@@ -160,18 +277,20 @@ export function findTenure(directory: LockDirectory, uuid: string): Tenure | nul
   return null;
 }
 
-function leaseName(uuid: string): string {
+function leaseName(given: string): string {
+  // Drivers before R470 call an instance MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+  const uuid = given.startsWith('MIG-GPU-') ? given.replaceAll('/', '-') : given;
   if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `the driver gives ${JSON.stringify(uuid)} as a UUID, which is none.`,
+      `the driver gives ${JSON.stringify(given)} as a UUID, which is none.`,
     );
   }
   return `${uuid}.lease`;
 }
 
-function lock(descriptor: number, byte: number): boolean {
-  const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
+function lock(descriptor: number, byte: number, mode = EXCLUSIVE): boolean {
+  const error = native().lockTry(descriptor, OFD, mode, byte, 1);
   if (error === 0) return true;
   if (error === errno.EAGAIN) return false;
   throw new GPUOwnerError(
@@ -180,14 +299,15 @@ function lock(descriptor: number, byte: number): boolean {
   );
 }
 
-function isLocked(descriptor: number): boolean {
-  return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
+/** Whether a lock of this mode would be refused: EXCLUSIVE by any other lock, SHARED by the lease itself only. */
+function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
+  return native().lockProbe(descriptor, OFD, mode, LEASE, 1) >= 0;
 }
 
 /** Two claimants in two places each look at the other place after locking their own, so at least one of them sees the other. */
-function heldElsewhere(directory: LockDirectory, name: string): boolean {
+function heldElsewhere(directory: LockDirectory, name: string, mode: number): boolean {
   for (const descriptor of directory.filesNamed(name, directory.others)) {
-    if (isLocked(descriptor)) return true;
+    if (isLocked(descriptor, mode)) return true;
   }
   return false;
 }

@@ -26,7 +26,7 @@ export interface RecordContents {
   boot: string;
   /** Which of the tenures of a lease this is; any number that no other tenure has. */
   generation: number;
-  gpus?: { index: number; uuid: string; name: string }[];
+  gpus?: { index: number; instance: number | null; uuid: string; parent: string | null; name: string }[];
   [member: string]: unknown;
 }
 

@@ -86,7 +86,7 @@ async function change(
       for (const { gpu, verdict } of candidates) {
         if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
         if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, gpu.uuid);
+        const tenure = findTenure(directory, gpu.uuid, gpu.parent);
         if (tenure === null) {
           longest = Math.min(longest, pause);
           seen = false;

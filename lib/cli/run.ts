@@ -1,5 +1,6 @@
 import { checkOptions } from '../claims/options.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { label } from '../gpus/instances.ts';
 import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeKeeper } from '../jobs/keeper.ts';
 import { parseDuration } from '../quantities.ts';
@@ -64,7 +65,7 @@ export function waitLimits(values: Values, byDefault: boolean) {
 function explainOnce(): (gpus: readonly GPUReason[]) => void {
   let said = '';
   return (gpus) => {
-    const text = gpus.map(({ index, reason }) => `\n  GPU ${index}: ${reason}`).join('');
+    const text = gpus.map((each) => `\n  GPU ${label(each)}: ${each.reason}`).join('');
     if (text !== said) say(`waiting for GPUs:${text}`);
     said = text;
   };

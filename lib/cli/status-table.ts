@@ -1,4 +1,5 @@
 import type { GPUStatus } from '../claims/discovery.ts';
+import { isInstance, label } from '../gpus/instances.ts';
 import { sanitize } from '../text.ts';
 
 const NAME_WIDTH = 24;
@@ -18,7 +19,7 @@ export interface TableOptions {
   colour: boolean;
 }
 
-/** A line per GPU that fits 80 columns, and below it why it isn't free. */
+/** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */
 export function statusTable(gpus: readonly GPUStatus[], { width, colour }: TableOptions): string {
   const header = `GPU  ${'NAME'.padEnd(NAME_WIDTH)}  ${'MEMORY (GiB)'.padStart(13)}  UTIL  ${'POWER (W)'.padStart(9)}  TEMP  STATE`;
   const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width)]);
@@ -28,8 +29,8 @@ export function statusTable(gpus: readonly GPUStatus[], { width, colour }: Table
 function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
   const columns = [
-    String(gpu.index).padStart(3),
-    shorten(sanitize(gpu.name) || '?').padEnd(NAME_WIDTH),
+    label(gpu).padStart(3),
+    shortName(gpu).padEnd(NAME_WIDTH),
     `${gib(memory.usedBytes)} / ${gib(memory.totalBytes).padStart(5)}`.padStart(13),
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
@@ -63,8 +64,10 @@ function wrap(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-function shorten(name: string): string {
-  const short = name.replace(/^NVIDIA /, '');
+/** Of an instance only what its GPU, in the line above, doesn't say. */
+function shortName(gpu: GPUStatus): string {
+  const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
+  const short = isInstance(gpu) ? name.replace(/^.* (?=MIG )/, '  ') : name;
   return short.length <= NAME_WIDTH ? short : `${short.slice(0, NAME_WIDTH - 1)}…`;
 }
 
