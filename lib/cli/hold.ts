@@ -10,7 +10,7 @@ import { waitLimits } from './run.ts';
 const HELP = `Usage: gpu-owner hold [OPTIONS]
 
 Claims GPUs, prints one line of JSON,
-{ "devices": [{ "index", "instance", "uuid", "name" }], "visibleDevices": "…" },
+{ "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" },
 and holds them until its standard input is closed or a signal ends it. The way
 in for any language: start it with a pipe as standard input, read the line, set
 CUDA_VISIBLE_DEVICES, and keep the pipe open.
@@ -33,7 +33,12 @@ export async function hold(args: readonly string[]): Promise<void> {
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
   const claim = await claimForJob(settings, waitLimits(values, false));
-  const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({ index, instance, uuid, name }));
+  const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({
+    index,
+    ...(instance === null ? {} : { instance }),
+    uuid,
+    name,
+  }));
   print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
   becomeHolder(claim);
 }
