@@ -23,7 +23,7 @@ export function byPlace(a: Pick<GPU, 'index' | 'instance'>, b: Pick<GPU, 'index'
 
 /**
  * One claim never mixes whole GPUs and MIG instances: CUDA_VISIBLE_DEVICES can't. For one, either will do. For several,
- * whole GPUs are meant, as instances don't work together (no peer access, no NCCL), unless fewer may be had than are
+ * whole GPUs are meant, as instances don't work together (no peer access), unless fewer may be had than are
  * asked for, but so many instances: somebody restricted the claim to instances, or all GPUs are divided.
  * @returns the candidates, those of the other kind excluded
  */

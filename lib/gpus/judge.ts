@@ -74,8 +74,8 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
     }
   }
   // Without a UUID nothing says that it is one of them.
-  const isVisible = (uuid: string) => visible?.has(uuid) === true;
-  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent ?? ''))
+  const isVisible = (uuid: string | null) => uuid !== null && visible?.has(uuid) === true;
+  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent))
     return 'not in the CUDA_VISIBLE_DEVICES that was inherited';
   return null;
 }
