@@ -34,10 +34,14 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const candidates = gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
     const lease = leasable ? whoHolds(directory, gpu) : null;
-    const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid) : null;
+    const problem = leasable && lease === null ? whyNotLeasable(directory, gpu) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });
   return separateKinds(candidates, judging.count ?? 1);
+}
+
+function whyNotLeasable(directory: LockDirectory, { uuid, parent }: GPU): GPUOwnerError | null {
+  return whyUntakable(directory, uuid) ?? (parent === null ? null : whyUntakable(directory, parent));
 }
 
 /** Of a divided GPU, leases of its instances are shown with these. */
