@@ -274,7 +274,7 @@ export function refuseImpossible(
   const there =
     instances === 0
       ? `this machine has ${verdicts.length || 'none'}`
-      : `this machine has ${verdicts.length - instances} and ${instances} MIG instances`;
+      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
   const why =
     allowed === verdicts.length ? there : `${there}, of which ${allowed || 'none'} may be used here`;
   const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}`;

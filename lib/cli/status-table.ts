@@ -2,6 +2,7 @@ import type { GPUStatus } from '../claims/discovery.ts';
 import { isInstance, label } from '../gpus/instances.ts';
 import { sanitize } from '../text.ts';
 
+const PLACE_WIDTH = 3;
 const NAME_WIDTH = 24;
 const INDENT = '     ';
 const COLOURS: Record<string, string> = {
@@ -28,9 +29,11 @@ export function statusTable(gpus: readonly GPUStatus[], { width, colour }: Table
 
 function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
+  const place = label(gpu).padStart(PLACE_WIDTH);
   const columns = [
-    label(gpu).padStart(3),
-    shortName(gpu).padEnd(NAME_WIDTH),
+    place,
+    // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.
+    shortName(gpu).padEnd(NAME_WIDTH + PLACE_WIDTH - place.length),
     `${gib(memory.usedBytes)} / ${gib(memory.totalBytes).padStart(5)}`.padStart(13),
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),

@@ -5,7 +5,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../binaries.ts';
-import { finished, Machine, output, until } from '../machine.ts';
+import { command, finished, Machine, output, until } from '../machine.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
 const claimant = join(import.meta.dirname, 'fixtures/instance-claimant.mjs');
@@ -102,6 +102,19 @@ describe('status', () => {
     expect(first?.memory.totalBytes).toBe(40 * 1024 ** 3);
   });
 
+  test('keeps its columns where numbers are long', async () => {
+    await machine.close();
+    machine = new Machine('h200x16');
+    machine.set('gpu=9,15', 'mig=on');
+    const { stdout } = await machine.runCommand(['status']);
+    const lines = stdout.split('\n').filter((line) => /(STATE|free|unavailable)$/.test(line));
+    expect(lines).toHaveLength(1 + 16 + 8);
+    expect(new Set(lines.map((line) => line.lastIndexOf('  ')))).toEqual(
+      new Set([lines[0]?.lastIndexOf('  ')]),
+    );
+    expect(stdout).toMatch(/^15:2 {4}MIG 2g\.35gb /m);
+  });
+
   test('counts a process on its own instance only', async () => {
     const stranger = machine.start([
       join(binaries(), 'gpu-owner-simulator'),
@@ -167,7 +180,7 @@ describe('which', () => {
     expect(await find('-n', '2', '--devices', '0')).toEqual(['0:3', '0:4']);
     const one = await hold('--placeholder', 'none');
     expect(await find('-n', '2')).toMatch(/2 GPUs asked for, only 1 is free/);
-    expect(await find('-n', '20')).toMatch(/this machine has 4 and 11 MIG instances/);
+    expect(await find('-n', '20')).toMatch(/this machine has 4, and 11 MIG instances/);
     expect(await find('-n', '4', '--devices', '2-3,0:0,0:2')).toMatch(
       /never mixes whole GPUs and MIG instances/,
     );
@@ -222,6 +235,29 @@ describe('a claim', () => {
     expect(now['0:3']?.state).toBe('free');
     const second = await machine.runCommand(['run', '--no-wait', '--devices', '0:2', 'true']);
     expect(second).toMatchObject({ code: 75, stderr: expect.stringMatching(/GPU 0:2: leased by/) });
+  });
+
+  test('inside of a job on an instance is of what the job has', async () => {
+    const inner = `${process.execPath} ${command} find --json`;
+    const { stdout, stderr } = await machine.runCommand(['run', '--devices', '0:2', '--', 'sh', '-c', inner]);
+    expect(stdout).toBe('');
+    expect(stderr).toMatch(/GPU 0:2: leased by/);
+    expect(stderr).toMatch(/GPU 2: not in the CUDA_VISIBLE_DEVICES that was inherited/);
+  });
+
+  test('an instance in use by processes that nobody sees is busy', async () => {
+    machine.set('gpu=0', 'hidden-processes=on');
+    const stranger = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '0:2',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(stranger, /ready/);
+    const { '0:2': used, '0:3': neighbour } = await rows();
+    expect(used).toMatchObject({ state: 'busy', reason: expect.stringMatching(/but no process is visible/) });
+    expect(neighbour?.state).toBe('free');
   });
 
   test('by hold: says which instance', async () => {
@@ -291,11 +327,13 @@ describe('a claim', () => {
     ]);
     await output(child, /claimed/);
     expect(witnessed()).toEqual({ '1:3': [child.pid] });
+    machine.set('teardown=200'); // the driver takes its time to forget it
     child.kill('SIGKILL');
     await finished(child);
     const next = await machine.runCommand(['run', '--no-wait', '--devices', '1:3', 'true']);
     expect(next).toMatchObject({ code: 0, stderr: '' });
     // Nor is a part of the GPU's own lease left.
+    machine.set('teardown=0');
     machine.set('gpu=1', 'mig=off');
     expect((await machine.runCommand(['run', '--no-wait', '--devices', '1', 'true'])).code).toBe(0);
   });
