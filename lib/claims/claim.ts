@@ -199,6 +199,11 @@ function vanished(gpu: GPU): GPU {
   return { ...gpu, health: 'failed', healthReason: "the driver doesn't list it any longer" };
 }
 
+/** Short: a record has room for 25 instances or so, and one that is cut can't be read. */
+function inRecord({ index, instance, uuid, parent, name }: GPU) {
+  return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
+}
+
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeAll(
   chosen: readonly GPU[],
@@ -206,10 +211,7 @@ function takeAll(
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
-  const record = {
-    ...claimant,
-    gpus: chosen.map(({ index, instance, uuid, parent, name }) => ({ index, instance, uuid, parent, name })),
-  };
+  const record = { ...claimant, gpus: chosen.map(inRecord) };
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;

@@ -26,7 +26,8 @@ export interface RecordContents {
   boot: string;
   /** Which of the tenures of a lease this is; any number that no other tenure has. */
   generation: number;
-  gpus?: { index: number; instance: number | null; uuid: string; parent: string | null; name: string }[];
+  /** Of a MIG instance, `parent` is the UUID of its GPU. */
+  gpus?: { index: number; instance?: number | null; uuid: string; parent?: string; name?: string }[];
   [member: string]: unknown;
 }
 

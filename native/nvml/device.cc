@@ -29,8 +29,7 @@ bool runs_on(const Process& process, const MigInstance& instance) {
   return process.gpu_instance == instance.gpu_instance && process.compute_instance == instance.compute_instance;
 }
 
-// The processes of an instance; false where they can't be known. Its own handle is asked: of the whole GPU, only privileged
-// users get the list. Where that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
+// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
 Code processes_of(const Library& library, Device handle, Library::ProcessKind kind, const MigInstance& instance,
                   const std::vector<Process>* all, std::vector<Process>& list) {
   Code code = library.processes(handle, kind, list);

@@ -33,7 +33,7 @@ function take(where: LockDirectory, uuid: string, command = 'test'): Lease | nul
   const parent = uuid.startsWith('MIG-') ? GPU : null;
   const record: RecordContents = {
     ...ownRecord('boot', command),
-    gpus: [{ index: 0, instance: parent === null ? null : 1, uuid, parent, name: '' }],
+    gpus: [parent === null ? { index: 0, uuid, name: '' } : { index: 0, instance: 1, uuid, parent }],
   };
   const lease = Lease.tryTake(where, uuid, record, parent);
   if (lease !== null) held.push(lease);
