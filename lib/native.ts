@@ -63,6 +63,7 @@ export interface Native {
 
   cudaState(path: string): 'not-loaded' | 'loaded' | 'initialized';
   cudaTake(path: string, uuids: readonly string[], bytes: number): number | PlaceholderFailure;
+  cudaHidden(placeholder: number): number;
   cudaRelease(placeholder: number): void;
 
   lockTry(...lock: LockArguments): number;

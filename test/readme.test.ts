@@ -120,7 +120,9 @@ function taken(env: NodeJS.ProcessEnv): number {
     timeout: 20_000,
   });
   if (stdout === '') throw new Error(stderr);
-  return (JSON.parse(stdout) as { state: string }[]).filter(({ state }) => state !== 'free').length;
+  // A GPU that is divided by MIG is never free.
+  const gpus = JSON.parse(stdout) as { state: string; migEnabled: boolean | null }[];
+  return gpus.filter(({ state, migEnabled }) => state !== 'free' && migEnabled !== true).length;
 }
 
 function waiting(env: NodeJS.ProcessEnv): number {
@@ -207,7 +209,7 @@ describe('what is shown is what happens', () => {
   test('enough of it is run', () => {
     const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
     expect(ran('README.md')).toBeGreaterThanOrEqual(2);
-    for (const page of ['docs/claims.md', 'docs/nodejs.md', 'docs/simulator.md']) {
+    for (const page of ['docs/claims.md', 'docs/mig.md', 'docs/nodejs.md', 'docs/simulator.md']) {
       expect(ran(page), page).toBeGreaterThan(0);
     }
   });

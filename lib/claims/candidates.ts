@@ -1,12 +1,21 @@
 import { hostname } from 'node:os';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
+import { isDivided, separateKinds } from '../gpus/instances.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import { mayBecomeFree } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
-import { depthFor, endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
+import {
+  depthFor,
+  endedWithin,
+  type LeaseKey,
+  mayHaveRemains,
+  probeLease,
+  probeWhole,
+  whyUntakable,
+} from './lease-holders.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { reservedBy, type Wish } from './turn.ts';
@@ -30,6 +39,8 @@ export interface Judging {
   directory: LockDirectory | null;
   /** The generation of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
   job: number | null;
+  /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
+  count?: number;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -41,15 +52,26 @@ const NOT_OF_THE_JOB: Verdict = {
 /** Every GPU with whether it is free, or why not. Takes nothing. */
 export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const { directory, job } = judging;
-  return gpus.map((gpu) => {
+  const candidates = gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
-    if (job !== null && leasable && depthFor(directory, gpu.uuid, job) === null) {
+    const key = leaseKey(gpu, job);
+    if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const lease = leasable ? probeLease(directory, gpu.uuid, job) : null;
-    const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid, job) : null;
+    const lease = leasable ? whoHolds(directory, gpu, key) : null;
+    const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });
+  return separateKinds(candidates, judging.count ?? 1);
+}
+
+export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {
+  return { uuid, parent, job };
+}
+
+/** Of a divided GPU, leases of its instances are shown with these. */
+function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): LeaseInfo | null {
+  return isDivided(gpu) ? probeWhole(directory, gpu.uuid) : probeLease(directory, key);
 }
 
 /** What its problem makes of a GPU that could be had otherwise. */
@@ -117,8 +139,8 @@ export function judgeOne(
   // Remains of a holder that has just died, or of a stranger? Only the former are worth waiting for. What still runs right
   // after the end of a tenure is most probably its placeholder.
   const transient = verdict.transient
-    ? mayHaveRemains(directory, gpu.uuid, job)
-    : endedWithin(directory, gpu.uuid, PLACEHOLDER_END, job);
+    ? mayHaveRemains(directory, leaseKey(gpu, job))
+    : endedWithin(directory, leaseKey(gpu, job), PLACEHOLDER_END);
   return { ...verdict, transient };
 }
 
@@ -131,6 +153,7 @@ function withinJob(criteria: NormalizedCriteria): NormalizedCriteria {
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
   return candidates.map(({ gpu, verdict }) => ({
     index: gpu.index,
+    instance: gpu.instance,
     uuid: gpu.uuid,
     reason: verdict.reason ?? 'free',
   }));

@@ -2,6 +2,7 @@ import { now } from '../clock.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
+import { isInstance, label } from '../gpus/instances.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
@@ -13,6 +14,7 @@ import {
   judgeAll,
   judgeOne,
   keepBack,
+  leaseKey,
   reasonsOf,
   scopeOf,
   spoil,
@@ -158,6 +160,7 @@ export function* survey(request: ClaimRequest, configuredDirectory: string | und
     visible,
     directory,
     job: job?.generation ?? null,
+    count: request.count,
   };
   return { candidates: judgeAll(gpus, judging), judging, directory, job };
 }
@@ -230,7 +233,7 @@ function* attempt(
       throw error;
     }
     reached('looked-again');
-    const after = chosen.map((gpu) => seen[gpu.index] ?? gpu);
+    const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
     if (verdicts.every(({ state }) => state === 'free'))
       return { leases: taken.leases, gpus: after, all: seen };
@@ -245,6 +248,16 @@ function* attempt(
   }
 }
 
+/** A MIG instance that was destroyed since the last look. */
+function vanished(gpu: GPU): GPU {
+  return { ...gpu, health: 'failed', healthReason: "the driver doesn't list it any longer" };
+}
+
+/** Short: a record has room for 25 instances or so, and one that is cut can't be read. */
+function inRecord({ index, instance, uuid, parent, name }: GPU) {
+  return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
+}
+
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeAll(
   chosen: readonly GPU[],
@@ -252,13 +265,13 @@ function takeAll(
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
-  const record = { ...claimant, gpus: chosen.map(({ index, uuid, name }) => ({ index, uuid, name })) };
+  const record = { ...claimant, gpus: chosen.map(inRecord) };
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory as LockDirectory, gpu.uuid, record, job);
+      lease = Lease.tryTake(directory as LockDirectory, leaseKey(gpu, job), record);
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;
@@ -287,8 +300,9 @@ export function* firstLook(wanted: number): Effectful<GPU[]> {
   const started = now();
   for (;;) {
     const gpus = yield* looking();
-    const silent = gpus.filter(({ health }) => health === 'not-responding').length;
-    const enough = silent <= gpus.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
+    const whole = gpus.filter((gpu) => !isInstance(gpu));
+    const silent = whole.filter(({ health }) => health === 'not-responding').length;
+    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
     const passed = now() - started;
     if (silent === 0 || enough || startedUp || passed > STARTUP_PATIENCE) {
       startedUp = true;
@@ -296,7 +310,7 @@ export function* firstLook(wanted: number): Effectful<GPU[]> {
     }
     if (passed > STARTUP_NOTICE) {
       warnOnce(
-        `the driver has not answered for ${silent} of ${gpus.length} GPUs yet; they may be starting up.`,
+        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
       );
     }
     yield* sleeping(STARTUP_PAUSE);
@@ -313,14 +327,16 @@ export function refuseImpossible(
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
+  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
+  const there =
+    instances === 0
+      ? `this machine has ${verdicts.length || 'none'}`
+      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
   const [who, all] =
     job === null
-      ? ['this machine has', verdicts.length]
-      : ['the `gpu-owner run` that this runs in has claimed only', job.size];
-  const why =
-    allowed === all
-      ? `${who} ${allowed || 'none'}`
-      : `${who} ${all}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
+      ? [there, verdicts.length]
+      : [`the \`gpu-owner run\` that this runs in has claimed only ${job.size}`, job.size];
+  const why = allowed === all ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
   const outside =
     job === null
       ? ''
@@ -376,7 +392,7 @@ export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state
   return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
 }
 
-export function listed(reasons: readonly { index: number; reason: string }[]): string {
+export function listed(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
   if (reasons.length === 0) return '.';
-  return `:\n${reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n')}`;
+  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

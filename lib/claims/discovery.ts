@@ -7,6 +7,7 @@ import {
   type Verdict,
 } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
+import { byPlace, isInstance } from '../gpus/instances.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import { firstLook } from './claim.ts';
@@ -33,7 +34,7 @@ export interface DiscoveryOptions extends Criteria {
 }
 
 /**
- * All GPUs of the machine, in NVML's order, each with whether it is free for these criteria. Takes nothing, and never makes
+ * All GPUs of the machine, in NVML's order, each followed by its MIG instances, each with whether it is free for these criteria. Takes nothing, and never makes
  * a claim fail.
  *
  * @throws {GPUOwnerError} ERR_NO_DRIVER, ERR_DRIVER, ERR_INVALID_ARGUMENT, ERR_CONFIGURATION, ERR_UNSUPPORTED_PLATFORM
@@ -48,7 +49,7 @@ export function getGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 }
 
 /**
- * The GPUs that this process could claim now, most free memory first; an inherited CUDA_VISIBLE_DEVICES counts. Somebody
+ * The GPUs that this process could claim now, most free memory first, then MIG instances in the same order; an inherited CUDA_VISIBLE_DEVICES counts. Somebody
  * else may be quicker: only a claim is a claim.
  *
  * @throws {GPUOwnerError} as {@link getGPUs}
@@ -65,7 +66,12 @@ export function findFreeGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
   return gpus
     .filter(({ state }) => state === 'free')
-    .sort((a, b) => (b.memory.freeBytes ?? -1) - (a.memory.freeBytes ?? -1) || a.index - b.index);
+    .sort(
+      (a, b) =>
+        Number(isInstance(a)) - Number(isInstance(b)) ||
+        (b.memory.freeBytes ?? -1) - (a.memory.freeBytes ?? -1) ||
+        byPlace(a, b),
+    );
 }
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
@@ -82,12 +88,16 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
  */
 export type View = 'machine' | 'claimant';
 
-/** @param configured the lock directory of the configuration, if it names one */
+/**
+ * @param configured the lock directory of the configuration, if it names one
+ * @param count how many are wanted at once
+ */
 export function* discover(
   criteria: NormalizedCriteria,
   lockDirectory: string | undefined,
   configured: string | undefined,
   view: View,
+  count = 1,
 ): Effectful<GPUStatus[]> {
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
@@ -95,7 +105,7 @@ export function* discover(
   const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
   const inherited = job === null ? inheritedDevices : inheritedClaim;
   const visible = view === 'machine' ? null : inherited(gpus);
-  const judging = { criteria, visible, directory, job };
+  const judging = { criteria, visible, directory, job, count };
   const waiting = view === 'machine' ? [] : waitersIn(directory).filter(({ stopped }) => !stopped);
   const candidates = keepBack(judgeAll(gpus, judging), scopeOf(job), waiting);
   return candidates.map(({ gpu, verdict: { state, reason }, lease }) => ({

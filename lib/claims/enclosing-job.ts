@@ -3,8 +3,8 @@ import type { GPU } from '../gpus/types.ts';
 import { showValue } from '../text.ts';
 import { warnOnce } from '../warnings.ts';
 import { descendsFrom, pidNamespace } from './ancestry.ts';
-import { findHeld } from './lease.ts';
 import { DEEPEST } from './lease-file.ts';
+import { findHeld } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from './record.ts';
 

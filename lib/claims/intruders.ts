@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
+import { label } from '../gpus/instances.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import type { GPU } from '../gpus/types.ts';
 
@@ -13,7 +14,8 @@ export function findIntruders(
   after: readonly GPU[],
   expected: readonly number[],
 ): GPUOwnerError | null {
-  const reasons = after.flatMap((gpu) => {
+  const claimed = (gpu: GPU) => before.some(({ uuid }) => uuid === gpu.uuid);
+  const reasons = after.filter(claimed).flatMap((gpu) => {
     const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
     const now = computePids(gpu);
     let strangers = now.filter((pid) => !known.has(pid));
@@ -22,10 +24,10 @@ export function findIntruders(
     if (strangers.length === 0) return [];
     const { name, user } = describeProcess(strangers[0] as number);
     const reason = `${name ?? 'a process'} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
-    return [{ index: gpu.index, uuid: gpu.uuid, reason }];
+    return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
   });
   if (reasons.length === 0) return null;
-  const list = reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n');
+  const list = reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n');
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `somebody who doesn't claim came in between:\n${list}`, {
     gpus: reasons,
   });

@@ -16,11 +16,13 @@ export const FIRST_TENURE = 1;
 export const DEEPEST = 64;
 
 /** @throws ERR_DRIVER for what is no UUID: it becomes a part of a path */
-export function leaseName(uuid: string, depth = 0): string {
+export function leaseName(given: string, depth = 0): string {
+  // Drivers before R470 call an instance MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+  const uuid = given.startsWith('MIG-GPU-') ? given.replaceAll('/', '-') : given;
   if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `the driver gives ${JSON.stringify(uuid)} as a UUID, which is none.`,
+      `the driver gives ${JSON.stringify(given)} as a UUID, which is none.`,
     );
   }
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
@@ -47,9 +49,9 @@ export function* leaseFiles(directory: LockDirectory, uuid: string, from: number
   }
 }
 
-/** Takes nothing. */
-export function isLocked(descriptor: number): boolean {
-  return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
+/** Whether a lock of this mode would be refused: EXCLUSIVE by any other lock, SHARED by the lease itself only. Takes nothing. */
+export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
+  return native().lockProbe(descriptor, OFD, mode, LEASE, 1) >= 0;
 }
 
 /** Whether this tenure of the lease lasts. Takes nothing. */

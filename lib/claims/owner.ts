@@ -18,6 +18,8 @@ import { claimWhenFree } from './waiting.ts';
 export interface Device {
   /** NVML's index (PCI bus order), as in `nvidia-smi`. In CUDA, this process's GPUs count from 0 in the order of `devices`. */
   index: number;
+  /** Of a MIG instance: its number on that GPU. null: the whole GPU. */
+  instance: number | null;
   uuid: string;
   name: string;
   pciBusId: string | null;
@@ -70,13 +72,16 @@ export class GPUOwner {
     const holding = (options as { [ADOPT]?: Holding })[ADOPT] ?? claimNow(options);
     this.#holding = holding;
     this.visibleDevices = holding.visibleDevices;
-    this.devices = inCudaOrder(holding.claim.gpus).map(({ index, uuid, name, pciBusId, memory }) => ({
-      index,
-      uuid,
-      name,
-      pciBusId,
-      totalMemoryBytes: memory.totalBytes,
-    }));
+    this.devices = inCudaOrder(holding.claim.gpus).map(
+      ({ index, instance, uuid, name, pciBusId, memory }) => ({
+        index,
+        instance,
+        uuid,
+        name,
+        pciBusId,
+        totalMemoryBytes: memory.totalBytes,
+      }),
+    );
     living.add(this);
     watch();
   }

@@ -1,7 +1,9 @@
 import { GPUOwnerError } from '../errors.ts';
+import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
 import { driverLibraries } from '../simulation.ts';
+import { warnOnce } from '../warnings.ts';
 
 /** Enough to be counted, too little to be missed. */
 const BYTES = 1024 ** 2;
@@ -47,10 +49,11 @@ export class Placeholder {
     const taken = native().cudaTake(driverLibraries().cuda, uuids, BYTES);
     // Also where it failed half-way: what CUDA has once read, it keeps.
     if (binding === null && native().cudaState(driverLibraries().cuda) === 'initialized') {
-      const indices = gpus.map(({ index }) => index).join(', ');
+      const indices = gpus.map(label).join(', ');
       binding = { uuids, by: `the claim of GPU ${indices} at ${new Date().toLocaleTimeString()}` };
     }
     if (typeof taken !== 'number') throw failure(taken, gpus);
+    if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
     return new Placeholder(taken);
   }
 
@@ -80,12 +83,13 @@ function failure(
     );
   }
   const gpu = gpus.find((one) => one.uuid === uuid);
-  const where = gpu === undefined ? '' : ` on GPU ${gpu.index}`;
+  const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
   return new GPUOwnerError(
     'ERR_PLACEHOLDER',
     `the placeholder${where} failed: ${text} (${stage}, CUDA code ${code}). ${WITHOUT}`,
     {
-      gpus: gpu === undefined ? [] : [{ index: gpu.index, uuid: gpu.uuid, reason: text }],
+      gpus:
+        gpu === undefined ? [] : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text }],
     },
   );
 }

@@ -34,12 +34,13 @@ export async function getQueue(lockDirectory?: string): Promise<QueueEntry[]> {
     const reserved = reservedBy(ahead, waiter.scope);
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
-      .map(({ index, uuid, reason }) => {
+      .map(({ index, instance, uuid, reason }) => {
         const before = reserved.get(uuid);
         const position =
           before === undefined ? 0 : waiters.findIndex(({ place }) => place === before.place) + 1;
         return {
           index,
+          ...(instance === null ? {} : { instance }),
           uuid,
           reason: reason ?? (position > 0 ? `free, but position ${position} comes first` : 'free'),
         };

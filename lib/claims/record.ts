@@ -29,7 +29,8 @@ export interface RecordContents {
   generation: number;
   /** In which PIDs are meant; null: unknown. */
   pidNamespace: string | null;
-  gpus?: { index: number; uuid: string; name: string }[];
+  /** Of a MIG instance, `parent` is the UUID of its GPU. */
+  gpus?: { index: number; instance?: number | null; uuid: string; parent?: string; name?: string }[];
   [member: string]: unknown;
 }
 

@@ -4,7 +4,7 @@ import { native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, type Standing, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
-import { isLeased, openLeases } from './lease.ts';
+import { isLeased, openLeases } from './lease-holders.ts';
 import { Line, Place, PULSE, type Waiter } from './line.ts';
 import { Patience, turnOf } from './turn.ts';
 
@@ -158,7 +158,7 @@ export class StandingInLine {
   /** Descriptors of the lease files of what is waited for. */
   #leases(): number[] {
     const { wish, directory, job } = this.#refusal;
-    return wish.uuids.flatMap((uuid) => openLeases(directory, uuid, job?.generation));
+    return wish.uuids.flatMap((uuid) => openLeases(directory, { uuid, job: job?.generation ?? null }));
   }
 
   /** Whether the wait behind these places is over. */
@@ -173,7 +173,10 @@ export class StandingInLine {
     if (!place.isIntact() || !places.every(there)) return true;
     const { wish, directory, job } = this.#refusal;
     // What is leased can't be taken by anybody, so nobody is to blame.
-    if (!options.watched && wish.uuids.every((uuid) => isLeased(directory, uuid, job?.generation)))
+    if (
+      !options.watched &&
+      wish.uuids.every((uuid) => isLeased(directory, { uuid, job: job?.generation ?? null }))
+    )
       return false;
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);

@@ -3,10 +3,10 @@ import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
-import { reasonsOf } from './candidates.ts';
+import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
-import { findTenure } from './lease.ts';
+import { findTenure } from './lease-holders.ts';
 import { Line, PULSE } from './line.ts';
 import { type Attempting, StandingInLine, type StandingOptions } from './standing.ts';
 
@@ -111,7 +111,7 @@ async function change(
           continue;
         }
         if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, gpu.uuid, job?.generation);
+        const tenure = findTenure(directory, leaseKey(gpu, job?.generation ?? null));
         if (tenure === null) {
           longest = Math.min(longest, pause);
           seen = false;

@@ -36,12 +36,17 @@ export async function find(args: readonly string[]): Promise<void> {
   refuseWords(positionals);
   const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
   const gpus = await runAsync(
-    discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'claimant'),
+    discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'claimant', request.count),
   );
   const free = gpus.filter(({ state }) => state === 'free');
   const chosen = select(free, request.count);
   if (chosen === null) {
-    const reasons = gpus.map(({ index, uuid, reason }) => ({ index, uuid, reason: reason ?? 'free' }));
+    const reasons = gpus.map(({ index, instance, uuid, reason }) => ({
+      index,
+      instance,
+      uuid,
+      reason: reason ?? 'free',
+    }));
     refuseImpossible(request.count, gpus, reasons);
     throw new GPUOwnerError('ERR_GPU_UNAVAILABLE', notEnough(request.count, gpus) + listed(reasons), {
       gpus: reasons,

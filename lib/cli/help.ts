@@ -6,7 +6,8 @@ use beyond what visible graphics processes explain):
   --max-power WATTS         at most this power draw
   --max-utilization PERCENT at most this busy
   --max-temperature CELSIUS at most this hot
-  --devices LIST            only these: indices, ranges, UUIDs, names (0,2-3)
+  --devices LIST            only these: indices, ranges, UUIDs, names (0,2-3);
+                            MIG instances as 0:2
   --exclude LIST            not these
   --exclude-names NAME      not models of this name
   --force                   skip health and use, never other people's claims`;

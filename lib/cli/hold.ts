@@ -34,7 +34,12 @@ export async function hold(args: readonly string[]): Promise<void> {
   settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
   const wait = waitLimits(values, false);
   const claim = await claimForJob(settings, wait).finally(() => wait?.end());
-  const devices = claim.gpus.map(({ index, uuid, name }) => ({ index, uuid, name }));
+  const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({
+    index,
+    ...(instance === null ? {} : { instance }),
+    uuid,
+    name,
+  }));
   print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
   becomeHolder(claim);
 }

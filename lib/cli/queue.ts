@@ -1,5 +1,6 @@
 import { checkDirectory } from '../claims/options.ts';
 import { getQueue, type QueueEntry } from '../claims/queue.ts';
+import { label } from '../gpus/instances.ts';
 import { formatSince } from '../quantities.ts';
 import { parse, refuseWords } from './arguments.ts';
 import { COMMON_HELP } from './help.ts';
@@ -36,6 +37,6 @@ function paragraph(entry: QueueEntry): string {
     pid === null ? '' : ` (pid ${pid}${command === null ? '' : `: ${command}`})`,
     stopped ? ', stopped: passed over until it goes on' : '',
   ].join('');
-  const reasons = waitingFor.map(({ index, reason }) => `${INDENT}GPU ${index}: ${reason}`);
+  const reasons = waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }

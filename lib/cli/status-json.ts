@@ -4,7 +4,9 @@ import type { GPUStatus } from '../claims/discovery.ts';
 export function gpuJSON(gpu: GPUStatus) {
   return {
     index: gpu.index,
+    instance: gpu.instance,
     uuid: gpu.uuid,
+    parent: gpu.parent,
     name: gpu.name,
     pciBusId: gpu.pciBusId,
     // To a script, what may not be had is unavailable, for whichever reason.

@@ -1,6 +1,8 @@
 import type { GPUStatus } from '../claims/discovery.ts';
+import { isInstance, label } from '../gpus/instances.ts';
 import { sanitize } from '../text.ts';
 
+const PLACE_WIDTH = 3;
 const NAME_WIDTH = 24;
 const INDENT = '     ';
 const COLOURS: Record<string, string> = {
@@ -18,7 +20,7 @@ export interface TableOptions {
   colour: boolean;
 }
 
-/** A line per GPU that fits 80 columns, and below it why it isn't free. */
+/** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */
 export function statusTable(gpus: readonly GPUStatus[], { width, colour }: TableOptions): string {
   const header = `GPU  ${'NAME'.padEnd(NAME_WIDTH)}  ${'MEMORY (GiB)'.padStart(13)}  UTIL  ${'POWER (W)'.padStart(9)}  TEMP  STATE`;
   const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width)]);
@@ -27,9 +29,11 @@ export function statusTable(gpus: readonly GPUStatus[], { width, colour }: Table
 
 function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
+  const place = label(gpu).padStart(PLACE_WIDTH);
   const columns = [
-    String(gpu.index).padStart(3),
-    shorten(sanitize(gpu.name) || '?').padEnd(NAME_WIDTH),
+    place,
+    // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.
+    shortName(gpu).padEnd(NAME_WIDTH + PLACE_WIDTH - place.length),
     `${gib(memory.usedBytes)} / ${gib(memory.totalBytes).padStart(5)}`.padStart(13),
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
@@ -63,8 +67,10 @@ function wrap(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-function shorten(name: string): string {
-  const short = name.replace(/^NVIDIA /, '');
+/** Of an instance only what its GPU, in the line above, doesn't say. */
+function shortName(gpu: GPUStatus): string {
+  const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
+  const short = isInstance(gpu) ? name.replace(/^.* (?=MIG )/, '  ') : name;
   return short.length <= NAME_WIDTH ? short : `${short.slice(0, NAME_WIDTH - 1)}…`;
 }
 

@@ -1,5 +1,6 @@
 import type { WaitingState } from '../claims/standing.ts';
 import { now } from '../clock.ts';
+import { label } from '../gpus/instances.ts';
 import { native } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { isTerminal, say, write } from './output.ts';
@@ -86,9 +87,7 @@ function what({ count, position }: WaitingState): string {
 
 /** Of those that might become free. */
 function reasons({ gpus, wanted }: WaitingState): string[] {
-  return gpus
-    .filter(({ uuid }) => wanted.includes(uuid))
-    .map(({ index, reason }) => `GPU ${index}: ${reason}`);
+  return gpus.filter(({ uuid }) => wanted.includes(uuid)).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
 }
 
 function ordinal(number: number): string {

@@ -1,10 +1,13 @@
 import { GPUOwnerError } from '../errors.ts';
 import { listWords, sanitize, showValue } from '../text.ts';
+import { byPlace, isInstance, label } from './instances.ts';
 import type { GPU } from './types.ts';
 
 /**
  * Names GPUs: an index of NVML (3 or '3', as in `nvidia-smi`), a range ('0-3'), a UUID or a beginning of one
  * ('GPU-5d2c'), a name or a part of it ('A100'), a pattern ('*RTX 40*'). Several in one text are separated by commas.
+ * A MIG instance is named by its GPU's index and its own number ('0:2'), its UUID ('MIG-89c8'), a name ('1g.10gb'). What
+ * names a GPU by index or UUID names its instances, too.
  */
 export type DeviceSelector = number | string;
 
@@ -12,10 +15,12 @@ export type DeviceSelector = number | string;
 export type Selector =
   | { kind: 'index'; index: number; text: string }
   | { kind: 'range'; first: number; last: number; text: string }
+  | { kind: 'instance'; index: number; instance: number; text: string }
   | { kind: 'uuid'; prefix: string; text: string }
   | { kind: 'name'; pattern: string; text: string };
 
-const EXAMPLES = "an index (0), a range ('0-3'), a UUID ('GPU-5d2c…') or a name ('A100', '*RTX*')";
+const EXAMPLES =
+  "an index (0), a range ('0-3'), a UUID ('GPU-5d2c…'), a MIG instance ('0:2', 'MIG-89c8…') or a name ('A100', '*RTX*')";
 
 /**
  * Takes selectors apart. @param option names the option in errors.
@@ -54,24 +59,36 @@ function parseSelector(value: unknown, option: string, given: unknown): Selector
     if (first > last) throw problem(`runs backwards (${last}-${first}?)`);
     return { kind: 'range', first, last, text };
   }
+  const instance = /^(\d{1,9})\s*:\s*(\d{1,9})$/.exec(value);
+  if (instance) return { kind: 'instance', index: Number(instance[1]), instance: Number(instance[2]), text };
   if (/^GPU-/i.test(value)) {
     if (!/^GPU-[0-9a-f][0-9a-f-]{0,35}$/i.test(value)) throw problem("isn't a UUID of a GPU");
     return { kind: 'uuid', prefix: value.toLowerCase(), text };
   }
-  if (/^MIG-/i.test(value)) throw problem('is a MIG instance, not a GPU');
+  if (/^MIG-/i.test(value)) {
+    // The second form is that of drivers before R470.
+    if (!/^MIG-([0-9a-f][0-9a-f-]{0,35}|GPU-[0-9a-f-]{1,36}(\/\d+){0,2})$/i.test(value))
+      throw problem("isn't a UUID of a MIG instance");
+    return { kind: 'uuid', prefix: value.toLowerCase(), text };
+  }
   if (value.length > 100 || text !== value) throw problem("isn't the name of a GPU");
   return { kind: 'name', pattern: value, text };
 }
 
-/** Whether a selector names this GPU. */
+/** Whether a selector names this GPU or, by its index or UUID, the GPU that this is an instance of. */
 export function selects(selector: Selector, gpu: GPU): boolean {
   switch (selector.kind) {
     case 'index':
       return gpu.index === selector.index;
     case 'range':
       return gpu.index >= selector.first && gpu.index <= selector.last;
+    case 'instance':
+      return gpu.index === selector.index && gpu.instance === selector.instance;
     case 'uuid':
-      return gpu.uuid.toLowerCase().startsWith(selector.prefix);
+      return (
+        gpu.uuid.toLowerCase().startsWith(selector.prefix) ||
+        gpu.parent?.toLowerCase().startsWith(selector.prefix) === true
+      );
     case 'name':
       return matchesName(selector.pattern, gpu.name);
   }
@@ -106,9 +123,7 @@ export function resolveDevices(
 ): GPU[] {
   const parsed = isParsed(selectors) ? selectors : parseSelectors(selectors, option);
   for (const selector of parsed) checkExists(selector, gpus, option);
-  return gpus
-    .filter((gpu) => parsed.some((selector) => selects(selector, gpu)))
-    .sort((a, b) => a.index - b.index);
+  return gpus.filter((gpu) => parsed.some((selector) => selects(selector, gpu))).sort(byPlace);
 }
 
 function isParsed(selectors: unknown): selectors is readonly Selector[] {
@@ -116,14 +131,17 @@ function isParsed(selectors: unknown): selectors is readonly Selector[] {
 }
 
 function checkExists(selector: Selector, gpus: readonly GPU[], option: string): void {
-  const fitting = gpus.filter((gpu) => selects(selector, gpu));
+  // Of a GPU that is named, its instances are no others.
+  const wholeOnly = selector.kind === 'uuid' && selector.prefix.startsWith('gpu-');
+  const fitting = gpus.filter((gpu) => selects(selector, gpu) && !(wholeOnly && isInstance(gpu)));
   let problem: string | null = null;
   if (selector.kind === 'range') {
     const missing = missingIndices(selector.first, selector.last, gpus);
     if (missing !== null)
       problem = `'${selector.text}' names GPU ${missing}, which this machine doesn't have`;
   } else if (fitting.length === 0) {
-    problem = `this machine has no GPU '${selector.text}'`;
+    const isOne = selector.kind === 'instance' || /^mig-/i.test(selector.text);
+    problem = `this machine has no ${isOne ? 'MIG instance' : 'GPU'} '${selector.text}'`;
     const digits = selector.kind === 'index' && gpus.some((gpu) => matchesName(selector.text, gpu.name));
     if (digits) problem += ` (for the name write '*${selector.text}*')`;
   } else if (selector.kind === 'uuid' && fitting.length > 1) {
@@ -150,7 +168,7 @@ function describeWhatExists(gpus: readonly GPU[]): string {
     .slice(0, 16)
     .map(
       (gpu) =>
-        `${gpu.index} (${[sanitize(gpu.name, 60), sanitize(gpu.uuid, 60)].filter(Boolean).join(', ')})`,
+        `${label(gpu)} (${[sanitize(gpu.name, 60), sanitize(gpu.uuid, 60)].filter(Boolean).join(', ')})`,
     );
   if (gpus.length > shown.length) shown.push(`${gpus.length - shown.length} more`);
   return `There ${gpus.length === 1 ? 'is' : 'are'} ${listWords(shown)}`;

@@ -19,9 +19,14 @@ export function rememberInherited(variables: Variables | null): void {
 /** The UUIDs that the CUDA_VISIBLE_DEVICES allows with which this process was started; null: it isn't set, all. */
 export function inheritedDevices(gpus: readonly GPU[]): ReadonlySet<string> | null {
   const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER } = override ?? process.env;
-  const { uuids, note } = resolveVisibleDevices(CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, gpus, fastestFirst);
+  const { uuids, migUuids, note } = resolveVisibleDevices(
+    CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER,
+    gpus,
+    fastestFirst,
+  );
   if (note !== undefined) warnOnce(note);
-  return uuids === null ? null : new Set(uuids);
+  return uuids === null ? null : new Set([...uuids, ...migUuids]);
 }
 
 /**

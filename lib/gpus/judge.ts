@@ -2,6 +2,7 @@ import { formatBytes, formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
 import type { NormalizedCriteria } from './criteria.ts';
 import { matchesName, selects } from './devices.ts';
+import { isDivided } from './instances.ts';
 import type { ProcessDescription } from './processes.ts';
 import type { GPU, GPUProcess, LeaseInfo } from './types.ts';
 
@@ -77,7 +78,9 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
     }
   }
   // Without a UUID nothing says that it is one of them.
-  if (visible !== null && !visible.has(gpu.uuid)) return 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+  const isVisible = (uuid: string | null) => uuid !== null && visible?.has(uuid) === true;
+  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent))
+    return 'not in the CUDA_VISIBLE_DEVICES that was inherited';
   return null;
 }
 
@@ -95,8 +98,10 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
   if (health !== null && !criteria.force) return health;
   // A lease goes by UUID, so nothing can be forced without.
   if (gpu.uuid === '') return health ?? "the driver doesn't tell the UUID of this GPU";
-  if (gpu.migEnabled === true || gpu.migInstances.length > 0) {
-    return "MIG is on: the GPU is divided into instances and can't be claimed as a whole";
+  if (isDivided(gpu)) {
+    return gpu.migInstances.length > 0
+      ? 'MIG is on: divided into instances, which are claimed instead'
+      : 'MIG is on, but nobody has made instances: nothing can run on it (nvidia-smi mig makes them)';
   }
   if (gpu.computeMode === 'prohibited') {
     return "its compute mode is 'prohibited' (an administrator can change it: nvidia-smi --compute-mode=DEFAULT)";

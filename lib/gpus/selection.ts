@@ -1,11 +1,14 @@
 import { GPUOwnerError } from '../errors.ts';
+import { byPlace, isInstance } from './instances.ts';
 import type { Verdict } from './judge.ts';
 import type { GPU } from './types.ts';
 
 /**
  * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index (GPUs
- * whose free memory is unknown come last). The chosen ones are returned in the order of their index, so that the
- * order of devices in a program doesn't depend on a few bytes. null: there aren't that many.
+ * whose free memory is unknown come last). Where there aren't so many whole ones, MIG instances: the smallest, as whoever
+ * needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen ones are
+ * returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null: there
+ * aren't that many.
  */
 export function select(candidates: readonly GPU[], count: number): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
@@ -14,11 +17,15 @@ export function select(candidates: readonly GPU[], count: number): GPU[] | null 
       `count: ${count} is not a number of GPUs; right are 1, 2, …`,
     );
   }
-  if (candidates.length < count) return null;
-  return [...candidates]
-    .sort((a, b) => freeMemory(b) - freeMemory(a) || a.index - b.index)
+  const whole = candidates.filter((gpu) => !isInstance(gpu));
+  const kind = whole.length >= count ? whole : candidates.filter(isInstance);
+  if (kind.length < count) return null;
+  const size = (gpu: GPU) => (isInstance(gpu) ? (gpu.memory.totalBytes ?? Number.POSITIVE_INFINITY) : 0);
+  const bySize = (a: GPU, b: GPU) => (size(a) === size(b) ? 0 : size(a) - size(b));
+  return kind
+    .sort((a, b) => bySize(a, b) || freeMemory(b) - freeMemory(a) || byPlace(a, b))
     .slice(0, count)
-    .sort((a, b) => a.index - b.index);
+    .sort(byPlace);
 }
 
 function freeMemory(gpu: GPU): number {

@@ -12,7 +12,7 @@ let descriptions: DriverDescription[] = [];
 let describedVersion = Number.NaN;
 
 /**
- * What the driver says of every GPU at this moment, in NVML's order. Blocks: microseconds as a rule, one to three seconds
+ * What the driver says of every GPU at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
  * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s and reported
  * with health 'not-responding'.
  *
@@ -48,65 +48,136 @@ function decode(size: number): GPU[] {
     descriptions = native().driverDescribe();
     describedVersion = version;
   }
+  at = HEADER;
   const count = numbers[1] as number;
-  const gpus: GPU[] = new Array(count);
-  let at = HEADER;
-  const next = () => numbers[at++] as number;
-  const known = (value: number) => (Number.isNaN(value) ? null : value);
-  for (let index = 0; index < count; index++) {
-    const description = descriptions[index];
-    const health = next();
-    const memory = {
-      totalBytes: known(next()),
-      usedBytes: known(next()),
-      freeBytes: known(next()),
-      reservedBytes: known(next()),
-    };
-    const power = known(next());
-    const powerLimit = known(next());
-    const utilizationPercent = known(next());
-    const temperatureCelsius = known(next());
-    const computeMode = COMPUTE_MODES[next()] ?? null;
-    const displayActive = flag(next());
-    const migEnabled = flag(next());
-    const processesKnown = next() === 1;
-    const processCount = next();
-    const instanceCount = next();
-    const processes: GPUProcess[] = new Array(processCount);
-    for (let i = 0; i < processCount; i++) {
-      processes[i] = { pid: next(), type: next() === 0 ? 'compute' : 'graphics', usedBytes: known(next()) };
-    }
-    const migInstances: MIGInstance[] = new Array(instanceCount);
-    for (let i = 0; i < instanceCount; i++) {
-      const instance = description?.instances[i];
-      migInstances[i] = {
-        uuid: instance?.uuid ?? '',
-        name: instance?.name ?? '',
-        gpuInstanceId: next(),
-        computeInstanceId: next(),
-        memory: { totalBytes: known(next()), usedBytes: known(next()), freeBytes: known(next()) },
-      };
-    }
-    gpus[index] = {
-      index,
-      uuid: description?.uuid ?? '',
-      name: description?.name ?? '',
-      pciBusId: description?.pciBusId || null,
-      health: healthOf(health),
-      healthReason: health === 0 ? null : healthReason(health),
-      memory,
-      powerWatts: power === null ? null : power / 1000,
-      powerLimitWatts: powerLimit === null ? null : powerLimit / 1000,
-      utilizationPercent,
-      temperatureCelsius,
-      computeMode,
-      displayActive,
-      migEnabled,
-      migInstances,
-      processes: processesKnown ? processes : null,
-    };
-  }
+  const gpus: GPU[] = [];
+  for (let index = 0; index < count; index++) decodeGPU(index, gpus);
   return gpus;
+}
+
+// The position in the numbers. A look is decoded in one go.
+let at = 0;
+
+function next(): number {
+  return numbers[at++] as number;
+}
+
+function value(): number | null {
+  const number = next();
+  return Number.isNaN(number) ? null : number;
+}
+
+function readMemory(): GPU['memory'] {
+  return { totalBytes: value(), usedBytes: value(), freeBytes: value(), reservedBytes: value() };
+}
+
+function readProcesses(count: number): GPUProcess[] {
+  const processes: GPUProcess[] = new Array(count);
+  for (let i = 0; i < count; i++) {
+    processes[i] = { pid: next(), type: next() === 0 ? 'compute' : 'graphics', usedBytes: value() };
+  }
+  return processes;
+}
+
+/** Appends the GPU and its instances. */
+function decodeGPU(index: number, gpus: GPU[]): void {
+  const description = descriptions[index];
+  const health = next();
+  const memory = readMemory();
+  const power = value();
+  const powerLimit = value();
+  const utilizationPercent = value();
+  const temperatureCelsius = value();
+  const computeMode = COMPUTE_MODES[next()] ?? null;
+  const displayActive = flag(next());
+  const migEnabled = flag(next());
+  const processesKnown = next() === 1;
+  const processCount = next();
+  const instanceCount = next();
+  const processes = readProcesses(processCount);
+  const gpu: GPU = {
+    index,
+    instance: null,
+    uuid: description?.uuid ?? '',
+    parent: null,
+    name: description?.name ?? '',
+    pciBusId: description?.pciBusId || null,
+    health: healthOf(health),
+    healthReason: health === 0 ? null : healthReason(health),
+    memory,
+    powerWatts: power === null ? null : power / 1000,
+    powerLimitWatts: powerLimit === null ? null : powerLimit / 1000,
+    utilizationPercent,
+    temperatureCelsius,
+    computeMode,
+    displayActive,
+    migEnabled,
+    migInstances: [],
+    processes: processesKnown ? processes : null,
+  };
+  gpus.push(gpu);
+  if (instanceCount > 0) decodeInstances(gpu, description?.instances ?? [], instanceCount, gpus);
+}
+
+function decodeInstances(
+  gpu: GPU,
+  described: DriverDescription['instances'],
+  count: number,
+  gpus: GPU[],
+): void {
+  const first = gpus.length;
+  for (let i = 0; i < count; i++) {
+    const uuid = described[i]?.uuid ?? '';
+    const name = described[i]?.name ?? '';
+    const instance = next();
+    const gpuInstanceId = next();
+    const computeInstanceId = next();
+    const memory = readMemory();
+    const computeMode = COMPUTE_MODES[next()] ?? null;
+    const processesKnown = next() === 1;
+    const processes = readProcesses(next());
+    const { totalBytes, usedBytes, freeBytes } = memory;
+    gpu.migInstances.push({
+      uuid,
+      name,
+      gpuInstanceId,
+      computeInstanceId,
+      memory: { totalBytes, usedBytes, freeBytes },
+    });
+    gpus.push({
+      ...gpu,
+      instance,
+      uuid,
+      parent: gpu.uuid,
+      name,
+      memory,
+      // Of a part, nobody measures these.
+      powerWatts: null,
+      powerLimitWatts: null,
+      utilizationPercent: null,
+      computeMode,
+      migEnabled: null,
+      migInstances: [],
+      processes: processesKnown ? processes : null,
+    });
+  }
+  if (count > 1) leaveOutNeighbours(gpu.migInstances, gpus.slice(first));
+}
+
+/** Compute instances of one GPU instance share its memory: what the processes of one use is not in use on the others. */
+function leaveOutNeighbours(identities: readonly MIGInstance[], instances: readonly GPU[]): void {
+  const own = instances.map(({ processes }) =>
+    (processes ?? []).reduce((sum, { usedBytes }) => sum + (usedBytes ?? 0), 0),
+  );
+  instances.forEach(({ memory }, i) => {
+    if (memory.usedBytes === null) return;
+    const shared = identities[i]?.gpuInstanceId;
+    const others = own.filter((_, k) => k !== i && identities[k]?.gpuInstanceId === shared);
+    memory.usedBytes = Math.max(
+      0,
+      others.reduce((left, bytes) => left - bytes, memory.usedBytes),
+    );
+  });
 }
 
 function flag(value: number): boolean | null {

@@ -7,7 +7,7 @@ export interface GPUProcess {
   usedBytes: number | null;
 }
 
-/** A part of a GPU that has MIG (Multi-Instance GPU) on. */
+/** A part of a GPU that has MIG (Multi-Instance GPU) on, as its GPU lists it. It is a {@link GPU} of its own as well. */
 export interface MIGInstance {
   uuid: string;
   name: string;
@@ -16,12 +16,19 @@ export interface MIGInstance {
   memory: { totalBytes: number | null; usedBytes: number | null; freeBytes: number | null };
 }
 
-/** What the driver said about a GPU at one moment. null: the driver can't tell (never 0 for that). */
+/**
+ * What the driver said about a GPU, or about a MIG instance of one, at one moment. null: the driver can't tell (never 0 for
+ * that). Of an instance, health, bus, temperature and display are its GPU's; power and utilization are not known.
+ */
 export interface GPU {
-  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. */
+  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. Of an instance its GPU's. */
   index: number;
-  /** 'GPU-…'; '' when the driver gives no access to the GPU. */
+  /** Of a MIG instance: which of its GPU's, the device number of `nvidia-smi -L`. null: a whole GPU. */
+  instance: number | null;
+  /** 'GPU-…', of a MIG instance 'MIG-…'; '' when the driver gives no access to the GPU. */
   uuid: string;
+  /** Of a MIG instance: the UUID of its GPU. null: a whole GPU. */
+  parent: string | null;
   name: string;
   pciBusId: string | null;
   health: 'ok' | 'lost' | 'reset-required' | 'no-permission' | 'not-responding' | 'failed';
@@ -41,7 +48,9 @@ export interface GPU {
   computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
   /** An X server is attached. */
   displayActive: boolean | null;
+  /** Of an instance null. */
   migEnabled: boolean | null;
+  /** Of an instance none. */
   migInstances: MIGInstance[];
   /** null: the driver gives no list (WSL). An empty list can also mean that processes are hidden (containers). */
   processes: GPUProcess[] | null;

@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { sanitize } from '../text.ts';
+import { isInstance } from './instances.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
 /** What an inherited CUDA_VISIBLE_DEVICES allows. */
@@ -91,7 +92,7 @@ function readList(entries: readonly string[], find: (entry: string) => string | 
 
 /** GPUs that CUDA can see: it doesn't count those to which the driver gives no access. */
 function accessible(gpus: readonly GPU[]): GPU[] {
-  return gpus.filter((gpu) => !isHidden(gpu)).sort((a, b) => a.index - b.index);
+  return gpus.filter((gpu) => !isHidden(gpu) && !isInstance(gpu)).sort((a, b) => a.index - b.index);
 }
 
 function isHidden({ uuid, health }: GPU): boolean {
@@ -160,7 +161,7 @@ export interface VisibleDevicesVariables {
 
 /**
  * The environment that shows CUDA exactly `gpus`, in this order: as UUIDs, or as indices in bus order, together with
- * the CUDA_DEVICE_ORDER that makes them mean that. @param all the whole machine: CUDA doesn't count GPUs without
+ * the CUDA_DEVICE_ORDER that makes them mean that. MIG instances have no other name than their UUID. @param all the whole machine: CUDA doesn't count GPUs without
  * access, NVML does.
  * @throws {GPUOwnerError} ERR_INTERNAL for a GPU without UUID, ERR_DRIVER where numbers are uncertain.
  */
@@ -172,16 +173,19 @@ export function formatVisibleDevices(
   const unknown = gpus.find(({ uuid }) => uuid === '');
   if (unknown)
     throw new GPUOwnerError('ERR_INTERNAL', `GPU ${unknown.index} has no UUID and can't be shown to CUDA`);
-  if (as === 'uuid') return { CUDA_VISIBLE_DEVICES: gpus.map(({ uuid }) => uuid).join(',') };
+  if (as === 'uuid' || gpus.some(isInstance)) {
+    return { CUDA_VISIBLE_DEVICES: gpus.map(({ uuid }) => uuid).join(',') };
+  }
   const highest = Math.max(...gpus.map(({ index }) => index));
-  const doubtful = all.find((gpu) => isUnknown(gpu) && gpu.index < highest);
+  const whole = all.filter((gpu) => !isInstance(gpu));
+  const doubtful = whole.find((gpu) => isUnknown(gpu) && gpu.index < highest);
   if (doubtful) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
       `as long as GPU ${doubtful.index} doesn't answer, nobody knows how CUDA numbers those behind it: name GPUs by UUID`,
     );
   }
-  const skipped = all.filter(isHidden).map(({ index }) => index);
+  const skipped = whole.filter(isHidden).map(({ index }) => index);
   const ordinals = gpus.map(({ index }) => index - skipped.filter((other) => other < index).length);
   return { CUDA_VISIBLE_DEVICES: ordinals.join(','), CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
 }

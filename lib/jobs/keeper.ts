@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
+import { label } from '../gpus/instances.ts';
 import { native, nativeFile } from '../native.ts';
 import { simulatedMachine } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
@@ -26,7 +27,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
     ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
     '--gpus',
-    `GPU ${claim.gpus.map(({ index }) => index).join(', ')}`,
+    `GPU ${claim.gpus.map(label).join(', ')}`,
     '--',
   ];
   return become(args, words, inherited.descriptors);
@@ -40,9 +41,11 @@ export function becomeHolder(claim: JobClaim): never {
 function held({ leases, placeholder }: JobClaim): string[] {
   const first = leases[0];
   const { pid: _, ...record } = first?.record ?? {};
+  const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
   return [
     '--leases',
     leases.map(({ descriptor }) => inheritable(descriptor)).join(','),
+    ...(shared.length === 0 ? [] : ['--shared', shared.map(inheritable).join(',')]),
     '--record',
     JSON.stringify(record),
     ...(placeholder === null

@@ -1,9 +1,11 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native, nativeFile } from '../native.ts';
 import { driverLibraries } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
+import { warnOnce } from '../warnings.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const PATIENCE = 60_000;
@@ -46,7 +48,8 @@ export class PlaceholderProcess {
     const started = new PlaceholderProcess(pid, input);
     try {
       const line = native().processReadLine(output, PATIENCE);
-      if (line !== 'ready') throw failure(line, gpus);
+      if (!/^ready( \d+)?$/.test(line)) throw failure(line, gpus);
+      if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
       return started;
     } catch (error) {
       started.end();
@@ -65,7 +68,7 @@ export class PlaceholderProcess {
 function failure(line: string, gpus: readonly GPU[]): GPUOwnerError {
   const [, code, stage, uuid, text] = /^failed (\d+) (\S+) (\S+) (.*)$/.exec(line) ?? [];
   const gpu = gpus.find((one) => one.uuid === uuid);
-  const where = gpu === undefined ? '' : ` on GPU ${gpu.index}`;
+  const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
   const what =
     stage === 'load'
       ? `the CUDA driver library can't be used: ${text}`
@@ -74,6 +77,11 @@ function failure(line: string, gpus: readonly GPU[]): GPUOwnerError {
     'ERR_PLACEHOLDER',
     `the placeholder${where} failed: ${line === '' ? 'CUDA did not start' : what}. ` +
       'With `--placeholder none` the lease still holds, but tools that only look at the driver do not see it.',
-    { gpus: gpu === undefined ? [] : [{ index: gpu.index, uuid: gpu.uuid, reason: text ?? '' }] },
+    {
+      gpus:
+        gpu === undefined
+          ? []
+          : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text ?? '' }],
+    },
   );
 }

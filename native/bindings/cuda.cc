@@ -50,6 +50,12 @@ Napi::Value take(const Napi::CallbackInfo& info) {
   return failed;
 }
 
+// cudaHidden(placeholder) -> how many MIG instances CUDA doesn't show this process
+Napi::Value hidden(const Napi::CallbackInfo& info) {
+  const auto found = placeholders().find(integer(info[0]));
+  return Napi::Number::New(info.Env(), found == placeholders().end() ? 0 : found->second.hidden());
+}
+
 // cudaRelease(placeholder)
 void release(const Napi::CallbackInfo& info) {
   const auto found = placeholders().find(integer(info[0]));
@@ -63,6 +69,7 @@ void release(const Napi::CallbackInfo& info) {
 void add_cuda(Napi::Env env, Napi::Object exports) {
   exports.Set("cudaState", Napi::Function::New<state>(env));
   exports.Set("cudaTake", Napi::Function::New<take>(env));
+  exports.Set("cudaHidden", Napi::Function::New<hidden>(env));
   exports.Set("cudaRelease", Napi::Function::New<release>(env));
 }
 

@@ -23,9 +23,10 @@ using nvml::Sample;
 //   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, compute mode, display
 //   active, MIG mode, processes known, number of processes, number of MIG instances,
 //   per process: pid, type (0 compute, 1 graphics), used memory
-//   per MIG instance: GPU instance, compute instance, memory total/used/free
+//   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode, processes
+//   known, number of processes, and these as above
 // NaN stands for what the driver can't give.
-constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 5;
+constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 10;
 
 // What the looks found, as the driver has it: touched only while its mutex is held.
 std::vector<Sample>& samples() {
@@ -76,7 +77,10 @@ void describe_anew(const std::vector<Driver::Description>& gpus, Published& out)
 size_t encoded_size() {
   size_t size = kHeader;
   for (const Sample& sample : samples()) {
-    size += kGpu + kProcess * (sample.compute.size() + sample.graphics.size()) + kInstance * sample.instances.size();
+    size += kGpu + kProcess * (sample.compute.size() + sample.graphics.size());
+    for (const nvml::MigInstance& instance : sample.instances) {
+      size += kInstance + kProcess * (instance.compute.size() + instance.graphics.size());
+    }
   }
   return size;
 }
@@ -90,6 +94,26 @@ double* encode_processes(double* out, const std::vector<nvml::Process>& list, do
   return out;
 }
 
+double* encode_memory(double* out, const nvml::Memory& memory) {
+  *out++ = memory.total;
+  *out++ = memory.used;
+  *out++ = memory.free;
+  *out++ = memory.reserved;
+  return out;
+}
+
+double* encode_instance(double* out, const nvml::MigInstance& instance) {
+  *out++ = instance.slot;
+  *out++ = instance.gpu_instance;
+  *out++ = instance.compute_instance;
+  out = encode_memory(out, instance.memory);
+  *out++ = instance.compute_mode;
+  *out++ = instance.processes_known ? 1 : 0;
+  *out++ = static_cast<double>(instance.compute.size() + instance.graphics.size());
+  out = encode_processes(out, instance.compute, 0);
+  return encode_processes(out, instance.graphics, 1);
+}
+
 // Makes a look known to JavaScript. The driver's mutex must be held.
 void publish() {
   Published& target = published();
@@ -101,10 +125,7 @@ void publish() {
   *out++ = static_cast<double>(samples().size());
   for (const Sample& sample : samples()) {
     *out++ = sample.health;
-    *out++ = sample.memory.total;
-    *out++ = sample.memory.used;
-    *out++ = sample.memory.free;
-    *out++ = sample.memory.reserved;
+    out = encode_memory(out, sample.memory);
     *out++ = sample.power_milliwatts;
     *out++ = sample.power_limit_milliwatts;
     *out++ = sample.utilization_percent;
@@ -117,13 +138,7 @@ void publish() {
     *out++ = static_cast<double>(sample.instances.size());
     out = encode_processes(out, sample.compute, 0);
     out = encode_processes(out, sample.graphics, 1);
-    for (const nvml::MigInstance& instance : sample.instances) {
-      *out++ = instance.gpu_instance;
-      *out++ = instance.compute_instance;
-      *out++ = instance.memory.total;
-      *out++ = instance.memory.used;
-      *out++ = instance.memory.free;
-    }
+    for (const nvml::MigInstance& instance : sample.instances) out = encode_instance(out, instance);
   }
 }
 

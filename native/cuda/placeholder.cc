@@ -1,10 +1,16 @@
 #include "cuda/placeholder.h"
 
+#include <cstring>
+
 namespace gpu_owner::cuda {
 namespace {
 
-// "GPU-8-4-4-4-12" or "MIG-…" as the digits that CUDA knows.
+bool begins(const std::string& text, const char* with) { return text.compare(0, strlen(with), with) == 0; }
+
+// "GPU-8-4-4-4-12" or "MIG-…" as the digits that CUDA knows. Drivers before R470 call an instance
+// "MIG-GPU-8-4-4-4-12/gi/ci", and their CUDA gives it the UUID of its GPU.
 std::string digits_of(const std::string& uuid) {
+  if (begins(uuid, "MIG-GPU-")) return uuid.substr(8, uuid.find('/') - 8);
   const size_t dash = uuid.find('-');
   return dash == std::string::npos ? uuid : uuid.substr(dash + 1);
 }
@@ -34,6 +40,11 @@ Placeholder::Failure Placeholder::take(const Library& library, const std::vector
     const Seen* found = nullptr;
     for (const Seen& one : seen) {
       if (one.digits == digits) found = &one;
+    }
+    // Before R570, CUDA shows a process the first of several MIG instances only.
+    if (found == nullptr && !held_.empty() && begins(uuid, "MIG-")) {
+      hidden_++;
+      continue;
     }
     Failure failure = {SUCCESS, "", uuid};
     Held held = {};
@@ -65,6 +76,7 @@ void Placeholder::release(const Library& library) {
     library.release_primary(held.device);
   }
   held_.clear();
+  hidden_ = 0;
 }
 
 }  // namespace gpu_owner::cuda

@@ -19,9 +19,11 @@ class Placeholder {
   };
 
   // Initialises CUDA (CUDA_VISIBLE_DEVICES must be set by now) and takes the GPUs with these UUIDs; all or none. Blocks for
-  // some 100 ms per GPU on real hardware.
+  // some 100 ms per GPU on real hardware. Of several MIG instances, those that CUDA doesn't show this process are left out.
   Failure take(const Library& library, const std::vector<std::string>& uuids, size_t bytes);
   void release(const Library& library);
+  // How many MIG instances were left out.
+  int hidden() const { return hidden_; }
 
  private:
   struct Held {
@@ -30,6 +32,7 @@ class Placeholder {
     Pointer pointer;
   };
   std::vector<Held> held_;
+  int hidden_ = 0;
 };
 
 }  // namespace gpu_owner::cuda

@@ -21,8 +21,8 @@ constexpr char help[] =
     "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
-    "Options: --leases FD,...  --held FD,...  --record JSON  --placeholder FD  --placeholder-pid PID\n"
-    "         --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n";
+    "Options: --leases FD,...  --shared FD,...  --held FD,...  --record JSON  --placeholder FD\n"
+    "         --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
@@ -86,6 +86,7 @@ int parse_count(const char *option, const char *value, long maximum, long *numbe
 int parse_option(const char *option, const char *value, Options *options) {
   const auto is = [option](const char *name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
+  if (is("--shared")) return parse_descriptors(option, value, &options->shared);
   if (is("--held")) return parse_descriptors(option, value, &options->held);
   if (is("--placeholder")) return parse_descriptor(option, value, &options->placeholder);
   if (is("--control")) return parse_descriptor(option, value, &options->control);

@@ -18,6 +18,7 @@ enum class Mode { run, hold, task, help };
 struct Options {
   Mode mode = Mode::help;
   DescriptorList leases;           // lease files; the command inherits them
+  DescriptorList shared;           // lease files that others hold a part of, too; the command inherits them
   DescriptorList held;             // other locks, for the keeper alone
   const char *record = nullptr;    // a JSON object, written into the lease files
   int placeholder = -1;            // its closing ends the placeholder process

@@ -51,7 +51,8 @@ void close_others(const Options &options, Keep keep, int also, int also2) {
     const int fd = static_cast<int>(number);
     if (fd == dirfd(directory) || fd == also || fd == also2) continue;
     if (keep != Keep::nothing) {
-      if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.held.contains(fd)) continue;
+      if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.shared.contains(fd)) continue;
+      if (options.held.contains(fd)) continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

@@ -24,21 +24,25 @@ void unlock_all(const DescriptorList &list) {
   }
 }
 
+bool any_removed(const DescriptorList &list) {
+  for (int i = 0; i < list.count; ++i) {
+    // The system call itself: of the functions for it, newer C libraries have new versions, and older ones not all.
+    struct statx file;
+    if (syscall(SYS_statx, list.fds[i], "", AT_EMPTY_PATH, STATX_NLINK, &file) == 0 && file.stx_nlink == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void unlock(const Options &options) {
   unlock_all(options.held);
   unlock_all(options.leases);
+  unlock_all(options.shared);
 }
 
 bool lease_file_removed(const Options &options) {
-  for (int i = 0; i < options.leases.count; ++i) {
-    // The system call itself: of the functions for it, newer C libraries have new versions, and older ones not all.
-    struct statx file;
-    const int fd = options.leases.fds[i];
-    if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_NLINK, &file) == 0 && file.stx_nlink == 0) return true;
-  }
-  return false;
+  return any_removed(options.leases) || any_removed(options.shared);
 }
 
 }  // namespace keeper

@@ -76,5 +76,6 @@ static_assert(offsetof(MemoryV2, used) == 32);
 static_assert(sizeof(TemperatureV1) == 12 && kTemperatureV1Version == 0x0100000c);
 static_assert(sizeof(PciInfo) == 68 && offsetof(PciInfo, bus_id) == 36);
 static_assert(sizeof(Process) == kProcessSizeV2 && offsetof(Process, used_memory) == 8);
+static_assert(offsetof(Process, gpu_instance) == 16 && offsetof(Process, compute_instance) == 20);
 
 }  // namespace gpu_owner::nvml

@@ -1,6 +1,9 @@
 #include "nvml/device.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 namespace gpu_owner::nvml {
 namespace {
@@ -16,7 +19,45 @@ bool is_about_device(Code code, bool sensor) {
          code == ERROR_LIBRARY_NOT_FOUND || code == ERROR_OPERATING_SYSTEM || code == ERROR_LIB_RM_VERSION_MISMATCH;
 }
 
+constexpr uint32_t kNoId = ~0u;
+
+bool has_ids(const Process& process) {
+  return process.gpu_instance != kNoId && process.compute_instance != kNoId;
+}
+
+bool runs_on(const Process& process, const MigInstance& instance) {
+  return process.gpu_instance == instance.gpu_instance && process.compute_instance == instance.compute_instance;
+}
+
+// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
+Code processes_of(const Library& library, Device handle, Library::ProcessKind kind, const MigInstance& instance,
+                  const std::vector<Process>* all, std::vector<Process>& list) {
+  Code code = library.processes(handle, kind, list);
+  const bool id_known = instance.gpu_instance != kNoId && instance.compute_instance != kNoId;
+  if (code == SUCCESS) {
+    // Several compute instances can share a GPU instance, and drivers may list what runs on any of them.
+    if (id_known) {
+      const auto elsewhere = [&](const Process& process) { return has_ids(process) && !runs_on(process, instance); };
+      list.erase(std::remove_if(list.begin(), list.end(), elsewhere), list.end());
+    }
+    return code;
+  }
+  if (code != ERROR_NOT_SUPPORTED || all == nullptr || !id_known) return code;
+  if (!std::all_of(all->begin(), all->end(), has_ids)) return code;
+  std::copy_if(all->begin(), all->end(), std::back_inserter(list),
+               [&](const Process& process) { return runs_on(process, instance); });
+  return SUCCESS;
+}
+
 }  // namespace
+
+void MigInstance::forget_values() {
+  memory = {};
+  compute_mode = NAN;
+  processes_known = false;
+  compute.clear();
+  graphics.clear();
+}
 
 void Sample::clear() {
   health = SUCCESS;
@@ -27,6 +68,14 @@ void Sample::clear() {
   compute.clear();
   graphics.clear();
   instances.clear();
+}
+
+void Sample::fall_silent() {
+  std::vector<MigInstance> seen = std::move(instances);
+  clear();
+  health = kNotResponding;
+  for (MigInstance& instance : seen) instance.forget_values();
+  instances = std::move(seen);
 }
 
 void Gpu::look(const Library& library, Sample& sample) {
@@ -58,7 +107,13 @@ void Gpu::look(const Library& library, Sample& sample) {
   const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
   if (!note(graphics) && !no_graphics) sample.processes_known = false;
-  if (sample.mig_mode == 1) sample_instances(library, sample);
+  if (sample.health != SUCCESS) {
+    sample.instances = instances_;  // a GPU that has failed has lost none
+  } else if (sample.mig_mode == 1) {
+    sample_instances(library, sample);
+  } else {
+    instances_.clear();
+  }
 }
 
 Code Gpu::attach(const Library& library) {
@@ -75,21 +130,50 @@ Code Gpu::attach(const Library& library) {
 
 void Gpu::sample_instances(const Library& library, Sample& sample) {
   uint32_t slots = 0;
+  bool as_before = true;
   if (library.mig_max_count(handle_, slots) != SUCCESS) return;
   for (uint32_t slot = 0; slot < slots && slot < kMostInstances; slot++) {
+    // Handles are asked for anew each time: those of an instance that was destroyed may come to mean another.
     Device handle = nullptr;
     if (library.mig_handle(handle_, slot, handle) != SUCCESS) continue;  // NOT_FOUND = an empty slot
     MigInstance instance;
     if (library.uuid(handle, instance.uuid) != SUCCESS) continue;
-    library.name(handle, instance.name);
-    library.gpu_instance_id(handle, instance.gpu_instance);
-    library.compute_instance_id(handle, instance.compute_instance);
+    as_before = identify(library, handle, slot, instance) && as_before;
     if (library.memory(handle, instance.memory) != SUCCESS) instance.memory = {};
     // With MIG on, the compute mode is a matter of the instances.
     uint32_t mode = 0;
-    if (std::isnan(sample.compute_mode) && library.compute_mode(handle, mode) == SUCCESS) sample.compute_mode = mode;
+    if (library.compute_mode(handle, mode) == SUCCESS) instance.compute_mode = mode;
+    if (std::isnan(sample.compute_mode)) sample.compute_mode = instance.compute_mode;
+    using Kind = Library::ProcessKind;
+    const auto list = [&](Kind kind, const std::vector<Process>& all, std::vector<Process>& out) {
+      return processes_of(library, handle, kind, instance, sample.processes_known ? &all : nullptr, out);
+    };
+    instance.processes_known = list(Kind::compute, sample.compute, instance.compute) == SUCCESS;
+    const Code graphics = list(Kind::graphics, sample.graphics, instance.graphics);
+    if (graphics != SUCCESS && graphics != ERROR_NOT_SUPPORTED && graphics != ERROR_FUNCTION_NOT_FOUND) {
+      instance.processes_known = false;
+    }
     sample.instances.push_back(std::move(instance));
   }
+  if (as_before && sample.instances.size() == instances_.size()) return;
+  instances_ = sample.instances;
+  for (MigInstance& instance : instances_) instance.forget_values();
+}
+
+// What never changes about an instance is asked once. Returns whether it was known.
+bool Gpu::identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance) {
+  instance.slot = slot;
+  for (const MigInstance& known : instances_) {
+    if (known.slot != slot || known.uuid != instance.uuid) continue;
+    instance.name = known.name;
+    instance.gpu_instance = known.gpu_instance;
+    instance.compute_instance = known.compute_instance;
+    return true;
+  }
+  library.name(handle, instance.name);
+  library.gpu_instance_id(handle, instance.gpu_instance);
+  library.compute_instance_id(handle, instance.compute_instance);
+  return false;
 }
 
 }  // namespace gpu_owner::nvml

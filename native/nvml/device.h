@@ -12,10 +12,19 @@ namespace gpu_owner::nvml {
 // Health of a GPU in a sample: an NVML code (0 = fine), or this: the driver has not answered for it in time.
 constexpr int kNotResponding = -1;
 
+// A part of a GPU that has MIG on. Its health, temperature and display are those of the GPU.
 struct MigInstance {
   std::string uuid, name;
+  uint32_t slot = 0;  // NVML's number of it on its GPU, the device number of `nvidia-smi -L`; some may be missing
   uint32_t gpu_instance = ~0u, compute_instance = ~0u;
+  // Values at one moment; unknown as in a Sample.
   Memory memory;
+  double compute_mode = NAN;
+  bool processes_known = false;
+  std::vector<Process> compute, graphics;
+
+  // Keeps what identifies it.
+  void forget_values();
 };
 
 // Values at one moment; NaN where the driver can't give them.
@@ -29,6 +38,8 @@ struct Sample {
   std::vector<MigInstance> instances;
 
   void clear();
+  // The driver doesn't answer: what was known is no longer, except which instances there were.
+  void fall_silent();
 };
 
 class Gpu {
@@ -47,10 +58,12 @@ class Gpu {
  private:
   Code attach(const Library& library);
   void sample_instances(const Library& library, Sample& sample);
+  bool identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance);
 
   uint32_t index_;
   Device handle_ = nullptr;
   std::string uuid_, name_, pci_bus_id_;
+  std::vector<MigInstance> instances_;  // as last seen, without values
 };
 
 }  // namespace gpu_owner::nvml

@@ -311,8 +311,7 @@ bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* onl
     if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
     if (stuck_[i] != nullptr) {
       if (!stuck_[i]->done()) {
-        samples[i].clear();
-        samples[i].health = kNotResponding;
+        samples[i].fall_silent();
         continue;
       }
       stuck_[i]->release();
@@ -360,10 +359,7 @@ bool Driver::go_on_without(Job& job, std::vector<Sample>& samples, bool on_main_
     const int64_t left = std::max<int64_t>(deadline - monotonic_nanoseconds(), 0);
     if (!interrupted && wait_for(one, on_main_thread, left) == Wait::interrupted) interrupted = true;
   };
-  const auto note_silent = [&](uint32_t index) {
-    samples[index].clear();
-    samples[index].health = kNotResponding;
-  };
+  const auto note_silent = [&](uint32_t index) { samples[index].fall_silent(); };
   const auto note_stuck = [&](uint32_t index, Job& one) {
     note_silent(index);
     stuck_[index] = &one;

@@ -73,7 +73,8 @@ bool parse(int argc, char** argv, Options& options, std::string& problem) {
   return problem.empty();
 }
 
-// One line on standard output tells how it went: "ready", or "failed CODE STAGE UUID TEXT".
+// One line on standard output tells how it went: "ready", "ready N" where CUDA doesn't show N of several MIG instances,
+// or "failed CODE STAGE UUID TEXT".
 int fail(int code, const char* stage, const std::string& uuid, const char* text) {
   printf("failed %d %s %s %s\n", code, stage, uuid.empty() ? "-" : uuid.c_str(), text);
   fflush(stdout);
@@ -184,7 +185,11 @@ int main(int argc, char** argv) {
   const auto failure = placeholder.take(library, options.uuids, options.bytes);
   if (failure.code != cuda::SUCCESS) return fail(failure.code, failure.stage, failure.uuid, cuda::code_text(failure.code));
 
-  printf("ready\n");
+  if (placeholder.hidden() > 0) {
+    printf("ready %d\n", placeholder.hidden());
+  } else {
+    printf("ready\n");
+  }
   fflush(stdout);
   // Nobody reads further; the pipe must not stay open here for whoever waits for its end.
   if (freopen("/dev/null", "w", stdout) == nullptr) close(STDOUT_FILENO);

@@ -50,4 +50,10 @@ inline bool migOn(const Machine& machine, uint32_t gpu) {
   return machine.gpus[gpu].mig.load(std::memory_order_relaxed) && machine.description.gpus[gpu].canMig();
 }
 
+// Whether there is such an instance at present; unit 1 is the first.
+inline bool instanceExists(const Machine& machine, uint32_t gpu, uint32_t unit) {
+  const uint32_t absent = machine.gpus[gpu].absentInstances.load(std::memory_order_relaxed);
+  return migOn(machine, gpu) && machine.description.gpus[gpu].instances[unit - 1].present && !(absent >> (unit - 1) & 1);
+}
+
 }  // namespace simulator

@@ -57,6 +57,8 @@ struct alignas(64) GpuState {
   std::atomic<uint32_t> temperature;
   std::atomic<uint64_t> hiddenMemory;
   Faults faults;
+  // MIG instances of the machine's description that don't exist at present: a bit each.
+  std::atomic<uint32_t> absentInstances;
   // Which slots have a context here: an index only, so that a look at an idle GPU needs no system call.
   alignas(64) std::atomic<uint64_t> slots[kSlotWords];
 };

@@ -53,7 +53,7 @@ bool decodeHandle(const Machine& machine, nvmlDevice_t handle, Device* out) {
   const uint32_t gpu = static_cast<uint32_t>(offset / kHandleSize / kUnits);
   const uint32_t unit = static_cast<uint32_t>(offset / kHandleSize % kUnits);
   if (gpu >= machine.gpuCount) return false;
-  if (unit > 0 && (!migOn(machine, gpu) || !machine.description.gpus[gpu].instances[unit - 1].present)) return false;
+  if (unit > 0 && !instanceExists(machine, gpu, unit)) return false;
   *out = {gpu, unit};
   return true;
 }
@@ -89,10 +89,8 @@ NVML_EXPORT nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* out) {
   for (uint32_t gpu = 0; gpu < machine->gpuCount; ++gpu) {
     const Gpu& description = machine->description.gpus[gpu];
     if (strcmp(description.uuid, uuid) == 0) return giveHandle(*machine, gpu, out);
-    if (!migOn(*machine, gpu)) continue;
     for (uint32_t unit = 1; unit < kUnits; ++unit) {
-      const MigInstance& instance = description.instances[unit - 1];
-      if (!instance.present || strcmp(instance.uuid, uuid) != 0) continue;
+      if (!instanceExists(*machine, gpu, unit) || strcmp(description.instances[unit - 1].uuid, uuid) != 0) continue;
       const nvmlReturn_t result = giveHandle(*machine, gpu, out);
       if (result == NVML_SUCCESS) *out = handleOf(gpu, unit);
       return result;

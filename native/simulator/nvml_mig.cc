@@ -44,7 +44,7 @@ NVML_EXPORT nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned in
   if (!out || question.device.unit) return NVML_ERROR_INVALID_ARGUMENT;
   if (!migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   if (index >= kUnits - 1) return NVML_ERROR_INVALID_ARGUMENT;
-  if (!question.gpu().instances[index].present) return NVML_ERROR_NOT_FOUND;
+  if (!instanceExists(*question.machine, question.device.gpu, index + 1)) return NVML_ERROR_NOT_FOUND;
   *out = handleOf(question.device.gpu, index + 1);
   return NVML_SUCCESS;
 }

@@ -178,6 +178,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     state.health = 0;
     state.computeMode = 0;
     state.mig = gpu.mig;
+    state.absentInstances = 0;
     state.display = gpu.display;
     state.hiddenProcesses = 0;
     state.hiddenMemory = 0;

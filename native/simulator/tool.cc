@@ -23,7 +23,8 @@ Commands:
   set [gpu=0,2|all] KEY=VALUE  change something, also while programs use the machine
   occupy GPU [--memory SIZE] [--graphics] [--name NAME]
                                be a foreign process on a GPU, until killed or until standard input closes;
-                               prints `ready PID` when it is visible. GPU: an index or a UUID
+                               prints `ready PID` when it is visible. GPU: an index or a UUID; of a MIG
+                               instance its UUID, or as in 0:2
   reset                        everything that `set` changed back to the machine's defaults
 
 Keys of `set` for GPUs (after gpu=):
@@ -33,6 +34,7 @@ Keys of `set` for GPUs (after gpu=):
   hidden-memory=SIZE           memory in use by no process that can be seen
   utilization=PERCENT  power=WATTS  temperature=DEGREES     or `default`
   mig=on|off  display=on|off
+  instances=0,2|none|default   of its MIG instances, those that exist
 
 Keys for GPUs, or for the whole machine where gpu= is left out:
   hang=CALL,…|off              these calls block until the fault is lifted

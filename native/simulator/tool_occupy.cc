@@ -110,7 +110,13 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   }
   if (device.empty()) return usageError("which GPU? An index from 0 to %u, or a UUID", machine.gpuCount - 1);
   uint32_t gpu;
-  if (device.compare(0, 4, "MIG-") != 0) {
+  if (const size_t colon = device.find(':'); colon != std::string::npos) {
+    uint32_t number;
+    if (!findGpu(machine, device.substr(0, colon), &gpu) ||
+        !parseCount(device.substr(colon + 1), kUnits - 2, &number) || !instanceExists(machine, gpu, number + 1))
+      return usageError("no MIG instance %s", device.c_str());
+    device = machine.description.gpus[gpu].instances[number].uuid;
+  } else if (device.compare(0, 4, "MIG-") != 0) {
     if (!findGpu(machine, device, &gpu))
       return usageError("no GPU %s: expected an index from 0 to %u, or a UUID", device.c_str(), machine.gpuCount - 1);
     device = machine.description.gpus[gpu].uuid;

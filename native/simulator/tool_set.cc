@@ -161,6 +161,27 @@ int setReading(const Target& target, const std::string& key, const std::string& 
   return 0;
 }
 
+// "0,2" are the instances that there are from now on; `default` is all of the machine's.
+int setInstances(const Target& target, const std::string& value) {
+  uint32_t wanted = 0;
+  for (size_t at = 0; value != "default" && value != "none" && at <= value.size();) {
+    size_t end = value.find(',', at);
+    if (end == std::string::npos) end = value.size();
+    uint32_t number;
+    if (!parseCount(value.substr(at, end - at), kUnits - 2, &number))
+      return usageError("instances=%s: expected numbers from 0 to %u, none, or default", value.c_str(), kUnits - 2);
+    wanted |= 1u << number;
+    at = end + 1;
+  }
+  for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
+    for (uint32_t i = 0; i < kUnits - 1; ++i)
+      if (target.gpus >> gpu & 1 && wanted >> i & 1 && !target.machine->description.gpus[gpu].instances[i].present)
+        return usageError("instances=%s: GPU %u of this machine has no room for an instance %u", value.c_str(), gpu, i);
+  if (!target.apply) return 0;
+  eachGpu(target, [&](GpuState& state, const Gpu&) { state.absentInstances = value == "default" ? 0 : ~wanted; });
+  return 0;
+}
+
 bool isOneOf(const std::string& key, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (key == name) return true;
@@ -179,11 +200,12 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
   const bool isSwitch =
       isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
-  if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature"}))
+  if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances"}))
     return usageError("unknown key %s", key.c_str());
   if (!target.gpus) return usageError("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
   if (isSwitch) return setSwitch(target, key, value);
   if (key == "compute-mode") return setComputeMode(target, value);
+  if (key == "instances") return setInstances(target, value);
   if (key != "hidden-memory") return setReading(target, key, value);
   uint64_t bytes;
   if (!parseSize(value, &bytes)) return usageError("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());

@@ -98,7 +98,7 @@ void showText(const Machine& machine) {
            text.empty() ? "" : "  ", text.c_str());
     if (migOn(machine, i))
       for (uint32_t unit = 1; unit < kUnits; ++unit)
-        if (gpu.instances[unit - 1].present)
+        if (instanceExists(machine, i, unit))
           printf("  instance %u  %s  %s  %llu of %llu MiB used\n", unit - 1, gpu.instances[unit - 1].profile,
                  gpu.instances[unit - 1].uuid, static_cast<unsigned long long>(usage.units[unit] / kMiB),
                  static_cast<unsigned long long>(gpu.instances[unit - 1].memory / kMiB));
@@ -181,7 +181,7 @@ void instancesJson(const Machine& machine, uint32_t index, const Usage& usage) {
   printf("\"migInstances\":[");
   for (uint32_t unit = 1; migOn(machine, index) && unit < kUnits; ++unit) {
     const MigInstance& instance = machine.description.gpus[index].instances[unit - 1];
-    if (!instance.present) continue;
+    if (!instanceExists(machine, index, unit)) continue;
     printf("%s{\"index\":%u,\"uuid\":\"%s\",\"profile\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u,"
            "\"memory\":{\"totalBytes\":%llu,\"usedBytes\":%llu}}",
            comma, unit - 1, instance.uuid, instance.profile, instance.gpuInstanceId, instance.computeInstanceId,

@@ -34,11 +34,24 @@ bool wholeOrFirstInstance(const Machine& machine, uint32_t gpu, VisibleDevice* o
   *out = {gpu, 0};
   if (!migOn(machine, gpu)) return true;
   for (uint32_t unit = 1; unit < kUnits; ++unit)
-    if (machine.description.gpus[gpu].instances[unit - 1].present) {
+    if (instanceExists(machine, gpu, unit)) {
       out->unit = unit;
       return true;
     }
   return false;
+}
+
+// Where the variable isn't set: one of each GPU instance.
+uint32_t allOf(const Machine& machine, uint32_t gpu, VisibleDevice (&out)[kMaxGpus], uint32_t at) {
+  if (!migOn(machine, gpu)) {
+    if (at == kMaxGpus) return 0;
+    out[at] = {gpu, 0};
+    return 1;
+  }
+  uint32_t count = 0;
+  for (uint32_t unit = 1; unit < kUnits && at + count < kMaxGpus; ++unit)
+    if (instanceExists(machine, gpu, unit)) out[at + count++] = {gpu, unit};
+  return count;
 }
 
 bool byIndex(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
@@ -77,7 +90,7 @@ bool byMigUuid(const Machine& machine, const Enumeration& all, const char* token
       continue;
     for (uint32_t unit = 1; unit < kUnits; ++unit) {
       const MigInstance& instance = description.instances[unit - 1];
-      if (!instance.present) continue;
+      if (!instanceExists(machine, gpu, unit)) continue;
       if (older ? instance.gpuInstanceId == gpuInstance && instance.computeInstanceId == computeInstance
                 : strcmp(instance.uuid, token) == 0) {
         *out = {gpu, unit};
@@ -88,8 +101,11 @@ bool byMigUuid(const Machine& machine, const Enumeration& all, const char* token
   return false;
 }
 
-// CUDA shows one MIG instance at most, and no whole GPU beside it.
-uint32_t onlyOneInstance(VisibleDevice (&devices)[kMaxGpus], uint32_t count) {
+bool showsSeveralInstances(const Machine& machine) { return atoi(machine.description.driverVersion) >= 570; }
+
+// Before R570, CUDA shows one MIG instance at most, and no whole GPU beside it.
+uint32_t onlyOneInstance(const Machine& machine, VisibleDevice (&devices)[kMaxGpus], uint32_t count) {
+  if (showsSeveralInstances(machine)) return count;
   for (uint32_t i = 0; i < count; ++i)
     if (devices[i].unit) {
       devices[0] = devices[i];
@@ -104,8 +120,8 @@ uint32_t visibleDevices(const Machine& machine, const char* list, const char* or
   const Enumeration all = enumerate(machine, order);
   uint32_t count = 0;
   if (!list) {
-    for (uint32_t i = 0; i < all.count; ++i) count += wholeOrFirstInstance(machine, all.gpus[i], &out[count]);
-    return onlyOneInstance(out, count);
+    for (uint32_t i = 0; i < all.count; ++i) count += allOf(machine, all.gpus[i], out, count);
+    return onlyOneInstance(machine, out, count);
   }
   bool sawGpu = false, sawMig = false;
   for (const char* at = list; *at;) {
@@ -134,7 +150,7 @@ uint32_t visibleDevices(const Machine& machine, const char* list, const char* or
     if (count == kMaxGpus) break;
     out[count++] = device;
   }
-  return onlyOneInstance(out, count);
+  return onlyOneInstance(machine, out, count);
 }
 
 }  // namespace simulator

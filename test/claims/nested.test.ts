@@ -2,7 +2,8 @@ import { closeSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { findTenure, Lease, probeLease } from '../../lib/claims/lease.ts';
+import { Lease } from '../../lib/claims/lease.ts';
+import { findTenure, probeLease } from '../../lib/claims/lease-holders.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { native, OFD, SHARED } from '../../lib/native.ts';
@@ -24,7 +25,11 @@ afterEach(() => {
 
 /** @param job within which the lease is taken */
 function take(command: string, job: Lease | null = null): Lease | null {
-  const lease = Lease.tryTake(directory, GPU, ownRecord('boot', command), job?.record.generation ?? null);
+  const lease = Lease.tryTake(
+    directory,
+    { uuid: GPU, job: job?.record.generation ?? null },
+    ownRecord('boot', command),
+  );
   if (lease !== null) held.push(lease);
   return lease;
 }
@@ -46,12 +51,17 @@ describe('a lease within a job', () => {
     const first = taken('first', job);
     expect(take('second', job)).toBeNull();
     expect(take('somebody else')).toBeNull();
-    expect(probeLease(directory, GPU)).toMatchObject({ command: 'job', nested: { command: 'first' } });
-    expect(probeLease(directory, GPU, job.record.generation)).toMatchObject({ command: 'first' });
+    expect(probeLease(directory, { uuid: GPU })).toMatchObject({
+      command: 'job',
+      nested: { command: 'first' },
+    });
+    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })).toMatchObject({
+      command: 'first',
+    });
     expect(first.isIntact()).toBe(true);
     end(first);
-    expect(probeLease(directory, GPU)).toMatchObject({ command: 'job' });
-    expect(probeLease(directory, GPU)).not.toHaveProperty('nested');
+    expect(probeLease(directory, { uuid: GPU })).toMatchObject({ command: 'job' });
+    expect(probeLease(directory, { uuid: GPU })).not.toHaveProperty('nested');
     expect(take('second', job)).not.toBeNull();
   });
 
@@ -60,7 +70,7 @@ describe('a lease within a job', () => {
     for (let i = 0; i < 64; i++) chain.push(taken(`level ${i + 1}`, chain.at(-1)));
     expect(take('one too many', chain.at(-1))).toBeNull();
     for (const lease of chain) expect(take('another', lease)).toBeNull();
-    expect(JSON.stringify(probeLease(directory, GPU)).match(/"nested"/g)).toHaveLength(64);
+    expect(JSON.stringify(probeLease(directory, { uuid: GPU })).match(/"nested"/g)).toHaveLength(64);
   });
 
   test('can’t be had within a job that has another GPU, none, or has ended', () => {
@@ -77,10 +87,13 @@ describe('a lease within a job', () => {
     const inner = taken('inner', job);
     const innermost = taken('innermost', inner);
     end(job);
-    expect(probeLease(directory, GPU)).toMatchObject({ command: 'inner', nested: { command: 'innermost' } });
+    expect(probeLease(directory, { uuid: GPU })).toMatchObject({
+      command: 'inner',
+      nested: { command: 'innermost' },
+    });
     expect(take('next')).toBeNull();
     end(inner);
-    expect(probeLease(directory, GPU)).toMatchObject({ command: 'innermost' });
+    expect(probeLease(directory, { uuid: GPU })).toMatchObject({ command: 'innermost' });
     expect(take('next')).toBeNull();
     end(innermost);
     expect(take('next')).not.toBeNull();
@@ -92,7 +105,9 @@ describe('a lease within a job', () => {
     const innermost = taken('innermost', inner);
     end(inner);
     expect(take('sibling', job)).toBeNull();
-    expect(probeLease(directory, GPU, job.record.generation)).toMatchObject({ command: 'innermost' });
+    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })).toMatchObject({
+      command: 'innermost',
+    });
     end(innermost);
     expect(take('sibling', job)).not.toBeNull();
   });
@@ -101,7 +116,7 @@ describe('a lease within a job', () => {
 describe('who waits', () => {
   /** Which lease it is whose end is waited for. */
   function awaited(job: Lease | null): Lease | undefined {
-    const tenure = findTenure(directory, GPU, job?.record.generation ?? null);
+    const tenure = findTenure(directory, { uuid: GPU, job: job?.record.generation ?? null });
     if (tenure === null) return undefined;
     expect(native().lockProbe(tenure.descriptor, OFD, SHARED, tenure.byte, 1)).toBe(tenure.byte);
     closeSync(tenure.descriptor);

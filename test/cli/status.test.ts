@@ -38,14 +38,16 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       const { code, stdout, stderr } = await machine.runCommand(['status']);
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       expectToFit(stdout);
-      expect(stdout.match(/^ *\d+ {2}.* (free|leased|busy|unavailable)$/gm)).toHaveLength(count);
+      expect(stdout.match(/^ *\d+(?::\d)? {2}.* (free|leased|busy|unavailable)$/gm)).toHaveLength(
+        (await machine.status()).length,
+      );
       return stdout;
     };
     await look();
     const busy = machine.start([
       join(binaries(), 'gpu-owner-simulator'),
       'occupy',
-      String(count - 1),
+      String(name === 'a100x4-mig' ? 3 : count - 1),
       '--memory',
       '3GiB',
       '--name',
@@ -72,6 +74,8 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
     );
     expect(gpu).toEqual({
       index: 0,
+      instance: null,
+      parent: null,
       uuid: expect.stringMatching(/^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
       name: expect.stringMatching(/./),
       pciBusId: expect.stringMatching(/^[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0$/),

@@ -13,6 +13,8 @@ export function makeGPU(
   const { memory, ...rest } = changes;
   return {
     index,
+    instance: null,
+    parent: null,
     uuid: `GPU-${String(index).repeat(8)}-aaaa-4bbb-8ccc-00000000000${index}`,
     name: 'NVIDIA A100-SXM4-80GB',
     pciBusId: `00000000:0${index}:00.0`,

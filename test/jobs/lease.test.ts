@@ -1,5 +1,5 @@
 // The lease lives exactly as long as anything of the job does.
-import { unlinkSync } from 'node:fs';
+import { readFileSync, unlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import { expect, test } from 'vitest';
 import {
@@ -198,4 +198,26 @@ test('a lease file that is removed is reported, with the remedy', async () => {
   running.kill('SIGTERM');
   expect((await running.exited).code).toBe(143);
   expect(running.stderr.match(/removed/g)).toHaveLength(1);
+});
+
+test('a file in which others hold a part as well is kept like a lease, but nothing is written to it', async () => {
+  const { directory, leases } = workspace(2);
+  const [lease, shared] = leases as [string, string];
+  const before = readFileSync(shared);
+  const running = launch({
+    leases: [lease],
+    launcher: ['--shared', shared],
+    options: ['--record', '{}'],
+    command: [python, fixture('job.py'), directory, 'fork', '--stay'],
+  });
+  const command = await pidIn(directory, 'fork-command');
+  const child = await pidIn(directory, 'fork-child');
+  process.kill(command, 'SIGKILL');
+  await running.exited;
+  expect(await probe.isHeldFor(shared, 60)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  await probe.free(shared);
+  await probe.free(lease);
+  expect(readFileSync(shared).equals(before)).toBe(true);
+  expect(readFileSync(lease).equals(before)).toBe(false);
 });

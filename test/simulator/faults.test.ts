@@ -133,6 +133,28 @@ test('readings', async () => {
   ]);
 });
 
+test('MIG instances come and go while it runs', async () => {
+  using machine = new Simulated('a100x4-mig');
+  const session = machine.session();
+  await session.do('nvml.init()');
+  const there = async (gpu: number) =>
+    ((await session.do(`nvml.mig_codes(${gpu})`)) as number[]).flatMap((code, i) => (code === 0 ? [i] : []));
+  expect(await there(0)).toEqual([0, 2, 3, 4]);
+  machine.set('gpu=0', 'instances=2,4');
+  expect(await there(0)).toEqual([2, 4]);
+  expect(machine.show().gpus[0].migInstances.map(({ index }: { index: number }) => index)).toEqual([2, 4]);
+  expect(await there(1)).toHaveLength(7);
+  machine.set('gpu=0,1', 'instances=none');
+  expect([await there(0), await there(1)]).toEqual([[], []]);
+  machine.set('gpu=all', 'instances=default');
+  expect([await there(0), await there(1)]).toEqual([
+    [0, 2, 3, 4],
+    [0, 1, 2, 3, 4, 5, 6],
+  ]);
+  expect(() => machine.set('gpu=0', 'instances=1')).toThrow(/has no room for an instance 1/);
+  expect(() => machine.set('gpu=0', 'instances=9')).toThrow(/expected numbers from 0 to 6/);
+});
+
 test('display and MIG, while it runs', async () => {
   machine.set('gpu=0', 'display=on');
   expect(await session.do('[nvml.number("GetDisplayActive", i) for i in (0, 1)]')).toEqual([

@@ -133,6 +133,10 @@ test('occupy: as a graphics process, by UUID, on an instance, on the GPU that NV
   const { uuid } = mig.show().gpus[1].migInstances[4];
   const instance = await mig.occupy(uuid);
   expect(mig.show().gpus[1].processes).toMatchObject([{ pid: instance.pid, migUuid: uuid }]);
+  const other = await mig.occupy('0:3');
+  expect(mig.show().gpus[0].processes).toMatchObject([
+    { pid: other.pid, migUuid: mig.show().gpus[0].migInstances[2].uuid },
+  ]);
   instance.kill();
 });
 

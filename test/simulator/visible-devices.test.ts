@@ -106,8 +106,9 @@ test('different GPUs: fastest first, or in PCI order', async () => {
   expect(await session.do(python(`GPU${uuids[2].slice(0, 6)}`))).toEqual(pick(2));
 });
 
-test('MIG: one instance at most, and no whole GPU beside it', async () => {
-  using machine = new Simulated('a100x4-mig');
+test('MIG before R570: one instance at most, and no whole GPU beside it', async () => {
+  using machine = new Simulated('early-r535');
+  machine.set('gpu=0,1', 'mig=on');
   const { gpus } = machine.show();
   const session = machine.session();
   const [first, second] = gpus[0].migInstances;
@@ -127,5 +128,20 @@ test('MIG: one instance at most, and no whole GPU beside it', async () => {
   expect(await session.do(python(`MIG-${gpus[0].uuid}/${gpuInstanceId}`))).toBe(NO_DEVICE);
   // GPU- and MIG- do not mix: the list ends there.
   expect(await session.do(python(`${gpus[2].uuid},${first.uuid}`))).toEqual([suffix(gpus[2])]);
+  expect(await session.do(python(`${first.uuid},${gpus[2].uuid}`))).toEqual([suffix(first)]);
+});
+
+test('MIG since R570: several instances in one process, and whole GPUs beside them', async () => {
+  using machine = new Simulated('a100x4-mig');
+  const { gpus } = machine.show();
+  const session = machine.session();
+  const suffix = (instance: { uuid: string }) => instance.uuid.replace(/^[A-Z]+/, '');
+  const [first, second] = gpus[0].migInstances;
+  expect(await session.do(python(undefined))).toEqual(
+    [...gpus[0].migInstances, ...gpus[1].migInstances, gpus[2], gpus[3]].map(suffix),
+  );
+  expect(await session.do(python(`${second.uuid},${first.uuid}`))).toEqual([suffix(second), suffix(first)]);
+  expect(await session.do(python('2,0'))).toEqual([suffix(gpus[2]), suffix(first)]);
+  // In one list, the two ways of naming do not mix.
   expect(await session.do(python(`${first.uuid},${gpus[2].uuid}`))).toEqual([suffix(first)]);
 });

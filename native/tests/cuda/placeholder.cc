@@ -186,3 +186,52 @@ TEST("a MIG instance") {
   CHECK_EQUAL(failure.code, cuda::SUCCESS);
   if (failure.code != cuda::SUCCESS) tests::fail(__FILE__, __LINE__, std::string(failure.stage) + " " + name);
 }
+
+namespace {
+
+// UUIDs of the instances of GPU 0; CUDA_VISIBLE_DEVICES shows them.
+std::vector<std::string> show_instances() {
+  nvml::Library nvml;
+  REQUIRE(nvml.load(tests::simulated_nvml()));
+  REQUIRE_EQUAL(nvml.init(), nvml::SUCCESS);
+  nvml::Device gpu = nullptr, instance = nullptr;
+  REQUIRE_EQUAL(nvml.device_handle(0, gpu), nvml::SUCCESS);
+  std::vector<std::string> uuids;
+  for (const uint32_t slot : {0, 2, 3}) {
+    std::string uuid;
+    REQUIRE_EQUAL(nvml.mig_handle(gpu, slot, instance), nvml::SUCCESS);
+    REQUIRE_EQUAL(nvml.uuid(instance, uuid), nvml::SUCCESS);
+    uuids.push_back(uuid);
+  }
+  setenv("CUDA_VISIBLE_DEVICES", (uuids[0] + "," + uuids[1] + "," + uuids[2]).c_str(), 1);
+  return uuids;
+}
+
+}  // namespace
+
+TEST("several MIG instances in one process") {
+  const tests::SimulatedMachine machine("a100x4-mig");
+  Placeholder placeholder;
+  CHECK_EQUAL(placeholder.take(library(), show_instances(), kBytes).code, cuda::SUCCESS);
+  CHECK_EQUAL(placeholder.hidden(), 0);
+  CHECK_EQUAL(listed(0), 3);
+}
+
+TEST("several MIG instances where CUDA shows the first only: that one is taken, and the others counted") {
+  const tests::SimulatedMachine machine("early-r535");
+  machine.set("gpu=0 mig=on");
+  Placeholder placeholder;
+  CHECK_EQUAL(placeholder.take(library(), show_instances(), kBytes).code, cuda::SUCCESS);
+  CHECK_EQUAL(placeholder.hidden(), 2);
+  CHECK_EQUAL(listed(0), 1);
+  placeholder.release(library());
+  CHECK_EQUAL(placeholder.hidden(), 0);
+}
+
+TEST("a MIG instance by the name that drivers before R470 give it, and the UUID that their CUDA has for it") {
+  cuda::Library older;
+  REQUIRE(older.load(BUILD_DIRECTORY "/stubs/libcuda-unsuffixed.so"));
+  Placeholder placeholder;
+  const auto failure = placeholder.take(older, {"MIG-GPU-00010203-0405-0607-0809-0a0b0c0d0eff/7/0"}, kBytes);
+  CHECK_EQUAL(std::string(failure.stage), "");
+}

@@ -120,24 +120,6 @@ TEST("drivers of every age") {
   }
 }
 
-TEST("MIG instances") {
-  const tests::SimulatedMachine machine("a100x4-mig");
-  tests::opened_driver();
-  const Samples samples = look();
-  CHECK_EQUAL(samples[0].mig_mode, 1);
-  CHECK_EQUAL(samples[0].instances.size(), 4u);
-  CHECK_EQUAL(samples[1].instances.size(), 7u);
-  CHECK_EQUAL(samples[2].mig_mode, 0);
-  CHECK(samples[2].instances.empty());
-  for (const MigInstance& instance : samples[1].instances) {
-    CHECK_EQUAL(instance.uuid.compare(0, 4, "MIG-"), 0);
-    CHECK(instance.memory.total > 0);
-    CHECK(instance.gpu_instance != ~0u);
-    CHECK(instance.compute_instance != ~0u);
-  }
-  CHECK(std::isnan(samples[0].utilization_percent));
-}
-
 TEST("WSL: processes and utilization are unknown, memory isn't") {
   const tests::SimulatedMachine machine("wsl");
   tests::opened_driver();

@@ -8,6 +8,7 @@
 //   STUB_CONFIDENTIAL    nvmlDeviceGetConfComputeMemSizeInfo
 //   STUB_DETAILS         nvmlDeviceGetRunningProcessDetailList
 //   STUB_TEMPERATURE_V   nvmlDeviceGetTemperatureV
+//   STUB_MIG             MIG is on, and the functions for it
 //   STUB_WITHOUT_UUID    no nvmlDeviceGetUUID, which every NVML has
 #include "stubs/nvml.h"
 
@@ -25,6 +26,14 @@ NvmlStub stub;
 namespace {
 
 Device device_of(uint32_t index) { return reinterpret_cast<Device>(uintptr_t{0x1000} + index); }
+
+constexpr uint32_t kSlots = 7;
+Device instance_of(uint32_t slot) { return reinterpret_cast<Device>(uintptr_t{0x2000} + slot); }
+// Of an instance its slot, else -1.
+[[maybe_unused]] int slot_of(Device device) {
+  const auto value = reinterpret_cast<uintptr_t>(device);
+  return value >= 0x2000 && value < 0x2000 + kSlots ? static_cast<int>(value - 0x2000) : -1;
+}
 
 [[maybe_unused]] int text(int code, const char* value, char* buffer, uint32_t size) {
   if (code != SUCCESS) return code;
@@ -85,6 +94,23 @@ int processes(int code, size_t entry_size, uint32_t* count, void* out) {
   return SUCCESS;
 }
 
+#ifdef STUB_MIG
+int instance_processes(Device device, uint32_t* count, void* out) {
+  const int own = slot_of(device);
+  if (own >= 0 && stub.code.instance_processes != SUCCESS) return stub.code.instance_processes;
+  uint32_t found = 0;
+  for (uint32_t slot = 0; slot < kSlots; slot++) {
+    if (!(stub.slots >> slot & 1) || (own >= 0 && !stub.lists_neighbours && static_cast<int>(slot) != own)) continue;
+    Process process = {1000 + slot, uint64_t{1} << 20, 7 + slot, 0};
+    if (stub.without_ids) process.gpu_instance = process.compute_instance = ~0u;
+    if (found < *count) memcpy(static_cast<char*>(out) + found * sizeof process, &process, sizeof process);
+    found++;
+  }
+  *count = found;
+  return SUCCESS;
+}
+#endif
+
 int graphics(size_t, uint32_t* count, void*) {
   *count = 0;
   return stub.code.graphics;
@@ -105,21 +131,28 @@ EXPORT int nvmlDeviceGetPciInfo_v2(Device, PciInfo* out) { return pci(out); }
 #endif
 
 #ifndef STUB_WITHOUT_UUID
-EXPORT int nvmlDeviceGetUUID(Device, char* buffer, uint32_t size) {
+EXPORT int nvmlDeviceGetUUID(Device device, char* buffer, uint32_t size) {
+  if (const int slot = slot_of(device); slot >= 0) {
+    char uuid[] = "MIG-00000000-2222-3333-4444-555555555555";
+    uuid[4] = static_cast<char>('0' + slot);
+    uuid[5] = stub.generation;
+    return text(stub.code.uuid, uuid, buffer, size);
+  }
   return text(stub.code.uuid, "GPU-11111111-2222-3333-4444-555555555555", buffer, size);
 }
 #endif
 EXPORT int nvmlDeviceGetName(Device, char* buffer, uint32_t size) { return text(stub.code.name, "Stub", buffer, size); }
 EXPORT int nvmlSystemGetDriverVersion(char* buffer, uint32_t size) { return text(SUCCESS, "1.2.3", buffer, size); }
 
-EXPORT int nvmlDeviceGetMemoryInfo(Device, MemoryV1* out) {
+EXPORT int nvmlDeviceGetMemoryInfo(Device device, MemoryV1* out) {
   *out = {100, 70, 30};
-  return stub.code.memory_v1;
+  return slot_of(device) >= 0 ? stub.code.instance_memory : stub.code.memory_v1;
 }
 #ifdef STUB_MEMORY_V2
-EXPORT int nvmlDeviceGetMemoryInfo_v2(Device, MemoryV2* out) {
+EXPORT int nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2* out) {
   if (out->version != kMemoryV2Version) return ERROR_VERSION_MISMATCH;
   *out = {kMemoryV2Version, 100, 10, 70, 20};
+  if (slot_of(device) >= 0) return stub.code.instance_memory;
   return stub.code.memory_v2;
 }
 #endif
@@ -142,8 +175,24 @@ EXPORT int nvmlDeviceGetUtilizationRates(Device, Utilization* out) {
 }
 EXPORT int nvmlDeviceGetMigMode(Device, uint32_t* current, uint32_t* pending) {
   *pending = 0;
+#ifdef STUB_MIG
+  return number(stub.code.mig, 1, current);
+}
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(Device, uint32_t* out) { return number(SUCCESS, kSlots, out); }
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(Device, uint32_t slot, Device* out) {
+  *out = instance_of(slot);
+  return stub.slots >> slot & 1 ? SUCCESS : ERROR_NOT_FOUND;
+}
+EXPORT int nvmlDeviceGetGpuInstanceId(Device device, uint32_t* out) {
+  stub.instance_id_calls++;
+  if (stub.code.instance_id != SUCCESS) return stub.code.instance_id;
+  return number(SUCCESS, 7 + static_cast<uint32_t>(slot_of(device)), out);
+}
+EXPORT int nvmlDeviceGetComputeInstanceId(Device, uint32_t* out) { return number(SUCCESS, 0, out); }
+#else
   return number(stub.code.mig, 0, current);
 }
+#endif
 
 EXPORT int nvmlDeviceGetComputeRunningProcesses(Device, uint32_t* count, void* out) {
   stub.v1_calls++;
@@ -162,8 +211,11 @@ EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v2(Device, uint32_t* count, voi
 }
 #endif
 #ifdef STUB_PROCESSES_V3
-EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(Device, uint32_t* count, void* out) {
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3([[maybe_unused]] Device device, uint32_t* count, void* out) {
   stub.v3_calls++;
+#ifdef STUB_MIG
+  return instance_processes(device, count, out);
+#endif
   return processes(stub.code.processes_v3, STUB_PROCESSES_V3, count, out);
 }
 EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device, uint32_t* count, void* out) {

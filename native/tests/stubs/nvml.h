@@ -7,7 +7,7 @@ struct NvmlStub {
   // Return codes of NVML, by function.
   struct Codes {
     int init, count, handle, uuid, name, pci, memory_v1, memory_v2, power, power_limit, utilization, temperature_v,
-        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential, details;
+        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential, details, instance_processes, instance_memory, instance_id;
   } code;
 
   uint32_t gpus = 1;
@@ -21,7 +21,13 @@ struct NvmlStub {
   bool needs_nothing = false;       // never gives the list, and says that it needs no room for it
   uint32_t pretended_count = 0;     // if any, says after success that there are this many
 
+  // MIG (STUB_MIG): a bit for each slot that has an instance; instance i is GPU instance 7 + i and has one process, 1000 + i.
+  uint32_t slots = 0;
+  char generation = '0';            // a digit of the instances' UUIDs
+  bool lists_neighbours = false;    // an instance's list has the processes of all
+  bool without_ids = false;         // no process says on which instance it runs
+
   // Calls so far.
-  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0;
+  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0, instance_id_calls = 0;
   uint32_t first_room = 0;  // how many entries the first caller had room for
 };

@@ -1,0 +1,474 @@
+// MIG instances claimed like GPUs, on a machine of which GPU 0 has four (0:0, 0:2, 0:3, 0:4), GPU 1 seven, 2 and 3 are whole.
+import { spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { command, finished, Machine, output, until } from '../machine.ts';
+
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
+const claimant = join(import.meta.dirname, 'fixtures/instance-claimant.mjs');
+
+interface Row {
+  index: number;
+  instance: number | null;
+  uuid: string;
+  parent: string | null;
+  name: string;
+  state: string;
+  reason: string | null;
+  lease: { command: string } | null;
+  processes: { pid: number }[];
+  memory: { totalBytes: number; usedBytes: number };
+}
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine('a100x4-mig');
+});
+afterEach(() => machine.close());
+
+const at = (row: Row) => (row.instance === null ? String(row.index) : `${row.index}:${row.instance}`);
+
+async function rows(): Promise<Record<string, Row>> {
+  return Object.fromEntries((await machine.status()).map((row: Row) => [at(row), row]));
+}
+
+/** Which processes the simulated driver itself has on each instance: '0:2' -> PIDs. */
+function witnessed(): Record<string, number[]> {
+  const { stdout } = spawnSync(join(binaries(), 'gpu-owner-simulator'), ['show', '--json'], {
+    env: machine.env as NodeJS.ProcessEnv,
+    encoding: 'utf8',
+  });
+  const found: Record<string, number[]> = {};
+  for (const gpu of JSON.parse(stdout).gpus) {
+    for (const { pid, migUuid } of gpu.processes) {
+      const instance = gpu.migInstances.find(({ uuid }: { uuid: string }) => uuid === migUuid);
+      const name = instance === undefined ? String(gpu.index) : `${gpu.index}:${instance.index}`;
+      found[name] = [...(found[name] ?? []), pid];
+    }
+  }
+  return found;
+}
+
+/** Holds what the options ask for; resolves when it does. */
+async function hold(...options: string[]) {
+  const child = machine.startCommand(['hold', ...options]);
+  const line = await output(child, /(\{.*\})\n/);
+  return {
+    child,
+    ...(JSON.parse(line) as { devices: Row[]; visibleDevices: string }),
+    end: async () => {
+      child.stdin?.end();
+      await finished(child, 'exit');
+    },
+  };
+}
+
+const find = async (...options: string[]) => {
+  const { stdout, stderr, code } = await machine.runCommand(['find', '--json', ...options]);
+  return code === 0 ? (JSON.parse(stdout) as Row[]).map(at) : stderr;
+};
+
+describe('status', () => {
+  test('has a row for each instance, below its GPU', async () => {
+    const list = (await machine.status()) as Row[];
+    expect(list.map(at)).toEqual([
+      '0',
+      '0:0',
+      '0:2',
+      '0:3',
+      '0:4',
+      '1',
+      ...[0, 1, 2, 3, 4, 5, 6].map((i) => `1:${i}`),
+      '2',
+      '3',
+    ]);
+    const [gpu, first] = list;
+    expect(gpu).toMatchObject({ instance: null, parent: null, state: 'unavailable', migEnabled: true });
+    expect(gpu?.reason).toBe('MIG is on: divided into instances, which are claimed instead');
+    expect(first).toMatchObject({
+      parent: gpu?.uuid,
+      name: 'NVIDIA A100-SXM4-80GB MIG 3g.40gb',
+      state: 'free',
+      computeMode: 'default',
+      powerWatts: null,
+      utilizationPercent: null,
+      temperatureCelsius: 31,
+      migEnabled: null,
+      migInstances: [],
+    });
+    expect(first?.memory.totalBytes).toBe(40 * 1024 ** 3);
+  });
+
+  test('keeps its columns where numbers are long', async () => {
+    await machine.close();
+    machine = new Machine('h200x16');
+    machine.set('gpu=9,15', 'mig=on');
+    const { stdout } = await machine.runCommand(['status']);
+    const lines = stdout.split('\n').filter((line) => /(STATE|free|unavailable)$/.test(line));
+    expect(lines).toHaveLength(1 + 16 + 8);
+    expect(new Set(lines.map((line) => line.lastIndexOf('  ')))).toEqual(
+      new Set([lines[0]?.lastIndexOf('  ')]),
+    );
+    expect(stdout).toMatch(/^15:2 {4}MIG 2g\.35gb /m);
+  });
+
+  test('counts a process on its own instance only', async () => {
+    const stranger = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '0:3',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(stranger, /ready/);
+    const now = await rows();
+    expect(now['0:3']).toMatchObject({ state: 'busy', processes: [{ pid: stranger.pid }] });
+    expect(now['0:3']?.memory.usedBytes).toBeGreaterThan(1024 ** 3);
+    expect(now['0:4']).toMatchObject({ state: 'free', processes: [], memory: { usedBytes: 0 } });
+  });
+
+  test('follows instances that come and go, and a GPU that falls silent or is lost', async () => {
+    machine.set('gpu=0', 'instances=2');
+    expect(Object.keys(await rows()).filter((name) => name.startsWith('0'))).toEqual(['0', '0:2']);
+    machine.set('gpu=0', 'instances=none');
+    expect((await rows())['0']?.reason).toMatch(/nobody has made instances/);
+    machine.set('gpu=0', 'instances=default', 'lost=on');
+    expect((await rows())['0']?.reason).toMatch(/fallen off the bus/);
+    // In a process that has seen the instances, they are as unwell as their GPU, not gone.
+    machine.set('gpu=0', 'lost=off');
+    const { stdout } = await machine.runScript(`
+      import { spawnSync } from 'node:child_process';
+      const set = (...words) => spawnSync(${JSON.stringify(join(binaries(), 'gpu-owner-simulator'))}, ['set', ...words]);
+      const look = () => console.log(gpuOwner.getGPUsSync().filter(({ index }) => index === 0)
+        .map(({ instance, health, memory, state }) => [instance ?? 'GPU', health, memory.totalBytes !== null, state].join(' ')).join());
+      look();
+      set('gpu=0', 'lost=on'); look();
+      set('gpu=0', 'lost=off', 'hang=memory'); look(); look();
+      set('gpu=0', 'hang=off');
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      look();`);
+    const all = (text: string, ofGPU = text) =>
+      [ofGPU.replace('N', 'GPU'), ...[0, 2, 3, 4].map((i) => text.replace('N', String(i)))].join();
+    const well = all('N ok true free', 'N ok true unavailable');
+    expect(stdout.trim().split('\n')).toEqual([
+      well,
+      all('N lost false unavailable'),
+      all('N not-responding false unavailable'),
+      all('N not-responding false unavailable'),
+      well,
+    ]);
+  });
+});
+
+describe('which', () => {
+  test('one: a whole GPU before an instance, then the smallest instance that will do', async () => {
+    expect(await find()).toEqual(['2']);
+    const both = await hold('-n', '2', '--placeholder', 'none');
+    expect(both.devices.map(({ index }) => index)).toEqual([2, 3]);
+    expect(await find()).toEqual(['0:3']);
+    expect(await find('--min-free-memory', '15GiB')).toEqual(['0:2']);
+    expect(await find('--min-free-memory', '30GiB')).toEqual(['0:0']);
+    await both.end();
+  });
+
+  test('several: whole GPUs where there are enough, else instances; never both', async () => {
+    expect(await find('-n', '2')).toEqual(['2', '3']);
+    expect(await find('-n', '3')).toEqual(['0:3', '0:4', '1:0']);
+    expect(await find('-n', '2', '--devices', '0')).toEqual(['0:3', '0:4']);
+    const one = await hold('--placeholder', 'none');
+    expect(await find('-n', '2')).toMatch(/2 GPUs asked for, only 1 is free/);
+    expect(await find('-n', '20')).toMatch(/this machine has 4, and 11 MIG instances/);
+    expect(await find('-n', '4', '--devices', '2-3,0:0,0:2')).toMatch(
+      /never mixes whole GPUs and MIG instances/,
+    );
+    await one.end();
+  });
+
+  test('selectors: number, UUID, name, and those of the GPU', async () => {
+    const { '1:2': chosen, '1': gpu } = await rows();
+    expect(await find('--devices', '1:2')).toEqual(['1:2']);
+    expect(await find('--devices', chosen?.uuid.slice(0, 16) ?? '')).toEqual(['1:2']);
+    expect(await find('--devices', '2g.20gb')).toEqual(['0:2']);
+    expect(await find('--devices', gpu?.uuid ?? '', '--exclude', '1:0,1:1')).toEqual(['1:2']);
+    expect(await find('--devices', '0-1', '--exclude', '0')).toEqual(['1:0']);
+    expect(await find('--exclude', '2-3', '--exclude-names', '1g.10gb')).toEqual(['0:2']);
+    expect(await find('-n', '5', '--exclude-names', 'MIG')).toMatch(/of which 4 may be used here/);
+  });
+
+  test('an inherited CUDA_VISIBLE_DEVICES limits to its instances, in every form', async () => {
+    const { '0:4': chosen, '0': gpu } = await rows();
+    const inherited = async (value: string) =>
+      (await machine.runCommand(['find'], { env: { CUDA_VISIBLE_DEVICES: value } })).stdout.trim();
+    expect(await inherited(chosen?.uuid ?? '')).toBe(chosen?.uuid);
+    expect(await inherited(chosen?.uuid.slice(0, 14) ?? '')).toBe(chosen?.uuid);
+    expect(await inherited(`MIG-${gpu?.uuid}/10/0`)).toBe(chosen?.uuid);
+    // Who was given a divided GPU was given its instances.
+    expect(await inherited(gpu?.uuid ?? '')).toBe((await rows())['0:3']?.uuid);
+  });
+});
+
+describe('a claim', () => {
+  test('by run: the variable, the lease, and the placeholder on the right instance', async () => {
+    const { '0:2': wanted } = await rows();
+    const child = machine.startCommand([
+      'run',
+      '--devices',
+      '0:2',
+      '--visible-devices',
+      'index',
+      '--',
+      'sh',
+      '-c',
+      'echo $CUDA_VISIBLE_DEVICES; sleep 60',
+    ]);
+    expect(await output(child, /(MIG-\S+)\n/)).toBe(wanted?.uuid);
+    expect(Object.keys(witnessed())).toEqual(['0:2']);
+    const now = await rows();
+    expect(now['0:2']).toMatchObject({
+      state: 'leased',
+      lease: { command: expect.stringMatching(/sleep 60/) },
+    });
+    expect(now['0']).toMatchObject({ state: 'unavailable', lease: null });
+    expect(now['0:3']?.state).toBe('free');
+    const second = await machine.runCommand(['run', '--no-wait', '--devices', '0:2', 'true']);
+    expect(second).toMatchObject({ code: 75, stderr: expect.stringMatching(/GPU 0:2: leased by/) });
+  });
+
+  test('inside of a job on an instance is of what the job has', async () => {
+    const nested = `${process.execPath} ${command} run --no-wait`;
+    const inner = `${nested} -- ${nested} -- printenv CUDA_VISIBLE_DEVICES; ${nested} -n 2 -- true`;
+    const { stdout, stderr } = await machine.runCommand(['run', '--devices', '0:2', '--', 'sh', '-c', inner]);
+    expect(stdout).toBe(`${(await rows())['0:2']?.uuid}\n`);
+    expect(stderr).toMatch(/2 GPUs asked for, but the `gpu-owner run` that this runs in has claimed only 1\b/);
+  });
+
+  test('an instance in use by processes that nobody sees is busy', async () => {
+    machine.set('gpu=0', 'hidden-processes=on');
+    const stranger = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '0:2',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(stranger, /ready/);
+    const { '0:2': used, '0:3': neighbour } = await rows();
+    expect(used).toMatchObject({ state: 'busy', reason: expect.stringMatching(/but no process is visible/) });
+    expect(neighbour?.state).toBe('free');
+  });
+
+  test('by hold: says which instance', async () => {
+    const held = await hold('--devices', '1:6');
+    expect(held.devices).toEqual([
+      { index: 1, instance: 6, uuid: held.visibleDevices, name: 'NVIDIA A100-SXM4-80GB MIG 1g.10gb' },
+    ]);
+    await held.end();
+    expect((await rows())['1:6']?.state).toBe('free');
+    expect(witnessed()).toEqual({});
+  });
+
+  test('by the library: two instances with their placeholders, given back on release', async () => {
+    const { stdout, stderr } = await machine.runScript(`
+      const owner = new GPUOwner({ count: 2, devices: ['0:3', '0:4'] });
+      console.log(owner.devices.map(({ index, instance }) => index + ':' + instance).join());
+      console.log(process.env.CUDA_VISIBLE_DEVICES === owner.visibleDevices, owner.visibleDevices.split(',').length);
+      const show = () => gpuOwner.getGPUsSync().filter(({ processes }) => processes.some(({ pid }) => pid === process.pid))
+        .map(({ index, instance }) => index + ':' + instance).join();
+      console.log(show());
+      owner.release();
+      console.log(show(), gpuOwner.getGPUsSync().filter(({ state }) => state === 'leased').length);`);
+    expect({ stdout, stderr }).toEqual({ stdout: '0:3,0:4\ntrue 2\n0:null,0:3,0:4\n 0\n', stderr: '' });
+  });
+
+  test('of several, where CUDA shows a process only one: all are leased, and it is said', async () => {
+    await machine.close();
+    machine = new Machine('early-r535');
+    machine.set('gpu=all', 'mig=on');
+    const library = await machine.runScript(`
+      const owner = new GPUOwner({ count: 3, devices: '0' });
+      console.log(gpuOwner.getGPUsSync().filter(({ state }) => state === 'leased').length);`);
+    expect(library.stdout).toBe('3\n');
+    expect(library.stderr).toMatch(/shows a process only the first of these MIG instances/);
+    const run = await machine.runCommand(['run', '-n', '2', '--', 'printenv', 'CUDA_VISIBLE_DEVICES']);
+    expect(run.stdout).toMatch(/^MIG-[^,]+,MIG-[^,]+\n$/);
+    expect(run.stderr).toMatch(/start a process for each/);
+  });
+
+  test('notices a stranger on the same instance, and none on a neighbour', async () => {
+    const { '0:2': wanted } = await rows();
+    const claim = (where: string) =>
+      machine.runScript(
+        `
+        import { spawn } from 'node:child_process';
+        import { subscribe } from 'node:diagnostics_channel';
+        import { execFileSync } from 'node:child_process';
+        subscribe('gpu-owner:step', ({ step }) => {
+          if (step !== 'unlocked' || globalThis.done) return;
+          globalThis.done = true;
+          spawn(${JSON.stringify(join(binaries(), 'gpu-owner-simulator'))}, ['occupy', '${where}'], { stdio: ['pipe', 'ignore', 'ignore'] });
+          execFileSync('sleep', ['0.3']);
+        });
+        try { console.log(new GPUOwner({ devices: '0:2' }).visibleDevices); } catch (error) { console.log(error.code); }
+        process.exit();`,
+      );
+    expect((await claim('0:3')).stdout).toBe(`${wanted?.uuid}\n`);
+    expect((await claim('0:2')).stdout).toBe('ERR_GPU_UNAVAILABLE\n');
+  });
+
+  test('ends with its holder, whatever kills it', async () => {
+    const child = machine.start([
+      process.execPath,
+      '--input-type=module',
+      '-e',
+      machine.script(`new GPUOwner({ devices: '1:3' }); console.log('claimed'); setInterval(() => {}, 1000)`),
+    ]);
+    await output(child, /claimed/);
+    expect(witnessed()).toEqual({ '1:3': [child.pid] });
+    machine.set('teardown=200'); // the driver takes its time to forget it
+    child.kill('SIGKILL');
+    await finished(child);
+    const next = await machine.runCommand(['run', '--no-wait', '--devices', '1:3', 'true']);
+    expect(next).toMatchObject({ code: 0, stderr: '' });
+    // Nor is a part of the GPU's own lease left.
+    machine.set('teardown=0');
+    machine.set('gpu=1', 'mig=off');
+    expect((await machine.runCommand(['run', '--no-wait', '--devices', '1', 'true'])).code).toBe(0);
+  });
+
+  test('waits for an instance, and is woken when it comes free', async () => {
+    const held = await hold('--devices', '0:0', '--placeholder', 'none');
+    const waiting = machine.startCommand(['run', '--devices', '0:0', '--', 'echo', 'at last']);
+    await output(waiting, /waiting for a GPU, 1st in line:\s+.*GPU 0:0: leased by/s);
+    const got = output(waiting, /at last/);
+    await held.end();
+    await got;
+  });
+});
+
+describe('a whole GPU and its instances exclude each other', () => {
+  const tryHold = (devices: string) =>
+    machine.runCommand(['hold', '--placeholder', 'none', '--devices', devices]);
+
+  test('an instance is held, MIG is switched off: the GPU stays leased until it ends, and can be waited for', async () => {
+    const first = await hold('--devices', '1:0', '--placeholder', 'none');
+    const second = await hold('--devices', '1:1', '--placeholder', 'none');
+    machine.set('gpu=1', 'mig=off');
+    expect((await rows())['1']).toMatchObject({
+      state: 'leased',
+      lease: { command: expect.stringMatching(/^gpu-owner hold --devices 1:[01]/) },
+    });
+    expect(await tryHold('1')).toMatchObject({ code: 75, stderr: expect.stringMatching(/GPU 1: leased by/) });
+    const waiting = machine.startCommand([
+      'run',
+      '--devices',
+      '1',
+      '--placeholder',
+      'none',
+      'echo',
+      'at last',
+    ]);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    const got = output(waiting, /at last/);
+    await first.end();
+    expect((await rows())['1']?.state).toBe('leased');
+    await second.end();
+    await got;
+  });
+
+  test('through the keeper, too, and when only descendants are left', async () => {
+    const child = machine.startCommand([
+      'run',
+      '--devices',
+      '1:0',
+      '--placeholder',
+      'none',
+      '--',
+      'sh',
+      '-c',
+      'sleep 60 & echo pid $!',
+    ]);
+    const pid = Number(await output(child, /pid (\d+)/));
+    await finished(child, 'exit');
+    machine.set('gpu=1', 'mig=off');
+    expect(await tryHold('1')).toMatchObject({ code: 75 });
+    process.kill(pid, 'SIGKILL');
+    await until(async () => (await tryHold('1')).code === 0);
+  });
+
+  test('a whole GPU is held, MIG is switched on: none of its instances can be had before it ends', async () => {
+    const held = await hold('--devices', '2', '--placeholder', 'none');
+    machine.set('gpu=2', 'mig=on');
+    const now = await rows();
+    expect(now['2:0']).toMatchObject({
+      state: 'leased',
+      lease: { command: expect.stringMatching(/^gpu-owner hold/) },
+    });
+    expect(await tryHold('2:0')).toMatchObject({
+      code: 75,
+      stderr: expect.stringMatching(/GPU 2:0: leased by/),
+    });
+    const waiting = machine.startCommand([
+      'run',
+      '--devices',
+      '2:0',
+      '--placeholder',
+      'none',
+      'echo',
+      'at last',
+    ]);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    const got = output(waiting, /at last/);
+    await held.end();
+    await got;
+  });
+
+  test('instances of one GPU do not', async () => {
+    const all = await Promise.all(
+      [0, 1, 2, 3, 4, 5, 6].map((i) => hold('--devices', `1:${i}`, '--placeholder', 'none')),
+    );
+    expect(new Set(all.map(({ visibleDevices }) => visibleDevices)).size).toBe(7);
+    await Promise.all(all.map(({ end }) => end()));
+  });
+
+  test('the record in the file of the GPU is left alone by those who hold instances', async () => {
+    const whole = await hold('--devices', '2', '--placeholder', 'none');
+    await whole.end();
+    const gpu = (await rows())['2'];
+    const name = join(machine.lockDirectory, `${gpu?.uuid}.lease`);
+    const before = spawnSync('cat', [name]).stdout.toString();
+    machine.set('gpu=2', 'mig=on');
+    const child = await machine.runCommand(['run', '--devices', '2:0', '--placeholder', 'none', 'true']);
+    expect(child.code).toBe(0);
+    expect(spawnSync('cat', [name]).stdout.toString()).toBe(before);
+    expect(readdirSync(machine.lockDirectory).filter((file) => file.startsWith('MIG-'))).toHaveLength(1);
+  });
+});
+
+test('16 processes claim instances and whole GPUs while MIG is switched: nothing is held twice', {
+  timeout: (SECONDS + 60) * 1000,
+}, async () => {
+  const witness = randomBytes(8).toString('hex');
+  await machine.status();
+  const running = Array.from({ length: 16 }, () =>
+    machine.start([process.execPath, claimant, witness, String(SECONDS)]),
+  );
+  const outcomes = running.map((child) => finished(child));
+  const end = performance.now() + SECONDS * 1000;
+  for (let i = 0; performance.now() < end; i++) {
+    machine.set(`gpu=${i % 4}`, `mig=${i % 3 === 0 ? 'off' : 'on'}`);
+    if (i === 8 || i === 16) running[i / 8]?.kill('SIGKILL');
+    await new Promise((resolve) => setTimeout(resolve, 40));
+  }
+  const results = await Promise.all(outcomes);
+  const texts = results.map(({ stdout }) => stdout).join('');
+  expect(texts.match(/violation: .*/g)).toBeNull();
+  expect(results.filter(({ code, signal }) => code !== 0 && signal !== 'SIGKILL')).toEqual([]);
+  const sum = (what: string) =>
+    [...texts.matchAll(new RegExp(`${what} (\\d+)`, 'g'))].reduce((all, [, n]) => all + Number(n), 0);
+  console.log(`${sum('instances')} claims of instances and ${sum('whole')} of whole GPUs in ${SECONDS} s`);
+  expect(sum('instances')).toBeGreaterThan(SECONDS);
+  expect(sum('whole')).toBeGreaterThan(SECONDS / 2);
+});
