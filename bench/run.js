@@ -2,11 +2,13 @@
 // middle half of the values.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { handover } from './handover.js';
+import { idle } from './idle.js';
 import { machine } from './measure.js';
 import { snapshot } from './snapshot.js';
 import { start } from './start.js';
 
-const BENCHMARKS = { snapshot, start };
+const BENCHMARKS = { snapshot, start, handover, idle };
 
 const names = process.argv.slice(2);
 const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));

@@ -46,6 +46,12 @@ export interface NativeWait {
   cancel(): void;
 }
 
+export interface NativePulse {
+  /** Tells once of a pulse at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
+  watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
+  end(): void;
+}
+
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
@@ -68,7 +74,17 @@ export interface Native {
   fileOpenForProbe(path: string): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
-  fileWriteBlock(descriptor: number, bytes: Uint8Array): number;
+  fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
+  lineJoin(descriptor: number): number;
+  linePlaces(descriptor: number, from: number, to: number): number[];
+  lineAlive(descriptor: number, offset: number, lifeless: number): boolean;
+  Pulse: new (
+    descriptor: number,
+    offset: number,
+    period: number,
+    lifeless: number,
+    told: (unlocked: boolean) => void,
+  ) => NativePulse;
 
   processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
   processInheritable(descriptor: number): number;
@@ -80,6 +96,7 @@ export interface Native {
   processWatchSignals(): void;
   processUnwatchSignals(): void;
   processSleep(milliseconds: number): boolean;
+  processColumns(descriptor: number): number;
 }
 
 const packageRoot = dirname(import.meta.dirname);

@@ -7,13 +7,24 @@ import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
-import { type Candidate, type Judging, judgeAll, judgeOne, reasonsOf, spoil } from './candidates.ts';
+import {
+  type Candidate,
+  type Judging,
+  judgeAll,
+  judgeOne,
+  keepBack,
+  reasonsOf,
+  spoil,
+  wishOf,
+} from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
 import { isHeldByOwnJob, Lease } from './lease.ts';
+import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
 import { ownRecord, type RecordContents } from './record.ts';
 import { reached } from './steps.ts';
+import type { Wish } from './turn.ts';
 
 /** A claim, checked and with its defaults. */
 export interface ClaimRequest {
@@ -39,11 +50,21 @@ export interface Claim {
   all: GPU[];
 }
 
+/** Where in the line a claimant stands. */
+export interface Standing {
+  place: number;
+  /** Places ahead that don't count, since whoever has them doesn't take what they could. */
+  passedOver: ReadonlySet<number>;
+}
+
 /** Nothing is held. What was in the way, for those who want to wait for it. */
 export interface Refusal {
   granted: false;
   candidates: Candidate[];
   directory: LockDirectory;
+  /** What there is to wait for, and who waits. */
+  wish: Omit<Wish, 'place'>;
+  record: RecordContents;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
@@ -61,24 +82,20 @@ const STARTUP_NOTICE = 2_000;
 const CONTENTION_PATIENCE = 5_000;
 
 /**
- * Leases `count` GPUs that satisfy the criteria, all or none.
+ * Leases `count` GPUs that satisfy the criteria, all or none. GPUs that others who stand in line could use are left to them.
  *
+ * @param standing the claimant's own place in line; null: it has none
  * @throws ERR_INVALID_ARGUMENT for what this machine can never satisfy, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER,
  *   ERR_ABORTED; nothing is held then
  */
 export function* claim(
   request: ClaimRequest,
   configuredDirectory: string | undefined,
+  standing: Standing | null = null,
 ): Effectful<Claim | Refusal> {
   reached('start');
-  let gpus = yield* firstLook(request.count);
-  reached('driver');
-  checkDevices(request.criteria, gpus);
-  const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
-  const inherited = inheritedDevices(gpus);
-  const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: Judging = { criteria: request.criteria, visible, directory };
-  const candidates = judgeAll(gpus, judging);
+  const { candidates, judging, directory } = yield* survey(request, configuredDirectory);
+  let gpus = candidates.map(({ gpu }) => gpu);
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
@@ -95,7 +112,7 @@ export function* claim(
     let outcome: Attempt;
     try {
       reached('acquisition-lock');
-      outcome = yield* attempt(gpus, request.count, judging, record);
+      outcome = yield* attempt(gpus, request.count, judging, record, standing);
     } finally {
       lock.release();
     }
@@ -105,7 +122,7 @@ export function* claim(
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
-      return refusal(request, outcome, directory);
+      return refusal(request, outcome, directory, record);
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
@@ -114,10 +131,26 @@ export function* claim(
   }
 }
 
+/** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
+export function* survey(
+  request: ClaimRequest,
+  configuredDirectory: string | undefined,
+): Effectful<{ candidates: Candidate[]; judging: Judging; directory: LockDirectory }> {
+  const gpus = yield* firstLook(request.count);
+  reached('driver');
+  checkDevices(request.criteria, gpus);
+  const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
+  const inherited = inheritedDevices(gpus);
+  const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
+  const judging: Judging = { criteria: request.criteria, visible, directory };
+  return { candidates: judgeAll(gpus, judging), judging, directory };
+}
+
 function refusal(
   request: ClaimRequest,
   outcome: Attempt & { leases: null },
   directory: LockDirectory,
+  record: RecordContents,
 ): Refusal {
   const { candidates } = outcome;
   const verdicts = candidates.map(({ verdict }) => verdict);
@@ -127,6 +160,8 @@ function refusal(
     granted: false,
     candidates,
     directory,
+    wish: wishOf(candidates, request.count, null),
+    record,
     possible: !nested && isPossible(request.count, verdicts),
     error: nested ? alreadyOwn(reasonsOf(candidates)) : unavailable(request, outcome),
   };
@@ -149,8 +184,17 @@ type Attempt =
       obstacle: 'use' | 'remains' | 'contention';
     };
 
-function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordContents): Effectful<Attempt> {
-  let candidates = judgeAll(gpus, judging);
+function* attempt(
+  gpus: GPU[],
+  count: number,
+  judging: Judging,
+  record: RecordContents,
+  standing: Standing | null,
+): Effectful<Attempt> {
+  const ahead = waitersIn(judging.directory, standing?.place).filter(
+    ({ place, stopped }) => !stopped && standing?.passedOver.has(place) !== true,
+  );
+  let candidates = keepBack(judgeAll(gpus, judging), null, ahead);
   let free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
   for (;;) {
     const chosen = select(free, count);
@@ -185,7 +229,7 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
     for (const lease of taken.leases) lease.release();
     return {
       leases: null,
-      candidates: judgeAll(seen, judging),
+      candidates: keepBack(judgeAll(seen, judging), null, ahead),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',

@@ -8,9 +8,10 @@ import {
 } from '../gpus/criteria.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { judgeAll } from './candidates.ts';
+import { judgeAll, keepBack } from './candidates.ts';
 import { firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
+import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
 
@@ -74,7 +75,10 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
   return discover(mergeCriteria(options, configuration), lockDirectory, configuration.lockDirectory, view);
 }
 
-/** machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded. */
+/**
+ * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, and those that
+ * somebody in line could use are left to them.
+ */
 export type View = 'machine' | 'claimant';
 
 /** @param configured the lock directory of the configuration, if it names one */
@@ -88,12 +92,12 @@ export function* discover(
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const visible = view === 'machine' ? null : inheritedDevices(gpus);
-  return judgeAll(gpus, { criteria, visible, directory }).map(
-    ({ gpu, verdict: { state, reason }, lease }) => ({
-      ...gpu,
-      state,
-      reason,
-      lease,
-    }),
-  );
+  const judged = judgeAll(gpus, { criteria, visible, directory });
+  const waiting = view === 'machine' ? [] : waitersIn(directory).filter(({ stopped }) => !stopped);
+  return keepBack(judged, null, waiting).map(({ gpu, verdict: { state, reason }, lease }) => ({
+    ...gpu,
+    state,
+    reason,
+    lease,
+  }));
 }

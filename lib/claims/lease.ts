@@ -100,6 +100,19 @@ export function probeLease(directory: LockDirectory, uuid: string): LeaseInfo | 
   return null;
 }
 
+/** As {@link probeLease}, for those who don't care who it is. */
+export function isLeased(directory: LockDirectory, uuid: string): boolean {
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) if (isLocked(descriptor)) return true;
+  return false;
+}
+
+/** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
+export function openLeases(directory: LockDirectory, uuid: string): number[] {
+  return directory.all
+    .map((path) => native().fileOpenForProbe(join(path, leaseName(uuid))))
+    .filter((descriptor) => descriptor >= 0);
+}
+
 /** Why this process can't take the lease of a GPU, whoever holds it; null: nothing keeps it from that. Takes nothing. */
 export function whyUntakable(directory: LockDirectory, uuid: string): GPUOwnerError | null {
   return directory.whyUnusable(leaseName(uuid));

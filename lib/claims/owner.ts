@@ -92,10 +92,10 @@ export class GPUOwner {
     const options = optionsOf(first, second);
     const { maxWait, signal } = options;
     checkSignal(signal);
-    const { settings, attempt } = prepare(options, ['maxWait', 'signal']);
+    const { settings, attempting } = prepare(options, ['maxWait', 'signal']);
     const limits = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
     for (let intrusions = 0; ; intrusions++) {
-      const granted = await claimWhenFree(attempt, limits);
+      const granted = await claimWhenFree(attempting, limits);
       const held = await runAsync(hold(granted, settings), signal);
       if (!(held instanceof GPUOwnerError)) return new GPUOwner({ [ADOPT]: held } as ClaimOptions);
       if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
@@ -186,14 +186,14 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
   const binding = currentBinding();
   // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
   if (binding !== null && settings.placeholder !== 'none') settings.request.bound = binding;
-  const attempt = () => claim(settings.request, settings.configuration.lockDirectory);
-  return { settings, attempt };
+  const { request, configuration } = settings;
+  return { settings, attempting: { request, configuredDirectory: configuration.lockDirectory } };
 }
 
 function claimNow(options: ClaimOptions): Holding {
-  const { settings, attempt } = prepare(options);
+  const { settings, attempting } = prepare(options);
   for (let intrusions = 0; ; intrusions++) {
-    const result: Claim | Refusal = runSync(attempt());
+    const result: Claim | Refusal = runSync(claim(attempting.request, attempting.configuredDirectory));
     if (!result.granted) throw result.error;
     const held = runSync(hold(result, settings));
     if (!(held instanceof GPUOwnerError)) return held;

@@ -1,19 +1,18 @@
 import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
-import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { GPUOwnerError } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { reasonsOf } from './candidates.ts';
-import type { Claim, Refusal } from './claim.ts';
-import { aborted, type Effectful, runAsync } from './effects.ts';
+import { type Claim, claim, type Refusal } from './claim.ts';
+import { aborted, runAsync } from './effects.ts';
 import { findTenure } from './lease.ts';
+import { Line, PULSE } from './line.ts';
+import { type Attempting, StandingInLine, type StandingOptions } from './standing.ts';
 
-export interface WaitOptions {
+export interface WaitOptions extends Omit<StandingOptions, 'end'> {
   /** ms; null: without limit */
   maxWait: number | null;
-  signal?: AbortSignal | undefined;
-  /** Called whenever the reasons for waiting are known anew. */
-  onWaiting?: ((gpus: readonly GPUReason[]) => void) | undefined;
 }
 
 /** How often GPUs are looked at that others use without a lease: nobody tells when they stop. In ms. */
@@ -24,30 +23,38 @@ const LOOK_AGAIN = 1_000;
  */
 const TENURE_PAUSE = 5;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
-const LONGEST_WAIT = 30_000;
+const LONGEST_WAIT = 60_000;
 
 /**
- * Claims as soon as it can be done.
+ * Stands in line, and claims as soon as it can be done.
  * @param first the refusal of an attempt that was just made
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
-  attempt: () => Effectful<Claim | Refusal>,
-  { maxWait, signal, onWaiting }: WaitOptions,
+  attempting: Attempting,
+  { maxWait, ...options }: WaitOptions,
   first?: Refusal,
 ): Promise<Claim> {
-  const started = now();
+  const { request, configuredDirectory } = attempting;
+  const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
+  let line: StandingInLine | null = null;
   let pause = TENURE_PAUSE;
-  for (let known = first; ; known = undefined) {
-    const result = known ?? (await runAsync(attempt(), signal));
-    if (result.granted) return result;
-    if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
-    if (!result.possible) throw hopeless(result);
-    const left = maxWait === null ? Number.POSITIVE_INFINITY : maxWait - (now() - started);
-    if (left <= 0) throw timeout(maxWait ?? 0, result);
-    onWaiting?.(reasonsOf(result.candidates));
-    const seen = await change(result, { left, pause, signal });
-    pause = seen ? TENURE_PAUSE : Math.min(2 * pause, LOOK_AGAIN);
+  try {
+    for (let known = first; ; known = undefined) {
+      const attempt = () => claim(request, configuredDirectory, line?.standing);
+      const result = known ?? (await runAsync(attempt(), options.signal));
+      if (result.granted) return result;
+      if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
+      if (!result.possible) throw hopeless(result);
+      if (now() >= end) throw timeout(maxWait ?? 0, result);
+      if (line === null) line = new StandingInLine(attempting, result);
+      else line.update(result);
+      if (await line.untilTurn({ ...options, end })) continue;
+      const seen = await change(result, { left: end - now(), pause, signal: options.signal });
+      pause = seen ? TENURE_PAUSE : Math.min(2 * pause, LOOK_AGAIN);
+    }
+  } finally {
+    line?.leave();
   }
 }
 
@@ -66,7 +73,8 @@ function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError
 }
 
 /**
- * Resolves when a lease ends, when it is time to look again, or when time is up; whichever comes first.
+ * Resolves when a lease ends or somebody ahead has what they waited for, when it is time to look again, or when time is up;
+ * whichever comes first.
  * @returns whether the end of each lease could be waited for
  */
 async function change(
@@ -77,23 +85,16 @@ async function change(
   let seen = true;
   const descriptors: number[] = [];
   const cancels: (() => void)[] = [];
+  const ahead = new Set<number>();
   try {
     await new Promise<void>((resolve, reject) => {
       if (signal?.aborted) return reject(aborted(signal));
       const onAbort = () => reject(aborted(signal));
       signal?.addEventListener('abort', onAbort, { once: true });
       cancels.push(() => signal?.removeEventListener('abort', onAbort));
-      for (const { gpu, verdict } of candidates) {
-        if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
-        if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, gpu.uuid);
-        if (tenure === null) {
-          longest = Math.min(longest, pause);
-          seen = false;
-          continue;
-        }
-        descriptors.push(tenure.descriptor);
-        const wait = new (native().Wait)(tenure.descriptor, OFD, SHARED, tenure.byte, 1, (error) => {
+      const waitFor = (descriptor: number, byte: number) => {
+        descriptors.push(descriptor);
+        const wait = new (native().Wait)(descriptor, OFD, SHARED, byte, 1, (error) => {
           if (error === 0) return resolve();
           if (error === errno.ECANCELED) return;
           // No thread can be had to wait with.
@@ -102,6 +103,26 @@ async function change(
           cancels.push(() => clearTimeout(timer));
         });
         cancels.push(() => wait.cancel());
+      };
+      for (const { gpu, verdict } of candidates) {
+        if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
+        if (verdict.keptFor !== undefined) {
+          ahead.add(verdict.keptFor);
+          continue;
+        }
+        if (verdict.state !== 'leased') continue;
+        const tenure = findTenure(directory, gpu.uuid);
+        if (tenure === null) {
+          longest = Math.min(longest, pause);
+          seen = false;
+          continue;
+        }
+        waitFor(tenure.descriptor, tenure.byte);
+      }
+      for (const place of ahead) {
+        longest = Math.min(longest, PULSE); // whoever is ahead may be stopped
+        const line = Line.open(directory);
+        if (line !== null) waitFor(line.descriptor, place);
       }
       const timer = setTimeout(resolve, longest);
       cancels.push(() => clearTimeout(timer));

@@ -6,6 +6,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   hold: async () => (await import('./hold.ts')).COMMAND,
   status: async () => (await import('./status.ts')).COMMAND,
   find: async () => (await import('./find.ts')).COMMAND,
+  queue: async () => (await import('./queue.ts')).COMMAND,
   simulate: async () => (await import('./simulate.ts')).COMMAND,
   completion: async () => (await import('./completion.ts')).COMMAND,
 };

@@ -24,6 +24,7 @@ Commands:
   hold        claim GPUs and hold them until standard input is closed
   status      show every GPU: free, or who has it
   find        print what CUDA_VISIBLE_DEVICES would be, without claiming
+  queue       show who waits for GPUs, and for which
   simulate    look after a simulated machine
   completion  print what makes a shell complete all this
 

@@ -35,7 +35,8 @@ async function hold(args: readonly string[]): Promise<void> {
   refuseWords(positionals);
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
-  const claim = await claimForJob(settings, waitLimits(values, false));
+  const wait = waitLimits(values, false);
+  const claim = await claimForJob(settings, wait).finally(() => wait?.end());
   const devices = claim.gpus.map(({ index, uuid, name }) => ({ index, uuid, name }));
   print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
   becomeHolder(claim);

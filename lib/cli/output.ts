@@ -17,7 +17,7 @@ export function say(text: string): void {
   write(2, `gpu-owner: ${text}\n`);
 }
 
-function write(descriptor: number, text: string): void {
+export function write(descriptor: number, text: string): void {
   const bytes = Buffer.from(text);
   for (let done = 0; done < bytes.length; ) {
     try {

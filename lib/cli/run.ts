@@ -1,5 +1,5 @@
 import { checkOptions } from '../claims/options.ts';
-import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { GPUOwnerError } from '../errors.ts';
 import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeKeeper } from '../jobs/keeper.ts';
 import { parseDuration } from '../quantities.ts';
@@ -7,7 +7,8 @@ import { shellWords } from '../text.ts';
 import { CLAIM, claimOptions, NAMES, parse, type Values, WAITING, waitOption } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
-import { print, say } from './output.ts';
+import { print } from './output.ts';
+import { reportWaiting } from './waiting-line.ts';
 
 const HELP = `Usage: gpu-owner run [OPTIONS] [--] COMMAND [ARGUMENTS]
 
@@ -49,7 +50,8 @@ async function run(args: readonly string[]): Promise<void> {
   }
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
-  const claim = await claimForJob(settings, waitLimits(values, true));
+  const wait = waitLimits(values, true);
+  const claim = await claimForJob(settings, wait).finally(() => wait?.end());
   becomeKeeper(claim, command.length);
 }
 
@@ -61,16 +63,6 @@ export function waitLimits(values: Values, byDefault: boolean) {
   if (wait === null) return null;
   return {
     maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
-    onWaiting: explainOnce(),
-  };
-}
-
-/** Says why it waits, and again only when the reasons are others. */
-function explainOnce(): (gpus: readonly GPUReason[]) => void {
-  let said = '';
-  return (gpus) => {
-    const text = gpus.map(({ index, reason }) => `\n  GPU ${index}: ${reason}`).join('');
-    if (text !== said) say(`waiting for GPUs:${text}`);
-    said = text;
+    ...reportWaiting(),
   };
 }

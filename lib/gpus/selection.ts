@@ -25,13 +25,12 @@ function freeMemory(gpu: GPU): number {
   return gpu.memory.freeBytes ?? -1;
 }
 
-/**
- * Whether `count` GPUs could be had by waiting: what is leased, busy or silent may become free, the rest won't.
- */
-export function isPossible(count: number, verdicts: Iterable<Pick<Verdict, 'state' | 'silent'>>): boolean {
-  let possible = 0;
-  for (const { state, silent } of verdicts) {
-    if (state !== 'excluded' && (state !== 'unavailable' || silent)) possible++;
-  }
-  return possible >= count;
+/** What is leased, busy or silent may become free, the rest won't. */
+export function mayBecomeFree({ state, silent }: Pick<Verdict, 'state' | 'silent'>): boolean {
+  return state !== 'excluded' && (state !== 'unavailable' || silent === true);
+}
+
+/** Whether `count` GPUs could be had by waiting. */
+export function isPossible(count: number, verdicts: readonly Pick<Verdict, 'state' | 'silent'>[]): boolean {
+  return verdicts.filter(mayBecomeFree).length >= count;
 }

@@ -24,12 +24,13 @@ const MOST_INTRUSIONS = 5;
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
  */
 export async function claimForJob(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
-  const attempt = () => claim(settings.request, settings.configuration.lockDirectory);
+  const { request, configuration } = settings;
+  const attempting = { request, configuredDirectory: configuration.lockDirectory };
   for (let intrusions = 0; ; intrusions++) {
     // Nothing else happens in this process, so it may as well block: that is faster.
-    const first = runSync(attempt());
+    const first = runSync(claim(request, attempting.configuredDirectory));
     if (!first.granted && wait === null) throw first.error;
-    const granted = first.granted ? first : await claimWhenFree(attempt, wait as WaitOptions, first);
+    const granted = first.granted ? first : await claimWhenFree(attempting, wait as WaitOptions, first);
     const { gpus, leases, all } = granted;
     const share: Share = { gpus, all, as: settings.visibleDevices };
     let placeholder: PlaceholderProcess | null = null;

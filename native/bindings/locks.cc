@@ -162,11 +162,12 @@ Napi::Value system_type(const Napi::CallbackInfo& info) {
   return number(info, static_cast<double>(locks::file_system_type(text(info[0]).c_str())));
 }
 
-// fileWriteBlock(descriptor, bytes) -> 0 or -errno
+// fileWriteBlock(descriptor, bytes, offset = 0) -> 0 or -errno
 Napi::Value write_block(const Napi::CallbackInfo& info) {
   const auto bytes = info[1].As<Napi::Uint8Array>();
   return number(info, locks::write_block(integer(info[0]), reinterpret_cast<const char*>(bytes.Data()),
-                                         static_cast<int64_t>(bytes.ByteLength())));
+                                         static_cast<int64_t>(bytes.ByteLength()),
+                                         info[2].IsNumber() ? long_integer(info[2]) : 0));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -64,6 +65,14 @@ Napi::Value sleep(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), process::interruptible_sleep(nanoseconds));
 }
 
+// processColumns(descriptor) -> the width of the terminal there, 0 where there is none. Node.js only tells after it has made the
+// terminal non-blocking for everybody.
+Napi::Value columns(const Napi::CallbackInfo& info) {
+  winsize size = {};
+  if (ioctl(integer(info[0]), TIOCGWINSZ, &size) != 0) size.ws_col = 0;
+  return Napi::Number::New(info.Env(), size.ws_col);
+}
+
 }  // namespace
 
 void add_process(Napi::Env env, Napi::Object exports) {
@@ -74,6 +83,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processUnwatchSignals", Napi::Function::New<unwatch_signals>(env));
   exports.Set("processSpawn", Napi::Function::New<spawn>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
+  exports.Set("processColumns", Napi::Function::New<columns>(env));
 }
 
 }  // namespace gpu_owner::bindings

@@ -136,8 +136,8 @@ int64_t file_system_type(const char* path) {
   return statfs(path, &status) == 0 ? static_cast<int64_t>(static_cast<uint32_t>(status.f_type)) : -errno;
 }
 
-int write_block(int descriptor, const char* data, int64_t size) {
-  const ssize_t written = pwrite(descriptor, data, size, 0);
+int write_block(int descriptor, const char* data, int64_t size, int64_t offset) {
+  const ssize_t written = pwrite(descriptor, data, size, offset);
   if (written == size) return 0;
   return written < 0 ? -errno : -ENOSPC;
 }

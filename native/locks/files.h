@@ -25,7 +25,7 @@ int names_same_file(int descriptor, const char* path);
 // The magic number of the file system (statfs(2)), or -errno.
 int64_t file_system_type(const char* path);
 
-// Replaces the whole contents of a file made by open_shared_file: one write of `size` bytes at offset 0. 0 or -errno.
-int write_block(int descriptor, const char* data, int64_t size);
+// Writes a block of a file made by open_shared_file, in one call. 0 or -errno.
+int write_block(int descriptor, const char* data, int64_t size, int64_t offset = 0);
 
 }  // namespace gpu_owner::locks

@@ -84,7 +84,7 @@ time.sleep(60)`,
     expect(stderr.match(/GPU \d: leased by/g)).toHaveLength(4);
     expect((await machine.runCommand(['hold', '--wait=100ms'])).stderr).toMatch(/waited 100 ms in vain/);
     const waiting = machine.startCommand(['hold', '--wait']);
-    await output(waiting, /waiting for GPUs/);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
     first.stdin?.end();
     await output(waiting, /visibleDevices/);
     waiting.stdin?.end();

@@ -116,7 +116,7 @@ test('a waiter goes on waiting while a GPU is silent for a moment', { timeout: 2
   await output(holder, /devices/);
   const waiting = machine.startCommand(['run', '-n', '4', '--placeholder', 'none', '--', 'true']);
   const outcome = finished(waiting);
-  await output(waiting, /waiting for GPUs/);
+  await output(waiting, /waiting for (?:a|\d+) GPU/);
   machine.set('gpu=3', 'hang=memory');
   holder.stdin?.end();
   await new Promise((resolve) => setTimeout(resolve, 1_500));

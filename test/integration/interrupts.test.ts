@@ -148,7 +148,7 @@ test.each(['run', 'hold'])('Ctrl-C ends a waiting `%s`', async (name) => {
     ...(name === 'run' ? ['--', python, '-c', 'print(1)'] : []),
   ]);
   const outcome = finished(child);
-  await output(child, /waiting for GPUs/);
+  await output(child, /waiting for (?:a|\d+) GPU/);
   const begin = performance.now();
   child.kill('SIGINT');
   expect((await outcome).signal).toBe('SIGINT');

@@ -1,0 +1,174 @@
+// What a hand-over costs without gpu-owner around it.
+//   handover bare FILE ROUNDS           two processes hand an OFD lock to each other, waiting in the kernel: the limit
+//   handover line FILE LEASE WAITERS    so many waiters in a line, each of which takes the lease when it is first
+//   handover crowd FILE WAITERS         stands in line so many times until its input is closed; prints "there"
+//   handover small FILE GENERATION      holds a lease until it is killed; prints "there"
+// The first two print a line per hand-over: microseconds from just before the release to just after the lock was had.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "locks/line.h"
+#include "locks/locks.h"
+
+using namespace gpu_owner::locks;
+
+namespace {
+
+int64_t nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+int opened(const char* path) {
+  const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) {
+    perror(path);
+    exit(1);
+  }
+  return file;
+}
+
+struct Times {
+  int64_t had;
+  int64_t released;
+};
+
+template <typename Value>
+Value* shared(size_t count) {
+  void* memory = mmap(nullptr, count * sizeof(Value), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return static_cast<Value*>(memory);
+}
+
+void hold_for_a_moment() { usleep(2000); }
+
+int bare(const char* path, int rounds) {
+  auto* times = shared<Times>(2 * rounds);
+  for (int side = 0; side < 2; side++) {
+    if (fork() != 0) continue;
+    const int file = opened(path);
+    if (side == 1) usleep(1000);
+    for (int i = 0; i < rounds; i++) {
+      wait_lock(file, Kind::ofd, Mode::exclusive, {0, 1});
+      times[2 * i + side].had = nanoseconds();
+      hold_for_a_moment();
+      times[2 * i + side].released = nanoseconds();
+      unlock(file, Kind::ofd, {0, 1});
+      usleep(1000);  // the other one first
+    }
+    _exit(0);
+  }
+  while (wait(nullptr) > 0) {
+  }
+  std::vector<Times> all(times, times + 2 * rounds);
+  std::sort(all.begin(), all.end(), [](const Times& a, const Times& b) { return a.had < b.had; });
+  for (size_t i = 1; i < all.size(); i++) printf("%.1f\n", (all[i].had - all[i - 1].released) / 1e3);
+  return 0;
+}
+
+// Waits until nobody ahead stands in line: for the nearest one, then for the one before, should it still be there.
+void wait_for_turn(const char* path, int64_t place) {
+  for (;;) {
+    const int looking = open(path, O_RDONLY | O_CLOEXEC);
+    std::vector<int64_t> ahead;
+    places_taken(looking, 0, place, ahead);
+    if (place > 0 && !ahead.empty()) wait_lock(looking, Kind::ofd, Mode::shared, {ahead.back(), 1});
+    close(looking);
+    if (place == 0 || ahead.empty()) return;
+  }
+}
+
+int line(const char* path, const char* lease_path, int waiters) {
+  auto* times = shared<Times>(waiters);
+  const int held = opened(lease_path);
+  try_lock(held, Kind::ofd, Mode::exclusive, {0, 2});
+  for (int i = 0; i < waiters; i++) {
+    int ready[2];
+    if (pipe(ready) != 0) return 1;
+    if (fork() == 0) {
+      close(held);
+      const int file = opened(path);
+      const int64_t place = join_line(file);
+      close(ready[0]);
+      close(ready[1]);
+      wait_for_turn(path, place);
+      const int lease = opened(lease_path);
+      for (;;) {  // the end of the tenure is waited for, as claimants do, then the lease is tried
+        const int tenure = open(lease_path, O_RDONLY | O_CLOEXEC);
+        wait_lock(tenure, Kind::ofd, Mode::shared, {1, 1});
+        close(tenure);
+        if (try_lock(lease, Kind::ofd, Mode::exclusive, {0, 1}) == 0) break;
+      }
+      times[i].had = nanoseconds();
+      wait_lock(lease, Kind::ofd, Mode::exclusive, {1, 1});
+      close(file);
+      hold_for_a_moment();
+      times[i].released = nanoseconds();
+      _exit(0);
+    }
+    close(ready[1]);
+    char byte;
+    if (read(ready[0], &byte, 1) != 0) return 1;  // end of file: it has joined
+    close(ready[0]);
+  }
+  usleep(100000);
+  const int64_t first = nanoseconds();
+  close(held);
+  while (wait(nullptr) > 0) {
+  }
+  std::vector<Times> all(times, times + waiters);
+  std::sort(all.begin(), all.end(), [](const Times& a, const Times& b) { return a.had < b.had; });
+  int64_t released = first;
+  for (const Times& each : all) {
+    printf("%.1f\n", (each.had - released) / 1e3);
+    released = each.released;
+  }
+  return 0;
+}
+
+int crowd(const char* path, int waiters) {
+  for (int i = 0; i < waiters; i++) {
+    if (join_line(opened(path)) < 0) return 1;
+  }
+  puts("there");
+  fflush(stdout);
+  while (getchar() != EOF) {
+  }
+  return 0;
+}
+
+int small(const char* path, int64_t generation) {
+  const int file = opened(path);
+  if (try_lock(file, Kind::ofd, Mode::exclusive, {0, 1}) != 0) return 1;
+  if (try_lock(file, Kind::ofd, Mode::exclusive, {1 + generation, 1}) != 0) return 1;
+  puts("there");
+  fflush(stdout);
+  for (;;) pause();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  rlimit files = {65536, 65536};
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) {
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  if (count == 4 && strcmp(arguments[1], "bare") == 0) return bare(arguments[2], atoi(arguments[3]));
+  if (count == 5 && strcmp(arguments[1], "line") == 0) return line(arguments[2], arguments[3], atoi(arguments[4]));
+  if (count == 4 && strcmp(arguments[1], "crowd") == 0) return crowd(arguments[2], atoi(arguments[3]));
+  if (count == 4 && strcmp(arguments[1], "small") == 0) return small(arguments[2], atoll(arguments[3]));
+  return 64;
+}

@@ -1,0 +1,195 @@
+import { closeSync, readSync } from 'node:fs';
+import { join } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import type { LeaseInfo } from '../gpus/types.ts';
+import { type NativePulse, native } from '../native.ts';
+import { systemError } from '../system-errors.ts';
+import { warnOnce } from '../warnings.ts';
+import { bootId } from './boot.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
+import type { Wish } from './turn.ts';
+
+// A place is a byte of this file that its waiter has locked; what it waits for stands in a block of the file.
+const NAME = 'line.lock';
+/** Blocks are used again by places this far behind: a longer line would still be in order, but not all of it readable. */
+const BLOCKS = 4096;
+/** Of native/locks/pulse.h. */
+const PULSE_SIZE = 32;
+const MOST_REPLACEMENTS = 16;
+const MOST_COMMAND = 200; // characters: the rest of the block is for UUIDs
+
+/** How often a waiter shows that it is alive, in ms. */
+export const PULSE = 2_000;
+/** A waiter that hasn't shown it for so long is stopped or stuck: it is passed over until it does, in ms. */
+const LIFELESS = 5_000;
+
+/** Somebody who stands in line, as far as their record says. */
+export interface Waiter extends Wish {
+  info: LeaseInfo;
+  /** Hasn't shown a sign of life for some seconds: it is passed over. */
+  stopped: boolean;
+}
+
+/** The place of this process in the line of a machine's waiters, until it leaves or ends. */
+export class Place {
+  readonly number: number;
+  readonly #directory: LockDirectory;
+  readonly #descriptor: number;
+  readonly #pulse: NativePulse;
+  readonly #record: RecordContents;
+  #onNews: ((unlocked: boolean) => void) | null = null;
+  #wish = '';
+  #told = false;
+
+  private constructor(directory: LockDirectory, descriptor: number, number: number, record: RecordContents) {
+    this.#directory = directory;
+    this.#descriptor = descriptor;
+    this.number = number;
+    this.#record = { ...record, command: record.command.slice(0, MOST_COMMAND) };
+    this.#pulse = new (native().Pulse)(descriptor, pulseOf(number), PULSE, LIFELESS, (unlocked) =>
+      this.#onNews?.(unlocked),
+    );
+  }
+
+  /** Takes the place behind all others; null where that can't be done (a person is told why): then order doesn't count. */
+  static join(directory: LockDirectory, record: RecordContents, wish: Omit<Wish, 'place'>): Place | null {
+    for (let i = 0; i < MOST_REPLACEMENTS; i++) {
+      let descriptor = -1;
+      try {
+        descriptor = directory.openFile(NAME);
+        const number = native().lineJoin(descriptor);
+        if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
+        const place = new Place(directory, descriptor, number, record);
+        if (place.isIntact()) {
+          place.wish(wish);
+          return place;
+        }
+        place.leave(); // the file was removed meanwhile: nobody else would stand in this line
+      } catch (error) {
+        if (descriptor >= 0) closeSync(descriptor);
+        if (!(error instanceof GPUOwnerError)) throw error;
+        warnOnce(`there is no place in line to be had, so others may be served first: ${error.message}`);
+        return null;
+      }
+    }
+    return null;
+  }
+
+  /** Writes down what is waited for, where that isn't what is written already. */
+  wish({ count, uuids, scope }: Omit<Wish, 'place'>): void {
+    const wish = JSON.stringify([count, uuids, scope]);
+    if (wish === this.#wish) return;
+    this.#wish = wish;
+    const block = encodeRecord({ ...this.#record, place: this.number, count, uuids, scope });
+    const bytes = block.subarray(0, RECORD_SIZE - PULSE_SIZE);
+    const error = native().fileWriteBlock(this.#descriptor, bytes, blockOf(this.number));
+    if (error === 0 || this.#told) return;
+    this.#told = true;
+    warnOnce(
+      `what this process waits for can't be written down in the lock directory (${systemError(-error)}), so others may be served first.`,
+    );
+  }
+
+  /** Whether the line's file is still where others look for it. */
+  isIntact(): boolean {
+    return this.#directory.isNamed(this.#descriptor, NAME);
+  }
+
+  /**
+   * Has somebody told, once, when one of these places shows no sign of life any more, or when a lease is held by nobody.
+   * Costs this process nothing meanwhile. @param quiet for so many ms leases don't count
+   */
+  watch(
+    places: readonly number[],
+    leases: readonly number[],
+    quiet: number,
+    onNews: (unlocked: boolean) => void,
+  ): void {
+    this.#onNews = onNews;
+    this.#pulse.watch(places.map(pulseOf), leases, quiet);
+  }
+
+  unwatch(): void {
+    this.#onNews = null;
+    this.#pulse.watch([], [], 0);
+  }
+
+  leave(): void {
+    this.#pulse.end();
+    closeSync(this.#descriptor);
+  }
+}
+
+/** The line of a machine, for those who look. Takes nothing. */
+export class Line {
+  readonly #descriptor: number;
+
+  private constructor(descriptor: number) {
+    this.#descriptor = descriptor;
+  }
+
+  /** null: nobody has ever waited here. The caller closes it. */
+  static open(directory: LockDirectory): Line | null {
+    const descriptor = native().fileOpenForProbe(join(directory.path, NAME));
+    return descriptor < 0 ? null : new Line(descriptor);
+  }
+
+  /** Who stands in line, in order. @param before only those ahead of this place */
+  waiters(before: number | null = null): Waiter[] {
+    return this.places(before).flatMap((place) => {
+      const waiter = this.#read(place);
+      return waiter === null ? [] : [waiter];
+    });
+  }
+
+  places(before: number | null = null): number[] {
+    return before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
+  }
+
+  get descriptor(): number {
+    return this.#descriptor;
+  }
+
+  close(): void {
+    closeSync(this.#descriptor);
+  }
+
+  /** null: nothing that can be read, so nobody can stand back for it. */
+  #read(place: number): Waiter | null {
+    const block = Buffer.alloc(RECORD_SIZE);
+    readSync(this.#descriptor, block, 0, RECORD_SIZE, blockOf(place));
+    const record = decodeRecord(block.subarray(0, RECORD_SIZE - PULSE_SIZE));
+    if (record === null || record.place !== place || record.boot !== bootId()) return null;
+    const { count, uuids, scope } = record;
+    if (!Number.isSafeInteger(count) || Number(count) < 1 || !Array.isArray(uuids)) return null;
+    return {
+      place,
+      count: Number(count),
+      uuids: uuids.filter((uuid): uuid is string => typeof uuid === 'string'),
+      scope: typeof scope === 'string' ? scope : null,
+      info: leaseInfo(record),
+      stopped: !native().lineAlive(this.#descriptor, pulseOf(place), LIFELESS),
+    };
+  }
+}
+
+/** Who stands in a directory's line, in order. @param before only those ahead of this place */
+export function waitersIn(directory: LockDirectory | null, before: number | null = null): Waiter[] {
+  const line = directory === null ? null : Line.open(directory);
+  if (line === null) return [];
+  try {
+    return line.waiters(before);
+  } finally {
+    line.close();
+  }
+}
+
+function blockOf(place: number): number {
+  return (place % BLOCKS) * RECORD_SIZE;
+}
+
+/** The end of a block says when its waiter was last alive. */
+function pulseOf(place: number): number {
+  return blockOf(place) + RECORD_SIZE - PULSE_SIZE;
+}

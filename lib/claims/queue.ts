@@ -1,0 +1,51 @@
+import { loadConfiguration } from '../configuration.ts';
+import type { GPUReason } from '../errors.ts';
+import { normalizeCriteria } from '../gpus/criteria.ts';
+import type { LeaseInfo } from '../gpus/types.ts';
+import { discover } from './discovery.ts';
+import { runAsync } from './effects.ts';
+import { waitersIn } from './line.ts';
+import { LockDirectory } from './lock-directory.ts';
+import { reservedBy } from './turn.ts';
+
+/** Somebody who stands in line. */
+export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
+  /** 1 is served first. */
+  position: number;
+  /** How many GPUs they wait for. */
+  count: number;
+  /** Stopped (in a debugger, by Ctrl-Z) or stuck: passed over until it goes on. */
+  stopped: boolean;
+  /** The GPUs that would do, each with what is in the way. */
+  waitingFor: GPUReason[];
+}
+
+/** Who stands in line on this machine, in order. Takes nothing. @throws as `getGPUs` */
+export async function getQueue(lockDirectory?: string): Promise<QueueEntry[]> {
+  const configuration = loadConfiguration();
+  const directory = LockDirectory.find(lockDirectory, configuration);
+  const waiters = waitersIn(directory);
+  if (waiters.length === 0) return [];
+  const gpus = await runAsync(
+    discover(normalizeCriteria({}), lockDirectory, configuration.lockDirectory, 'machine'),
+  );
+  return waiters.map((waiter, i) => {
+    const ahead = waiters.slice(0, i).filter(({ stopped }) => !stopped);
+    const reserved = reservedBy(ahead, waiter.scope);
+    const waitingFor = gpus
+      .filter(({ uuid }) => waiter.uuids.includes(uuid))
+      .map(({ index, uuid, reason }) => {
+        const before = reserved.get(uuid);
+        const position =
+          before === undefined ? 0 : waiters.findIndex(({ place }) => place === before.place) + 1;
+        return {
+          index,
+          uuid,
+          reason: reason ?? (position > 0 ? `free, but position ${position} comes first` : 'free'),
+        };
+      });
+    const { user, uid, pid, host, command, since } = waiter.info;
+    const { count, stopped } = waiter;
+    return { position: i + 1, count, user, uid, pid, host, command, since, stopped, waitingFor };
+  });
+}

@@ -1,0 +1,207 @@
+import { now } from '../clock.ts';
+import type { GPUReason } from '../errors.ts';
+import { native, OFD, SHARED } from '../native.ts';
+import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
+import { type ClaimRequest, type Refusal, type Standing, survey } from './claim.ts';
+import { aborted, runAsync } from './effects.ts';
+import { isLeased, openLeases } from './lease.ts';
+import { Line, Place, PULSE, type Waiter } from './line.ts';
+import { Patience, turnOf } from './turn.ts';
+
+/** How a claim is attempted: with which request, and under which configured lock directory. */
+export interface Attempting {
+  request: ClaimRequest;
+  configuredDirectory: string | undefined;
+}
+
+/** How it stands with a claim that waits. */
+export interface WaitingState {
+  /** Why each GPU can't be had yet. */
+  gpus: readonly GPUReason[];
+  /** UUIDs of those that might become free for this claim. */
+  wanted: readonly string[];
+  /** 1: first in line; null: without a place. */
+  position: number | null;
+  /** How many GPUs are waited for. */
+  count: number;
+}
+
+export interface StandingOptions {
+  /** When to give up, on the clock of `now()`, in ms. */
+  end: number;
+  signal?: AbortSignal | undefined;
+  /** Called whenever there is news. */
+  onWaiting?: ((state: WaitingState) => void) | undefined;
+  /** Somebody looks on: find out every few seconds how things stand, also while others are to be served first. */
+  watched?: boolean | undefined;
+}
+
+/** With so many more waiters ahead each looks a pulse later whether those take what they could. */
+const AHEAD_PER_LOOK = 25;
+/** A limit for what should not happen: a change that nobody told of. In ms. */
+const LONGEST_REST = 300_000;
+
+/** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
+export class StandingInLine {
+  readonly #attempting: Attempting;
+  readonly #patience = new Patience();
+  #refusal: Refusal;
+  #place: Place | null;
+  #passedOver: ReadonlySet<number> = new Set();
+  /** How often this one looks whether others take what they could, in ms. */
+  #interval = PULSE;
+  #observed = 0;
+
+  constructor(attempting: Attempting, refusal: Refusal) {
+    this.#attempting = attempting;
+    this.#refusal = refusal;
+    this.#place = Place.join(refusal.directory, refusal.record, refusal.wish);
+  }
+
+  /** null: it has no place, and everybody in line is ahead. */
+  get standing(): Standing | null {
+    return this.#place === null ? null : { place: this.#place.number, passedOver: this.#passedOver };
+  }
+
+  /** An attempt was in vain: perhaps something else is to be waited for now. */
+  update(refusal: Refusal): void {
+    this.#refusal = refusal;
+    if (this.#place?.isIntact() === false) {
+      this.#place.leave(); // somebody removed the file: newcomers stand in another line
+      this.#place = Place.join(refusal.directory, refusal.record, refusal.wish);
+    }
+    this.#place?.wish(refusal.wish);
+    this.#observe(refusal.candidates);
+  }
+
+  leave(): void {
+    this.#place?.leave();
+    this.#place = null;
+  }
+
+  /**
+   * Resolves when GPUs are left that nobody ahead could use, or when time is up.
+   * @returns whether it took a wait
+   */
+  async untilTurn(options: StandingOptions): Promise<boolean> {
+    for (let waited = false; ; waited = true) {
+      const place = this.#place;
+      const line = place === null ? null : Line.open(this.#refusal.directory);
+      if (place === null || line === null) {
+        this.#report(options, null);
+        return waited;
+      }
+      try {
+        const ahead = line.waiters(place.number);
+        this.#report(options, ahead.length + 1);
+        const { blockers } = turnOf(this.#refusal.wish, ahead.filter(this.#counts));
+        if (blockers.length === 0 || now() >= options.end) return waited;
+        this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
+        const places = blockers.map((blocker) => blocker.place);
+        await this.#whileAhead(line, place, places, options);
+      } finally {
+        line.close();
+      }
+    }
+  }
+
+  readonly #counts = ({ place, stopped }: Waiter): boolean => !stopped && !this.#passedOver.has(place);
+
+  /** Resolves when one of the places is given up, its waiter is to be passed over, or time is up. */
+  async #whileAhead(
+    line: Line,
+    place: Place,
+    places: readonly number[],
+    options: StandingOptions,
+  ): Promise<void> {
+    const { end, signal } = options;
+    const endings: (() => void)[] = [];
+    try {
+      await new Promise<void>((resolve, reject) => {
+        if (signal?.aborted) return reject(aborted(signal));
+        const onAbort = () => reject(aborted(signal));
+        signal?.addEventListener('abort', onAbort, { once: true });
+        endings.push(() => signal?.removeEventListener('abort', onAbort));
+        for (const number of places) {
+          const wait = new (native().Wait)(line.descriptor, OFD, SHARED, number, 1, (error) => {
+            if (error === 0) resolve(); // otherwise no thread can be had to wait with, and the looks must do
+          });
+          endings.push(() => wait.cancel());
+        }
+        const left = end - now();
+        if (Number.isFinite(left)) {
+          const timer = setTimeout(resolve, left);
+          endings.push(() => clearTimeout(timer));
+        }
+        let looking = false;
+        const look = () => {
+          if (looking) return;
+          looking = true;
+          this.#lookAhead(line, place, places, options)
+            .then((over) => (over ? resolve() : watch()), reject)
+            .finally(() => (looking = false));
+        };
+        const watch = () =>
+          place.watch(places, this.#leases(), this.#interval, (unlocked) => (unlocked ? look() : resolve()));
+        watch();
+        const timer = setInterval(look, options.watched ? PULSE : LONGEST_REST);
+        endings.push(
+          () => clearInterval(timer),
+          () => place.unwatch(),
+        );
+      });
+    } finally {
+      for (const ending of endings) ending();
+    }
+  }
+
+  /** Descriptors of the lease files of what is waited for. */
+  #leases(): number[] {
+    const { wish, directory } = this.#refusal;
+    return wish.uuids.flatMap((uuid) => openLeases(directory, uuid));
+  }
+
+  /** Whether the wait behind these places is over. */
+  async #lookAhead(
+    line: Line,
+    place: Place,
+    places: readonly number[],
+    options: StandingOptions,
+  ): Promise<boolean> {
+    const ahead = line.waiters(place.number);
+    const there = (number: number) => ahead.some((waiter) => waiter.place === number && !waiter.stopped);
+    if (!place.isIntact() || !places.every(there)) return true;
+    const { wish, directory } = this.#refusal;
+    // What is leased can't be taken by anybody, so nobody is to blame.
+    if (!options.watched && wish.uuids.every((uuid) => isLeased(directory, uuid))) return false;
+    const { request, configuredDirectory } = this.#attempting;
+    const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
+    this.#observe(candidates);
+    const kept = keepBack(candidates, wish.scope, ahead.filter(this.#counts));
+    this.#refusal = { ...this.#refusal, candidates: kept };
+    this.#report(options, ahead.length + 1);
+    return places.some((number) => this.#passedOver.has(number));
+  }
+
+  #observe(candidates: readonly Candidate[]): void {
+    const free = candidates.filter(
+      ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
+    );
+    const { directory, wish } = this.#refusal;
+    const line = free.length === 0 || this.#place === null ? null : Line.open(directory);
+    const ahead = line
+      ?.waiters(this.#place?.number)
+      .filter(({ scope, stopped }) => !stopped && scope === wish.scope);
+    line?.close();
+    const at = now();
+    if (at - this.#observed > 2 * this.#interval) this.#patience.forget(); // much may have happened in between
+    this.#observed = at;
+    this.#patience.observe(ahead ?? [], new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    this.#passedOver = this.#patience.passedOver(ahead?.length ?? 0, at);
+  }
+
+  #report({ onWaiting }: StandingOptions, position: number | null): void {
+    const { candidates, wish } = this.#refusal;
+    onWaiting?.({ gpus: reasonsOf(candidates), wanted: wish.uuids, position, count: wish.count });
+  }
+}

@@ -1,0 +1,68 @@
+#include "locks/line.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "locks/locks.h"
+
+namespace gpu_owner::locks {
+namespace {
+
+constexpr int kTries = 100'000;  // against others that join at the same time: each try lost is a place that one of them got
+
+// The last place that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range, not
+// of the first or the last one: ask again behind it until there is none.
+int64_t last_place(int descriptor, int64_t from) {
+  for (;;) {
+    Conflict conflict;
+    const int error = probe(descriptor, Mode::shared, {from, 0}, conflict);
+    if (error != 0) return -1 - error;
+    if (!conflict.exists) return from - 1;
+    // A stranger's lock to the end of the file leaves no place behind it.
+    if (conflict.range.length == 0) return -1 - ENOLCK;
+    from = conflict.range.start + conflict.range.length;
+  }
+}
+
+}  // namespace
+
+int64_t join_line(int descriptor) {
+  int64_t from = 0;
+  for (int i = 0; i < kTries; i++) {
+    const int64_t last = last_place(descriptor, from);
+    if (last < from - 1) return last + 1;
+    const int64_t place = last + 1;
+    const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {place, 1});
+    if (error == 0) return place;
+    if (error != EAGAIN) return -error;
+    from = place + 1;  // somebody was quicker, or is waiting for the end of one that had this number
+  }
+  return -EAGAIN;
+}
+
+int places_taken(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& places) {
+  // Ranges that remain to be looked through, the lowest on top.
+  std::vector<Range> ranges{{from, to == 0 ? 0 : to - from}};
+  if (to != 0 && to <= from) return 0;
+  while (!ranges.empty()) {
+    const Range range = ranges.back();
+    Conflict conflict;
+    const int error = probe(descriptor, Mode::shared, range, conflict);
+    if (error != 0) return error;
+    ranges.pop_back();
+    if (!conflict.exists) continue;
+    // Places are single bytes; what is longer is a stranger's and nobody's place.
+    const int64_t start = std::max(conflict.range.start, range.start);
+    const bool endless = conflict.range.length == 0;
+    const int64_t end = conflict.range.start + conflict.range.length;
+    const int64_t last = range.start + range.length;
+    if (!endless && (range.length == 0 || end < last)) ranges.push_back({end, range.length == 0 ? 0 : last - end});
+    if (conflict.range.length == 1) places.push_back(start);
+    if (start > range.start) ranges.push_back({range.start, start - range.start});
+  }
+  std::sort(places.begin(), places.end());
+  return 0;
+}
+
+}  // namespace gpu_owner::locks

@@ -1,0 +1,118 @@
+#include "locks/pulse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "locks/locks.h"
+#include "process/futex.h"
+
+namespace gpu_owner::locks {
+namespace {
+
+constexpr size_t kStackSize = 128 * 1024;
+
+int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
+
+bool is_free(int lease) {
+  Conflict conflict;
+  return probe(lease, Mode::exclusive, {0, 1}, conflict) == 0 && !conflict.exists;
+}
+
+}  // namespace
+
+int write_pulse(int descriptor, int64_t offset) {
+  char text[kPulseSize + 1];
+  snprintf(text, sizeof text, "\n%-30" PRId64 "\n", milliseconds());
+  const ssize_t written = pwrite(descriptor, text, kPulseSize, offset);
+  if (written == kPulseSize) return 0;
+  return written < 0 ? errno : ENOSPC;
+}
+
+bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
+  char text[kPulseSize + 1] = {};
+  if (pread(descriptor, text, kPulseSize, offset) != kPulseSize) return false;
+  const int64_t ago = milliseconds() - strtoll(text, nullptr, 10);
+  return ago < lifeless && ago > -lifeless;
+}
+
+Pulse* Pulse::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context) {
+  auto* pulse = new Pulse;
+  pulse->descriptor_ = descriptor;
+  pulse->offset_ = offset;
+  pulse->period_ = period;
+  pulse->lifeless_ = lifeless;
+  pulse->told_ = told;
+  pulse->context_ = context;
+  sigset_t mask, before;
+  sigfillset(&mask);
+  pthread_sigmask(SIG_SETMASK, &mask, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackSize);
+  const int error = pthread_create(&pulse->thread_, &attributes, run, pulse);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return pulse;
+  delete pulse;
+  errno = error;
+  return nullptr;
+}
+
+void* Pulse::run(void* pointer) {
+  auto& self = *static_cast<Pulse*>(pointer);
+  while (self.ended_.load() == 0) {
+    self.beat();
+    const int64_t end = process::monotonic_nanoseconds() + self.period_ * 1'000'000;
+    for (int64_t left = self.period_ * 1'000'000; left > 0; left = end - process::monotonic_nanoseconds()) {
+      if (self.ended_.load() != 0) break;
+      process::futex_wait(self.ended_, 0, left);
+    }
+  }
+  return nullptr;
+}
+
+void Pulse::beat() {
+  write_pulse(descriptor_, offset_);
+  pthread_mutex_lock(&mutex_);
+  bool lifeless = false;
+  for (const int64_t place : watch_.places) lifeless = lifeless || !is_alive(descriptor_, place, lifeless_);
+  bool unlocked = false;
+  if (!lifeless && milliseconds() >= quiet_until_) {
+    for (const int lease : watch_.leases) unlocked = unlocked || is_free(lease);
+  }
+  if (lifeless || unlocked) {
+    drop_watch();
+    told_(context_, lifeless ? News::lifeless : News::unlocked);
+  }
+  pthread_mutex_unlock(&mutex_);
+}
+
+void Pulse::drop_watch() {
+  for (const int lease : watch_.leases) close(lease);
+  watch_ = {};
+}
+
+void Pulse::watch(Watch watch) {
+  pthread_mutex_lock(&mutex_);
+  drop_watch();
+  watch_ = std::move(watch);
+  quiet_until_ = milliseconds() + watch_.quiet;
+  pthread_mutex_unlock(&mutex_);
+}
+
+void Pulse::end() {
+  ended_.store(1);
+  process::futex_wake(ended_);
+  pthread_join(thread_, nullptr);
+  drop_watch();
+  pthread_mutex_destroy(&mutex_);
+  delete this;
+}
+
+}  // namespace gpu_owner::locks

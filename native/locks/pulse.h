@@ -1,0 +1,66 @@
+// Signs of life of those who stand in line, and the watch on those of others.
+//
+// A thread of its own, so that a hundred programs that wait needn't wake up for it: it writes the time into a file every few
+// seconds, and tells its owner only if there is something to be done.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace gpu_owner::locks {
+
+// A pulse is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
+constexpr int64_t kPulseSize = 32;
+
+// Writes one now. 0 or an errno value.
+int write_pulse(int descriptor, int64_t offset);
+// Whether the pulse there is younger than so many milliseconds.
+bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
+
+class Pulse {
+ public:
+  enum class News {
+    lifeless,  // somebody who is watched shows no signs of life
+    unlocked,  // one of the watched locks is held by nobody
+  };
+  // Called on the pulse's thread; not after end() has returned.
+  using Told = void (*)(void* context, News news);
+
+  struct Watch {
+    std::vector<int64_t> places;  // offsets of others' pulses in the same file
+    std::vector<int> leases;      // descriptors, of which byte 0 is looked at
+    int64_t quiet = 0;            // milliseconds in which leases aren't looked at
+  };
+
+  // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
+  static Pulse* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
+
+  // What to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors become the
+  // pulse's, which closes them.
+  void watch(Watch watch);
+  // Ends the thread, and itself.
+  void end();
+
+ private:
+  Pulse() = default;
+  static void* run(void* self);
+  void beat();
+  void drop_watch();
+
+  int descriptor_ = -1;
+  int64_t offset_ = 0;
+  int64_t period_ = 0;
+  int64_t lifeless_ = 0;
+  Told told_ = nullptr;
+  void* context_ = nullptr;
+  pthread_t thread_ = {};
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards watch_
+  Watch watch_;
+  int64_t quiet_until_ = 0;
+  std::atomic<uint32_t> ended_{0};
+};
+
+}  // namespace gpu_owner::locks

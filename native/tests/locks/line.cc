@@ -1,0 +1,131 @@
+// Places in a line are given out in order, and come back when their waiters end.
+#include "locks/line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <vector>
+
+#include "locks/files.h"
+#include "locks/locks.h"
+#include "support/directory.h"
+#include "test.h"
+
+using namespace gpu_owner::locks;
+
+namespace {
+
+const char* path() {
+  static const std::string path = tests::path_of("line");
+  return path.c_str();
+}
+
+std::vector<int64_t> taken(int64_t from = 0, int64_t to = 0) {
+  const int file = open(path(), O_RDONLY);
+  std::vector<int64_t> places;
+  CHECK_EQUAL(places_taken(file, from, to, places), 0);
+  close(file);
+  return places;
+}
+
+}  // namespace
+
+TEST("places are given out in order, and are behind all that are taken") {
+  std::vector<int> files;
+  for (int i = 0; i < 5; i++) {
+    files.push_back(tests::open_file(path()));
+    CHECK_EQUAL(join_line(files.back()), i);
+  }
+  CHECK(taken() == (std::vector<int64_t>{0, 1, 2, 3, 4}));
+  CHECK(taken(0, 3) == (std::vector<int64_t>{0, 1, 2}));
+  CHECK(taken(2, 4) == (std::vector<int64_t>{2, 3}));
+  CHECK(taken(4, 4).empty());
+  close(files[1]);
+  close(files[3]);
+  CHECK(taken() == (std::vector<int64_t>{0, 2, 4}));
+  CHECK_EQUAL(join_line(tests::open_file(path())), 5);
+}
+
+TEST("a waiter that is killed is in line no longer") {
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    join_line(tests::open_file(path()));
+    if (write(ready[1], "r", 1) != 1) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char byte;
+  REQUIRE(read(ready[0], &byte, 1) == 1);
+  CHECK_EQUAL(taken().size(), size_t{1});
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  CHECK(taken().empty());
+}
+
+TEST("who waits for the end of a place doesn't make it look taken, and nobody gets it meanwhile") {
+  const int first = tests::open_file(path());
+  CHECK_EQUAL(join_line(first), 0);
+  close(first);
+  const int waiting = open(path(), O_RDONLY);
+  CHECK_EQUAL(try_lock(waiting, Kind::ofd, Mode::shared, {0, 1}), 0);
+  CHECK(taken().empty());
+  CHECK_EQUAL(join_line(tests::open_file(path())), 1);
+}
+
+TEST("many who join at once get places of their own") {
+  constexpr int kProcesses = 8, kEach = 25;
+  int results[2];
+  REQUIRE(pipe(results) == 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; i++) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (int k = 0; k < kEach; k++) {
+        const int64_t place = join_line(tests::open_file(path()));
+        if (write(results[1], &place, sizeof place) != sizeof place) _exit(1);
+      }
+      pause();
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  std::set<int64_t> places;
+  for (int i = 0; i < kProcesses * kEach; i++) {
+    int64_t place = -1;
+    REQUIRE(read(results[0], &place, sizeof place) == sizeof place);
+    CHECK(place >= 0);
+    places.insert(place);
+  }
+  CHECK_EQUAL(places.size(), size_t{kProcesses * kEach});
+  CHECK(taken() == std::vector<int64_t>(places.begin(), places.end()));
+  for (const pid_t child : children) kill(child, SIGKILL);
+  for (const pid_t child : children) waitpid(child, nullptr, 0);
+  CHECK(taken().empty());
+}
+
+TEST("strangers' longer locks are nobody's place") {
+  const int stranger = tests::open_file(path());
+  CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {3, 10}), 0);
+  CHECK(taken().empty());
+  CHECK_EQUAL(join_line(tests::open_file(path())), 13);
+  CHECK(taken(0, 5).empty());
+  CHECK(taken(5).size() == 1);
+}
+
+TEST("a stranger's lock to the end of the file leaves no place") {
+  const int stranger = tests::open_file(path());
+  CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {0, 0}), 0);
+  CHECK_EQUAL(join_line(tests::open_file(path())), -ENOLCK);
+  CHECK(taken().empty());
+}
+
+TEST("a descriptor that can't be written to joins no line") {
+  tests::open_file(path());
+  CHECK_EQUAL(join_line(open(path(), O_RDONLY)), -EBADF);
+}

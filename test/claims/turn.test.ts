@@ -1,0 +1,84 @@
+import { describe, expect, test } from 'vitest';
+import { Patience, turnOf, type Wish } from '../../lib/claims/turn.ts';
+
+const ALL = ['a', 'b', 'c', 'd'];
+
+function wish(
+  place: number,
+  count: number,
+  uuids: readonly string[] = ALL,
+  scope: string | null = null,
+): Wish {
+  return { place, count, uuids, scope };
+}
+
+function turn(own: Wish, ahead: readonly Wish[]) {
+  const { reserved, blockers } = turnOf(own, ahead);
+  return { reserved: [...reserved.keys()].sort(), blockers: blockers.map(({ place }) => place) };
+}
+
+describe('whose turn it is', () => {
+  test('whoever is first may take what it likes', () => {
+    expect(turn(wish(1, 4), [])).toEqual({ reserved: [], blockers: [] });
+  });
+
+  test('a small request doesn’t overtake a large one that could use the same GPUs', () => {
+    expect(turn(wish(2, 1), [wish(1, 4)])).toEqual({ reserved: ALL, blockers: [1] });
+  });
+
+  test('one that insists on a GPU doesn’t keep the others idle', () => {
+    expect(turn(wish(2, 3), [wish(1, 1, ['a'])])).toEqual({ reserved: ['a'], blockers: [] });
+    expect(turn(wish(2, 4), [wish(1, 1, ['a'])])).toEqual({ reserved: ['a'], blockers: [1] });
+  });
+
+  test('each waits for the nearest who is in the way, not for those who aren’t', () => {
+    expect(turn(wish(9, 1), [wish(1, 1), wish(2, 1), wish(3, 1)]).blockers).toEqual([3]);
+    expect(turn(wish(9, 1), [wish(1, 1), wish(2, 1), wish(3, 1, ['a'])]).blockers).toEqual([2]);
+    expect(turn(wish(9, 1, ['d']), [wish(1, 1, ['d']), wish(2, 1, ['a'])]).blockers).toEqual([1]);
+  });
+
+  test('where several are in the way only together, the end of any of them is waited for', () => {
+    const ahead = [wish(1, 1, ['a', 'b']), wish(2, 1, ['c']), wish(3, 1, ['d'])];
+    expect(turn(wish(9, 2), ahead)).toEqual({ reserved: ALL, blockers: [3, 2, 1] });
+    expect(turn(wish(9, 1, ['c', 'd']), ahead).blockers).toEqual([3, 2]);
+  });
+
+  test('jobs stand in lines of their own', () => {
+    expect(turn(wish(2, 1, ALL, 'job'), [wish(1, 4)])).toEqual({ reserved: [], blockers: [] });
+    expect(turn(wish(2, 1, ALL, 'job'), [wish(1, 4, ALL, 'job')]).blockers).toEqual([1]);
+  });
+});
+
+describe('patience', () => {
+  const passed = (patience: Patience, at: number) => [...patience.passedOver(0, at)];
+
+  test('who could have had a GPU for seconds is passed over, all of them at once', () => {
+    const patience = new Patience();
+    const ahead = [wish(1, 1), wish(2, 1), wish(3, 1)];
+    patience.observe(ahead, new Set(['a']), 0);
+    expect(passed(patience, 4_999)).toEqual([]);
+    expect(passed(patience, 5_000)).toEqual([1, 2, 3]);
+  });
+
+  test('who waits for more than is free isn’t to blame, nor are those behind', () => {
+    const patience = new Patience();
+    patience.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
+    expect(passed(patience, 60_000)).toEqual([]);
+  });
+
+  test('it starts anew when there is nothing to take for a while', () => {
+    const patience = new Patience();
+    patience.observe([wish(1, 1)], new Set(['a']), 0);
+    patience.observe([wish(1, 1)], new Set(), 3_000);
+    patience.observe([wish(1, 1)], new Set(['a']), 4_000);
+    expect(passed(patience, 8_000)).toEqual([]);
+    expect(passed(patience, 9_000)).toEqual([1]);
+  });
+
+  test('those further behind lose it later', () => {
+    const patience = new Patience();
+    patience.observe([wish(1, 1)], new Set(['a']), 0);
+    expect([...patience.passedOver(50, 5_500)]).toEqual([]);
+    expect([...patience.passedOver(50, 6_000)]).toEqual([1]);
+  });
+});
