@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, launcher, Machine, root, until } from '../machine.ts';
+import { finished, launcher, Machine, output, root, until } from '../machine.ts';
 
 const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
 const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
@@ -135,3 +135,31 @@ test('docs/batch-systems.md: the job of SGE asks to be started again if no GPU c
   expect((await machine.run(['sh', '-c', job], { env })).code).toBe(99);
   holder.stdin?.end();
 });
+
+const namespaces = spawnSync('unshare', ['-pf', '--mount-proc', 'true']).status === 0;
+const whyNot = namespaces ? '' : ' (skipped: needs root, for a namespace of process ids)';
+
+describe.skipIf(!namespaces)(
+  `docs/containers.md: gpu-owner as the first process of a container${whyNot}`,
+  () => {
+    const start = (script: string) =>
+      machine.start(
+        ['unshare', '-pf', '--mount-proc', '--kill-child', 'gpu-owner', 'run', '--', 'sh', '-c', script],
+        { env },
+      );
+
+    test('the container ends with the command, and takes what is left with it', async () => {
+      expect((await finished(start('sleep 600 & exit 3'))).code).toBe(3);
+      await until(async () => (await machine.states()).every((state) => state === 'free'));
+    });
+
+    test('signals reach the command', async () => {
+      const child = start('trap "exit 5" TERM; echo ready; while :; do sleep 0.1; done');
+      const end = finished(child);
+      await output(child, /ready/);
+      const [first] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
+      process.kill(Number(first), 'SIGTERM');
+      expect((await end).code).toBe(5);
+    });
+  },
+);

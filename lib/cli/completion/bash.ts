@@ -144,7 +144,7 @@ _gpu_owner() {
     [[ \${#COMPREPLY[@]} != 1 || \${COMPREPLY[0]} != *= ]] || compopt -o nospace 2>/dev/null
   fi
   # Where words are split at '=', only what stands behind it is replaced.
-  if [[ $current == *=* && $COMP_WORDBREAKS == *=* ]]; then
+  if [[ $current == *=* && $COMP_WORDBREAKS == *=* && \${#COMPREPLY[@]} != 0 ]]; then
     COMPREPLY=("\${COMPREPLY[@]#"\${current%%=*}="}")
   fi
 }
