@@ -321,7 +321,10 @@ describe('names', () => {
   test('options in the text exist in some help', () => {
     const known = optionsIn([...helps.values()].join('\n'));
     // Of other programs, or of the example.
-    const foreign = new Set(['--real', '--compute-mode', '--gpu-reset']);
+    const foreign = new Set([
+      ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
+      ...['--joblog', '--resume-failed', '--halt'],
+    ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
       for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);
     }

@@ -336,7 +336,8 @@ export function refuseImpossible(
     job === null
       ? [there, verdicts.length]
       : [`the \`gpu-owner run\` that this runs in has claimed only ${job.size}`, job.size];
-  const why = allowed === all ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
+  const plain = allowed === all || (job !== null && job.size < count);
+  const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
   const outside =
     job === null
       ? ''

@@ -90,7 +90,10 @@ export function findHeld(
   generation: number,
 ): { depth: number; record: Record<string, unknown> | null } | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
-    if (isTenure(descriptor, generation)) return { depth, record: readRecord(descriptor) };
+    // Who holds a MIG instance has a tenure in its GPU's file as well, but not the lease.
+    if (isTenure(descriptor, generation) && isLocked(descriptor, SHARED)) {
+      return { depth, record: readRecord(descriptor) };
+    }
   }
   return null;
 }

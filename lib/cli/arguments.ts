@@ -6,7 +6,7 @@ import { closest, sanitize, showValue } from '../text.ts';
 export type OptionTable = NonNullable<ParseArgsConfig['options']>;
 
 /** Options that every command has. */
-const COMMON = {
+export const COMMON = {
   help: { type: 'boolean', short: 'h' },
   simulate: { type: 'string' },
 } as const satisfies OptionTable;

@@ -6,6 +6,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { select } from '../gpus/selection.ts';
 import { formatVisibleDevices } from '../gpus/visible-devices.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
+import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
 import { gpuJSON } from './status-json.ts';
@@ -30,7 +31,7 @@ const OPTIONS = {
   json: { type: 'boolean' },
 } as const;
 
-export async function find(args: readonly string[]): Promise<void> {
+async function find(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
@@ -59,3 +60,5 @@ export async function find(args: readonly string[]): Promise<void> {
     print(formatVisibleDevices(chosen, visibleDevices, gpus).CUDA_VISIBLE_DEVICES);
   }
 }
+
+export const COMMAND: Command = { run: find, help: HELP, options: OPTIONS };

@@ -21,12 +21,13 @@ export const MAIN_HELP = `Usage: gpu-owner COMMAND [OPTIONS]
 Exclusive use of NVIDIA GPUs on a shared machine, without a daemon.
 
 Commands:
-  run       claim GPUs, run a command on them, give them back when it ends
-  hold      claim GPUs and hold them until standard input is closed
-  status    show every GPU: free, or who has it
-  find      print what CUDA_VISIBLE_DEVICES would be, without claiming
-  queue     show who waits for GPUs, and for which
-  simulate  look after a simulated machine
+  run         claim GPUs, run a command on them, give them back when it ends
+  hold        claim GPUs and hold them until standard input is closed
+  status      show every GPU: free, or who has it
+  find        print what CUDA_VISIBLE_DEVICES would be, without claiming
+  queue       show who waits for GPUs, and for which
+  simulate    look after a simulated machine
+  completion  print what makes a shell complete all this
 
 gpu-owner COMMAND --help explains each. Try it without a GPU:
   gpu-owner run --simulate 4 -n 2 -- env`;

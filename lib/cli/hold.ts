@@ -3,6 +3,7 @@ import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeHolder } from '../jobs/keeper.ts';
 import { shellWords } from '../text.ts';
 import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
+import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
 import { waitLimits } from './run.ts';
@@ -26,8 +27,10 @@ ${COMMON_HELP}
 
 ${CRITERIA_HELP}`;
 
-export async function hold(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, { ...CLAIM, ...WAITING });
+const OPTIONS = { ...CLAIM, ...WAITING } as const;
+
+async function hold(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const settings = checkOptions(claimOptions(values), [], NAMES);
@@ -43,3 +46,5 @@ export async function hold(args: readonly string[]): Promise<void> {
   print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
   becomeHolder(claim);
 }
+
+export const COMMAND: Command = { run: hold, help: HELP, options: OPTIONS };

@@ -1,20 +1,9 @@
 import { GPUOwnerError } from '../errors.ts';
 import { closest, showValue } from '../text.ts';
 import { onWarning } from '../warnings.ts';
+import { COMMANDS } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { print, say } from './output.ts';
-
-type Command = (args: readonly string[]) => Promise<void>;
-
-/** Loaded when they are called for. */
-const COMMANDS: Record<string, () => Promise<Command>> = {
-  run: async () => (await import('./run.ts')).run,
-  hold: async () => (await import('./hold.ts')).hold,
-  status: async () => (await import('./status.ts')).status,
-  find: async () => (await import('./find.ts')).find,
-  queue: async () => (await import('./queue.ts')).queue,
-  simulate: async () => (await import('./simulate.ts')).simulate,
-};
 
 async function main([name, ...args]: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
@@ -33,7 +22,7 @@ async function main([name, ...args]: readonly string[]): Promise<void> {
       `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : '; see gpu-owner --help'}`,
     );
   }
-  await (await load())(args);
+  await (await load()).run(args);
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {

@@ -3,6 +3,7 @@ import { getQueue, type QueueEntry } from '../claims/queue.ts';
 import { label } from '../gpus/instances.ts';
 import { formatSince } from '../quantities.ts';
 import { parse, refuseWords } from './arguments.ts';
+import type { Command } from './command.ts';
 import { COMMON_HELP } from './help.ts';
 import { print } from './output.ts';
 
@@ -19,7 +20,7 @@ ${COMMON_HELP}`;
 const OPTIONS = { json: { type: 'boolean' }, 'lock-dir': { type: 'string' } } as const;
 const INDENT = ' '.repeat(5);
 
-export async function queue(args: readonly string[]): Promise<void> {
+async function queue(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
@@ -27,6 +28,8 @@ export async function queue(args: readonly string[]): Promise<void> {
   if (values.json) print(JSON.stringify(entries, null, 2));
   else print(entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n'));
 }
+
+export const COMMAND: Command = { run: queue, help: HELP, options: OPTIONS };
 
 function paragraph(entry: QueueEntry): string {
   const { position, count, user, pid, command, since, stopped, waitingFor } = entry;

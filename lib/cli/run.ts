@@ -5,6 +5,7 @@ import { becomeKeeper } from '../jobs/keeper.ts';
 import { parseDuration } from '../quantities.ts';
 import { shellWords } from '../text.ts';
 import { CLAIM, claimOptions, NAMES, parse, type Values, WAITING, waitOption } from './arguments.ts';
+import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
 import { reportWaiting } from './waiting-line.ts';
@@ -29,8 +30,10 @@ ${CRITERIA_HELP}
 Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no
 driver, 75 not available, 126/127 command can't be run/not found.`;
 
-export async function run(args: readonly string[]): Promise<void> {
-  const { values, command } = parse(args, { ...CLAIM, ...WAITING }, true);
+const OPTIONS = { ...CLAIM, ...WAITING } as const;
+
+async function run(args: readonly string[]): Promise<void> {
+  const { values, command } = parse(args, OPTIONS, true);
   if (values.help) return print(HELP);
   if (command.length === 0) {
     throw new GPUOwnerError(
@@ -53,6 +56,8 @@ export async function run(args: readonly string[]): Promise<void> {
   if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length);
 }
+
+export const COMMAND: Command = { run, help: HELP, options: OPTIONS, operands: 'command-line' };
 
 /** @param byDefault whether to wait if nothing is said */
 export function waitLimits(values: Values, byDefault: boolean) {

@@ -3,6 +3,7 @@ import { runAsync } from '../claims/effects.ts';
 import { checkOptions } from '../claims/options.ts';
 import { parseDuration } from '../quantities.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
+import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { isTerminal, print } from './output.ts';
 import { gpuJSON } from './status-json.ts';
@@ -30,7 +31,7 @@ const OPTIONS = {
 const CLEAR = '\u001b[H\u001b[2J';
 const SHORTEST = 100;
 
-export async function status(args: readonly string[]): Promise<void> {
+async function status(args: readonly string[]): Promise<void> {
   const own = args.map((arg) => (arg.startsWith('--watch=') ? `--watch-every=${arg.slice(8)}` : arg));
   const { values, positionals } = parse(own, OPTIONS);
   if (values.help) return print(HELP);
@@ -53,6 +54,8 @@ export async function status(args: readonly string[]): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
+
+export const COMMAND: Command = { run: status, help: HELP, options: OPTIONS };
 
 function table(gpus: readonly GPUStatus[]): string {
   if (gpus.length === 0) return 'The driver reports no GPU.';

@@ -9,7 +9,7 @@ afterAll(() => machine.close());
 
 const COMMANDS = ['run', 'hold', 'status', 'find'];
 
-describe.each([[[]], ...COMMANDS.map((name) => [[name]])])('help of %j', (words) => {
+describe.each([[[]], ...COMMANDS.map((name) => [[name]]), [['completion']]])('help of %j', (words) => {
   const nowhere = { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
 
   test('needs no driver, says how it is used, and fits 80 columns', async () => {

@@ -1,0 +1,89 @@
+// What there is to complete, gathered from what the commands parse (their option tables) and say (their help).
+import { COMMON, type OptionTable } from '../arguments.ts';
+import type { Operands } from '../command.ts';
+import { COMMANDS } from '../commands.ts';
+import { MAIN_HELP } from '../help.ts';
+import { type Values, valuesOf } from './values.ts';
+
+export interface OptionDescription {
+  /** Without its dashes. */
+  name: string;
+  short: string | null;
+  /** Plain text, or empty. */
+  summary: string;
+  /** May be given more than once. */
+  repeatable: boolean;
+  /** null: it takes none. 'next': `--name VALUE` or `--name=VALUE`; 'attached': `--name` or `--name=VALUE`. */
+  value: { form: 'next' | 'attached'; what: string; values: Values } | null;
+}
+
+export interface CommandDescription {
+  name: string;
+  summary: string;
+  options: readonly OptionDescription[];
+  operands: Operands | null;
+}
+
+export interface Program {
+  commands: readonly CommandDescription[];
+}
+
+export async function describe(): Promise<Program> {
+  const names = Object.keys(COMMANDS);
+  const commands = await Promise.all(names.map(describeCommand));
+  const help: CommandDescription = {
+    name: 'help',
+    summary: 'explain a command',
+    options: [],
+    operands: { first: names },
+  };
+  return { commands: [...commands, help] };
+}
+
+async function describeCommand(name: string): Promise<CommandDescription> {
+  const load = COMMANDS[name] as (typeof COMMANDS)[string];
+  const command = await load();
+  const { help } = command;
+  const said = explanations(help);
+  const table: OptionTable = { ...command.options, ...COMMON };
+  const options: OptionDescription[] = [];
+  for (const [option, { type, short = null, multiple = false }] of Object.entries(table)) {
+    // What the help doesn't mention is another spelling of what it does mention.
+    if (!new RegExp(`(?<![\\w-])--${option}(?![\\w-])`).test(help)) continue;
+    const { attached, what, summary } = said.get(option) ?? { attached: false, what: null, summary: '' };
+    const form = type === 'string' ? ('next' as const) : attached ? ('attached' as const) : null;
+    const value = form === null ? null : { form, what: what ?? 'VALUE', values: valuesOf(option) };
+    options.push({ name: option, short, summary, repeatable: multiple, value });
+  }
+  return { name, summary: summaryOf(name), options, operands: command.operands ?? null };
+}
+
+const LONGEST = 70;
+
+interface Explanation {
+  /** Its value may be left out: `--wait[=DURATION]`. */
+  attached: boolean;
+  what: string | null;
+  summary: string;
+}
+
+/** From lines such as `  -n, --gpus N              how many GPUs (default 1)`, and those that go on below them. */
+function explanations(help: string): Map<string, Explanation> {
+  const found = new Map<string, Explanation>();
+  const line = /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z|]+)\]?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
+  for (const [, name = '', separator, what, text = ''] of help.matchAll(line)) {
+    found.set(name, { attached: separator === '[=', what: what ?? null, summary: brief(text) });
+  }
+  return found;
+}
+
+/** The first clause, if it is more than a word or two: what shells show beside a word. */
+function brief(text: string): string {
+  const whole = text.replace(/\s+/g, ' ').trim();
+  const clause = /^.{12,}?(?=; |: | \(|, e\.g\.|$)/.exec(whole)?.[0] ?? whole;
+  return clause.length <= LONGEST ? clause : `${clause.slice(0, LONGEST).replace(/ \S*$/, '')} …`;
+}
+
+function summaryOf(command: string): string {
+  return new RegExp(`^ {2}${command} +(.*)$`, 'm').exec(MAIN_HELP)?.[1] ?? '';
+}

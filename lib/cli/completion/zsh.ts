@@ -1,0 +1,86 @@
+import type { CommandDescription, OptionDescription, Program } from './description.ts';
+import type { Values } from './values.ts';
+
+/** A script that works as a file `_gpu-owner` in `fpath`, and sourced. */
+export function zsh({ commands }: Program): string {
+  const names = commands.map(({ name, summary }) => quote(`${name}:${summary}`));
+  return TEMPLATE.replace('@COMMANDS@', () => names.join(' '))
+    .replace('@CASES@', () => commands.map(commandCase).join('\n'))
+    .replace('@AFTER@', () => commands.flatMap(furtherCases).join('\n'));
+}
+
+function commandCase({ name, options, operands }: CommandDescription): string {
+  const specifications = options.flatMap(optionSpecifications);
+  if (operands === 'command-line') specifications.push("'(-)1: :_command_names -e'", "'*:: :_normal'");
+  else if (operands !== null) specifications.push(quote(`1: :${list(operands.first)}`), "'*: :->further'");
+  // Behind the user's command, options are the command's own.
+  const flags = operands === 'command-line' ? "-C -S -A '-*'" : '-C -S';
+  return `      ${name})\n        _arguments ${flags} ${specifications.join(' \\\n          ')} && ret=0\n        ;;`;
+}
+
+function optionSpecifications({ name, short, summary, repeatable, value }: OptionDescription): string[] {
+  const text = summary === '' ? '' : `[${summary.replace(/[[\]\\]/g, '\\$&')}]`;
+  const spellings = short === null ? [`--${name}`] : [`-${short}`, `--${name}`];
+  const before = repeatable ? '*' : spellings.length > 1 ? `(${spellings.join(' ')})` : '';
+  return spellings.map((spelling) => {
+    if (value === null) return quote(`${before}${spelling}${text}`);
+    const attached = value.form === 'attached';
+    const separator = attached ? '=-' : spelling.startsWith('--') ? '=' : '+';
+    const values = `${attached ? '::' : ':'}${value.what}:${action(value.values)}`;
+    return quote(`${before}${spelling}${separator}${text}${values}`);
+  });
+}
+
+function action(values: Values): string {
+  if (values === null) return ' ';
+  return values === 'directory' ? '_files -/' : list(values);
+}
+
+function furtherCases({ name, operands }: CommandDescription): string[] {
+  if (operands === null || operands === 'command-line') return [];
+  return Object.entries(operands.after ?? {}).map(([word, words]) => {
+    const begun = words.filter((each) => each.endsWith('='));
+    const whole = words.filter((each) => !each.endsWith('='));
+    return `      ${name}:${word}) compadd -S '' -- ${begun.join(' ')} && ret=0; compadd -- ${whole.join(' ')} && ret=0 ;;`;
+  });
+}
+
+function list(words: readonly string[]): string {
+  return `(${words.map((word) => word.replace(/[:\s()\\]/g, '\\$&')).join(' ')})`;
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+const TEMPLATE = `#compdef gpu-owner
+# Completion of gpu-owner for zsh. Made by \`gpu-owner completion zsh\`.
+
+_gpu-owner() {
+  local curcontext=$curcontext state command ret=1
+  local -a line names
+  local -A opt_args
+  _arguments -C '(- *)'{-h,--help}'[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->rest' && ret=0
+  if [[ $state == command ]]; then
+    names=(@COMMANDS@)
+    _describe -t commands command names && ret=0
+  elif [[ $state == rest ]]; then
+    command=$words[1] state=
+    curcontext=\${curcontext%:*:*}:gpu-owner-$command:
+    case $command in
+@CASES@
+    esac
+    [[ $state == further ]] && case $command:$line[1] in
+@AFTER@
+    esac
+  fi
+  return ret
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _gpu-owner "$@"
+elif (( $+functions[compdef] )); then
+  compdef _gpu-owner gpu-owner
+else
+  print -u2 'gpu-owner: its completion needs zsh’s own: autoload -Uz compinit && compinit'
+fi`;

@@ -1,0 +1,142 @@
+// docs/migration.md has tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
+// at its end says what must come of it: `leases N`, GPUs that are held then; `length N` or `is JSON`, the value.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { launcher, Machine, python, root } from '../machine.ts';
+
+interface Row {
+  before: string;
+  languages: { Python: string; 'Node.js': string };
+  kind: 'leases' | 'length' | 'is';
+  expected: unknown;
+}
+
+const page = readFileSync(join(root, 'docs/migration.md'), 'utf8');
+const lines = page
+  .split('\n')
+  .filter((line) => /^\| (?!-)/.test(line) && !/\| Python \| Node\.js \|$/.test(line));
+const rows = lines.map((line): Row => {
+  const [, before = '', py = '', js = '', kind, expected = ''] =
+    /^\| (.*?) \| `(.*?)` \| `(.*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
+  if (kind === undefined) throw new Error(`docs/migration.md: this line of a table can't be tested: ${line}`);
+  const languages = { Python: py, 'Node.js': js };
+  return { before, languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
+});
+
+const EXPRESSION = { leases: false, length: true, is: true };
+
+/** Prints what came of it as JSON. */
+function inPython({ languages, kind }: Row): string {
+  const code = languages.Python;
+  const leased = 'sum(gpu.state == "leased" for gpu in gpu_owner.status())';
+  if (EXPRESSION[kind]) return `import gpu_owner, json\nprint(json.dumps(${code}))`;
+  const inside = code.startsWith('with ') ? (code.endsWith(':') ? ' print' : '; print') : '\nprint';
+  return `import gpu_owner\noccupy = lambda device_no: object()\n${code}${inside}(${leased})`;
+}
+
+function inNode({ languages, kind }: Row): string {
+  const code = languages['Node.js'];
+  const leased = "(await getGPUs()).filter(({ state }) => state === 'leased').length";
+  return EXPRESSION[kind] ? `console.log(JSON.stringify(${code}));` : `${code}\nconsole.log(${leased});`;
+}
+
+const IMPORTS = `import { findFreeGPUs, getGPUs, GPUOwner } from 'gpu-owner';\n`;
+
+let machine: Machine;
+let stubs = '';
+
+beforeAll(() => {
+  machine = new Machine(4);
+  // What placeholder functions use of these.
+  stubs = join(machine.directory, 'stubs');
+  mkdirSync(stubs);
+  writeFileSync(join(stubs, 'torch.py'), 'def zeros(count, device): return device\n');
+  writeFileSync(
+    join(stubs, 'tensorflow.py'),
+    'import contextlib\n@contextlib.contextmanager\ndef device(name): yield\ndef constant(value): return value\n',
+  );
+});
+afterAll(() => machine.close());
+
+function check(
+  row: Row,
+  { code, stdout, stderr }: { code: number | null; stdout: string; stderr: string },
+): void {
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const value = JSON.parse(stdout);
+  expect(row.kind === 'length' ? value.length : value).toEqual(row.expected);
+}
+
+test('the page has the calls of all tools', () => {
+  expect(rows.length).toBeGreaterThan(25);
+  const all = rows.map(({ before }) => before).join('\n');
+  const calls = [
+    'safe_gpu.GPUOwner()',
+    'claim_gpus',
+    'placeholder_fn',
+    'lock_gpu(uid=0)',
+    'lock_gpu()',
+    'GPUScheduler()',
+  ];
+  const parameters = [
+    ...['memory_free_threshold_gb', 'power_threshold_w', 'utilization_threshold_percent', 'max_wait_time'],
+    ...['poll_interval', 'specific_gpus', 'timeout', 'num_gpus', 'debug_mode'],
+  ];
+  const functions = [
+    ...[
+      'get_gpu_info',
+      'get_gpu_memory_usage',
+      'get_gpu_names',
+      'get_gpu_power_usage',
+      'get_gpu_utilization',
+    ],
+    ...['get_total_num_gpus', 'find_free_gpus'],
+  ];
+  for (const name of [...calls, ...parameters, ...functions]) expect(all).toContain(name);
+});
+
+describe('Python', () => {
+  test.each(rows.map((row) => [row.languages.Python, row] as const))('%s', async (_, row) => {
+    const env = {
+      PYTHONPATH: `${join(root, 'python')}:${stubs}`,
+      GPU_OWNER_COMMAND: launcher,
+    };
+    check(row, await machine.run([python, '-W', 'error', '-c', inPython(row)], { env }));
+    expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
+  });
+});
+
+describe('Node.js', () => {
+  test.each(rows.map((row) => [row.languages['Node.js'], row] as const))('%s', async (_, row) => {
+    const source = `import * as gpuOwner from ${JSON.stringify(join(root, 'dist/index.js'))};
+      const { findFreeGPUs, getGPUs, GPUOwner } = gpuOwner, occupy = () => {};\n${inNode(row)}`;
+    check(row, await machine.run([process.execPath, '--input-type=module', '-e', source]));
+  });
+
+  test('the types are right, too', () => {
+    const file = join(machine.directory, 'rows.ts');
+    const programs = rows.map((row) => `{\n${inNode(row)}\n}`);
+    writeFileSync(
+      file,
+      `${IMPORTS}declare function occupy(ordinal: number): void;\n${programs.join('\n')}\nexport {};\n`,
+    );
+    const require = createRequire(import.meta.url);
+    const tsc = join(dirname(require.resolve('typescript/package.json')), 'bin/tsc');
+    const config = {
+      compilerOptions: {
+        ...{ noEmit: true, strict: true, target: 'es2022', module: 'esnext', moduleResolution: 'bundler' },
+        ...{ skipLibCheck: true, types: ['node'], typeRoots: [join(root, 'node_modules/@types')] },
+        paths: { 'gpu-owner': [join(root, 'dist/index.d.ts')] },
+      },
+      files: [file],
+    };
+    writeFileSync(join(machine.directory, 'tsconfig.json'), JSON.stringify(config));
+    const { status, stdout } = spawnSync(process.execPath, [tsc, '-p', machine.directory], {
+      encoding: 'utf8',
+    });
+    expect({ status, stdout }).toEqual({ status: 0, stdout: '' });
+  });
+});

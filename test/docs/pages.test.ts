@@ -1,0 +1,165 @@
+// What docs/ shows besides commands and their output, which test/readme.test.ts runs: files that users copy.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, launcher, Machine, output, root, until } from '../machine.ts';
+
+const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
+const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
+
+/** The first fence of this language, after this text. */
+function fence(page: string, language: string, after = ''): string {
+  const rest = text(page).slice(text(page).indexOf(after));
+  const body = new RegExp(`^ *\`\`\`${language}\\n([\\s\\S]*?)\\n *\`\`\``, 'm').exec(rest)?.[1];
+  if (body === undefined) throw new Error(`docs/${page} has no ${language} after ${after}`);
+  return `${body}\n`;
+}
+
+const has = (program: string) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
+
+let machine: Machine;
+let here: string;
+let env: Record<string, string>;
+
+beforeEach(() => {
+  machine = new Machine(2);
+  here = join(machine.directory, 'here');
+  const bin = join(machine.directory, 'bin');
+  mkdirSync(here);
+  mkdirSync(bin);
+  symlinkSync(launcher, join(bin, 'gpu-owner'));
+  // What stands for a training: prints what it was given, and fails if somebody else has its GPU.
+  const program = [
+    '#!/bin/sh',
+    'mkdir "$TAKEN/$CUDA_VISIBLE_DEVICES" || exit 9',
+    'echo "$@"; [ -z "$PAUSE" ] || exec sleep "$PAUSE"; sleep 0.1',
+    'rmdir "$TAKEN/$CUDA_VISIBLE_DEVICES"',
+  ];
+  writeFileSync(join(bin, 'python'), program.join('\n'), { mode: 0o755 });
+  mkdirSync(join(machine.directory, 'taken'));
+  env = { PATH: `${bin}:${process.env.PATH}`, TAKEN: join(machine.directory, 'taken') };
+});
+afterEach(() => machine.close());
+
+test('the index has every page', () => {
+  for (const page of pages) if (page !== 'README.md') expect(text('README.md')).toContain(`](${page})`);
+});
+
+test('what is shown for sh and bash can be read by them', () => {
+  const shown = pages.flatMap((page) =>
+    [...text(page).matchAll(/^ *```(?:sh|bash)\n([\s\S]*?)\n *```/gm)].map(
+      ([, body]) => [page, body as string] as const,
+    ),
+  );
+  expect(shown.length).toBeGreaterThan(15);
+  for (const [page, body] of shown) {
+    const { stderr } = spawnSync('bash', ['-n'], { input: body, encoding: 'utf8' });
+    expect([page, stderr]).toEqual([page, '']);
+  }
+});
+
+describe('docs/python-environments.md', () => {
+  test('a script that claims by its first line', async () => {
+    const script = join(here, 'train.py');
+    const first = fence('python-environments.md', 'python', '<!-- first line of a script -->');
+    writeFileSync(
+      script,
+      `${first}import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n`,
+      {
+        mode: 0o755,
+      },
+    );
+    const run = await machine.run([script, '--seed', '1'], { env });
+    expect(run).toEqual({ code: 0, signal: null, stdout: 'GPU- --seed 1\n', stderr: '' });
+  });
+
+  test('the kernel of Jupyter', async () => {
+    writeFileSync(
+      join(here, 'ipykernel_launcher.py'),
+      "import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n",
+    );
+    const { argv } = JSON.parse(fence('python-environments.md', 'json'));
+    const words = (argv as string[]).map((word) => word.replace('{connection_file}', 'kernel.json'));
+    const { stdout, stderr } = await machine.run(words, { env: { ...env, PYTHONPATH: here } });
+    expect({ stdout, stderr }).toEqual({ stdout: 'GPU- -f kernel.json\n', stderr: '' });
+  });
+});
+
+describe('docs/many-jobs.md', () => {
+  test.skipIf(!has('make'))(
+    'make: as many as there are GPUs, and no results of those that failed',
+    async () => {
+      writeFileSync(join(here, 'Makefile'), fence('many-jobs.md', 'make'));
+      writeFileSync(join(here, 'train.py'), '');
+      const { code, stderr } = await machine.run(['make', '-s', '-j', '6'], { env, cwd: here });
+      expect([code, stderr.replace(/^gpu-owner: waiting.*\n( {2}.*\n)*/gm, '')]).toEqual([0, '']);
+      const results = readdirSync(join(here, 'results')).sort();
+      expect(results).toEqual([1, 2, 3, 4, 5, 6].map((seed) => `${seed}.csv`));
+      expect(readFileSync(join(here, 'results/3.csv'), 'utf8')).toBe('train.py --seed 3\n');
+    },
+  );
+
+  test('the loop ends, and by Ctrl-C with all that it has started', async () => {
+    const loop = fence('many-jobs.md', 'bash');
+    expect((await machine.run(['bash', '-c', loop], { env, cwd: here })).code).toBe(0);
+    expect(readFileSync(join(here, '6.log'), 'utf8')).toMatch(/train\.py --seed 6\n$/);
+    const child = machine.start(['bash', '-c', loop], { env: { ...env, PAUSE: '30' }, cwd: here });
+    const end = finished(child);
+    await until(async () => (await machine.states()).every((state) => state === 'leased'));
+    child.kill('SIGINT');
+    await end;
+    await until(async () => (await machine.states()).every((state) => state === 'free'));
+  });
+
+  test.skipIf(!has('parallel'))(
+    `GNU parallel${has('parallel') ? '' : ' (skipped: not installed)'}`,
+    async () => {
+      const { code, stdout } = await machine.run(
+        ['bash', '-c', fence('many-jobs.md', 'sh', '## GNU parallel')],
+        {
+          env,
+          cwd: here,
+        },
+      );
+      expect([code, stdout.trim().split('\n').length]).toEqual([0, 6]);
+    },
+  );
+});
+
+test('docs/batch-systems.md: the job of SGE asks to be started again if no GPU came free', async () => {
+  const job = fence('batch-systems.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
+  expect((await machine.run(['sh', '-c', job], { env })).code).toBe(0);
+  const holder = machine.start([launcher, 'hold', '-n', '2']);
+  await until(async () => (await machine.states()).every((state) => state === 'leased'));
+  expect((await machine.run(['sh', '-c', job], { env })).code).toBe(99);
+  holder.stdin?.end();
+});
+
+const namespaces = spawnSync('unshare', ['-pf', '--mount-proc', 'true']).status === 0;
+const whyNot = namespaces ? '' : ' (skipped: needs root, for a namespace of process ids)';
+
+describe.skipIf(!namespaces)(
+  `docs/containers.md: gpu-owner as the first process of a container${whyNot}`,
+  () => {
+    const start = (script: string) =>
+      machine.start(
+        ['unshare', '-pf', '--mount-proc', '--kill-child', 'gpu-owner', 'run', '--', 'sh', '-c', script],
+        { env },
+      );
+
+    test('the container ends with the command, and takes what is left with it', async () => {
+      expect((await finished(start('sleep 600 & exit 3'))).code).toBe(3);
+      await until(async () => (await machine.states()).every((state) => state === 'free'));
+    });
+
+    test('signals reach the command', async () => {
+      const child = start('trap "exit 5" TERM; echo ready; while :; do sleep 0.1; done');
+      const end = finished(child);
+      await output(child, /ready/);
+      const [first] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
+      process.kill(Number(first), 'SIGTERM');
+      expect((await end).code).toBe(5);
+    });
+  },
+);
