@@ -3,6 +3,7 @@ import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeHolder } from '../jobs/keeper.ts';
 import { shellWords } from '../text.ts';
 import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
+import { ClosedInput } from './closed-input.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
 import { waitLimits } from './run.ts';
@@ -22,17 +23,22 @@ CUDA_VISIBLE_DEVICES, and keep the pipe open.
                             shows on them, 60 s at most (default); keep; none
   --visible-devices FORM    uuid (default), or index for old software
   --lock-timeout DURATION   for another claimant's decision (default 2s)
+  --as TEXT                 what \`status\` shows others as the holder's command
 ${COMMON_HELP}
 
 ${CRITERIA_HELP}`;
 
+const OPTIONS = { ...CLAIM, ...WAITING, as: { type: 'string' } } as const;
+
 export async function hold(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, { ...CLAIM, ...WAITING });
+  const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const settings = checkOptions(claimOptions(values), [], NAMES);
-  settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
-  const claim = await claimForJob(settings, waitLimits(values, false));
+  settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
+  const claim = await new ClosedInput().endsWaiting(waitLimits(values, false), (wait) =>
+    claimForJob(settings, wait),
+  );
   const devices = claim.gpus.map(({ index, uuid, name }) => ({ index, uuid, name }));
   print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
   becomeHolder(claim);
