@@ -138,7 +138,9 @@ def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError
         message = message[len(_PREFIX) :]
     if exit_code == 75 and message.startswith("waited "):
         kind, code = WaitTimeout, "ERR_TIMEOUT"
-    message = _in_python(message) or f"'{' '.join(command)}' ended with {_how(exit_code)} and said nothing"
+    message = _in_python(message) or f"'{shlex.join(command)}' ended with {_how(exit_code)} and said nothing"
+    if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
+        message = _NOT_FOUND.format(message)
     return kind(message, exit_code, code)
 
 
@@ -526,7 +528,8 @@ class _Holder:
 
     def __init__(self, command: Sequence[str], args: Sequence[str], env: Dict[str, str]) -> None:
         self.owner = os.getpid()
-        self.command = [*command, "hold", f"--as={_own_command()}", *args]
+        self.command = command
+        words = [*command, "hold", f"--as={_own_command()}", *args]
         self.messages = _Messages()
         self._input = -1
         self._lock = threading.RLock()
@@ -537,7 +540,7 @@ class _Holder:
             try:
                 # A session of its own: Ctrl-C at the terminal, or the interrupt of a notebook's cell, is not for it.
                 self.process = subprocess.Popen(
-                    self.command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True, bufsize=0
+                    words, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True, bufsize=0
                 )
             except BaseException as error:
                 self._close_input()
@@ -1049,7 +1052,7 @@ def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
         raise _cannot_start(command, error) from error
     said = done.stderr.decode("utf-8", "replace")
     if done.returncode != 0:
-        raise _error(done.returncode, said, words)
+        raise _error(done.returncode, said, command)
     _show(said)
     return [GPUStatus(raw) for raw in json.loads(done.stdout.decode())]
 
