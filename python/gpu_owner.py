@@ -655,7 +655,8 @@ class _Holder:
 
 _holders = set()  # type: set[_Holder]
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 # --------------------------------------------------------------------------------------------------------------------
