@@ -890,7 +890,8 @@ def _initialized() -> CUDAInitialized:
 def _refuse_late(made: Claim) -> None:
     """Another thread may have initialised CUDA while this one waited."""
     bound = _cuda_devices()
-    if bound is not None and any(_digits(device.uuid) not in bound for device in made._devices):
+    own = {_digits(device.uuid) for device in made._devices}
+    if bound is not None and not (own <= set(bound) <= own | set(_ever)):
         raise _initialized()
 
 

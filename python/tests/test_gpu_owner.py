@@ -190,6 +190,21 @@ class Releasing(OnMachine):
                 self.assertEqual("mine" in err, code == 1)
                 self.assertEqual(self.held(), [])
 
+    def test_the_end_of_the_interpreter_waits_for_it(self):
+        source = """
+            import atexit, json, os, subprocess
+            def look():  # registered first, called last
+                command = [os.environ["GPU_OWNER_COMMAND"], "status", "--json"]
+                print([gpu["state"] for gpu in json.loads(subprocess.check_output(command).decode())], living)
+            atexit.register(look)
+            import gpu_owner
+            gpus = gpu_owner.claim()
+            living = [gpus._holder.process.pid]
+            atexit.register(lambda: living.append(os.path.exists(f"/proc/{living.pop()}")))  # before the module's own
+            """
+        script = self.start_words([sys.executable, "-c", textwrap.dedent(source)], {"GPU_OWNER_COMMAND": str(COMMAND)})
+        self.assertEqual(script.end(), (0, "['free', 'free', 'free', 'free'] [True]\n", ""))
+
     def test_killed_or_ended_without_a_word(self):
         for ending in ("os._exit(1)", "os.kill(os.getpid(), 9)", "os.abort()"):
             with self.subTest(ending):
@@ -346,14 +361,16 @@ class Children(OnMachine):
             if pid == 0:
                 time.sleep(60)
                 os._exit(0)
+            start = time.monotonic()
             gpus.release()
-            print(pid)
+            print(pid, time.monotonic() - start)
             input()
             """
         )
-        child = int(script.line())
+        child, seconds = script.line().split()
         self.assertEqual(self.held(), [])
-        os.kill(child, signal.SIGKILL)
+        self.assertLess(float(seconds), 4)  # or it was waited for in vain
+        os.kill(int(child), signal.SIGKILL)
 
     def test_forks_while_another_thread_claims(self):
         script = self.start(
@@ -591,6 +608,31 @@ class WithCUDA(OnMachine):
         ).end()
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"^ERR_CUDA_INITIALIZED CUDA was initialised .*\(loaded here: tensorflow\).*restart the kernel.*run")
+        self.assertEqual(self.held(), [])
+
+    def test_refused_if_another_thread_initialises_cuda_while_it_waits(self):
+        with self.occupied("--gpus=4", "--placeholder=none") as holder:
+            script = self.cuda_script(
+                """
+                import threading
+                def work():
+                    try:
+                        gpu_owner.claim()
+                    except gpu_owner.CUDAInitialized as error:
+                        print(error.code, os.environ.get("CUDA_VISIBLE_DEVICES"))
+                thread = threading.Thread(target=work)
+                thread.start()
+                input()
+                cuda().cuInit(0)
+                print("initialised")
+                thread.join()
+                """
+            )
+            self.assertIn("waiting", script.process.stderr.readline())
+            script.go()
+            self.assertEqual(script.line(), "initialised")
+            holder.stdin.close()
+            self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED None")
         self.assertEqual(self.held(), [])
 
     def test_refused_where_only_pytorch_knows(self):
