@@ -184,7 +184,8 @@ def _command(command: Optional[Command]) -> List[str]:
     if found is not None:
         return [found]
     beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin", "gpu-owner.cjs")
-    for path in (beside, "/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs", os.path.expanduser("~/.local/bin/gpu-owner")):
+    usual = ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs", os.path.expanduser("~/.local/bin/gpu-owner"))
+    for path in (beside, *usual):
         if os.access(path, os.X_OK):
             return [path]
     raise CommandNotFound(_NOT_FOUND.format("The command 'gpu-owner' isn't in PATH"))
@@ -540,7 +541,13 @@ class _Holder:
             try:
                 # A session of its own: Ctrl-C at the terminal, or the interrupt of a notebook's cell, is not for it.
                 self.process = subprocess.Popen(
-                    words, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, start_new_session=True, bufsize=0
+                    words,
+                    stdin=theirs,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    env=env,
+                    start_new_session=True,
                 )
             except BaseException as error:
                 self._close_input()
@@ -667,7 +674,7 @@ class GPU(int):
     """
     A claimed GPU. As a number it is the CUDA ordinal in this process: f"cuda:{gpu}" is right.
 
-    index: NVML's and nvidia-smi's number. uuid, name: as in nvidia-smi. instance: of a MIG instance, which of its GPU's, else None.
+    index, uuid, name: as in nvidia-smi. instance: of a MIG instance, which of its GPU's it is; else None.
     """
 
     index: int
@@ -721,7 +728,7 @@ class Claim(collections.abc.Sequence):
 
     @property
     def held(self) -> bool:
-        """Whether the claim still stands: not released, and its `gpu-owner hold` not killed by somebody. False in a forked child."""
+        """Whether the claim stands: not released, its `gpu-owner hold` not killed by somebody. False in a forked child."""
         with _state:
             if self not in _living:
                 return False
@@ -830,7 +837,10 @@ def claim(
         args.append(f"--lock-timeout={text}")
     words = _command(command)
     _refuse_in_children()
-    holder = _Holder(words, args, _claimant_environment(count))
+    env, bound = _claimant_environment(count)
+    if bound and not allow_processes and not force:
+        args += _allow_this_process(words, _criteria(lock_dir=lock_dir, simulate=simulate), bound, count, env)
+    holder = _Holder(words, args, env)
     try:
         made = Claim(holder, holder.answer())
         with _state:
@@ -855,11 +865,12 @@ def _outer_environment() -> Dict[str, str]:
     return env
 
 
-def _claimant_environment(count: int) -> Dict[str, str]:
+def _claimant_environment(count: int) -> Tuple[Dict[str, str], List[str]]:
+    """For `hold`; and the UUIDs of the only GPUs that it may claim if CUDA is initialised here, else an empty list."""
     env = _outer_environment()
     bound = _cuda_devices()
     if bound is None:
-        return env
+        return env, []
     # CUDA is bound to some GPUs for the life of this process. If they were claimed by it, it may have them again.
     with _state:
         strangers = not bound or any(digits not in _ever for digits in bound)
@@ -876,7 +887,22 @@ def _claimant_environment(count: int) -> Dict[str, str]:
             )
     env.pop("CUDA_DEVICE_ORDER", None)
     env["CUDA_VISIBLE_DEVICES"] = ",".join(left)
-    return env
+    return env, left
+
+
+def _allow_this_process(
+    command: Sequence[str], where: Sequence[str], uuids: Sequence[str], count: int, env: Dict[str, str]
+) -> List[str]:
+    """CUDA's context in this very process stays on the GPUs, which is no reason not to have them again."""
+    strange = set()
+    for gpu in _look(command, ["status", "--json", *where]):
+        if any(process.type == "compute" and process.pid != os.getpid() for process in gpu.processes):
+            strange.add(gpu.uuid)
+    alone = [uuid for uuid in uuids if uuid not in strange]
+    if len(alone) < count:
+        return []
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(alone)
+    return ["--allow-processes"]
 
 
 def _initialized() -> CUDAInitialized:
@@ -1038,7 +1064,7 @@ def status(
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
 ) -> List[GPUStatus]:
-    """All GPUs of the machine, each with who has it; free means free for these criteria, which are those of `claim`. Takes nothing."""
+    """All GPUs of the machine, each with who has it. Free means free for these criteria, those of `claim`. Takes nothing."""
     args = _criteria(
         min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
         devices, exclude, exclude_names, force, lock_dir, simulate,
@@ -1049,7 +1075,13 @@ def status(
 def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
     words = [*command, *args]
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_outer_environment())
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_outer_environment(),
+        )
     except OSError as error:
         raise _cannot_start(command, error) from error
     said = done.stderr.decode("utf-8", "replace")
@@ -1098,7 +1130,7 @@ def find_free_gpus(
 
 def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
     """
-    A dictionary per GPU: gpu_id (as in nvidia-smi), name, memory_free, memory_used and memory_total in MB (1024² bytes, as nvidia-smi),
+    A dictionary per GPU: gpu_id (as in nvidia-smi), name; memory_free, memory_used and memory_total in MB (1024² bytes);
     power_draw and power_limit in watts, utilization in percent. Unknown is None. Options are those of `status`.
     """
     return [

@@ -661,13 +661,27 @@ class WithCUDA(OnMachine):
             except gpu_owner.CUDAInitialized as error:
                 print("GPU 1, GPU 2 of them this process holds already" in str(error))
             gpus.release()
-            again = gpu_owner.claim(devices=2, allow_processes=True)
+            again = gpu_owner.claim(devices=2)
             print(again, same(again[0]), again[0].index, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)
-            other = gpu_owner.claim(allow_processes=True)
+            other = gpu_owner.claim(wait=False)
             print(other, same(other[0]), other[0].index)
+            again.release(); other.release()
+            input()
+            try:
+                gpu_owner.claim(2, wait=False)
+            except gpu_owner.GPUUnavailable as error:
+                print("and 1 more" in str(error))
+            print(gpu_owner.claim(wait=False))
             """
         )
-        self.assertEqual(script.end(), (0, "True\nTrue\n[1] True 2 True\n[0] True 1\n", ""))
+        self.assertEqual([script.line() for _ in range(4)], ["True", "True", "[1] True 2 True", "[0] True 1"])
+        occupy = [str(COMMAND), "simulate", "occupy", "1", "--name", "stranger"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(occupy, env=self.env, stdin=pipe, stdout=pipe) as stranger:
+            stranger.stdout.readline()
+            script.go()
+            self.assertEqual(script.end(), (0, "True\n[1]\n", ""))
+            stranger.stdin.close()
 
 
 class Waiting(OnMachine):
