@@ -440,6 +440,34 @@ class Children(OnMachine):
                 self.assertEqual(script.end()[::2], (0, ""))
                 self.assertEqual(self.held(), [])
 
+    def test_each_worker_of_a_pool_may_claim(self):
+        path = self.program(
+            """
+            import time
+            gpus = None
+
+            def work(_):
+                global gpus
+                if gpus is None:
+                    gpus = gpu_owner.claim()
+                time.sleep(0.2)
+                return gpus[0].index
+
+            if __name__ == "__main__":
+                with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+                    print(sorted(set(pool.map(work, range(8), 1))))
+                    input()
+            """
+        )
+        for method in ("fork", "spawn"):
+            with self.subTest(method):
+                script = self.start_words([sys.executable, path, method])
+                self.assertEqual(script.line(), "[0, 1, 2, 3]")
+                self.assertEqual(self.held(), [0, 1, 2, 3])
+                script.go()
+                self.assertEqual(script.end()[::2], (0, ""))
+                self.soon_held([])
+
     def test_spawn_that_runs_the_main_module_again_is_told_at_once(self):
         path = self.program(
             """
@@ -469,6 +497,36 @@ class Children(OnMachine):
             """
         )
         self.assertEqual(lines, ["1 True", "1", "0"])
+
+
+class Racing(OnMachine):
+    machine = "2"
+
+    def test_nobody_meets_anybody(self):
+        """The witness is a lock of another kind, which each takes on a file of its GPU's while it has it."""
+        source = """
+            import fcntl, random
+            random.seed(int(sys.argv[1]))
+            sys.stderr = open(os.devnull, "w")
+            # Opened before the claim: a killed process closes its files in this order.
+            witnesses = {gpu.uuid: open(gpu.uuid, "w") for gpu in gpu_owner.status()}
+            for _ in range(6):
+                gpus = gpu_owner.claim()
+                witness = witnesses[gpus[0].uuid]
+                fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                print(gpus[0].index, flush=True)
+                time.sleep(random.uniform(0, 0.05))
+                if random.random() < 0.15:
+                    os.kill(os.getpid(), 9)
+                fcntl.flock(witness, fcntl.LOCK_UN)
+                gpus.release()
+            """
+        words = [sys.executable, "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
+        scripts = [self.start_words([*words, str(seed)]) for seed in range(6)]
+        ends = [script.end() for script in scripts]
+        self.assertEqual({code for code, _, _ in ends} - {0, -9}, set(), ends)
+        self.assertGreater(sum(len(out.split()) for _, out, _ in ends), 12)
+        self.soon_held([])
 
 
 class Environment(OnMachine):
