@@ -620,7 +620,7 @@ class _Holder:
                 self._wait(5)
             finally:
                 self._signal(signal.SIGKILL)
-                self.process.wait()
+                self._wait(5)  # not longer: a driver that hangs in the kernel lets nobody go
                 _holders.discard(self)
                 self.drain()
                 self._close_outputs()
