@@ -4,7 +4,7 @@
 //
 // MACHINE is a simulated one, new for each fence. The commands behind `while:` go on in the background meanwhile, each started
 // when the one before has made a GPU unavailable. In ```console, lines with `$ ` are commands and the others their output, where
-// `…` stands for anything, and a line of it for any lines. ```js is a module that must end with exit code 0.
+// `…` stands for anything, and a line of it for any lines. ```js is a module, ```python a program; they must end with exit code 0.
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -194,6 +194,15 @@ describe('what is shown is what happens', () => {
         writeFileSync(path, body);
         const run = spawnSync(process.execPath, [path], { env, encoding: 'utf8', timeout: 25_000 });
         expect(run.stderr + (run.status ?? run.signal)).toBe('0');
+      } else if (language === 'python') {
+        const python = { ...env, PYTHONPATH: join(root, 'python') };
+        const run = spawnSync('python3', ['-'], {
+          env: python,
+          input: body,
+          encoding: 'utf8',
+          timeout: 25_000,
+        });
+        expect(run.stderr + (run.status ?? run.signal)).toBe('0');
       } else {
         expect(language).toBe('console');
         const output = runConsole(body, env);
@@ -209,7 +218,13 @@ describe('what is shown is what happens', () => {
   test('enough of it is run', () => {
     const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
     expect(ran('README.md')).toBeGreaterThanOrEqual(2);
-    for (const page of ['docs/claims.md', 'docs/mig.md', 'docs/nodejs.md', 'docs/simulator.md']) {
+    for (const page of [
+      'docs/claims.md',
+      'docs/mig.md',
+      'docs/nodejs.md',
+      'docs/python.md',
+      'docs/simulator.md',
+    ]) {
       expect(ran(page), page).toBeGreaterThan(0);
     }
   });
@@ -292,6 +307,21 @@ describe('a fresh clone', () => {
     expect(taken(env)).toBe(0);
   });
 
+  test('examples/claim.py claims a GPU and gives it back', () => {
+    const env = machine('2');
+    const run = spawnSync('python3', [join(root, 'examples/claim.py')], {
+      env,
+      encoding: 'utf8',
+      timeout: 20_000,
+    });
+    expect(run.stderr).toBe('');
+    expect(run.stdout).toMatch(
+      /^this process owns GPU 0 \(Simulated GPU\); to CUDA it is cuda:0\nCUDA_VISIBLE_DEVICES=GPU-.*\n$/,
+    );
+    expect(run.status).toBe(0);
+    expect(taken(env)).toBe(0);
+  });
+
   test('a link to the command in another directory works', () => {
     const { stdout } = spawnSync('gpu-owner', ['--version'], { env: variables, cwd: '/', encoding: 'utf8' });
     expect(stdout.trim()).toBe(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
@@ -360,8 +390,9 @@ describe('names', () => {
   });
 
   test('environment variables: those that are read are explained, and those explained are read', () => {
-    const pattern = '(env[.]|getenv\\("|[$][{]|INHERITED = .)GPU_OWNER_[A-Z_]+';
-    const sources = spawnSync('grep', ['-rhoE', pattern, 'lib', 'bin', 'native', '--exclude-dir=tests'], {
+    const pattern = '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|_MARK = .)GPU_OWNER_[A-Z_]+';
+    const places = ['lib', 'bin', 'native', 'python', '--exclude-dir=tests'];
+    const sources = spawnSync('grep', ['-rhoE', '--exclude-dir=__pycache__', pattern, ...places], {
       cwd: root,
       encoding: 'utf8',
     }).stdout;

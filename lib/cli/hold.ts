@@ -3,6 +3,7 @@ import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeHolder } from '../jobs/keeper.ts';
 import { shellWords } from '../text.ts';
 import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
+import { ClosedInput } from './closed-input.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
@@ -23,20 +24,23 @@ CUDA_VISIBLE_DEVICES, and keep the pipe open.
                             shows on them, 60 s at most (default); keep; none
   --visible-devices FORM    uuid (default), or index for old software
   --lock-timeout DURATION   for another claimant's decision (default 2s)
+  --as TEXT                 what \`status\` shows others as the holder's command
 ${COMMON_HELP}
 
 ${CRITERIA_HELP}`;
 
-const OPTIONS = { ...CLAIM, ...WAITING } as const;
+const OPTIONS = { ...CLAIM, ...WAITING, as: { type: 'string' } } as const;
 
 async function hold(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const settings = checkOptions(claimOptions(values), [], NAMES);
-  settings.request.command = shellWords(['gpu-owner', 'hold', ...args]);
-  const wait = waitLimits(values, false);
-  const claim = await claimForJob(settings, wait).finally(() => wait?.end());
+  settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
+  const limits = waitLimits(values, false);
+  const claim = await new ClosedInput()
+    .endsWaiting(limits, (wait) => claimForJob(settings, wait))
+    .finally(() => limits?.end());
   const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({
     index,
     ...(instance === null ? {} : { instance }),

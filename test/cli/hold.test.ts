@@ -82,13 +82,57 @@ time.sleep(60)`,
     const { code, stdout, stderr } = await machine.runCommand(['hold']);
     expect({ code, stdout }).toEqual({ code: 75, stdout: '' });
     expect(stderr.match(/GPU \d: leased by/g)).toHaveLength(4);
-    expect((await machine.runCommand(['hold', '--wait=100ms'])).stderr).toMatch(/waited 100 ms in vain/);
+    const impatient = machine.startCommand(['hold', '--wait=100ms']);
+    expect((await finished(impatient)).stderr).toMatch(/waited 100 ms in vain/);
     const waiting = machine.startCommand(['hold', '--wait']);
     await output(waiting, /waiting for (?:a|\d+) GPU/);
     first.stdin?.end();
     await output(waiting, /visibleDevices/);
     waiting.stdin?.end();
     await finished(waiting);
+  });
+
+  test('waiting ends when the pipe to its input is closed, also when whoever had it was killed', async () => {
+    const first = machine.startCommand(['hold', '-n', '4']);
+    await output(first, /visibleDevices/);
+    const waiting = machine.startCommand(['hold', '--wait']);
+    const outcome = finished(waiting);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    waiting.stdin?.write('anything\n'.repeat(10_000));
+    await machine.status();
+    expect(waiting.exitCode).toBeNull();
+    waiting.stdin?.end();
+    const { code, stdout, stderr } = await outcome;
+    expect({ code, stdout }).toEqual({ code: 130, stdout: '' });
+    expect(stderr).toContain('standard input was closed while waiting for GPUs; nothing is held');
+
+    const script = `import subprocess, sys, time
+hold = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE)
+print(hold.pid, flush=True)
+time.sleep(60)`;
+    const parent = machine.start([python, '-c', script, process.execPath, command, 'hold', '--wait']);
+    const pid = Number(await output(parent, /(\d+)\n/));
+    await output(parent, /waiting for (?:a|\d+) GPU/);
+    parent.kill('SIGKILL');
+    await until(() => [null, 'Z'].includes(processState(pid)));
+  });
+
+  test('without a pipe there is nothing to watch: with /dev/null it waits', async () => {
+    const first = machine.startCommand(['hold', '-n', '4']);
+    await output(first, /visibleDevices/);
+    const words = ['sh', '-c', 'exec "$@" </dev/null', 'sh', process.execPath, command, 'hold', '--wait'];
+    const waiting = machine.start(words);
+    const outcome = finished(waiting);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    await machine.status();
+    first.stdin?.end();
+    expect(await outcome).toMatchObject({ code: 0, stdout: expect.stringContaining('visibleDevices') });
+  });
+
+  test('--as says who holds', async () => {
+    const holder = machine.startCommand(['hold', '--as', 'python train.py (pid 7)']);
+    await output(holder, /visibleDevices/);
+    expect((await machine.status())[0].lease.command).toBe('python train.py (pid 7)');
   });
 
   test('stopped and continued it still holds', async () => {

@@ -34,6 +34,7 @@ function release(): string {
     'native',
     'scripts',
     'docs',
+    'python',
     'README.md',
     'LICENSE',
   ]) {
@@ -82,6 +83,12 @@ describe.skipIf(process.env.GPU_OWNER_BUILD !== undefined)('the package', () => 
     const prebuilt = `prebuilds/linux-${process.arch}`;
     expect(files).toEqual(expect.arrayContaining([...wanted, ...compiled, 'scripts/install.js', 'LICENSE']));
     expect(files).toContain(`${prebuilt}/simulator/libcuda.so.1`);
+    expect(files.filter((path) => path.startsWith('python/')).sort()).toEqual([
+      'python/README.md',
+      'python/build_wheel.py',
+      'python/gpu_owner.py',
+      'python/pyproject.toml',
+    ]);
     const unwanted = files.filter((path) =>
       /^(lib|test|bench|build|node_modules|native\/tests)\//.test(path),
     );

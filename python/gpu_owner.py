@@ -1,0 +1,1324 @@
+"""Exclusive use of NVIDIA GPUs on a shared machine, from Python.
+
+    import gpu_owner
+
+    with gpu_owner.claim(2) as gpus:               # waits until two GPUs are free
+        model.to(f"cuda:{gpus[0]}")                # CUDA sees these two, and no other
+
+Claim before anything initialises CUDA. The GPUs are given back at the end of the `with` block, by `gpus.release()`, or when
+this process ends, however it ends (`kill -9` included). Needs the command `gpu-owner`; nothing but the standard library
+otherwise. Memory is in bytes or '20GiB', power in watts, utilization in percent, durations in seconds or '10m'.
+"""
+
+import atexit
+import codecs
+import collections.abc
+import json
+import math
+import operator
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+__version__ = "0.1.0"
+__all__ = [
+    "CUDAInitialized",
+    "Claim",
+    "CommandNotFound",
+    "GPU",
+    "GPUOwner",
+    "GPUOwnerError",
+    "GPUScheduler",
+    "GPUStatus",
+    "GPUUnavailable",
+    "Lease",
+    "NoDriver",
+    "Process",
+    "UsageError",
+    "WaitTimeout",
+    "claim",
+    "claim_gpus",
+    "find_free_gpus",
+    "get_gpu_info",
+    "get_gpu_memory_usage",
+    "get_gpu_names",
+    "get_gpu_power_usage",
+    "get_gpu_utilization",
+    "get_total_num_gpus",
+    "lock_gpu",
+    "pytorch_placeholder",
+    "status",
+    "tensorflow_placeholder",
+]
+
+Size = Union[int, float, str]
+Selector = Union[int, str, Iterable[Union[int, str]]]
+Command = Union[str, Sequence[str]]
+
+_GIB = 1024**3
+_MIB = 1024**2
+
+# --------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+class GPUOwnerError(RuntimeError):
+    """What went wrong and what to do. `code` is as in gpu-owner's documentation, `exit_code` the command's (or None)."""
+
+    code = "ERR_INTERNAL"
+
+    def __init__(self, message: str, exit_code: Optional[int] = None, code: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        if code is not None:
+            self.code = code
+
+
+class GPUUnavailable(GPUOwnerError):
+    """Not enough GPUs are free now; the message has the reason for each."""
+
+    code = "ERR_GPU_UNAVAILABLE"
+
+
+class WaitTimeout(GPUUnavailable):
+    """Not enough GPUs came free within the time given by `wait`."""
+
+    code = "ERR_TIMEOUT"
+
+
+class NoDriver(GPUOwnerError):
+    """There is no NVIDIA driver here, or it fails."""
+
+    code = "ERR_NO_DRIVER"
+
+
+class UsageError(GPUOwnerError, ValueError):
+    """A parameter isn't valid, or asks for what this machine can never give."""
+
+    code = "ERR_INVALID_ARGUMENT"
+
+
+class CUDAInitialized(GPUOwnerError):
+    """CUDA runs in this process already, and no longer heeds CUDA_VISIBLE_DEVICES."""
+
+    code = "ERR_CUDA_INITIALIZED"
+
+
+class CommandNotFound(GPUOwnerError):
+    """The command `gpu-owner`, or the Node.js that it needs, wasn't found."""
+
+    code = "ERR_COMMAND_NOT_FOUND"
+
+
+_ERRORS = {
+    64: (UsageError, "ERR_INVALID_ARGUMENT"),
+    69: (NoDriver, "ERR_NO_DRIVER"),
+    70: (GPUOwnerError, "ERR_INTERNAL"),
+    73: (GPUOwnerError, "ERR_LOCK_DIRECTORY"),
+    75: (GPUUnavailable, "ERR_GPU_UNAVAILABLE"),
+    78: (GPUOwnerError, "ERR_CONFIGURATION"),
+    126: (CommandNotFound, "ERR_COMMAND_NOT_FOUND"),
+    127: (CommandNotFound, "ERR_COMMAND_NOT_FOUND"),
+    130: (GPUOwnerError, "ERR_ABORTED"),
+}  # type: Dict[int, Tuple[type, str]]
+
+
+def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError:
+    kind, code = _ERRORS.get(exit_code, (GPUOwnerError, "ERR_INTERNAL"))
+    message = output.strip()
+    if message.startswith(_PREFIX):
+        message = message[len(_PREFIX) :]
+    if exit_code == 75 and message.startswith("waited "):
+        kind, code = WaitTimeout, "ERR_TIMEOUT"
+    message = _in_python(message) or f"'{shlex.join(command)}' ended with {_how(exit_code)} and said nothing"
+    if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
+        message = _NOT_FOUND.format(message)
+    return kind(message, exit_code, code)
+
+
+def _how(exit_code: int) -> str:
+    return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+
+
+_OPTIONS = (
+    "min-free-memory|max-used-memory|allow-processes|max-power|max-utilization|max-temperature|devices|exclude-names|exclude|"
+    "force|placeholder|visible-devices|lock-dir|lock-timeout|simulate|wait"
+)
+
+
+def _in_python(message: str) -> str:
+    """Options as they are called here: `--max-power` is `max_power`."""
+    message = re.sub(r"(?m)(?<![\w-])-n(?= |:)", "count", message)
+    return re.sub(rf"(?<![\w-])--({_OPTIONS})(?![\w-])", lambda match: match.group(1).replace("-", "_"), message)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The command
+
+_PREFIX = "gpu-owner: "
+
+
+def _command(command: Optional[Command]) -> List[str]:
+    """
+    The words that start gpu-owner: `command`, else GPU_OWNER_COMMAND, `gpu-owner` in PATH, the one that this file came with,
+    or one in a usual place.
+    """
+    given = command if command is not None else os.environ.get("GPU_OWNER_COMMAND") or None
+    if given is not None:
+        words = [os.fspath(given)] if isinstance(given, os.PathLike) else given
+        if isinstance(words, str):
+            words = [words] if os.path.exists(words) else shlex.split(words)
+        words = [os.fspath(word) for word in words]
+        if not words:
+            raise UsageError("command: it is empty; right are '/usr/local/bin/gpu-owner' or ['npx', 'gpu-owner']")
+        return words
+    found = shutil.which("gpu-owner")
+    if found is not None:
+        return [found]
+    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin", "gpu-owner.cjs")
+    usual = ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs", os.path.expanduser("~/.local/bin/gpu-owner"))
+    for path in (beside, *usual):
+        if os.access(path, os.X_OK):
+            return [path]
+    raise CommandNotFound(_NOT_FOUND.format("The command 'gpu-owner' isn't in PATH"))
+
+
+_NOT_FOUND = (
+    "{}. Install it (npm install -g /path/to/gpu-owner), or say where it is: the environment variable "
+    "GPU_OWNER_COMMAND=/path/to/bin/gpu-owner.cjs, or claim(command=...); a list such as ['npx', 'gpu-owner'] will do. "
+    "It needs Node.js in PATH, or GPU_OWNER_NODE with its path."
+)
+
+
+def _own_command() -> str:
+    """What others shall see as the holder: this program, and not its `gpu-owner hold`."""
+    words = getattr(sys, "orig_argv", None) or [sys.executable or "python", *sys.argv]
+    program = " ".join([os.path.basename(words[0]), *words[1:]]).replace("\0", " ")
+    return f"{program[:400]} (pid {os.getpid()})"
+
+
+def _cannot_start(command: Sequence[str], error: OSError) -> CommandNotFound:
+    return CommandNotFound(_NOT_FOUND.format(f"'{command[0]}' can't be started: {error.strerror}"))
+
+
+def _list(value: Selector, name: str) -> List[str]:
+    if isinstance(value, (int, str)):
+        value = [value]
+    try:
+        # A GPU of a claim is a number of CUDA's, not of the machine.
+        words = [one.uuid if isinstance(one, GPU) else str(one) for one in value]
+    except TypeError:
+        raise UsageError(f"{name}: {value!r} is neither an index, a name or UUID, nor a list of them") from None
+    if not words:
+        raise UsageError(f"{name}: the list is empty; leave it out if it doesn't matter")
+    return words
+
+
+def _number(value: Union[int, float, str]) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _criteria(
+    min_free_memory: Optional[Size] = None,
+    max_used_memory: Optional[Size] = None,
+    allow_processes: bool = False,
+    max_power: Optional[Union[float, str]] = None,
+    max_utilization: Optional[Union[float, str]] = None,
+    max_temperature: Optional[Union[float, str]] = None,
+    devices: Optional[Selector] = None,
+    exclude: Optional[Selector] = None,
+    exclude_names: Optional[Selector] = None,
+    force: bool = False,
+    lock_dir: Optional[str] = None,
+    simulate: Optional[Union[int, str]] = None,
+) -> List[str]:
+    args = []
+    for name, value in (
+        ("min-free-memory", min_free_memory),
+        ("max-used-memory", max_used_memory),
+        ("max-power", max_power),
+        ("max-utilization", max_utilization),
+        ("max-temperature", max_temperature),
+    ):
+        if value is not None:
+            args.append(f"--{name}={_number(value)}")
+    for name, selectors in (("devices", devices), ("exclude", exclude), ("exclude-names", exclude_names)):
+        if selectors is not None:
+            args += [f"--{name}={word}" for word in _list(selectors, name.replace("-", "_"))]
+    for name, flag in (("allow-processes", allow_processes), ("force", force)):
+        if flag:
+            args.append(f"--{name}")
+    for name, text in (("lock-dir", lock_dir), ("simulate", simulate)):
+        if text is not None:
+            args.append(f"--{name}={text}")
+    return args
+
+
+def _wait_option(wait: Union[None, bool, float, str]) -> str:
+    if wait is None or wait is True:
+        return "--wait"
+    if wait is False:
+        return "--no-wait"
+    if isinstance(wait, str):
+        return f"--wait={wait}"
+    if isinstance(wait, (int, float)) and wait >= 0:
+        if math.isinf(wait):
+            return "--wait"
+        return f"--wait={round(wait * 1000)}ms" if wait > 0 else "--no-wait"
+    raise UsageError(f"wait: {wait!r} is none of True, False, a number of seconds, or a text such as '10m'")
+
+
+def _count(count: Any) -> int:
+    try:
+        if not isinstance(count, bool):
+            return operator.index(count)
+    except TypeError:
+        pass
+    raise UsageError(f"count: {count!r} is not a number of GPUs; right are 1, 2, …")
+
+
+class _Messages:
+    """
+    What the command says on standard error. Messages are shown as they come, except the last one of a command that fails:
+    that becomes the exception. Whether it is the last is known a moment later.
+    """
+
+    PAUSE = 0.1
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""  # from the beginning of the last message on
+        self._shown = 0  # how much of it is shown
+
+    @property
+    def pending(self) -> bool:
+        return len(self._text) > self._shown
+
+    def feed(self, data: bytes, final: bool = False) -> None:
+        self._text += self._decoder.decode(data, final)
+        start = self._text.rfind("\n" + _PREFIX) + 1
+        if start > 0:
+            _show(self._text[self._shown : start])
+            self._text, self._shown = self._text[start:], max(0, self._shown - start)
+
+    def show(self) -> None:
+        _show(self._text[self._shown :])
+        self._shown = len(self._text)
+
+    def take(self) -> str:
+        """The last message, which is not shown any more."""
+        self._shown = len(self._text)
+        return self._text
+
+
+def _show(text: str) -> None:
+    if text and sys.stderr is not None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass  # nobody can be told
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# CUDA in this process
+
+_NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
+_STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY
+
+
+def _cuda_devices() -> Optional[List[str]]:
+    """
+    The devices that CUDA shows to this process, in its order, as the digits of their UUIDs; None: it isn't initialised, and will
+    still heed CUDA_VISIBLE_DEVICES. Loads and initialises nothing.
+    """
+    try:
+        import ctypes
+    except ImportError:
+        return [] if _torch_initialized() else None
+    names = [os.environ.get("GPU_OWNER_CUDA_LIBRARY"), "libcuda.so.1"]
+    for name in names:
+        if not name:
+            continue
+        try:
+            cuda = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            count = ctypes.c_int()
+            result = cuda.cuDeviceGetCount(ctypes.byref(count))
+        except (OSError, AttributeError):
+            continue  # not loaded
+        if result in (_NOT_INITIALIZED, _STUB_LIBRARY):
+            continue
+        devices = []
+        for ordinal in range(count.value if result == 0 else 0):
+            digits = _cuda_uuid(cuda, ordinal)
+            if digits is None:
+                return []
+            devices.append(digits)
+        return devices
+    return [] if _torch_initialized() else None
+
+
+def _cuda_uuid(cuda: Any, ordinal: int) -> Optional[str]:
+    import ctypes
+
+    uuid = (ctypes.c_ubyte * 16)()
+    device = ctypes.c_int()
+    if cuda.cuDeviceGet(ctypes.byref(device), ordinal) != 0:
+        return None
+    for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):  # the older one tells a MIG instance's parent
+        try:
+            if getattr(cuda, name)(uuid, device) == 0:
+                return bytes(uuid).hex()
+        except AttributeError:
+            continue
+    return None
+
+
+def _torch_initialized() -> bool:
+    """Where libcuda isn't what PyTorch uses (ROCm, a statically linked driver)."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        return bool(cuda is not None and cuda.is_initialized())
+    except Exception:  # a module that is only half imported
+        return False
+
+
+def _digits(uuid: str) -> str:
+    return uuid.partition("-")[2].replace("-", "").lower()
+
+
+def _suspects() -> str:
+    known = ("torch", "tensorflow", "jax", "cupy", "pycuda", "numba", "paddle")
+    loaded = [name for name in known if name in sys.modules]
+    return f" (loaded here: {', '.join(loaded)})" if loaded else ""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The environment: CUDA_VISIBLE_DEVICES is the union of the living claims' GPUs, in the order in which they came. The last
+# one restores what was there at first, unless somebody else has changed it meanwhile.
+
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+# Whose claim CUDA_VISIBLE_DEVICES comes from, for claims in children of this process.
+_MARK = "GPU_OWNER_PYTHON_CLAIM"
+
+_state = threading.RLock()
+_living = []  # type: List["Claim"]
+_ever = {}  # type: Dict[str, str]  # digits of UUIDs -> UUIDs that this process has had
+_before = {}  # type: Dict[str, Optional[str]]
+_set = {}  # type: Dict[str, Optional[str]]
+
+
+def _read_variables() -> Dict[str, Optional[str]]:
+    return {name: os.environ.get(name) for name in _VARIABLES}
+
+
+def _write_variables(variables: Dict[str, Optional[str]]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _union() -> Tuple[List[str], List[str]]:
+    """UUIDs of all living claims' GPUs, and what CUDA_VISIBLE_DEVICES calls them."""
+    uuids, entries = [], []  # type: List[str], List[str]
+    for living in _living:
+        for device, entry in zip(living._devices, living._entries):
+            if device.uuid not in uuids:
+                uuids.append(device.uuid)
+                entries.append(entry)
+    return uuids, entries
+
+
+def _update_environment() -> None:
+    global _set
+    order = "PCI_BUS_ID" if _living[-1]._by_index else _before["CUDA_DEVICE_ORDER"]
+    _set = {"CUDA_VISIBLE_DEVICES": ",".join(_union()[1]), "CUDA_DEVICE_ORDER": order}
+    _write_variables(_set)
+    os.environ[_MARK] = f"{os.getpid()}:{_started(os.getpid())}:{_set['CUDA_VISIBLE_DEVICES']}"
+
+
+def _join(made: "Claim") -> None:
+    global _before
+    if not _living:
+        _before = _read_variables()
+        _before[_MARK] = os.environ.get(_MARK)
+    _living.append(made)
+    _ever.update({_digits(device.uuid): device.uuid for device in made._devices})
+    _update_environment()
+
+
+def _leave(made: "Claim") -> None:
+    global _before, _set
+    if made not in _living:
+        return
+    _living.remove(made)
+    ours = _read_variables() == _set
+    if _living:
+        if ours:
+            _update_environment()
+        return
+    if ours:
+        _write_variables(_before)
+    else:
+        _write_variables({_MARK: _before[_MARK]})
+    _before, _set = {}, {}
+
+
+def _started(pid: int) -> Optional[str]:
+    """When a process was started, in the kernel's ticks; None: there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def _refuse_in_children() -> None:
+    """A child's CUDA_VISIBLE_DEVICES allows nothing but what its parent holds: it would wait for its own parent."""
+    pid, _, rest = os.environ.get(_MARK, "").partition(":")
+    started, _, devices = rest.partition(":")
+    if not pid.isdigit() or int(pid) == os.getpid() or devices != os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return
+    if _started(int(pid)) != started:
+        return
+    raise GPUUnavailable(
+        f"process {pid}, from which this one was started, claimed GPUs before ({devices}), and they are what CUDA shows here: use "
+        "them without a claim. If this is a child of multiprocessing that runs the main module again, put the claim under "
+        "`if __name__ == '__main__':`. A child that shall claim for itself must be started without CUDA_VISIBLE_DEVICES and "
+        f"{_MARK} in its environment."
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Forks. A forked child has copies of the pipes that keep claims alive; it must not keep them open, and it owns no claim.
+
+_fork = threading.RLock()
+
+
+def _before_fork() -> None:
+    _fork.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    _fork.release()
+
+
+def _after_fork_in_child() -> None:
+    global _fork, _state, _before, _set
+    _fork, _state = threading.RLock(), threading.RLock()
+    for holder in list(_holders):
+        holder.disown()
+    _holders.clear()
+    del _living[:]  # CUDA_VISIBLE_DEVICES stays: the child may use what its parent has
+    _ever.clear()
+    _before, _set = {}, {}
+
+
+class _Holder:
+    """`gpu-owner hold` and the pipe that keeps it going."""
+
+    def __init__(self, command: Sequence[str], args: Sequence[str], env: Dict[str, str]) -> None:
+        self.owner = os.getpid()
+        self.command = command
+        words = [*command, "hold", f"--as={_own_command()}", *args]
+        self.messages = _Messages()
+        self._input = -1
+        self._lock = threading.RLock()
+        # No fork in between, or the child would have descriptors that nobody closes there.
+        with _fork:
+            theirs, self._input = os.pipe()  # neither is inherited by programs
+            _holders.add(self)
+            try:
+                # A session of its own: Ctrl-C at the terminal, or the interrupt of a notebook's cell, is not for it.
+                self.process = subprocess.Popen(
+                    words,
+                    stdin=theirs,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    env=env,
+                    start_new_session=True,
+                )
+            except BaseException as error:
+                self._close_input()
+                _holders.discard(self)
+                if isinstance(error, OSError):
+                    raise _cannot_start(command, error) from error
+                raise
+            finally:
+                os.close(theirs)
+
+    def answer(self) -> Dict[str, Any]:
+        """Waits until the GPUs are held. Raises what the command says if it fails."""
+        assert self.process.stdout is not None and self.process.stderr is not None
+        out, err = self.process.stdout.fileno(), self.process.stderr.fileno()
+        poll = select.poll()
+        poll.register(out, select.POLLIN)
+        poll.register(err, select.POLLIN)
+        answer = b""
+        while True:
+            ready = dict(poll.poll(1000 * (_Messages.PAUSE if self.messages.pending else 1)))
+            if not ready:
+                self.messages.show()
+            if err in ready:
+                data = os.read(err, 65536)
+                self.messages.feed(data)
+                if not data:
+                    poll.unregister(err)
+            if out in ready:
+                data = os.read(out, 65536)
+                answer += data
+                lines = [line for line in answer.split(b"\n")[:-1] if line.startswith(b"{")]
+                if lines:
+                    self.drain()
+                    return dict(json.loads(lines[0].decode()))
+                if not data:
+                    break
+            if not ready and self.process.poll() is not None:
+                break
+        code = self.process.wait()
+        self.drain(show=False)
+        raise _error(code, self.messages.take(), self.command)
+
+    def drain(self, show: bool = True) -> None:
+        """Reads what the command has said on standard error; doesn't wait for more."""
+        stream = self.process.stderr
+        if stream is None or stream.closed:
+            return
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLIN)
+        while poll.poll(0):
+            data = os.read(stream.fileno(), 65536)
+            if not data:
+                break
+            self.messages.feed(data)
+        if show:
+            self.messages.show()
+
+    def is_running(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def end(self) -> None:
+        """Ends the hold, and returns when the GPUs are free. Does nothing the second time, or in a forked child."""
+        if self.owner != os.getpid():
+            return
+        with self._lock:
+            self._close_input()
+            try:
+                # The signal, too: somebody who was forked past Python may still have the pipe open.
+                self._signal(signal.SIGTERM)
+                self._wait(5)
+            finally:
+                self._signal(signal.SIGKILL)
+                self._wait(5)  # not longer: a driver that hangs in the kernel lets nobody go
+                _holders.discard(self)
+                self.drain()
+                self._close_outputs()
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        pause = 0.0005
+        while self.process.poll() is None and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+
+    def _signal(self, number: int) -> None:
+        # Not after it has ended: the number could be another process's by now.
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, number)  # with `npx` or a shell, `hold` is a child of what was started
+            except ProcessLookupError:
+                pass
+
+    def _close_input(self) -> None:
+        descriptor, self._input = self._input, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _close_outputs(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def disown(self) -> None:
+        """In a forked child: what is the parent's is let go, without a trace."""
+        self._lock = threading.RLock()
+        self._close_input()
+        process = getattr(self, "process", None)
+        if process is not None:
+            self._close_outputs()
+            process.returncode = 0  # no child of this process: nothing to wait for, nothing to warn of
+
+
+_holders = set()  # type: set[_Holder]
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Claims
+
+
+class GPU(int):
+    """
+    A claimed GPU. As a number it is the CUDA ordinal in this process: f"cuda:{gpu}" is right.
+
+    index, uuid, name: as in nvidia-smi. instance: of a MIG instance, which of its GPU's it is; else None.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    instance: Optional[int]
+
+    def __new__(cls, ordinal: int, index: int, uuid: str, name: str, instance: Optional[int] = None) -> "GPU":
+        self = super().__new__(cls, ordinal)
+        self.index, self.uuid, self.name, self.instance = index, uuid, name, instance
+        return self
+
+    def __getnewargs__(self) -> Tuple[Any, ...]:
+        return (int(self), self.index, self.uuid, self.name, self.instance)
+
+
+class _Device(NamedTuple):
+    index: int
+    uuid: str
+    name: str
+    instance: Optional[int]
+
+
+class Claim(collections.abc.Sequence):
+    """
+    GPUs that this process holds: a sequence of `GPU`, and a context manager. It lasts until `release()`, the end of the `with` block,
+    or the end of the process; not until nothing refers to it any more.
+
+    visible_devices: what CUDA_VISIBLE_DEVICES calls them.
+    """
+
+    def __init__(self, holder: _Holder, answer: Dict[str, Any]) -> None:
+        self.visible_devices = str(answer["visibleDevices"])
+        self._entries = self.visible_devices.split(",")
+        self._by_index = self._entries[0].isdigit()
+        self._devices = [
+            _Device(int(one["index"]), str(one["uuid"]), str(one["name"]), one.get("instance")) for one in answer["devices"]
+        ]
+        self._holder = holder
+        self._ordinals = list(range(len(self._devices)))
+
+    def release(self) -> None:
+        """
+        Gives the GPUs back, and returns when they are free. CUDA must not be used on them afterwards. Does nothing the second
+        time, or in a forked child: the claim is its parent's.
+        """
+        with _state:
+            self._number()
+            _leave(self)
+        self._holder.end()
+
+    @property
+    def held(self) -> bool:
+        """Whether the claim stands: not released, its `gpu-owner hold` not killed by somebody. False in a forked child."""
+        with _state:
+            if self not in _living:
+                return False
+        self._holder.drain()
+        return self._holder.is_running()
+
+    def _number(self) -> List[int]:
+        """CUDA counts as in what it read when it was initialised, or else will count as CUDA_VISIBLE_DEVICES is now."""
+        with _state:
+            if self in _living:
+                cuda = _cuda_devices() or []
+                uuids = _union()[0]
+                self._ordinals = [
+                    cuda.index(_digits(device.uuid)) if _digits(device.uuid) in cuda else uuids.index(device.uuid)
+                    for device in self._devices
+                ]
+            return self._ordinals
+
+    def _gpus(self) -> List[GPU]:
+        return [GPU(ordinal, *device) for ordinal, device in zip(self._number(), self._devices)]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._gpus()[key]
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return (list, (self._gpus(),))  # for other processes it is a list of GPUs: they own no claim
+
+    def __str__(self) -> str:
+        return str(self._gpus())
+
+    def __repr__(self) -> str:
+        gpus = ", ".join(f"cuda:{gpu} = GPU {gpu.index} ({gpu.name})" for gpu in self._gpus())
+        return f"<Claim of {gpus}{'' if self.held else '; not held'}>"
+
+
+def claim(
+    count: int = 1,
+    *,
+    wait: Union[None, bool, float, str] = True,
+    min_free_memory: Optional[Size] = None,
+    max_used_memory: Optional[Size] = None,
+    allow_processes: bool = False,
+    max_power: Optional[Union[float, str]] = None,
+    max_utilization: Optional[Union[float, str]] = None,
+    max_temperature: Optional[Union[float, str]] = None,
+    devices: Optional[Selector] = None,
+    exclude: Optional[Selector] = None,
+    exclude_names: Optional[Selector] = None,
+    force: bool = False,
+    placeholder: Optional[str] = None,
+    visible_devices: Optional[str] = None,
+    lock_dir: Optional[str] = None,
+    lock_timeout: Union[None, float, str] = None,
+    simulate: Optional[Union[int, str]] = None,
+    command: Optional[Command] = None,
+) -> Claim:
+    """
+    Claims GPUs for this process and shows them to CUDA; use it before anything initialises CUDA.
+
+        with claim(2, min_free_memory="20GiB") as gpus: ...
+        gpus = claim()           # in a notebook; until gpus.release(), or the kernel's end
+
+    count: how many; all or none.
+    wait: True (default) until they are free; a number of seconds, or '10m', at most so long; False: not at all.
+    min_free_memory, max_used_memory: bytes or '20GiB'; max_used_memory="any": however much is in use.
+    allow_processes: share with programs that run on the GPU without a claim.
+    max_power: watts. max_utilization: percent. max_temperature: degrees Celsius.
+    devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
+    force: skip health, thresholds and other programs; never other people's claims.
+    placeholder: 'auto' (default), 'keep' or 'none': how long a tiny process keeps the GPUs visibly taken.
+    visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES.
+    lock_dir: another lock directory. lock_timeout: for another claimant's decision, seconds or '2s' (default).
+    simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
+
+    While it waits, it says on sys.stderr for what. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
+
+    Raises GPUUnavailable (WaitTimeout), NoDriver, UsageError (a ValueError), CUDAInitialized, CommandNotFound, or else GPUOwnerError.
+    All of them are RuntimeErrors. Nothing is held then.
+    """
+    count = _count(count)
+    args = [f"--gpus={count}", _wait_option(wait)]
+    args += _criteria(
+        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
+        devices, exclude, exclude_names, force, lock_dir, simulate,
+    )  # fmt: skip
+    if placeholder is not None:
+        args.append(f"--placeholder={placeholder}")
+    if visible_devices is not None:
+        args.append(f"--visible-devices={visible_devices}")
+    if lock_timeout is not None:
+        text = lock_timeout if isinstance(lock_timeout, str) else f"{round(lock_timeout * 1000)}ms"
+        args.append(f"--lock-timeout={text}")
+    words = _command(command)
+    _refuse_in_children()
+    env, bound = _claimant_environment(count)
+    if bound and not allow_processes and not force:
+        args += _allow_this_process(words, _criteria(lock_dir=lock_dir, simulate=simulate), bound, count, env)
+    holder = _Holder(words, args, env)
+    try:
+        made = Claim(holder, holder.answer())
+        with _state:
+            _refuse_mixture(made)
+            _refuse_late(made)
+            _join(made)
+        return made
+    except BaseException:
+        holder.end()
+        raise
+
+
+def _outer_environment() -> Dict[str, str]:
+    """As if this process had claimed nothing: its own claims must not limit the next one."""
+    env = dict(os.environ)
+    env.pop(_MARK, None)
+    with _state:
+        if _living:
+            for name in _VARIABLES:
+                env.pop(name, None)
+            env.update({name: value for name, value in _before.items() if value is not None})
+    return env
+
+
+def _claimant_environment(count: int) -> Tuple[Dict[str, str], List[str]]:
+    """For `hold`; and the UUIDs of the only GPUs that it may claim if CUDA is initialised here, else an empty list."""
+    env = _outer_environment()
+    bound = _cuda_devices()
+    if bound is None:
+        return env, []
+    # CUDA is bound to some GPUs for the life of this process. If they were claimed by it, it may have them again.
+    with _state:
+        strangers = not bound or any(digits not in _ever for digits in bound)
+        if strangers:
+            raise _initialized()
+        held = {_digits(device.uuid) for living in _living for device in living._devices}
+        left = [_ever[digits] for digits in bound if digits not in held]
+        if len(left) < count:
+            names = ", ".join(f"GPU {device.index}" for living in _living for device in living._devices)
+            holds = f"; {names} of them this process holds already: use it, or release it first" if names else ""
+            raise CUDAInitialized(
+                f"CUDA in this process is bound to the {len(bound)} GPU(s) of an earlier claim for as long as the process lives{holds}. "
+                "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
+            )
+    env.pop("CUDA_DEVICE_ORDER", None)
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(left)
+    return env, left
+
+
+def _allow_this_process(
+    command: Sequence[str], where: Sequence[str], uuids: Sequence[str], count: int, env: Dict[str, str]
+) -> List[str]:
+    """CUDA's context in this very process stays on the GPUs, which is no reason not to have them again."""
+    strange = set()
+    for gpu in _look(command, ["status", "--json", *where]):
+        if any(process.type == "compute" and process.pid != os.getpid() for process in gpu.processes):
+            strange.add(gpu.uuid)
+    alone = [uuid for uuid in uuids if uuid not in strange]
+    if len(alone) < count:
+        return []
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(alone)
+    return ["--allow-processes"]
+
+
+def _initialized() -> CUDAInitialized:
+    return CUDAInitialized(
+        f"CUDA was initialised in this process before the claim{_suspects()}, and no longer heeds CUDA_VISIBLE_DEVICES. Claim first, "
+        "then use what uses CUDA: importing is no problem, but torch.cuda.is_available() is use. In a notebook, restart the kernel "
+        "and claim in the first cell. Or start the program with `gpu-owner run`."
+    )
+
+
+def _refuse_late(made: Claim) -> None:
+    """Another thread may have initialised CUDA while this one waited."""
+    bound = _cuda_devices()
+    own = {_digits(device.uuid) for device in made._devices}
+    if bound is not None and not (own <= set(bound) <= own | set(_ever)):
+        raise _initialized()
+
+
+def _refuse_mixture(made: Claim) -> None:
+    if _living and _living[-1]._by_index != made._by_index:
+        raise UsageError(
+            "visible_devices: one claim of this process names GPUs by 'uuid' and another by 'index', but CUDA reads one form "
+            "only; use the same for both."
+        )
+
+
+def _release_all() -> None:
+    for made in reversed(list(_living)):
+        try:
+            made.release()
+        except Exception as error:  # the next one must be released all the same
+            _show(f"gpu_owner: {error}\n")
+    for holder in list(_holders):
+        holder.end()
+
+
+atexit.register(_release_all)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Looking without claiming
+
+
+class Process(NamedTuple):
+    """A process on a GPU. type: 'compute' or 'graphics'; used_bytes: None where the driver doesn't tell."""
+
+    pid: int
+    type: str
+    used_bytes: Optional[int]
+
+
+class Lease(NamedTuple):
+    """Who holds a GPU, as its holder wrote it: for people, not for decisions. since: as ISO 8601. Unknown is None."""
+
+    user: Optional[str]
+    uid: Optional[int]
+    pid: Optional[int]
+    host: Optional[str]
+    command: Optional[str]
+    since: Optional[str]
+    convention: Optional[str]
+
+
+class GPUStatus(int):
+    """
+    A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
+
+    state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts. What the
+    driver can't tell is None. raw: the object of `gpu-owner status --json`.
+    """
+
+    def __new__(cls, raw: Dict[str, Any]) -> "GPUStatus":
+        self = super().__new__(cls, raw["index"])
+        self.raw = raw
+        return self
+
+    raw: Dict[str, Any]
+
+    def __getnewargs__(self) -> Tuple[Any, ...]:
+        return (self.raw,)
+
+    @property
+    def index(self) -> int:
+        return int(self)
+
+    @property
+    def uuid(self) -> str:
+        return str(self.raw["uuid"])
+
+    @property
+    def name(self) -> Optional[str]:
+        return self.raw["name"]
+
+    @property
+    def state(self) -> str:
+        return str(self.raw["state"])
+
+    @property
+    def reason(self) -> Optional[str]:
+        return self.raw["reason"]
+
+    @property
+    def memory_total(self) -> Optional[int]:
+        return self.raw["memory"]["totalBytes"]
+
+    @property
+    def memory_used(self) -> Optional[int]:
+        return self.raw["memory"]["usedBytes"]
+
+    @property
+    def memory_free(self) -> Optional[int]:
+        return self.raw["memory"]["freeBytes"]
+
+    @property
+    def power_watts(self) -> Optional[float]:
+        return self.raw["powerWatts"]
+
+    @property
+    def power_limit_watts(self) -> Optional[float]:
+        return self.raw["powerLimitWatts"]
+
+    @property
+    def utilization_percent(self) -> Optional[float]:
+        return self.raw["utilizationPercent"]
+
+    @property
+    def temperature_celsius(self) -> Optional[float]:
+        return self.raw["temperatureCelsius"]
+
+    @property
+    def processes(self) -> List[Process]:
+        return [Process(one["pid"], one["type"], one["usedBytes"]) for one in self.raw["processes"] or []]
+
+    @property
+    def lease(self) -> Optional[Lease]:
+        lease = self.raw["lease"]
+        return None if lease is None else Lease(*(lease.get(field) for field in Lease._fields))
+
+    def __repr__(self) -> str:
+        return f"<GPU {self.index}: {self.name}, {self.state}{f' ({self.reason})' if self.reason else ''}>"
+
+    __str__ = int.__repr__
+    __format__ = int.__format__
+
+
+def status(
+    *,
+    min_free_memory: Optional[Size] = None,
+    max_used_memory: Optional[Size] = None,
+    allow_processes: bool = False,
+    max_power: Optional[Union[float, str]] = None,
+    max_utilization: Optional[Union[float, str]] = None,
+    max_temperature: Optional[Union[float, str]] = None,
+    devices: Optional[Selector] = None,
+    exclude: Optional[Selector] = None,
+    exclude_names: Optional[Selector] = None,
+    force: bool = False,
+    lock_dir: Optional[str] = None,
+    simulate: Optional[Union[int, str]] = None,
+    command: Optional[Command] = None,
+) -> List[GPUStatus]:
+    """All GPUs of the machine, each with who has it. Free means free for these criteria, those of `claim`. Takes nothing."""
+    args = _criteria(
+        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
+        devices, exclude, exclude_names, force, lock_dir, simulate,
+    )  # fmt: skip
+    return _look(_command(command), ["status", "--json", *args])
+
+
+def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
+    words = [*command, *args]
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_outer_environment(),
+        )
+    except OSError as error:
+        raise _cannot_start(command, error) from error
+    said = done.stderr.decode("utf-8", "replace")
+    if done.returncode != 0:
+        raise _error(done.returncode, said, command)
+    _show(said)
+    return [GPUStatus(raw) for raw in json.loads(done.stdout.decode())]
+
+
+def find_free_gpus(
+    memory_free_threshold_gb: Optional[float] = None,
+    power_threshold_w: Optional[float] = None,
+    utilization_threshold_percent: Optional[float] = None,
+    *,
+    command: Optional[Command] = None,
+    **criteria: Any,
+) -> List[GPUStatus]:
+    """
+    The GPUs that a claim could have now, most free memory first. Somebody else may be quicker: only a claim is a claim.
+    Criteria are those of `claim`; the first three parameters are GPU Scheduler's (GiB, watts, percent).
+    """
+    for name, value in (
+        ("min_free_memory", None if memory_free_threshold_gb is None else int(memory_free_threshold_gb * _GIB)),
+        ("max_power", power_threshold_w),
+        ("max_utilization", utilization_threshold_percent),
+    ):
+        if value is not None:
+            criteria.setdefault(name, value)
+    try:
+        args = _criteria(**criteria)
+    except TypeError as error:
+        raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
+    words = _command(command)
+    free = [gpu for gpu in _look(words, ["status", "--json", *args]) if gpu.state == "free"]
+    if "CUDA_VISIBLE_DEVICES" not in _outer_environment():
+        return sorted(free, key=lambda gpu: -(gpu.memory_free or 0))
+    # What a batch system allows, only the command knows: as many of them as it can find.
+    for count in range(len(free), 0, -1):
+        try:
+            found = _look(words, ["find", "--json", f"--gpus={count}", *args])
+            return sorted(found, key=lambda gpu: -(gpu.memory_free or 0))
+        except (GPUUnavailable, UsageError):
+            continue
+    return []
+
+
+def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
+    """
+    A dictionary per GPU: gpu_id (as in nvidia-smi), name; memory_free, memory_used and memory_total in MB (1024² bytes);
+    power_draw and power_limit in watts, utilization in percent. Unknown is None. Options are those of `status`.
+    """
+    return [
+        {
+            "gpu_id": gpu.index,
+            "name": gpu.name,
+            "uuid": gpu.uuid,
+            "memory_free": _megabytes(gpu.memory_free),
+            "memory_used": _megabytes(gpu.memory_used),
+            "memory_total": _megabytes(gpu.memory_total),
+            "power_draw": gpu.power_watts,
+            "power_limit": gpu.power_limit_watts,
+            "utilization": gpu.utilization_percent,
+            "temperature": gpu.temperature_celsius,
+            "state": gpu.state,
+        }
+        for gpu in status(**options)
+    ]
+
+
+def _megabytes(size: Optional[int]) -> Optional[int]:
+    return None if size is None else size // _MIB
+
+
+def get_gpu_memory_usage(**options: Any) -> List[Optional[int]]:
+    """MB in use on each GPU, in the order of nvidia-smi."""
+    return [gpu["memory_used"] for gpu in get_gpu_info(**options)]
+
+
+def get_gpu_names(**options: Any) -> List[Optional[str]]:
+    """The name of each GPU, in the order of nvidia-smi."""
+    return [gpu.name for gpu in status(**options)]
+
+
+def get_gpu_power_usage(**options: Any) -> List[Optional[float]]:
+    """Watts that each GPU draws, in the order of nvidia-smi."""
+    return [gpu.power_watts for gpu in status(**options)]
+
+
+def get_gpu_utilization(**options: Any) -> List[Optional[float]]:
+    """How busy each GPU is, in percent, in the order of nvidia-smi."""
+    return [gpu.utilization_percent for gpu in status(**options)]
+
+
+def get_total_num_gpus(**options: Any) -> int:
+    """How many GPUs the machine has."""
+    return len(status(**options))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# As GPU Scheduler, gpu_lock and safe-gpu are used
+
+
+class GPUScheduler:
+    """
+    As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda": CUDA sees
+    no other GPUs. A claim is woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi.
+    debug_mode skips health and thresholds. Other keyword parameters are those of `claim`.
+    """
+
+    def __init__(
+        self,
+        memory_free_threshold_gb: Optional[float] = 20,
+        power_threshold_w: Optional[float] = 80,
+        utilization_threshold_percent: Optional[float] = 1,
+        max_wait_time: Optional[float] = math.inf,
+        poll_interval: float = 10,
+        specific_gpus: Optional[Selector] = None,
+        timeout: Optional[float] = 10,
+        num_gpus: int = 1,
+        debug_mode: bool = False,
+        **options: Any,
+    ) -> None:
+        self._count = num_gpus
+        self._options = {
+            "wait": max_wait_time,
+            "min_free_memory": None if memory_free_threshold_gb is None else int(memory_free_threshold_gb * _GIB),
+            "max_power": power_threshold_w,
+            "max_utilization": utilization_threshold_percent,
+            "devices": specific_gpus,
+            "lock_timeout": timeout,
+            "force": debug_mode,
+            **options,
+        }  # type: Dict[str, Any]
+        self._claims = []  # type: List[Claim]
+
+    def __enter__(self) -> List[GPU]:
+        made = claim(self._count, **self._options)
+        self._claims.append(made)
+        return list(made)
+
+    def __exit__(self, *_: Any) -> None:
+        self._claims.pop().release()
+
+
+class _Lock(Claim):
+    @property
+    def uid(self) -> Union[int, List[int]]:
+        indices = [device.index for device in self._devices]
+        return indices[0] if len(indices) == 1 else indices
+
+
+def lock_gpu(uid: Optional[Selector] = None, n: Optional[int] = None, **options: Any) -> Claim:
+    """
+    As gpu_lock's: `with lock_gpu(uid=0):` or `with lock_gpu():`; a RuntimeError if it is taken. The claim is made by the call. Unlike
+    gpu_lock, it does set CUDA_VISIBLE_DEVICES, so CUDA's only GPU here is the one that is locked: "cuda:0".
+    """
+    selected = None if uid is None else _list(uid, "uid")
+    count = n if n is not None else 1 if selected is None else len(selected)
+    made = claim(count, **{"wait": False, "devices": selected, **options})
+    made.__class__ = _Lock
+    return made
+
+
+def pytorch_placeholder(device_no: int) -> Any:
+    """A tiny tensor of PyTorch's on a CUDA device."""
+    import torch
+
+    return torch.zeros(1, device=f"cuda:{device_no}")
+
+
+def tensorflow_placeholder(device_no: int) -> Any:
+    """A tiny tensor of TensorFlow's on a CUDA device."""
+    import tensorflow
+
+    with tensorflow.device(f"GPU:{device_no}"):
+        return tensorflow.constant([1.0])
+
+
+class GPUOwner:
+    """
+    As safe-gpu's: bind it to a variable, `gpu_owner = GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are given
+    back when the object goes, or with the process.
+
+    placeholder_fn(device_no): if given, it is called with each CUDA ordinal, and what it returns is kept; otherwise a small process
+    keeps the GPUs visibly taken. debug_sleep: seconds before these calls. Other keyword parameters are those of `claim`.
+    """
+
+    def __init__(
+        self,
+        nb_gpus: int = 1,
+        placeholder_fn: Optional[Callable[[int], Any]] = None,
+        logger: Any = None,
+        debug_sleep: float = 0.0,
+        **options: Any,
+    ) -> None:
+        self.placeholders = []  # type: List[Any]
+        self._release_placeholder = getattr(placeholder_fn, "release", None)
+        self.claim = claim(nb_gpus, **{"wait": False, "placeholder": "keep" if placeholder_fn is None else "auto", **options})
+        try:
+            gpus = list(self.claim)
+            self.devices_taken = [gpu.index for gpu in gpus]
+            if logger is not None:
+                logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
+            time.sleep(debug_sleep)
+            if placeholder_fn is not None:
+                for gpu in gpus:
+                    self.placeholders.append(placeholder_fn(int(gpu)))
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Lets go of the placeholders and gives the GPUs back."""
+        placeholders, self.placeholders = self.placeholders, []
+        for placeholder in placeholders:
+            if callable(self._release_placeholder):
+                self._release_placeholder(placeholder)
+        del placeholders
+        self.claim.release()
+
+    release_gpus = release
+
+    def __del__(self) -> None:
+        if "claim" in self.__dict__ and not sys.is_finalizing():
+            self.release()
+
+
+gpu_owner = None  # type: Optional[GPUOwner]
+
+
+def claim_gpus(
+    nb_gpus: int = 1,
+    placeholder_fn: Optional[Callable[[int], Any]] = None,
+    logger: Any = None,
+    debug_sleep: float = 0.0,
+    **options: Any,
+) -> None:
+    """As safe-gpu's: a `GPUOwner` that lasts as long as the process (in `gpu_owner.gpu_owner`)."""
+    global gpu_owner
+    gpu_owner = GPUOwner(nb_gpus, placeholder_fn, logger, debug_sleep, **options)

@@ -1,0 +1,1074 @@
+"""Tests of gpu_owner.py, with whole processes on simulated machines.
+
+    python3 -m unittest discover python/tests          (in a clone that is built)
+
+Whether a GPU is held is told by `gpu-owner status` in a process of its own, or by the simulated driver's process table.
+"""
+
+import ast
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODULE = ROOT / "python" / "gpu_owner.py"
+COMMAND = ROOT / "bin" / "gpu-owner.cjs"
+BINARIES = pathlib.Path(os.environ.get("GPU_OWNER_BUILD", ROOT / "build" / "Release"))
+PATIENCE = 15
+
+
+def until(is_so, what):
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > end:
+            raise AssertionError(f"not so within {PATIENCE} s: {what}")
+        time.sleep(0.02)
+
+
+class Script:
+    """A running Python program on the machine, and what it prints."""
+
+    def __init__(self, process):
+        self.process = process
+        self.pid = process.pid
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"ended: {self.process.stderr.read()}")
+        return line.rstrip("\n")
+
+    def go(self):
+        """Lets it go on from `input()`."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        # Not communicate(): it doesn't know what line() has read ahead.
+        timer = threading.Timer(PATIENCE, self.process.kill)
+        timer.start()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        out, err = self.process.stdout.read(), self.process.stderr.read()
+        self.process.wait()
+        timer.cancel()
+        return self.process.returncode, out, err
+
+
+class OnMachine(unittest.TestCase):
+    machine = "4"
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="gpu-owner-python-")
+        unwanted = ("CUDA_", "GPU_OWNER_", "NODE_EXTRA_CA_CERTS", "PYTHON")
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+        self.env.update(
+            GPU_OWNER_SIMULATE=self.machine,
+            GPU_OWNER_SIMULATE_DIR=self.directory,
+            GPU_OWNER_MACHINE_CONFIG="/dev/null",
+            XDG_CONFIG_HOME=os.path.join(self.directory, "none"),
+            PYTHONPATH=str(MODULE.parent),
+            PYTHONUNBUFFERED="1",
+            PYTHONDONTWRITEBYTECODE="1",
+            SIMULATED_CUDA=str(BINARIES / "simulator" / "libcuda.so.1"),
+        )
+        if "GPU_OWNER_BUILD" in os.environ:
+            self.env["GPU_OWNER_BUILD"] = os.environ["GPU_OWNER_BUILD"]
+        self.scripts = []
+
+    def tearDown(self):
+        for script in self.scripts:
+            if script.process.poll() is None:
+                script.process.kill()
+            script.process.wait()
+            for stream in (script.process.stdin, script.process.stdout, script.process.stderr):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        until(lambda: not self.left(), "all processes have ended")
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self, source, env=None, cwd=None, **options):
+        words = [sys.executable, "-W", "error", "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
+        return self.start_words(words, env, cwd, **options)
+
+    def start_words(self, words, env=None, cwd=None, **options):
+        pipe = subprocess.PIPE
+        everything = {**self.env, **(env or {})}
+        process = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=pipe, env=everything, cwd=cwd or self.directory, universal_newlines=True, **options
+        )
+        self.scripts.append(Script(process))
+        return self.scripts[-1]
+
+    def run_script(self, source, env=None):
+        """Runs it to its end; it must succeed and say nothing on standard error. What it printed, by line."""
+        code, out, err = self.start(source, env).end()
+        self.assertEqual((code, err), (0, ""))
+        return out.splitlines()
+
+    def gpu_owner(self, *args):
+        return subprocess.run([str(COMMAND), *args], env=self.env, stdout=subprocess.PIPE, check=True, stdin=subprocess.DEVNULL).stdout
+
+    def status(self):
+        return json.loads(self.gpu_owner("status", "--json").decode())
+
+    def held(self):
+        return [gpu["index"] for gpu in self.status() if gpu["state"] == "leased"]
+
+    def soon_held(self, expected):
+        until(lambda: self.held() == expected, f"held are {expected}")
+
+    def left(self):
+        """Processes of gpu-owner on this machine: they have its directory in their environment."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if self.directory.encode() not in (process / "environ").read_bytes():
+                    continue
+                words = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"gpu-owner" in words.split(b"\0import", 1)[0]:
+                found.append(words)
+        return found
+
+    @contextlib.contextmanager
+    def occupied(self, *options):
+        """Somebody else holds GPUs meanwhile."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen([str(COMMAND), "hold", *options], env=self.env, stdin=pipe, stdout=pipe) as holder:
+            holder.stdout.readline()
+            try:
+                yield holder
+            finally:
+                holder.stdin.close()
+
+
+class Releasing(OnMachine):
+    def test_with_block(self):
+        script = self.start(
+            """
+            with gpu_owner.claim(2) as gpus:
+                print(os.environ["CUDA_VISIBLE_DEVICES"] == gpus.visible_devices == ",".join(gpu.uuid for gpu in gpus))
+                input()
+            print("CUDA_VISIBLE_DEVICES" in os.environ)
+            input()
+            """
+        )
+        self.assertEqual(script.line(), "True")
+        self.assertEqual(self.held(), [0, 1])
+        script.go()
+        self.assertEqual(script.line(), "False")
+        self.assertEqual(self.held(), [])  # at once: the end of the block waits for it
+        self.assertEqual(self.left(), [])
+        script.go()
+        self.assertEqual(script.end(), (0, "", ""))
+
+    def test_every_orderly_end_frees_before_the_process_has_ended(self):
+        for ending, code in (
+            ("pass", 0),
+            ("sys.exit(3)", 3),
+            ("raise RuntimeError('mine')", 1),
+            ("gpus.release(); gpus.release()", 0),
+            ("with gpus: raise RuntimeError('mine')", 1),
+        ):
+            with self.subTest(ending):
+                ended, out, err = self.start(f"gpus = gpu_owner.claim()\nprint(gpus.held)\n{ending}").end()
+                self.assertEqual((ended, out), (code, "True\n"), err)
+                self.assertEqual("mine" in err, code == 1)
+                self.assertEqual(self.held(), [])
+
+    def test_the_end_of_the_interpreter_waits_for_it(self):
+        source = """
+            import atexit, json, os, subprocess
+            def look():  # registered first, called last
+                command = [os.environ["GPU_OWNER_COMMAND"], "status", "--json"]
+                print([gpu["state"] for gpu in json.loads(subprocess.check_output(command).decode())], living)
+            atexit.register(look)
+            import gpu_owner
+            gpus = gpu_owner.claim()
+            living = [gpus._holder.process.pid]
+            atexit.register(lambda: living.append(os.path.exists(f"/proc/{living.pop()}")))  # before the module's own
+            """
+        script = self.start_words([sys.executable, "-c", textwrap.dedent(source)], {"GPU_OWNER_COMMAND": str(COMMAND)})
+        self.assertEqual(script.end(), (0, "['free', 'free', 'free', 'free'] [True]\n", ""))
+
+    def test_killed_or_ended_without_a_word(self):
+        for ending in ("os._exit(1)", "os.kill(os.getpid(), 9)", "os.abort()"):
+            with self.subTest(ending):
+                script = self.start(f"gpus = gpu_owner.claim(4)\nprint('claimed')\ninput()\n{ending}")
+                script.line()
+                self.assertEqual(self.held(), [0, 1, 2, 3])
+                script.go()
+                self.assertNotEqual(script.end()[0], 0)
+                self.soon_held([])
+
+    def test_not_when_it_is_no_longer_referred_to(self):
+        script = self.start("gpu_owner.claim()\nimport gc\ngc.collect()\nprint('claimed')\ninput()")
+        script.line()
+        self.assertEqual(self.held(), [0])
+
+    def test_hold_killed_by_somebody(self):
+        script = self.start(
+            """
+            gpus = gpu_owner.claim()
+            print(gpus.held)
+            input()
+            print(gpus.held, repr(gpus))
+            gpus.release()
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+            """
+        )
+        self.assertEqual(script.line(), "True")
+        os.kill(self.status()[0]["lease"]["pid"], signal.SIGKILL)
+        self.soon_held([])
+        script.go()
+        self.assertEqual(script.line(), "False <Claim of cuda:0 = GPU 0 (Simulated GPU); not held>")
+        self.assertEqual(script.end(), (0, "None\n", ""))
+
+    def test_a_wrapper_that_forwards_no_signals(self):
+        wrapper = json.dumps(["sh", "-c", 'trap "" TERM INT; "$@"; exit 0', "sh", str(COMMAND)])
+        script = self.start(f"gpus = gpu_owner.claim(command={wrapper})\ngpus.release()\nprint('released')\ninput()")
+        self.assertEqual(script.line(), "released")
+        self.assertEqual(self.held(), [])
+        self.assertEqual(self.left(), [])
+
+
+class Interrupting(OnMachine):
+    def waiting(self, **options):
+        script = self.start("gpu_owner.claim(4)", **options)
+        self.assertIn("waiting for 4 GPUs", script.process.stderr.readline())
+        return script
+
+    def test_ctrl_c_while_it_waits(self):
+        with self.occupied():
+            script = self.waiting()
+            script.process.send_signal(signal.SIGINT)
+            code, _, err = script.end()
+            self.assertEqual(code, -signal.SIGINT)
+            self.assertIn("KeyboardInterrupt", err)
+            self.assertEqual(self.held(), [0])
+            self.assertEqual(len(self.left()), 1 + 1, self.left())  # the occupant and its placeholder
+
+    def test_killed_while_it_waits(self):
+        with self.occupied():
+            script = self.waiting()
+            script.process.kill()
+            script.end()
+            until(lambda: len(self.left()) == 2, "nobody waits for the dead")
+        self.soon_held([])
+
+    def test_ctrl_c_ends_no_claim(self):
+        script = self.start(
+            """
+            gpus = gpu_owner.claim()
+            try:
+                print("claimed")
+                time.sleep(60)
+            except KeyboardInterrupt:  # as the kernel of a notebook does with a cell's
+                print("interrupted")
+            print(gpus.held)
+            input()
+            """,
+            start_new_session=True,
+        )
+        script.line()
+        os.killpg(script.pid, signal.SIGINT)  # as a terminal does
+        self.assertEqual([script.line(), script.line()], ["interrupted", "True"])
+        self.assertEqual(self.held(), [0])
+
+    def test_interrupted_in_a_notebook_and_claimed_again(self):
+        script = self.start(
+            """
+            try:
+                gpu_owner.claim(4)
+            except KeyboardInterrupt:
+                print("interrupted", os.environ.get("CUDA_VISIBLE_DEVICES"))
+            print(gpu_owner.claim(3, wait=False))
+            """
+        )
+        with self.occupied():
+            script.process.stderr.readline()
+            script.process.send_signal(signal.SIGINT)
+            self.assertEqual(script.line(), "interrupted None")
+            self.assertEqual(script.line(), "[0, 1, 2]")
+
+
+class Children(OnMachine):
+    def test_a_forked_child_keeps_nothing(self):
+        script = self.start(
+            """
+            gpus = gpu_owner.claim(2)
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(60)
+            print(pid)
+            input()
+            """
+        )
+        child = int(script.line())
+        try:
+            self.assertEqual(self.held(), [0, 1])
+            script.process.kill()
+            self.soon_held([])
+            os.kill(child, 0)  # it still lives
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    def test_a_forked_child_ends_nothing(self):
+        for ending in ("os._exit(0)", "sys.exit()", "gpus.release(); os._exit(0)", "gpu_owner._release_all(); os._exit(0)", "pass"):
+            with self.subTest(ending):
+                script = self.start(
+                    f"""
+                    gpus = gpu_owner.claim()
+                    parent = os.getpid()
+                    with gpus:
+                        if os.fork() == 0:
+                            {ending}
+                        else:
+                            os.wait()
+                            print(gpus.held)
+                            input()
+                    if os.getpid() == parent:
+                        print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+                    else:
+                        assert os.environ["CUDA_VISIBLE_DEVICES"] == gpus.visible_devices
+                    """
+                )
+                self.assertEqual(script.line(), "True")
+                self.assertEqual(self.held(), [0])
+                script.go()
+                self.assertEqual(script.end(), (0, "None\n", ""))
+
+    def test_a_child_forked_past_python_does_not_hinder_release(self):
+        script = self.start(
+            """
+            import ctypes
+            gpus = gpu_owner.claim()
+            pid = ctypes.CDLL(None).fork()
+            if pid == 0:
+                time.sleep(60)
+                os._exit(0)
+            start = time.monotonic()
+            gpus.release()
+            print(pid, time.monotonic() - start)
+            input()
+            """
+        )
+        child, seconds = script.line().split()
+        self.assertEqual(self.held(), [])
+        self.assertLess(float(seconds), 4)  # or it was waited for in vain
+        os.kill(int(child), signal.SIGKILL)
+
+    def test_forks_while_another_thread_claims(self):
+        script = self.start(
+            """
+            import threading, warnings
+            warnings.simplefilter("ignore")  # Python 3.12 warns of forks in programs with threads
+            children = []
+            def claim():
+                for _ in range(5):
+                    gpus = gpu_owner.claim(2)
+                    gpus.release()
+                kept.append(gpu_owner.claim(2))
+            kept = []
+            thread = threading.Thread(target=claim)
+            thread.start()
+            while thread.is_alive():
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                children.append(pid)
+                time.sleep(0.01)
+            print(*children)
+            input()
+            """
+        )
+        children = [int(pid) for pid in script.line().split()]
+        try:
+            self.assertGreater(len(children), 5)
+            self.assertEqual(self.held(), [0, 1])
+            script.process.kill()
+            self.soon_held([])
+        finally:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+
+    def program(self, source):
+        path = os.path.join(self.directory, "program.py")
+        pathlib.Path(path).write_text("import gpu_owner, multiprocessing, os, sys\n" + textwrap.dedent(source))
+        return path
+
+    def test_multiprocessing(self):
+        path = self.program(
+            """
+            def work(gpu):
+                return f"cuda:{gpu} {gpu.index} {gpu.uuid == os.environ['CUDA_VISIBLE_DEVICES'].split(',')[gpu]}"
+
+            def count(gpus):
+                return type(gpus).__name__, [gpu.name for gpu in gpus]
+
+            if __name__ == "__main__":
+                gpus = gpu_owner.claim(2, devices="2-3")
+                with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+                    print(pool.map(work, gpus), pool.apply(count, [gpus]))
+                print(gpus.held)
+                input()
+            """
+        )
+        for method in ("fork", "spawn", "forkserver"):
+            with self.subTest(method):
+                script = self.start_words([sys.executable, path, method])
+                expected = "['cuda:0 2 True', 'cuda:1 3 True'] ('list', ['Simulated GPU', 'Simulated GPU'])"
+                self.assertEqual(script.line(), expected)
+                self.assertEqual(script.line(), "True")
+                self.assertEqual(self.held(), [2, 3])
+                script.go()
+                self.assertEqual(script.end()[::2], (0, ""))
+                self.assertEqual(self.held(), [])
+
+    def test_each_worker_of_a_pool_may_claim(self):
+        path = self.program(
+            """
+            import time
+            gpus = None
+
+            def work(_):
+                global gpus
+                if gpus is None:
+                    gpus = gpu_owner.claim()
+                time.sleep(0.2)
+                return gpus[0].index
+
+            if __name__ == "__main__":
+                with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+                    print(sorted(set(pool.map(work, range(8), 1))))
+                    input()
+            """
+        )
+        for method in ("fork", "spawn"):
+            with self.subTest(method):
+                script = self.start_words([sys.executable, path, method])
+                self.assertEqual(script.line(), "[0, 1, 2, 3]")
+                self.assertEqual(self.held(), [0, 1, 2, 3])
+                script.go()
+                self.assertEqual(script.end()[::2], (0, ""))
+                self.soon_held([])
+
+    def test_spawn_that_runs_the_main_module_again_is_told_at_once(self):
+        path = self.program(
+            """
+            gpus = gpu_owner.claim()
+            if __name__ == "__main__":
+                child = multiprocessing.get_context("spawn").Process(target=print)
+                child.start()
+                child.join(10)
+                print(child.exitcode)
+            """
+        )
+        code, out, err = self.start_words([sys.executable, path]).end()
+        self.assertEqual((code, out), (0, "1\n"))
+        self.assertIn("if __name__ == '__main__'", err)
+
+    def test_a_child_started_when_the_claim_is_over_may_claim(self):
+        lines = self.run_script(
+            """
+            import subprocess
+            claim = [sys.executable, "-c", "import gpu_owner; print(gpu_owner.claim()[0].index, flush=True)"]
+            with gpu_owner.claim():
+                failed = subprocess.run(claim, stderr=subprocess.PIPE, universal_newlines=True)
+                print(failed.returncode, f"process {os.getpid()}" in failed.stderr)
+                outer = {name: os.environ[name] for name in os.environ if name not in ("CUDA_VISIBLE_DEVICES", "GPU_OWNER_PYTHON_CLAIM")}
+                subprocess.run(claim, env=outer, check=True)
+            subprocess.run(claim, check=True)
+            """
+        )
+        self.assertEqual(lines, ["1 True", "1", "0"])
+
+
+class Racing(OnMachine):
+    machine = "2"
+
+    def test_nobody_meets_anybody(self):
+        """The witness is a lock of another kind, which each takes on a file of its GPU's while it has it."""
+        source = """
+            import fcntl, random
+            random.seed(int(sys.argv[1]))
+            sys.stderr = open(os.devnull, "w")
+            # Opened before the claim: a killed process closes its files in this order.
+            witnesses = {gpu.uuid: open(gpu.uuid, "w") for gpu in gpu_owner.status()}
+            for _ in range(6):
+                gpus = gpu_owner.claim()
+                witness = witnesses[gpus[0].uuid]
+                fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                print(gpus[0].index, flush=True)
+                time.sleep(random.uniform(0, 0.05))
+                if random.random() < 0.15:
+                    os.kill(os.getpid(), 9)
+                fcntl.flock(witness, fcntl.LOCK_UN)
+                gpus.release()
+            """
+        words = [sys.executable, "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
+        scripts = [self.start_words([*words, str(seed)]) for seed in range(6)]
+        ends = [script.end() for script in scripts]
+        self.assertEqual({code for code, _, _ in ends} - {0, -9}, set(), ends)
+        self.assertGreater(sum(len(out.split()) for _, out, _ in ends), 12)
+        self.soon_held([])
+
+
+class Environment(OnMachine):
+    def test_two_claims_are_shown_together(self):
+        self.assertEqual(
+            self.run_script(
+                """
+                def show(*gpus):
+                    visible = [uuid[-1] for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "none").split(",")]
+                    print(visible, *[[(int(gpu), gpu.index) for gpu in one] for one in gpus])
+                first = gpu_owner.claim(2, devices=[3, 1])
+                second = gpu_owner.claim(devices=0)
+                show(first, second)
+                first.release()
+                show(second)
+                third = gpu_owner.claim()
+                show(second, third)
+                second.release(); third.release()
+                show()
+                """
+            ),
+            ["['1', '3', '0'] [(0, 1), (1, 3)] [(2, 0)]", "['0'] [(0, 0)]", "['0', '1'] [(0, 0)] [(1, 1)]", "['e']"],
+        )
+
+    def test_restored_unless_somebody_has_changed_it(self):
+        script = """
+            with gpu_owner.claim() as gpus:
+                print(gpus[0].index)
+                {}
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"), [name for name in os.environ if "CLAIM" in name])
+            """
+        env = {"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        self.assertEqual(self.run_script(script.format("pass"), env), ["2", "2,3 PCI_BUS_ID []"])
+        changed = script.format("os.environ['CUDA_VISIBLE_DEVICES'] = 'mine'")
+        self.assertEqual(self.run_script(changed, env), ["2", "mine PCI_BUS_ID []"])
+
+    def test_what_was_inherited_limits_every_claim(self):
+        lines = self.run_script(
+            """
+            first, second = gpu_owner.claim(), gpu_owner.claim()
+            print(first[0].index, second[0].index)
+            try:
+                gpu_owner.claim(wait=False)
+            except gpu_owner.GPUUnavailable as error:
+                print("not in the CUDA_VISIBLE_DEVICES that was inherited" in str(error))
+            second.release()
+            print([gpu.index for gpu in gpu_owner.find_free_gpus()])
+            """,
+            {"CUDA_VISIBLE_DEVICES": "2,3"},
+        )
+        self.assertEqual(lines, ["2 3", "True", "[3]"])
+
+    def test_numbers(self):
+        lines = self.run_script(
+            """
+            with gpu_owner.claim(2, devices="2-3", visible_devices="index") as gpus:
+                print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"], gpus)
+                try:
+                    gpu_owner.claim()
+                except ValueError as error:
+                    print(error.code)
+                more = gpu_owner.claim(visible_devices="index")
+                print(os.environ["CUDA_VISIBLE_DEVICES"], more)
+            print(os.environ["CUDA_VISIBLE_DEVICES"], more)
+            more.release()
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+            """
+        )
+        self.assertEqual(lines, ["2,3 PCI_BUS_ID [0, 1]", "ERR_INVALID_ARGUMENT", "2,3,0 [2]", "0 [0]", "None None"])
+
+    def test_threads(self):
+        lines = self.run_script(
+            """
+            import threading
+            seen, everybody = [], threading.Barrier(4)
+            def work():
+                with gpu_owner.claim() as gpus:
+                    everybody.wait()
+                    seen.append((gpus[0].uuid, os.environ["CUDA_VISIBLE_DEVICES"].split(",")[gpus[0]]))
+                    everybody.wait()
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            print(len({uuid for uuid, _ in seen}), all(uuid == shown for uuid, shown in seen), "CUDA_VISIBLE_DEVICES" in os.environ)
+            """
+        )
+        self.assertEqual(lines, ["4 True False"])
+
+
+CUDA = """
+import ctypes
+def cuda():
+    global library
+    library = ctypes.CDLL(os.environ["SIMULATED_CUDA"])
+    return library
+def use(ordinal):
+    uuid, context = (ctypes.c_ubyte * 16)(), ctypes.c_void_p()
+    assert cuda().cuInit(0) == 0
+    assert library.cuDeviceGetUuid_v2(uuid, ordinal) == 0
+    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal) == 0
+    return bytes(uuid).hex()
+def same(gpu):
+    return use(int(gpu)) == gpu.uuid[4:].replace("-", "")
+"""
+
+
+class WithCUDA(OnMachine):
+    def cuda_script(self, source):
+        return self.start(CUDA + textwrap.dedent(source))
+
+    def test_the_number_is_the_ordinal(self):
+        script = self.cuda_script(
+            """
+            first, second = gpu_owner.claim(2), gpu_owner.claim(2)
+            first.release()
+            print(all(same(gpu) for gpu in second), [gpu.index for gpu in second])
+            input()
+            """
+        )
+        self.assertEqual(script.line(), "True [2, 3]")
+        shown = json.loads(self.gpu_owner("simulate", "show", "--json").decode())
+        pids = [[process["pid"] for process in gpu["processes"]] for gpu in shown["gpus"]]
+        self.assertEqual([script.pid in those for those in pids], [False, False, True, True])
+
+    def test_refused_once_cuda_is_initialised(self):
+        code, out, err = self.cuda_script(
+            """
+            cuda()
+            gpu_owner.claim().release()  # loaded is not initialised
+            library.cuInit(0)
+            sys.modules["tensorflow"] = os
+            try:
+                gpu_owner.claim()
+            except gpu_owner.CUDAInitialized as error:
+                print(error.code, error)
+            """
+        ).end()
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"^ERR_CUDA_INITIALIZED CUDA was initialised .*\(loaded here: tensorflow\).*restart the kernel.*run")
+        self.assertEqual(self.held(), [])
+
+    def test_refused_if_another_thread_initialises_cuda_while_it_waits(self):
+        with self.occupied("--gpus=4", "--placeholder=none") as holder:
+            script = self.cuda_script(
+                """
+                import threading
+                def work():
+                    try:
+                        gpu_owner.claim()
+                    except gpu_owner.CUDAInitialized as error:
+                        print(error.code, os.environ.get("CUDA_VISIBLE_DEVICES"))
+                thread = threading.Thread(target=work)
+                thread.start()
+                input()
+                cuda().cuInit(0)
+                print("initialised")
+                thread.join()
+                """
+            )
+            self.assertIn("waiting", script.process.stderr.readline())
+            script.go()
+            self.assertEqual(script.line(), "initialised")
+            holder.stdin.close()
+            self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED None")
+        self.assertEqual(self.held(), [])
+
+    def test_refused_where_only_pytorch_knows(self):
+        lines = self.run_script(
+            """
+            import types
+            torch = sys.modules["torch"] = types.ModuleType("torch")
+            torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
+            gpu_owner.claim().release()
+            torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)
+            try:
+                gpu_owner.claim()
+            except RuntimeError as error:
+                print(error.code)
+            """
+        )
+        self.assertEqual(lines, ["ERR_CUDA_INITIALIZED"])
+
+    def test_a_process_may_have_the_same_gpus_again(self):
+        script = self.cuda_script(
+            """
+            gpus = gpu_owner.claim(2, devices="1-2")
+            print(all(same(gpu) for gpu in gpus))
+            try:
+                gpu_owner.claim()  # a cell that is run again
+            except gpu_owner.CUDAInitialized as error:
+                print("GPU 1, GPU 2 of them this process holds already" in str(error))
+            gpus.release()
+            again = gpu_owner.claim(devices=2)
+            print(again, same(again[0]), again[0].index, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)
+            other = gpu_owner.claim(wait=False)
+            print(other, same(other[0]), other[0].index)
+            again.release(); other.release()
+            input()
+            try:
+                gpu_owner.claim(2, wait=False)
+            except gpu_owner.GPUUnavailable as error:
+                print("and 1 more" in str(error))
+            print(gpu_owner.claim(wait=False))
+            """
+        )
+        self.assertEqual([script.line() for _ in range(4)], ["True", "True", "[1] True 2 True", "[0] True 1"])
+        occupy = [str(COMMAND), "simulate", "occupy", "1", "--name", "stranger"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(occupy, env=self.env, stdin=pipe, stdout=pipe) as stranger:
+            stranger.stdout.readline()
+            script.go()
+            self.assertEqual(script.end(), (0, "True\n[1]\n", ""))
+            stranger.stdin.close()
+
+
+class Waiting(OnMachine):
+    machine = "1"
+
+    def test_says_for_what_and_goes_on(self):
+        with self.occupied() as holder:
+            script = self.start(
+                """
+                import io
+                class Cell(io.StringIO):
+                    def write(self, text):
+                        print(text.splitlines())
+                        return super().write(text)
+                sys.stderr = Cell()
+                gpus = gpu_owner.claim()
+                print(gpus.held, sys.stderr.getvalue().count("\\n"))
+                """
+            )
+            self.assertRegex(script.line(), r"^\['gpu-owner: waiting for a GPU, 1st in line:', '  GPU 0: leased by .*'\]$")  # and it still waits
+            holder.stdin.close()
+            self.assertEqual(script.line(), "True 2")
+            self.assertEqual(script.end(), (0, "", ""))
+
+    def test_limits(self):
+        with self.occupied():
+            lines = self.run_script(
+                """
+                for wait in (False, 0, 0.3, "200ms"):
+                    sys.stderr = open(os.devnull, "w")
+                    try:
+                        gpu_owner.claim(wait=wait)
+                    except gpu_owner.GPUUnavailable as error:
+                        print(type(error).__name__, error.code, error.exit_code, str(error).split(":")[0])
+                    sys.stderr.close()
+                    sys.stderr = sys.__stderr__
+                """
+            )
+        unavailable = "GPUUnavailable ERR_GPU_UNAVAILABLE 75 1 GPU asked for, none is free"
+        self.assertEqual(lines[:2], [unavailable] * 2)
+        self.assertEqual(lines[2:], [f"WaitTimeout ERR_TIMEOUT 75 waited {ms} ms in vain" for ms in (300, 200)])
+
+    def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
+        with self.occupied():
+            code, _, err = self.start("gpu_owner.claim(wait=0.5)").end()
+        self.assertEqual(code, 1)
+        self.assertEqual(err.count("waited 500 ms in vain"), 1)
+        self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in line:"), 1)
+
+    def test_standard_error_closed_or_none(self):
+        with self.occupied():
+            for stderr in ("None", "open(os.devnull, 'w'); sys.stderr.close()"):
+                lines = self.run_script(
+                    f"""
+                    sys.stderr = {stderr}
+                    try:
+                        gpu_owner.claim(wait=0.2)
+                    except gpu_owner.WaitTimeout as error:
+                        print(error.code)
+                    sys.stderr = sys.__stderr__
+                    """
+                )
+                self.assertEqual(lines, ["ERR_TIMEOUT"])
+
+
+class Parameters(OnMachine):
+    machine = "mixed"
+
+    def test_criteria(self):
+        lines = self.run_script(
+            """
+            def which(**criteria):
+                try:
+                    with gpu_owner.claim(wait=False, **criteria) as gpus:
+                        return gpus[0].index
+                except gpu_owner.GPUUnavailable:
+                    return None
+            print(which(min_free_memory="30GiB"), which(min_free_memory=30 * 1024**3), which(min_free_memory=30e9), which(min_free_memory="90GiB"))
+            print(which(exclude_names=["A100", "4090"]), which(devices="*4090"), which(devices=["2", 1], exclude=2))
+            print(which(devices=0, max_power=80), which(devices=0, max_power=80, force=True))
+            print(which(devices=1, max_temperature=5), which(devices=1, max_utilization=50.5, placeholder="none"))
+            print(which(simulate=1), which(lock_dir=os.environ["GPU_OWNER_SIMULATE_DIR"] + "/elsewhere", lock_timeout=1.5))
+            with gpu_owner.claim(devices=2) as gpus:
+                with gpu_owner.claim(exclude=gpus[0]) as more:
+                    print(more[0].index, more[0] == 1)
+            """
+        )
+        self.assertEqual(lines, ["2 2 2 None", "0 1 1", "None 0", "None 1", "0 2", "1 True"])
+
+    def test_mistakes(self):
+        lines = self.run_script(
+            """
+            for mistake in (
+                dict(count=0), dict(count=4), dict(count=True), dict(count="2"), dict(count=1.5), dict(wait=-1), dict(wait=float("nan")), dict(wait="soon"),
+                dict(wait=[]), dict(min_free_memory="20 bananas"), dict(max_power="much"), dict(devices=[]), dict(devices=9), dict(devices=1.5),
+                dict(placeholder="no"), dict(visible_devices="name"), dict(lock_dir="here"), dict(exclude=["-x"]),
+            ):
+                try:
+                    gpu_owner.claim(**mistake)
+                except ValueError as error:
+                    if error.code != "ERR_INVALID_ARGUMENT" or list(mistake)[0] not in str(error) and "GPUs asked" not in str(error):
+                        print(mistake, error)
+                else:
+                    print("no error:", mistake)
+            """
+        )
+        self.assertEqual(lines, [])
+
+    def test_no_driver(self):
+        lines = self.run_script(
+            """
+            try:
+                gpu_owner.claim()
+            except gpu_owner.NoDriver as error:
+                print(error.exit_code)
+            """,
+            {"GPU_OWNER_SIMULATE": "", "GPU_OWNER_NVML_LIBRARY": "/nonexistent"},
+        )
+        self.assertEqual(lines, ["69"])
+
+    def test_where_the_command_is(self):
+        lonely = os.path.join(self.directory, "lonely")
+        os.mkdir(lonely)
+        shutil.copy(str(MODULE), lonely)
+        env = {"PYTHONPATH": lonely, "PATH": "/nowhere", "HOME": self.directory}
+        source = """
+            def attempt(**options):
+                try:
+                    return len(gpu_owner.claim(**options))
+                except gpu_owner.CommandNotFound as error:
+                    return "GPU_OWNER_COMMAND" in str(error) or "GPU_OWNER_NODE" in str(error)
+            print(attempt(), attempt(command="/nonexistent/gpu-owner"), attempt(command=[sys.executable, "-c", "raise SystemExit(127)"]))
+            """
+        if not any(os.path.exists(path) for path in ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs")):
+            self.assertEqual(self.run_script(source, env), ["True True True"])
+        # Node.js isn't in PATH: gpu-owner says so itself.
+        self.assertEqual(self.run_script("print(1)\ntry: gpu_owner.claim()\nexcept gpu_owner.CommandNotFound as error: print('GPU_OWNER_NODE' in str(error))",
+                                         {**env, "GPU_OWNER_COMMAND": str(COMMAND)}), ["1", "True"])
+        node = shutil.which("node")
+        for command in (str(COMMAND), f"{node} '{COMMAND}'"):
+            self.assertEqual(self.run_script("print(len(gpu_owner.claim()))", {**env, "GPU_OWNER_COMMAND": command, "GPU_OWNER_NODE": node}), ["1"])
+
+    def test_others_see_the_program(self):
+        script = self.start("gpus = gpu_owner.claim()\nprint(1)\ninput()")
+        script.line()
+        lease = [gpu["lease"] for gpu in self.status() if gpu["lease"]][0]
+        self.assertRegex(lease["command"], rf"^python.*\(pid {script.pid}\)$")
+
+
+class Looking(OnMachine):
+    machine = "mixed"
+
+    def test_status(self):
+        with self.occupied("--devices", "1"):
+            lines = self.run_script(
+                """
+                gpus = gpu_owner.status()
+                print([(int(gpu), f"{gpu}", gpu.state) for gpu in gpus])
+                gpu = gpus[1]
+                print(gpu.lease.pid > 0, gpu.lease.command, gpu.reason.startswith("leased by"), gpus[0].lease)
+                print(gpu.name, gpu.uuid.startswith("GPU-"), gpu.memory_total == gpu.memory_used + gpu.memory_free + gpu.raw["memory"]["reservedBytes"])
+                print([process.type for process in gpu.processes], gpu.temperature_celsius, gpu.power_limit_watts)
+                print(gpus[0].power_watts)  # a card without a sensor
+                print([gpu.index for gpu in gpu_owner.find_free_gpus()], [gpu.index for gpu in gpu_owner.find_free_gpus(memory_free_threshold_gb=20)])
+                print([gpu.index for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(power_threshold_w=1))
+                try:
+                    gpu_owner.find_free_gpus(bananas=1)
+                except TypeError as error:
+                    print(error)
+                """
+            )
+        gpu = self.status()[1]
+        self.assertEqual(
+            lines,
+            [
+                "[(0, '0', 'free'), (1, '1', 'leased'), (2, '2', 'free')]",
+                "True gpu-owner hold --devices 1 True None",
+                f"{gpu['name']} True True",
+                f"['compute'] {gpu['temperatureCelsius']} {gpu['powerLimitWatts']}",
+                "None",
+                "[2, 0] [2]",
+                "[] []",
+                "find_free_gpus() got an unexpected keyword argument 'bananas'",
+            ],
+        )
+
+    def test_as_the_scheduler_told_it(self):
+        lines = self.run_script(
+            """
+            for gpu in gpu_owner.get_gpu_info():
+                print(f"GPU {gpu['gpu_id']}: {gpu['name']} {gpu['memory_free']}MB / {gpu['memory_total']}MB {gpu['power_draw']}W / {gpu['power_limit']}W {gpu['utilization']}%")
+            print(gpu_owner.get_total_num_gpus(), gpu_owner.get_gpu_names() == [gpu["name"] for gpu in gpu_owner.get_gpu_info()])
+            print(gpu_owner.get_gpu_memory_usage(), gpu_owner.get_gpu_power_usage(), gpu_owner.get_gpu_utilization())
+            """
+        )
+        gpus = self.status()
+        mb = lambda size: size // 1024**2
+        self.assertEqual(
+            lines[:3],
+            [
+                f"GPU {gpu['index']}: {gpu['name']} {mb(gpu['memory']['freeBytes'])}MB / {mb(gpu['memory']['totalBytes'])}MB "
+                f"{gpu['powerWatts']}W / {gpu['powerLimitWatts']}W {gpu['utilizationPercent']}%"
+                for gpu in gpus
+            ],
+        )
+        self.assertEqual(lines[3], "3 True")
+        columns = [[mb(gpu["memory"]["usedBytes"]) for gpu in gpus], [gpu["powerWatts"] for gpu in gpus], [gpu["utilizationPercent"] for gpu in gpus]]
+        self.assertEqual(lines[4], " ".join(map(str, columns)))
+
+
+class AsOthersDid(OnMachine):
+    def test_gpu_scheduler(self):
+        script = self.start(
+            """
+            from gpu_owner import GPUScheduler
+            with GPUScheduler(num_gpus=2, memory_free_threshold_gb=10, specific_gpus=[1, 2, 3]) as gpu_ids:
+                print(f"{gpu_ids} cuda:{gpu_ids[0]}", isinstance(gpu_ids, list))
+                input()
+            scheduler = GPUScheduler(max_wait_time=0, memory_free_threshold_gb=100, power_threshold_w=None)
+            for debug in (False, True):
+                scheduler._options["force"] = debug
+                try:
+                    with scheduler as gpu_ids:
+                        print(gpu_ids)
+                except gpu_owner.GPUUnavailable:
+                    print("none")
+            """
+        )
+        self.assertEqual(script.line(), "[0, 1] cuda:0 True")
+        self.assertEqual(self.held(), [1, 2])
+        script.go()
+        self.assertEqual(script.end(), (0, "none\n[0]\n", ""))
+
+    def test_gpu_lock(self):
+        lines = self.run_script(
+            """
+            from gpu_owner import lock_gpu
+            with lock_gpu(uid=2) as lock:
+                print(lock.uid, os.environ["CUDA_VISIBLE_DEVICES"][-1])
+                try:
+                    lock_gpu(2)
+                except RuntimeError as error:
+                    print("leased by" in str(error))
+                with lock_gpu() as other, lock_gpu(n=2) as more:
+                    print(other.uid, more.uid)
+            print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+            """
+        )
+        self.assertEqual(lines, ["2 2", "True", "0 [1, 3]", "None"])
+
+    def test_safe_gpu(self):
+        script = self.start(
+            CUDA
+            + textwrap.dedent(
+                """
+                import gpu_owner as safe_gpu
+                numbers = []
+                owner = safe_gpu.GPUOwner(2, placeholder_fn=lambda device_no: numbers.append(device_no) or use(device_no))
+                print(numbers, [uuid[-1] for uuid in owner.placeholders], owner.devices_taken)
+                input()
+                try:
+                    safe_gpu.GPUOwner(3)
+                except RuntimeError as error:
+                    print(error.code)
+                del owner
+                print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+                input()
+                """
+            )
+        )
+        self.assertEqual(script.line(), "[0, 1] ['0', '1'] [0, 1]")
+        self.assertEqual(self.held(), [0, 1])
+        script.go()
+        self.assertEqual([script.line(), script.line()], ["ERR_CUDA_INITIALIZED", "None"])
+        self.assertEqual(self.held(), [])
+
+    def test_safe_gpu_for_the_life_of_the_process(self):
+        script = self.start("gpu_owner.claim_gpus(3)\nprint(gpu_owner.gpu_owner.devices_taken)\ninput()")
+        self.assertEqual(script.line(), "[0, 1, 2]")
+        self.assertEqual(self.held(), [0, 1, 2])
+        self.assertEqual([len(gpu["processes"]) for gpu in self.status()], [1, 1, 1, 0])  # visibly taken
+        script.go()
+        self.assertEqual(script.end(), (0, "", ""))
+        self.assertEqual(self.held(), [])
+
+    def test_a_placeholder_that_fails(self):
+        lines = self.run_script(
+            """
+            def fails(device_no):
+                raise RuntimeError("no memory")
+            try:
+                gpu_owner.GPUOwner(placeholder_fn=fails)
+            except RuntimeError as error:
+                print(error, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            """
+        )
+        self.assertEqual(lines, ["no memory None"])
+
+
+class Packaging(unittest.TestCase):
+    def test_syntax_of_python_3_8(self):
+        ast.parse(MODULE.read_text(), feature_version=(3, 8))
+
+    def test_version(self):
+        version = json.loads((ROOT / "package.json").read_text())["version"]
+        self.assertIn(f'\n__version__ = "{version}"\n', MODULE.read_text())
+
+    def test_pip_install(self):
+        if importlib.util.find_spec("pip") is None:
+            self.skipTest("needs pip")
+        with tempfile.TemporaryDirectory() as directory:
+            source, environment = os.path.join(directory, "python"), os.path.join(directory, "venv")
+            shutil.copytree(str(MODULE.parent), source, ignore=shutil.ignore_patterns("tests", "__pycache__"))
+            before = sorted(os.listdir(source))
+            os.chmod(source, 0o555)  # as where npm has put it for everybody
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+            packages = next(pathlib.Path(environment).glob("lib/python*/site-packages"))
+            env = {**os.environ, "PIP_INDEX_URL": "http://127.0.0.1:9/", "PYTHONDONTWRITEBYTECODE": "1"}  # nothing is to be had there
+            done = subprocess.run(
+                [*pip, "install", "--retries=0", "--target", str(packages), source], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+            )
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual(sorted(os.listdir(source)), before)
+            check = "import gpu_owner, importlib.metadata as metadata; print(gpu_owner.__file__, metadata.version('gpu-owner') == gpu_owner.__version__)"
+            python = os.path.join(environment, "bin", "python")
+            out = subprocess.run([python, "-c", check], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
+            self.assertEqual(out.split(), [str(packages / "gpu_owner.py"), "True"])
+
+
+if __name__ == "__main__":
+    unittest.main()
