@@ -1,10 +1,12 @@
 import { hostname } from 'node:os';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
-import { describeProcess } from '../gpus/processes.ts';
+import { describeListedProcess } from '../gpus/listed-processes.ts';
+import { isWSL } from '../gpus/platform.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { endedWithin, mayHaveRemains, probeLease, whyUntakable } from './lease.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { usesCUDA } from './placeholder.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END = 500;
@@ -53,8 +55,9 @@ export function judgeOne(
     lease,
     visible,
     criteria,
-    describe: describeProcess,
-    ownPids: new Set([process.pid]),
+    describe: describeListedProcess,
+    ownPids: ownPidsOn(gpu),
+    wsl: isWSL(),
     hostname: hostname(),
   };
   const verdict = judge(gpu, context);
@@ -65,6 +68,11 @@ export function judgeOne(
     ? mayHaveRemains(directory, gpu.uuid)
     : endedWithin(directory, gpu.uuid, PLACEHOLDER_END);
   return { ...verdict, transient };
+}
+
+/** In a container, a number that the driver gives may be this process's and mean another one on the host. */
+function ownPidsOn({ processes }: GPU): ReadonlySet<number> {
+  return processes?.some(({ pid }) => pid === process.pid) && usesCUDA() ? new Set([process.pid]) : new Set();
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {

@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
-import { describeProcess } from '../gpus/processes.ts';
+import { describeListedProcess } from '../gpus/listed-processes.ts';
+import { isMPSServer } from '../gpus/mps.ts';
 import type { GPU } from '../gpus/types.ts';
 
 /**
@@ -16,12 +17,14 @@ export function findIntruders(
   const reasons = after.flatMap((gpu) => {
     const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
     const now = computePids(gpu);
-    let strangers = now.filter((pid) => !known.has(pid));
+    // Our own placeholder may have made the MPS control daemon start a server.
+    let strangers = now.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
     const renumbered = expected.length > 0 && !now.some((pid) => expected.includes(pid));
     if (renumbered) strangers = strangers.slice(1);
     if (strangers.length === 0) return [];
-    const { name, user } = describeProcess(strangers[0] as number);
-    const reason = `${name ?? 'a process'} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
+    const { name, user, alive } = describeListedProcess(strangers[0] as number);
+    const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
+    const reason = `${who} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
     return [{ index: gpu.index, uuid: gpu.uuid, reason }];
   });
   if (reasons.length === 0) return null;

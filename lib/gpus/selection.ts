@@ -3,8 +3,9 @@ import type { Verdict } from './judge.ts';
 import type { GPU } from './types.ts';
 
 /**
- * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index (GPUs
- * whose free memory is unknown come last). The chosen ones are returned in the order of their index, so that the
+ * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. Of a GPU that
+ * drives a display half of the free memory counts, so that a like one without is preferred, but not a far smaller one. GPUs
+ * whose free memory is unknown come last. The chosen ones are returned in the order of their index, so that the
  * order of devices in a program doesn't depend on a few bytes. null: there aren't that many.
  */
 export function select(candidates: readonly GPU[], count: number): GPU[] | null {
@@ -16,13 +17,14 @@ export function select(candidates: readonly GPU[], count: number): GPU[] | null 
   }
   if (candidates.length < count) return null;
   return [...candidates]
-    .sort((a, b) => freeMemory(b) - freeMemory(a) || a.index - b.index)
+    .sort((a, b) => worth(b) - worth(a) || a.index - b.index)
     .slice(0, count)
     .sort((a, b) => a.index - b.index);
 }
 
-function freeMemory(gpu: GPU): number {
-  return gpu.memory.freeBytes ?? -1;
+function worth({ memory, displayActive }: GPU): number {
+  if (memory.freeBytes === null) return displayActive ? -2 : -1;
+  return displayActive ? memory.freeBytes / 2 : memory.freeBytes;
 }
 
 /**

@@ -60,12 +60,12 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
 
 function startPlaceholder(gpus: readonly GPU[], { placeholder }: Settings): PlaceholderProcess | null {
   if (placeholder === 'none') return null;
-  // In this mode a GPU serves one process only: the placeholder would lock the command out.
-  if (
-    gpus.some(({ computeMode }) => computeMode === 'exclusive-process' || computeMode === 'exclusive-thread')
-  )
-    return null;
-  return PlaceholderProcess.start(gpus, placeholder);
+  // In these modes a GPU serves one process only: the placeholder would lock the command out. An MPS server would let both
+  // in; but whether it would let this process in, only trying tells.
+  const shared = gpus.filter(
+    ({ computeMode }) => computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread',
+  );
+  return shared.length === 0 ? null : PlaceholderProcess.start(shared, placeholder);
 }
 
 function findThem(

@@ -1,5 +1,6 @@
 #include "nvml/device.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace gpu_owner::nvml {
@@ -14,6 +15,18 @@ bool is_about_device(Code code, bool sensor) {
   return code == ERROR_GPU_IS_LOST || code == ERROR_RESET_REQUIRED || code == ERROR_IRQ_ISSUE ||
          code == ERROR_INSUFFICIENT_POWER || code == ERROR_DRIVER_NOT_LOADED || code == ERROR_UNINITIALIZED ||
          code == ERROR_LIBRARY_NOT_FOUND || code == ERROR_OPERATING_SYSTEM || code == ERROR_LIB_RM_VERSION_MISMATCH;
+}
+
+// Clients of an MPS server that the list of compute processes leaves out. Where anybody computes through such a server, the
+// server itself is on that list; so an idle GPU costs no further call.
+void add_mps_clients(const Library& library, Device device, std::vector<Process>& compute) {
+  if (compute.empty()) return;
+  std::vector<Process> clients;
+  if (library.processes(device, Library::ProcessKind::mps, clients) != SUCCESS) return;
+  for (const Process& client : clients) {
+    const auto same = [&client](const Process& other) { return other.pid == client.pid; };
+    if (std::none_of(compute.begin(), compute.end(), same)) compute.push_back(client);
+  }
 }
 
 }  // namespace
@@ -55,6 +68,7 @@ void Gpu::look(const Library& library, Sample& sample) {
   number(&Library::mig_mode, sample.mig_mode);
   // Either list missing means that nobody can say the GPU is unused, except where there are no graphics at all.
   sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
+  add_mps_clients(library, handle_, sample.compute);
   const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
   if (!note(graphics) && !no_graphics) sample.processes_known = false;

@@ -255,7 +255,7 @@ test('wsl: no processes, no utilization', async () => {
     ),
   ).toEqual([3, 3, 3, 3]);
   expect(await session.do('[nvml.memory_v2(0)["used"], nvml.power(0)[0], nvml.temperature(0)[0]]')).toEqual([
-    CONTEXT + 40 * MiB,
+    CONTEXT + 1126 * MiB,
     0,
     0,
   ]);
