@@ -43,8 +43,8 @@ Keys for GPUs, or for the whole machine where gpu= is left out:
   error=CALL:CODE,…|off        these calls return CODE; CODE 0 takes it back
 Keys for the whole machine:
   teardown=MILLISECONDS        how long the driver goes on listing a process that has died
-  pid-offset=NUMBER            the driver lists processes by numbers that are so much higher, as older ones in a
-                               container do, which give those of the host
+  pid-offset=NUMBER            the driver lists processes by numbers that are so much higher, as older ones do
+                               in a container, where they give those of the host
 
 Calls:)";
 

@@ -18,9 +18,11 @@ test.each([...names, '1', '4', '64'])('%s: NVML, CUDA and the witness agree abou
   expect(await session.do('[nvml.pci(i)["busId"] for i in range(nvml.count())]')).toEqual(
     shown.gpus.map((gpu: { pciBusId: string }) => gpu.pciBusId),
   );
-  expect(await session.do('[nvml.memory(i)["free"] for i in range(nvml.count())]')).toEqual(
-    shown.gpus.map((gpu: { memory: { freeBytes: number } }) => gpu.memory.freeBytes),
-  );
+  if (name !== 'jetson') {
+    expect(await session.do('[nvml.memory(i)["free"] for i in range(nvml.count())]')).toEqual(
+      shown.gpus.map((gpu: { memory: { freeBytes: number } }) => gpu.memory.freeBytes),
+    );
+  }
   expect(await session.do('nvml.system("DriverVersion")')).toBe(shown.driverVersion);
   expect(await session.do('cuda.version()[1]')).toBe(shown.cudaVersion);
   // Unique, in the shape of a UUID, and in the order of the bus.

@@ -21,7 +21,11 @@ struct NvmlStub {
   bool needs_nothing = false;       // never gives the list, and says that it needs no room for it
   uint32_t pretended_count = 0;     // if any, says after success that there are this many
 
+  // The list of MPS clients: that many, with the numbers mps_first, mps_first + 1, …
+  uint32_t mps = 0, mps_first = 1000;
+  int mps_code = 0;
+
   // Calls so far.
-  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0;
+  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0, mps_calls = 0;
   uint32_t first_room = 0;  // how many entries the first caller had room for
 };
