@@ -6,15 +6,16 @@ import type { GPU } from '../gpus/types.ts';
 /**
  * Compute processes that came to claimed GPUs between the last look and the placeholder, from people who don't claim.
  *
- * @param expected PIDs of the claim's own processes. In a container the driver may call them by other numbers: then one
+ * @param expectedOn PIDs of the claim's own processes on a GPU, if there are any. In a container the driver may call them by other numbers: then one
  *   new process per GPU that isn't known here is taken for ours.
  */
 export function findIntruders(
   before: readonly GPU[],
   after: readonly GPU[],
-  expected: readonly number[],
+  expectedOn: (gpu: GPU) => readonly number[],
 ): GPUOwnerError | null {
   const reasons = after.flatMap((gpu) => {
+    const expected = expectedOn(gpu);
     const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
     const now = computePids(gpu);
     // Our own placeholder may have made the MPS control daemon start a server.

@@ -301,7 +301,7 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
 /** What is left to a desktop whose use of memory the driver doesn't tell; null: there is none, or the driver does. */
 function desktopAllowance({ memory }: GPU, { graphics }: Use, { wsl }: JudgeContext): number | null {
   if (!wsl && !graphics.some(({ usedBytes }) => usedBytes === null)) return null;
-  return Math.min(DESKTOP_ALLOWANCE, (memory.totalBytes ?? 0) / 2);
+  return Math.max(UNEXPLAINED_MEMORY_LIMIT, Math.min(DESKTOP_ALLOWANCE, (memory.totalBytes ?? 0) / 2));
 }
 
 function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowance: number | null): string {

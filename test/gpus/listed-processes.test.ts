@@ -4,6 +4,12 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { describeListedProcess } from '../../lib/gpus/listed-processes.ts';
 
+const namespace = vi.hoisted(() => ({ own: false }));
+vi.mock(import('../../lib/gpus/platform.ts'), async (original) => ({
+  ...(await original()),
+  hasPidNamespace: () => namespace.own,
+}));
+
 const GONE = { name: null, user: null, uid: null, alive: 'gone' };
 let proc: string;
 let descriptors: string;
@@ -48,8 +54,23 @@ describe('describeListedProcess', () => {
   });
 
   it('believes the number where it may not look, and processes have the numbers of the host', () => {
-    const who = describeListedProcess(process.pid, proc);
-    expect(who.alive).toBe('alive');
+    namespace.own = false;
+    expect(describeListedProcess(process.pid, proc)).toMatchObject({
+      alive: 'alive',
+      name: expect.any(String),
+    });
+  });
+
+  it('gives no name where it may not look, and the number may be the host’s', () => {
+    namespace.own = true;
+    expect(describeListedProcess(process.pid, proc)).toEqual({
+      name: null,
+      user: null,
+      uid: null,
+      alive: 'alive',
+    });
+    opens('/dev/nvidia0');
+    expect(describeListedProcess(process.pid, proc).name).not.toBeNull();
   });
 
   it('calls a process that has ended gone', () => {

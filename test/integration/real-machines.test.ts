@@ -256,6 +256,47 @@ describe('in a container', () => {
   });
 });
 
+describe('who comes in between while no placeholder of ours is on the GPU', () => {
+  test('is noticed by a GPUOwner without one', async () => {
+    machine = new Machine(2);
+    const script = machine.script(
+      "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);",
+    );
+    const claimant = machine.start([process.execPath, '--input-type=module', '-e', script], {
+      env: { GPU_OWNER_STOP_AT: 'placeholder' },
+    });
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await occupy(0);
+    await goOn(claimant, ended);
+    expect(await ended).toMatchObject({ code: 0, stdout: '1\n' });
+  });
+
+  test('is noticed by run where the compute mode admits none', async () => {
+    machine = new Machine(3);
+    machine.set('gpu=0', 'compute-mode=exclusive-process');
+    const claimant = machine.startCommand(
+      ['run', '-n', '2', '--visible-devices', 'index', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
+      { env: { GPU_OWNER_STOP_AT: 'placeholder' } },
+    );
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await occupy(0);
+    await goOn(claimant, ended);
+    expect(await ended).toMatchObject({ code: 0, stdout: '1,2\n' });
+  });
+
+  /** It stops again with each further claim that it makes. */
+  async function goOn(child: ChildProcess, ended: Promise<unknown>): Promise<void> {
+    let over = false;
+    ended.then(() => (over = true));
+    await until(() => {
+      if (processState(child.pid as number) === 'T') child.kill('SIGCONT');
+      return over;
+    }, 10_000);
+  }
+});
+
 describe.each(['exclusive-process', 'exclusive-thread'])('compute mode %s', (mode) => {
   test('run leaves the placeholder out, so that the command gets the GPU', async () => {
     machine = new Machine(1);
