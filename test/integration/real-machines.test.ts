@@ -183,6 +183,17 @@ describe('WSL 2', () => {
   });
 });
 
+test('WSL 2 with a Linux driver installed in it: the message says what is wrong', async () => {
+  machine = new Machine('wsl');
+  machine.set('error=init:9');
+  const { code, stderr } = await run('--', 'true');
+  expect(code).toBe(69);
+  expect(stderr).toContain(
+    "the driver is Windows': a Linux driver that was installed in here stands in its way",
+  );
+  expect(stderr).not.toContain('modprobe');
+});
+
 describe('in a container', () => {
   test('a GPU that somebody outside uses shows by its memory only, which is enough', async () => {
     machine = new Machine(2);
