@@ -2,7 +2,8 @@ import { hostname } from 'node:os';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { isDivided, separateKinds } from '../gpus/instances.ts';
-import { describeProcess } from '../gpus/processes.ts';
+import { describeListedProcess } from '../gpus/listed-processes.ts';
+import { isWSL } from '../gpus/platform.ts';
 import { mayBecomeFree } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { formatSince } from '../quantities.ts';
@@ -18,6 +19,7 @@ import {
 } from './lease-holders.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { usesCUDA } from './placeholder.ts';
 import { reservedBy, type Wish } from './turn.ts';
 
 /** How long a placeholder may take to end, in ms. */
@@ -130,8 +132,9 @@ export function judgeOne(
     visible: job !== null && gpu.uuid === '' ? null : visible,
     criteria: job === null ? criteria : withinJob(criteria),
     ofOwnJob: job !== null,
-    describe: describeProcess,
-    ownPids: new Set([process.pid]),
+    describe: describeListedProcess,
+    ownPids: ownPidsOn(gpu),
+    wsl: isWSL(),
     hostname: hostname(),
   };
   const verdict = judge(gpu, context);
@@ -148,6 +151,11 @@ export function judgeOne(
 function withinJob(criteria: NormalizedCriteria): NormalizedCriteria {
   const { devices, exclude, excludeNames } = criteria;
   return { ...(criteria.ofCall ?? criteria), devices, exclude, excludeNames };
+}
+
+/** In a container, a number that the driver gives may be this process's and mean another one on the host. */
+function ownPidsOn({ processes }: GPU): ReadonlySet<number> {
+  return processes?.some(({ pid }) => pid === process.pid) && usesCUDA() ? new Set([process.pid]) : new Set();
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {

@@ -1,29 +1,33 @@
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/instances.ts';
-import { describeProcess } from '../gpus/processes.ts';
+import { describeListedProcess } from '../gpus/listed-processes.ts';
+import { isMPSServer } from '../gpus/mps.ts';
 import type { GPU } from '../gpus/types.ts';
 
 /**
  * Compute processes that came to claimed GPUs between the last look and the placeholder, from people who don't claim.
  *
- * @param expected PIDs of the claim's own processes. In a container the driver may call them by other numbers: then one
+ * @param expectedOn PIDs of the claim's own processes on a GPU, if there are any. In a container the driver may call them by other numbers: then one
  *   new process per GPU that isn't known here is taken for ours.
  */
 export function findIntruders(
   before: readonly GPU[],
   after: readonly GPU[],
-  expected: readonly number[],
+  expectedOn: (gpu: GPU) => readonly number[],
 ): GPUOwnerError | null {
   const claimed = (gpu: GPU) => before.some(({ uuid }) => uuid === gpu.uuid);
   const reasons = after.filter(claimed).flatMap((gpu) => {
+    const expected = expectedOn(gpu);
     const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
     const now = computePids(gpu);
-    let strangers = now.filter((pid) => !known.has(pid));
+    // Our own placeholder may have made the MPS control daemon start a server.
+    let strangers = now.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
     const renumbered = expected.length > 0 && !now.some((pid) => expected.includes(pid));
     if (renumbered) strangers = strangers.slice(1);
     if (strangers.length === 0) return [];
-    const { name, user } = describeProcess(strangers[0] as number);
-    const reason = `${name ?? 'a process'} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
+    const { name, user, alive } = describeListedProcess(strangers[0] as number);
+    const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
+    const reason = `${who} (pid ${strangers[0]}${user ? `, ${user}` : ''}) started on it while it was being claimed`;
     return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
   });
   if (reasons.length === 0) return null;

@@ -1,6 +1,7 @@
 import { accessSync, closeSync, constants, lstatSync, readFileSync, type Stats } from 'node:fs';
 import { dirname, isAbsolute, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import { hasPidNamespace, isMarkedContainer, isWSL, mountPointOf } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
@@ -289,20 +290,28 @@ function problemOf(error: number): string {
   }
 }
 
-/** Locks that nobody else can see protect from nobody. Only for the directory that was not chosen by anybody. */
+/** Locks that nobody else can see protect from nobody. Only for the directories that were not chosen by anybody. */
 function warnWherePrivate(path: string): void {
-  if (path !== STANDARD) return;
-  if (mountRoots().some((root) => root.includes('/systemd-private-'))) {
+  if (path !== STANDARD && path !== PREFERRED) return;
+  if (path === STANDARD && mountRoots().some((root) => root.includes('/systemd-private-'))) {
     warnOnce(
       `${path} is private to this service (PrivateTmp): GPU claims by others are not seen. ` +
         `Make ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,
     );
-  } else if (native().fileSystemType(path) === OVERLAYFS) {
+  } else if (isInsideContainer(path)) {
     warnOnce(
       `${path} seems to lie inside this container: claims by the host and by other containers are not seen. ` +
-        `Mount the host's lock directory: docker run -v ${path}:${path} …`,
+        `Mount the host's lock directory, ${PREFERRED} if the host has it: docker run -v ${path}:${path} …`,
     );
   }
+}
+
+/** Whether a path is the container's own, and nothing that was mounted into it. */
+function isInsideContainer(path: string): boolean {
+  // Some machines have an overlay as their root without being containers.
+  if (native().fileSystemType(path) === OVERLAYFS) return isMarkedContainer() || hasPidNamespace();
+  // Other storage of container engines doesn't show. A distribution under WSL has numbers of its own for processes, too.
+  return hasPidNamespace() && !isWSL() && mountPointOf(path) === '/';
 }
 
 /** What is mounted at /var/tmp, as named in its file system. */

@@ -226,7 +226,7 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
         : findIntruders(
             gpus,
             now.filter(({ index }) => indices.includes(index)),
-            [process.pid],
+            () => (settings.placeholder === 'none' ? [] : [process.pid]),
           );
     if (intruders !== null) {
       letGo(holding);

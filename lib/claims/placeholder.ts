@@ -22,9 +22,14 @@ export function currentBinding(): Binding | null {
   return binding;
 }
 
+/** Whether this process may be on a GPU: not unless it has initialised CUDA. */
+export function usesCUDA(): boolean {
+  return native().cudaState(driverLibraries().cuda) === 'initialized';
+}
+
 /** @throws ERR_CUDA_INITIALIZED where CUDA has been initialised by something else: the claim could not reach it any longer */
 export function refuseInitialized(): void {
-  if (binding !== null || native().cudaState(driverLibraries().cuda) !== 'initialized') return;
+  if (binding !== null || !usesCUDA()) return;
   throw new GPUOwnerError(
     'ERR_CUDA_INITIALIZED',
     'CUDA was initialised in this process before the claim, and no longer heeds CUDA_VISIBLE_DEVICES. Claim first, then load ' +
@@ -48,7 +53,7 @@ export class Placeholder {
     const uuids = gpus.map(({ uuid }) => uuid);
     const taken = native().cudaTake(driverLibraries().cuda, uuids, BYTES);
     // Also where it failed half-way: what CUDA has once read, it keeps.
-    if (binding === null && native().cudaState(driverLibraries().cuda) === 'initialized') {
+    if (binding === null && usesCUDA()) {
       const indices = gpus.map(label).join(', ');
       binding = { uuids, by: `the claim of GPU ${indices} at ${new Date().toLocaleTimeString()}` };
     }
@@ -61,6 +66,9 @@ export class Placeholder {
     native().cudaRelease(this.#id);
   }
 }
+
+/** CUDA's code for a GPU in an exclusive compute mode that serves another process. */
+const DEVICE_UNAVAILABLE = 46;
 
 const WITHOUT =
   "Without a placeholder (`placeholder: 'none'`) the lease still holds, but tools that only look at the driver don't see it.";
@@ -84,9 +92,12 @@ function failure(
   }
   const gpu = gpus.find((one) => one.uuid === uuid);
   const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
+  // Nobody else could compute there either, with or without a placeholder.
+  const remedy =
+    code === DEVICE_UNAVAILABLE ? 'That process is not visible here; choose another GPU.' : WITHOUT;
   return new GPUOwnerError(
     'ERR_PLACEHOLDER',
-    `the placeholder${where} failed: ${text} (${stage}, CUDA code ${code}). ${WITHOUT}`,
+    `the placeholder${where} failed: ${text} (${stage}, CUDA code ${code}). ${remedy}`,
     {
       gpus:
         gpu === undefined ? [] : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text }],

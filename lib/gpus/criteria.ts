@@ -8,15 +8,16 @@ export { type DeviceSelector, resolveDevices } from './devices.ts';
 export { type JudgeContext, judge, type Verdict } from './judge.ts';
 
 /**
- * Which GPUs will do, as users say it. Without any: no compute process of anybody is on the GPU, and no more than
- * 100 MiB of its memory are in use beyond what visible graphics processes (a desktop) explain.
+ * Which GPUs will do, as users say it. Without any: no compute process of anybody is on the GPU (an idle MPS server isn't
+ * one), and no more than 100 MiB of its memory are in use beyond what visible graphics processes (a desktop) explain. Where
+ * the driver can't tell what a desktop uses, as under WSL 2: no more than 4 GiB, or half of the GPU's memory if that is less.
  */
 export interface Criteria {
   /** At least so much memory must be free. Bytes or a text such as '20GiB'. Default: no condition. */
   minFreeMemory?: number | string | undefined;
   /**
-   * So much memory may be in use beyond what graphics processes explain; bytes or a text. Default 100 MiB (with
-   * `allowProcesses`: 100 MiB beyond what all visible processes explain). 'any': memory in use doesn't matter.
+   * So much memory may be in use beyond what graphics processes explain; bytes or a text. Default: see above (with
+   * `allowProcesses`: 100 MiB beyond what all visible processes explain). 'any': memory in use doesn't matter; under WSL 2 leases alone decide then.
    */
   maxUsedMemory?: number | string | undefined;
   /** Share the GPU with compute processes that run there without a lease. Default false. */

@@ -1,6 +1,7 @@
 import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, native, nativeFile } from '../native.ts';
 import { driverLibraries, simulatedMachine } from '../simulation.ts';
+import { isWSL } from './platform.ts';
 
 /** What the simulator's tool exits with when it doesn't know the machine. */
 const EX_USAGE = 64;
@@ -75,6 +76,12 @@ export function interrupted(): GPUOwnerError {
 function remedy(code: number): string {
   switch (code) {
     case 9:
+      if (isWSL()) {
+        return (
+          "Under WSL 2 the driver is Windows': a Linux driver that was installed in here stands in its way. Remove that, or set " +
+          'GPU_OWNER_NVML_LIBRARY=/usr/lib/wsl/lib/libnvidia-ml.so.1.'
+        );
+      }
       return 'Load it (`modprobe nvidia`), or install it; `nvidia-smi` should work first.';
     case 18:
       return 'The driver was updated under a running kernel module: reboot, or reload the module.';
@@ -93,6 +100,11 @@ function noDriver(result: DriverFailure): string {
     'no NVIDIA driver found. Looked for its management library here:',
     ...places,
     'What to do:',
+    ...(isWSL()
+      ? [
+          '  under WSL 2, install the driver in Windows, and no Linux driver in here (`wsl --update` helps, too);',
+        ]
+      : []),
     '  on a machine with NVIDIA GPUs, install the driver (`nvidia-smi` should work);',
     '  in a container, start it with `--gpus all`;',
     '  if the library is elsewhere, set GPU_OWNER_NVML_LIBRARY to its path;',

@@ -3,11 +3,17 @@ import { sanitize } from '../text.ts';
 import type { NormalizedCriteria } from './criteria.ts';
 import { matchesName, selects } from './devices.ts';
 import { isDivided } from './instances.ts';
+import { isIdleMPSServer, isMPSServer } from './mps.ts';
 import type { ProcessDescription } from './processes.ts';
 import type { GPU, GPUProcess, LeaseInfo } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 export const UNEXPLAINED_MEMORY_LIMIT = 100 * 1024 ** 2;
+
+/** What a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
+const DESKTOP_ALLOWANCE = 4 * 1024 ** 3;
+
+const GIB = 1024 ** 3;
 
 const HIGHEST_PID = 2 ** 22;
 
@@ -23,6 +29,8 @@ export interface JudgeContext {
   ownPids?: ReadonlySet<number> | undefined;
   /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
   ofOwnJob?: boolean | undefined;
+  /** The GPUs are lent by Windows, which draws on them without being seen. */
+  wsl?: boolean | undefined;
   /** The name of this machine; a lease's host is only told where it is another one. */
   hostname?: string | undefined;
   now?: number | undefined;
@@ -150,6 +158,8 @@ interface Use {
   compute: ComputeProcess[];
   living: boolean;
   graphics: GPUProcess[];
+  /** Somebody runs a server of the Multi-Process Service on it, which admits several processes in any compute mode. */
+  mps: boolean;
   /** Memory in use that no visible process of the kinds that are allowed explains. */
   unexplained: number | null;
   /** Memory that may come free in a moment: of compute processes that are ending, or of nobody visible. */
@@ -178,22 +188,32 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
   };
 }
 
-function measureUse(gpu: GPU, { criteria, describe, ownPids }: JudgeContext): Use {
+function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext): Use {
   const processes = gpu.processes ?? [];
   const computePids = new Set(processes.filter(({ type }) => type === 'compute').map(({ pid }) => pid));
   const isOwn = (pid: number) => ownPids?.has(pid) === true;
-  const compute = [...computePids]
+  const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));
+  const others = [...computePids]
     .filter((pid) => !isOwn(pid))
     .map((pid): ComputeProcess => {
       const who = describe?.(pid) ?? { name: null, user: null, uid: null, alive: 'alive' };
       return { pid, type: 'compute', usedBytes: memoryOf(pid, processes), who };
-    })
+    });
+  const servers = others.filter(({ who, usedBytes }) => isIdleMPSServer(who, usedBytes));
+  // To Windows, each of its programs that has a window computes and draws.
+  const isWindows = ({ pid, who }: ComputeProcess) =>
+    wsl === true && who.alive === 'gone' && drawing.has(pid);
+  const compute = others
+    .filter((process) => !servers.includes(process) && !isWindows(process))
     .sort((a, b) => Number(isAlive(b)) - Number(isAlive(a)) || (b.usedBytes ?? 0) - (a.usedBytes ?? 0));
   const living = compute.some(isAlive);
-  const graphics = processes.filter(({ pid, type }) => type === 'graphics' && !computePids.has(pid));
+  const counted = new Set(compute.map(({ pid }) => pid));
+  const graphics = processes.filter(
+    ({ pid, type }) => type === 'graphics' && !counted.has(pid) && !isOwn(pid),
+  );
   const own = [...computePids].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
   const { usedBytes } = gpu.memory;
-  const explained = sum(graphics.map((process) => process.usedBytes ?? 0)) + sum(own);
+  const explained = sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + sum(own);
   const beyond = usedBytes === null ? null : Math.max(0, usedBytes - explained);
   const byCompute = sum(compute.map((process) => process.usedBytes ?? 0));
   const acceptsCompute = criteria.allowProcesses && criteria.maxUsedMemory === null;
@@ -202,6 +222,7 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids }: JudgeContext): Us
     compute,
     living,
     graphics,
+    mps: others.some(({ who }) => isMPSServer(who)),
     unexplained: beyond === null || !acceptsCompute ? beyond : nobodys,
     remains:
       sum(compute.filter((process) => !isAlive(process)).map((process) => process.usedBytes ?? 0)) +
@@ -226,14 +247,15 @@ function sum(values: readonly number[]): number {
 function judgeProcesses(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle | null {
   const [first] = use.compute;
   if (first === undefined) return null;
-  const exclusive = gpu.computeMode === 'exclusive-process' || gpu.computeMode === 'exclusive-thread';
+  const mode = gpu.computeMode;
+  const exclusive = !use.mps && (mode === 'exclusive-process' || mode === 'exclusive-thread');
   if (criteria.allowProcesses && !exclusive) return null;
   const more = use.compute.length > 1 ? `, and ${use.compute.length - 1} more` : '';
-  const mode = criteria.allowProcesses
+  const why = criteria.allowProcesses
     ? ` (its compute mode '${gpu.computeMode}' admits one process only)`
     : '';
   return {
-    reason: `busy: ${describeUser(first)}${more}${mode}`,
+    reason: `busy: ${describeUser(first)}${more}${why}`,
     transient: !use.living,
     state: 'busy',
   };
@@ -245,42 +267,62 @@ function describeUser({ pid, usedBytes, who }: ComputeProcess): string {
   const process = name
     ? `${name} (pid ${pid}${user ? `, ${user}` : ''})`
     : `pid ${pid}${user ? ` (${user})` : ''}`;
-  const uses = usedBytes === null ? 'computes' : `uses ${formatBytes(usedBytes)}`;
+  const whose = isMPSServer(who) ? ' for its clients' : '';
+  const uses = usedBytes === null ? 'computes' : `uses ${formatBytes(usedBytes)}${whose}`;
   if (who.alive === 'gone')
     return `${process} ${uses} (it isn't visible here: in another container, or it has just ended)`;
   return who.alive === 'dying' ? `${process} is ending but still ${uses}` : `${process} ${uses}`;
 }
 
-function judgeMemory(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle | null {
+function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null {
+  const { criteria, wsl } = context;
   const { maxUsedMemory, allowProcesses } = criteria;
   const option = criteria.names.maxUsedMemory ?? 'maxUsedMemory';
+  const allow = criteria.names.allowProcesses ?? 'allowProcesses';
   if (maxUsedMemory === 'any') {
-    if (gpu.processes !== null || allowProcesses) return null;
-    const allow = criteria.names.allowProcesses ?? 'allowProcesses';
+    // Under WSL nobody lists processes, so this can only mean: let leases decide.
+    if (gpu.processes !== null || allowProcesses || wsl) return null;
     return unknownObstacle(
       `the driver doesn't list processes for this GPU, and memory may not tell: ${allow} would accept it`,
     );
   }
   if (use.unexplained === null) {
+    if (maxUsedMemory === null && gpu.processes === null && !allowProcesses && !wsl) {
+      return unknownObstacle(
+        `the driver tells neither memory in use nor processes of this GPU: ${option} 'any' together with ${allow} ` +
+          'would judge by leases alone',
+      );
+    }
     return unknownObstacle(
       maxUsedMemory === null
         ? `the driver doesn't tell memory in use for this GPU: ${option} 'any' would judge by processes alone`
         : `the driver doesn't tell memory in use for this GPU: leave out ${option}, or let it be 'any'`,
     );
   }
-  if (use.unexplained <= (maxUsedMemory ?? UNEXPLAINED_MEMORY_LIMIT)) return null;
+  const allowance = desktopAllowance(gpu, use, context);
+  if (use.unexplained <= (maxUsedMemory ?? allowance ?? UNEXPLAINED_MEMORY_LIMIT)) return null;
   const remedy =
     maxUsedMemory === null
-      ? `: ${option} would accept it`
+      ? `: ${option}${allowance === null ? '' : ` ${Math.ceil(use.unexplained / GIB)}GiB`} would accept it`
       : `: more than ${option} allows (${formatBytes(maxUsedMemory)})`;
   return {
-    reason: `${formatBytes(use.unexplained)} in use${whoseMemory(gpu, use, criteria)}${remedy}`,
+    reason: `${formatBytes(use.unexplained)} in use${whoseMemory(gpu, use, context, allowance)}${remedy}`,
     transient: !use.living,
     state: 'busy',
   };
 }
 
-function whoseMemory(gpu: GPU, use: Use, criteria: NormalizedCriteria): string {
+/** What is left to a desktop whose use of memory the driver doesn't tell; null: there is none, or the driver does. */
+function desktopAllowance({ memory }: GPU, { graphics }: Use, { wsl }: JudgeContext): number | null {
+  if (!wsl && !graphics.some(({ usedBytes }) => usedBytes === null)) return null;
+  return Math.max(UNEXPLAINED_MEMORY_LIMIT, Math.min(DESKTOP_ALLOWANCE, (memory.totalBytes ?? 0) / 2));
+}
+
+function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowance: number | null): string {
+  const left = allowance !== null && criteria.maxUsedMemory === null ? formatBytes(allowance) : null;
+  if (wsl && left !== null && use.compute.length === 0) {
+    return `, more than the ${left} that are left to Windows and its programs by default`;
+  }
   if (gpu.processes === null) return ", and the driver doesn't list processes here";
   const { compute, graphics } = use;
   if (compute.length > 0) {
@@ -288,11 +330,13 @@ function whoseMemory(gpu: GPU, use: Use, criteria: NormalizedCriteria): string {
   }
   if (graphics.length === 0) {
     return gpu.processes.length === 0
-      ? ', but no process is visible (another container or a process that died)'
+      ? gpu.displayActive === true
+        ? ', but no process is visible (a desktop or another container outside of this one, or a process that died)'
+        : ', but no process is visible (another container or a process that died)'
       : ' beyond what this process itself uses';
   }
   return graphics.some(({ usedBytes }) => usedBytes === null)
-    ? `, and the driver doesn't tell how much of it is the desktop's`
+    ? `, and the driver doesn't tell how much of it is the desktop's${left === null ? '' : ` (${left} are left to it by default)`}`
     : ' beyond what visible graphics processes explain (another container or a process that died)';
 }
 

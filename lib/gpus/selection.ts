@@ -4,8 +4,9 @@ import type { Verdict } from './judge.ts';
 import type { GPU } from './types.ts';
 
 /**
- * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index (GPUs
- * whose free memory is unknown come last). Where there aren't so many whole ones, MIG instances: the smallest, as whoever
+ * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. Of a GPU that
+ * drives a display half of the free memory counts, so that a like one without is preferred, but not a far smaller one. GPUs
+ * whose free memory is unknown come last. Where there aren't so many whole ones, MIG instances: the smallest, as whoever
  * needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen ones are
  * returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null: there
  * aren't that many.
@@ -23,13 +24,14 @@ export function select(candidates: readonly GPU[], count: number): GPU[] | null 
   const size = (gpu: GPU) => (isInstance(gpu) ? (gpu.memory.totalBytes ?? Number.POSITIVE_INFINITY) : 0);
   const bySize = (a: GPU, b: GPU) => (size(a) === size(b) ? 0 : size(a) - size(b));
   return kind
-    .sort((a, b) => bySize(a, b) || freeMemory(b) - freeMemory(a) || byPlace(a, b))
+    .sort((a, b) => bySize(a, b) || worth(b) - worth(a) || byPlace(a, b))
     .slice(0, count)
     .sort(byPlace);
 }
 
-function freeMemory(gpu: GPU): number {
-  return gpu.memory.freeBytes ?? -1;
+function worth({ memory, displayActive }: GPU): number {
+  if (memory.freeBytes === null) return displayActive ? -2 : -1;
+  return displayActive ? memory.freeBytes / 2 : memory.freeBytes;
 }
 
 /** What is leased, busy or silent may become free, the rest won't. */

@@ -2,6 +2,7 @@
 export interface GPUProcess {
   /** As the driver says it: in a container it can be a PID of the host. */
   pid: number;
+  /** Clients of an MPS server compute. A process that computes and draws is listed twice. */
   type: 'compute' | 'graphics';
   /** null: the driver doesn't tell (WSL, missing permission). */
   usedBytes: number | null;

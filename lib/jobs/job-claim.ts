@@ -59,14 +59,18 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
   }
 }
 
+/**
+ * In other modes a GPU serves one process only: the placeholder would lock the command out. An MPS server would let both in;
+ * but whether it would let this process in, only trying tells.
+ */
+function admitsPlaceholder({ computeMode }: GPU): boolean {
+  return computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread';
+}
+
 function startPlaceholder(gpus: readonly GPU[], { placeholder }: Settings): PlaceholderProcess | null {
   if (placeholder === 'none') return null;
-  // In this mode a GPU serves one process only: the placeholder would lock the command out.
-  if (
-    gpus.some(({ computeMode }) => computeMode === 'exclusive-process' || computeMode === 'exclusive-thread')
-  )
-    return null;
-  return PlaceholderProcess.start(gpus, placeholder);
+  const shared = gpus.filter(admitsPlaceholder);
+  return shared.length === 0 ? null : PlaceholderProcess.start(shared, placeholder);
 }
 
 function findThem(
@@ -80,6 +84,6 @@ function findThem(
   return findIntruders(
     gpus,
     now.filter(({ index }) => indices.includes(index)),
-    placeholder === null ? [] : [placeholder.pid],
+    (gpu) => (placeholder !== null && admitsPlaceholder(gpu) ? [placeholder.pid] : []),
   );
 }

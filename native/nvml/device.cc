@@ -29,7 +29,8 @@ bool runs_on(const Process& process, const MigInstance& instance) {
   return process.gpu_instance == instance.gpu_instance && process.compute_instance == instance.compute_instance;
 }
 
-// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
+// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where that
+// isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
 Code processes_of(const Library& library, Device handle, Library::ProcessKind kind, const MigInstance& instance,
                   const std::vector<Process>* all, std::vector<Process>& list) {
   Code code = library.processes(handle, kind, list);
@@ -47,6 +48,18 @@ Code processes_of(const Library& library, Device handle, Library::ProcessKind ki
   std::copy_if(all->begin(), all->end(), std::back_inserter(list),
                [&](const Process& process) { return runs_on(process, instance); });
   return SUCCESS;
+}
+
+// Clients of an MPS server that the list of compute processes leaves out. Where anybody computes through such a server, the
+// server itself is on that list; so an idle GPU costs no further call.
+void add_mps_clients(const Library& library, Device device, std::vector<Process>& compute) {
+  if (compute.empty()) return;
+  std::vector<Process> clients;
+  if (library.processes(device, Library::ProcessKind::mps, clients) != SUCCESS) return;
+  for (const Process& client : clients) {
+    const auto same = [&client](const Process& other) { return other.pid == client.pid; };
+    if (std::none_of(compute.begin(), compute.end(), same)) compute.push_back(client);
+  }
 }
 
 }  // namespace
@@ -104,6 +117,7 @@ void Gpu::look(const Library& library, Sample& sample) {
   number(&Library::mig_mode, sample.mig_mode);
   // Either list missing means that nobody can say the GPU is unused, except where there are no graphics at all.
   sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
+  add_mps_clients(library, handle_, sample.compute);
   const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
   if (!note(graphics) && !no_graphics) sample.processes_known = false;

@@ -66,8 +66,10 @@ bool Library::load(const std::string& path) {
     const std::string compute = std::string("nvmlDeviceGetComputeRunningProcesses") + suffixes[i];
     const std::string graphics = std::string("nvmlDeviceGetGraphicsRunningProcesses") + suffixes[i];
     resolve(compute_[i].function, compute.c_str());
+    const std::string mps = std::string("nvmlDeviceGetMPSComputeRunningProcesses") + suffixes[i];
     resolve(graphics_[i].function, graphics.c_str());
-    compute_[i].size = graphics_[i].size = sizes[i];
+    resolve(mps_[i].function, mps.c_str());
+    compute_[i].size = graphics_[i].size = mps_[i].size = sizes[i];
   }
   return missing_.empty();
 }
@@ -88,7 +90,7 @@ void Library::detect_early_r535() {
   };
   if (compute_[0].function != nullptr && present("nvmlDeviceGetConfComputeMemSizeInfo") &&
       !present("nvmlDeviceGetRunningProcessDetailList")) {
-    compute_[0].size = graphics_[0].size = kProcessSizeEarlyR535;
+    compute_[0].size = graphics_[0].size = mps_[0].size = kProcessSizeEarlyR535;
   }
 }
 
@@ -163,7 +165,7 @@ Code Library::compute_instance_id(Device instance, uint32_t& id) const { return 
 
 Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& list) const {
   list.clear();
-  const ProcessCall* calls = kind == ProcessKind::compute ? compute_ : graphics_;
+  const ProcessCall* calls = kind == ProcessKind::compute ? compute_ : kind == ProcessKind::graphics ? graphics_ : mps_;
   Code code = ERROR_FUNCTION_NOT_FOUND;
   for (int version = 0; version < 3 && code == ERROR_FUNCTION_NOT_FOUND; version++) {
     const ProcessCall& newest = calls[version];

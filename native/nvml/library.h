@@ -45,7 +45,8 @@ class Library {
   Code mig_handle(Device device, uint32_t slot, Device& instance) const;
   Code gpu_instance_id(Device instance, uint32_t& id) const;
   Code compute_instance_id(Device instance, uint32_t& id) const;
-  enum class ProcessKind { compute, graphics };
+  // mps: clients of an MPS server (Multi-Process Service); since Volta they are among the compute processes, too.
+  enum class ProcessKind { compute, graphics, mps };
   Code processes(Device device, ProcessKind kind, std::vector<Process>& list) const;
   Code driver_version(std::string& text) const;
 
@@ -78,7 +79,7 @@ class Library {
   Call<Device, uint32_t*> mig_max_count_ = nullptr, gpu_instance_ = nullptr, compute_instance_ = nullptr;
   Call<Device, uint32_t, Device*> mig_handle_ = nullptr;
   Call<char*, uint32_t> driver_version_ = nullptr;
-  ProcessCall compute_[3] = {}, graphics_[3] = {};  // newest first
+  ProcessCall compute_[3] = {}, graphics_[3] = {}, mps_[3] = {};  // newest first
 };
 
 // NVML's name for a return code, e.g. "GPU_IS_LOST"; texts without the library.

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/placeholder.h"
@@ -104,7 +105,8 @@ class Watch {
       nvml::Device device = nullptr;
       if (library_.device_handle(uuid, device) != nvml::SUCCESS) continue;
       library_.processes(device, nvml::Library::ProcessKind::compute, list_);
-      devices_.push_back({device, used(device), list_, false});
+      std::vector<nvml::Process> known = list_;
+      devices_.push_back({device, used(device), std::move(known), false});
     }
     return !devices_.empty();
   }
@@ -127,9 +129,15 @@ class Watch {
     bool taken;
   };
 
-  double used(nvml::Device device) const {
+  // Bytes in use, without those of processes that only draw: a browser that grows isn't the command.
+  double used(nvml::Device device) {
     nvml::Memory memory;
-    return library_.memory(device, memory) == nvml::SUCCESS ? memory.used : 0;
+    if (library_.memory(device, memory) != nvml::SUCCESS) return 0;
+    library_.processes(device, nvml::Library::ProcessKind::graphics, list_);
+    for (const nvml::Process& process : list_) {
+      if (process.used_memory != nvml::kUnknownMemory) memory.used -= static_cast<double>(process.used_memory);
+    }
+    return memory.used;
   }
 
   bool new_process(const One& one) {

@@ -39,6 +39,8 @@ CUresult admit(const Driver& driver, const OwnSlot& own, uint32_t gpu) {
   const uint32_t mode = driver.machine.gpus[gpu].computeMode;
   if (mode == 2) return CUDA_ERROR_UNKNOWN;
   if (mode != 1 && mode != 3) return CUDA_SUCCESS;
+  // An MPS server lets its clients in; they don't count.
+  if (driver.processType != kMpsServer && hasMpsServer(driver.machine, gpu)) return CUDA_SUCCESS;
   // The lock decides between processes that come at the same moment.
   if (!lockExclusive(own, gpu)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
   if (!othersOn(driver.machine, own, gpu)) return CUDA_SUCCESS;

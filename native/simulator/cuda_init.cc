@@ -34,9 +34,12 @@ CUresult initialize() {
     return CUDA_ERROR_UNKNOWN;
   }
   g_pid.store(getpid(), std::memory_order_release);
-  // How the tool makes graphics processes.
+  // How the tool makes processes of other types.
   const char* type = getenv("GPU_OWNER_SIMULATE_PROCESS_TYPE");
-  driver->processType = type && strcmp(type, "graphics") == 0 ? kGraphics : kCompute;
+  driver->processType = kCompute;
+  if (type && strcmp(type, "graphics") == 0) driver->processType = kGraphics;
+  if (type && strcmp(type, "compute+graphics") == 0) driver->processType = kBoth;
+  if (type && strcmp(type, "mps-server") == 0) driver->processType = kMpsServer;
   driver->deviceCount = visibleDevices(driver->machine, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"),
                                        driver->devices);
   // As with real drivers, it takes longer the more GPUs are visible.

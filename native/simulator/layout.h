@@ -22,6 +22,7 @@ constexpr uint32_t kUnits = 8;
 constexpr uint32_t kCallSpace = 48;
 constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kContextBytes = 416 * kMiB;
+constexpr uint64_t kMpsServerBytes = 30 * kMiB;  // an MPS server's own, per GPU
 constexpr uint32_t kMaxTeardownMs = 10 * 60 * 1000;
 
 static_assert(kCalls <= kCallSpace, "room for every call");
@@ -43,6 +44,7 @@ struct alignas(64) Header {
   char machine[64];
   std::atomic<uint64_t> slotsInode;  // of the `slots` file that belongs to this state
   std::atomic<uint32_t> teardownMs;
+  std::atomic<uint32_t> pidOffset;  // added to the PIDs that NVML lists
   Faults faults;
 };
 
@@ -69,7 +71,10 @@ struct Holding {
   std::atomic<uint64_t> bytes;
 };
 
-enum ProcessType : uint32_t { kCompute = 0, kGraphics = 1 };
+// kBoth is listed twice; kMpsServer as computing, and so are its clients: all that compute on a GPU where there is one.
+enum ProcessType : uint32_t { kCompute = 0, kGraphics = 1, kBoth = 2, kMpsServer = 3 };
+
+constexpr uint64_t contextBytes(uint32_t type) { return type == kMpsServer ? kMpsServerBytes : kContextBytes; }
 
 struct alignas(64) Slot {
   std::atomic<uint32_t> generation;

@@ -16,6 +16,7 @@ constexpr Model kRtx4090   = {"NVIDIA GeForce RTX 4090",      24564,  366,  89, 
 constexpr Model kRtx4080   = {"NVIDIA GeForce RTX 4080",      16376,  302,  89, 76,  320000, 14000, 38, 700, 0x270410de, {nullptr, nullptr, nullptr}, false};
 constexpr Model kRtxA4000  = {"NVIDIA RTX A4000",             16376,  254,  86, 48,  140000, 15000, 41, 400, 0x24b010de, {nullptr, nullptr, nullptr}, false};
 constexpr Model kT400      = {"NVIDIA T400 4GB",              4096,   150,  75, 6,   31000,  0,     45, 100, 0x1ff210de, {nullptr, nullptr, nullptr}, true};
+constexpr Model kOrin      = {"Orin (nvgpu)",                 30698,  0,    87, 16,  60000,  5000,  45, 120, 0x000010de, {nullptr, nullptr, nullptr}, true};
 // Drivers before R510 counted no reserved memory.
 constexpr Model kV100      = {"Tesla V100-SXM2-32GB",         32510,  0,    70, 80,  300000, 41000, 33, 450, 0x1db510de, {nullptr, nullptr, nullptr}, false};
 constexpr Model kK80       = {"Tesla K80",                    11441,  0,    37, 13,  149000, 27000, 36, 50,  0x102d10de, {nullptr, nullptr, nullptr}, false};
@@ -160,7 +161,14 @@ bool describeNamed(const char* name, MachineDescription* machine) {
     driver(machine, "576.02", "12.576.02", 12090, Symbols::Current);
     machine->wsl = true;
     machine->persistence = false;
-    addGpu(machine, kRtx4080, 0x01).baseUsed = 40 * kMiB;
+    Gpu& gpu = addGpu(machine, kRtx4080, 0x01);
+    gpu.baseUsed = 1126 * kMiB;  // Windows' desktop and a browser, which nobody in here sees
+    gpu.display = true;
+    gpu.graphicsCount = 0;
+  } else if (is("jetson")) {
+    driver(machine, "540.4.0", "12.540.4.0", 12060, Symbols::Current);
+    machine->integrated = true;
+    addGpu(machine, kOrin, 0x00).graphicsCount = 0;
   } else {
     return false;
   }
@@ -179,7 +187,8 @@ const NamedMachine kNamedMachines[] = {
     {"old-driver", "four V100 under driver 470: _v2 process lists, no reserved memory"},
     {"oldest-driver", "two K80 under driver 440: functions without suffix only"},
     {"early-r535", "four A100 under driver 535.54, whose process lists have 32-byte entries"},
-    {"wsl", "one RTX 4080 under WSL 2: no processes, no utilization"},
+    {"wsl", "one RTX 4080 under WSL 2, Windows' desktop on it: no processes, no utilization"},
+    {"jetson", "a Jetson Orin: neither memory nor processes nor power, utilization is always 0"},
 };
 const size_t kNamedMachineCount = sizeof(kNamedMachines) / sizeof(kNamedMachines[0]);
 

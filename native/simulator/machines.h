@@ -66,6 +66,7 @@ struct MachineDescription {
   int cudaVersion;
   Symbols symbols;
   bool wsl;
+  bool integrated;  // a Jetson: the GPU shares the system's memory
   bool persistence;
   uint32_t gpuCount;
   Gpu gpus[kMaxGpus];

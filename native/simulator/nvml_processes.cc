@@ -12,7 +12,7 @@ constexpr unsigned long long kUnknownMemory = ~0ull;
 nvmlProcessDetail_v1_t detailOf(const Question& question, uint32_t pid, uint32_t unit, uint64_t bytes) {
   nvmlProcessDetail_v1_t detail;
   memset(&detail, 0, sizeof detail);
-  detail.pid = pid;
+  detail.pid = pid + question.machine->header->pidOffset.load(std::memory_order_relaxed);
   detail.usedGpuMemory =
       injectedError(*question.machine, question.device.gpu, Call::ProcessMemory) ? kUnknownMemory : bytes;
   detail.gpuInstanceId = detail.computeInstanceId = 0xffffffff;
@@ -23,28 +23,39 @@ nvmlProcessDetail_v1_t detailOf(const Question& question, uint32_t pid, uint32_t
   return detail;
 }
 
+enum class Kind { Compute, Graphics, Mps };
+
+// With an MPS server on a GPU, what else computes there are its clients: on the list of those and on that of compute
+// processes, as since Volta. The server itself is on the latter only.
+bool isListed(const ProcessEntry& entry, Kind kind, bool mps) {
+  if (kind == Kind::Graphics) return entry.type == kGraphics || entry.type == kBoth;
+  if (kind == Kind::Compute) return entry.type != kGraphics;
+  return mps && (entry.type == kCompute || entry.type == kBoth);
+}
+
 template <typename Visit>
-void visitProcesses(const Question& question, ProcessType type, Visit visit) {
+void visitProcesses(const Question& question, Kind kind, Visit visit) {
   const Machine& machine = *question.machine;
   const uint32_t gpu = question.device.gpu, unit = question.device.unit;
   if (question.state().hiddenProcesses.load(std::memory_order_relaxed)) return;
-  if (type == kGraphics && unit == 0 && showsGraphics(machine, gpu))
+  if (kind == Kind::Graphics && unit == 0 && showsGraphics(machine, gpu))
     for (uint32_t i = 0; i < question.gpu().graphicsCount; ++i) {
       const GraphicsProcess& process = question.gpu().graphics[i];
       visit(detailOf(question, process.pid, 0, process.memoryMiB * kMiB));
     }
+  const bool mps = kind == Kind::Mps && hasMpsServer(machine, gpu);
   forEachProcess(machine, gpu, [&](const ProcessEntry& entry) {
-    if (entry.type == type && (unit == 0 || entry.unit == unit))
+    if (isListed(entry, kind, mps) && (unit == 0 || entry.unit == unit))
       visit(detailOf(question, entry.pid, entry.unit, entry.bytes));
   });
 }
 
 // Each older form is a beginning of the newest one.
 template <typename Entry>
-nvmlReturn_t writeProcesses(const Question& question, ProcessType type, unsigned* count, Entry* entries) {
+nvmlReturn_t writeProcesses(const Question& question, Kind kind, unsigned* count, Entry* entries) {
   unsigned found = 0;
   const unsigned room = *count;
-  visitProcesses(question, type, [&](const nvmlProcessDetail_v1_t& detail) {
+  visitProcesses(question, kind, [&](const nvmlProcessDetail_v1_t& detail) {
     if (found < room && entries) memcpy(entries + found, &detail, sizeof *entries);
     ++found;
   });
@@ -63,16 +74,14 @@ nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* 
   if (form == Form::V2 && !driverHas(machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (form == Form::V3 && !driverHas(machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
-  if (call == Call::MpsProcesses) {
-    *count = 0;
-    return NVML_SUCCESS;
-  }
-  const ProcessType type = call == Call::Processes ? kCompute : kGraphics;
+  const Kind kind = call == Call::Processes     ? Kind::Compute
+                    : call == Call::MpsProcesses ? Kind::Mps
+                                                 : Kind::Graphics;
   if (form == Form::Unsuffixed)
-    return writeProcesses(question, type, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
+    return writeProcesses(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
   if (form == Form::V3 && machine.description.symbols == Symbols::EarlyR535)
-    return writeProcesses(question, type, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
-  return writeProcesses(question, type, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
+    return writeProcesses(question, kind, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
+  return writeProcesses(question, kind, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
 }
 
 }  // namespace
@@ -113,11 +122,8 @@ NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProce
   if (!list) return NVML_ERROR_INVALID_ARGUMENT;
   if (list->version != kProcessDetailListV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
-  if (list->mode == 2) {
-    list->numProcArrayEntries = 0;
-    return NVML_SUCCESS;
-  }
-  return writeProcesses(question, list->mode == 0 ? kCompute : kGraphics, &list->numProcArrayEntries, list->procArray);
+  constexpr Kind kKinds[] = {Kind::Compute, Kind::Graphics, Kind::Mps};
+  return writeProcesses(question, kKinds[list->mode], &list->numProcArrayEntries, list->procArray);
 }
 
 NVML_EXPORT nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle, nvmlConfComputeMemSizeInfo_t* out) {

@@ -189,6 +189,12 @@ uint64_t standingUse(const Machine& machine, uint32_t gpu) {
 
 }  // namespace
 
+bool hasMpsServer(const Machine& machine, uint32_t gpu) {
+  bool found = false;
+  forEachProcess(machine, gpu, [&](const ProcessEntry& entry) { found |= entry.alive && entry.type == kMpsServer; });
+  return found;
+}
+
 Usage usageOf(const Machine& machine, uint32_t gpu) {
   Usage usage = {};
   usage.gpu = standingUse(machine, gpu);

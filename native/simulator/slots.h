@@ -67,9 +67,10 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
           uint64_t bytes = holding.bytes.load(std::memory_order_relaxed);
           if (contexts > 4096) contexts = 4096;
           if (bytes > total) bytes = total;
-          bytes += contexts * kContextBytes;
+          const uint32_t type = slot->type.load(std::memory_order_relaxed);
+          bytes += contexts * contextBytes(type);
           entries[count++] = {slot->pid.load(std::memory_order_relaxed),
-                              slot->type.load(std::memory_order_relaxed) == kGraphics ? kGraphics : kCompute,
+                              type <= kMpsServer ? static_cast<ProcessType>(type) : kCompute,
                               unit, contexts, bytes, index, alive};
         }
         std::atomic_thread_fence(std::memory_order_acquire);
@@ -80,6 +81,9 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
     }
   }
 }
+
+// Does an MPS server (Multi-Process Service) run on this GPU?
+bool hasMpsServer(const Machine& machine, uint32_t gpu);
 
 // Memory in use, as the driver counts it, without what it reserves.
 struct Usage {

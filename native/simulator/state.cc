@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -171,6 +172,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
   };
   clear(header->faults);
   header->teardownMs = 0;
+  header->pidOffset = 0;
   for (uint32_t i = 0; i < description.gpuCount; ++i) {
     const Gpu& gpu = description.gpus[i];
     GpuState& state = gpus[i];
@@ -188,6 +190,11 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     constexpr uint32_t kNotSupported = 3;
     const auto unsupported = [&](Call call) { state.faults.error[static_cast<unsigned>(call)] = kNotSupported; };
     if (gpu.model->noPowerSensor) unsupported(Call::Power);
+    if (description.integrated) {
+      for (const Call call : {Call::Memory, Call::Processes, Call::GraphicsProcesses, Call::MpsProcesses,
+                              Call::PowerLimit, Call::ComputeMode, Call::Display, Call::Topology})
+        unsupported(call);
+    }
     if (description.wsl) {
       unsupported(Call::Processes);
       unsupported(Call::GraphicsProcesses);

@@ -21,10 +21,12 @@ Commands:
   machines [--json]            the named machines
   show [--json]                every GPU: memory, processes, what is switched on
   set [gpu=0,2|all] KEY=VALUE  change something, also while programs use the machine
-  occupy GPU [--memory SIZE] [--graphics] [--name NAME]
+  occupy GPU [--memory SIZE] [--type TYPE] [--name NAME]
                                be a foreign process on a GPU, until killed or until standard input closes;
                                prints `ready PID` when it is visible. GPU: an index or a UUID; of a MIG
-                               instance its UUID, or as in 0:2
+                               instance its UUID, or as in 0:2. TYPE: compute, graphics (also --graphics),
+                               compute+graphics, or mps-server (Multi-Process Service: what computes on the
+                               GPU while it lives are its clients)
   reset                        everything that `set` changed back to the machine's defaults
 
 Keys of `set` for GPUs (after gpu=):
@@ -43,6 +45,8 @@ Keys for GPUs, or for the whole machine where gpu= is left out:
   error=CALL:CODE,…|off        these calls return CODE; CODE 0 takes it back
 Keys for the whole machine:
   teardown=MILLISECONDS        how long the driver goes on listing a process that has died
+  pid-offset=NUMBER            the driver lists processes by numbers that are so much higher, as older ones do
+                               in a container, where they give those of the host
 
 Calls:)";
 

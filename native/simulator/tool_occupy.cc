@@ -83,11 +83,12 @@ int failed(const Cuda& cuda, const char* what, CUresult code) {
 int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd) {
   std::string device, name;
   uint64_t memory = 0;
-  bool graphics = false;
+  std::string type = "compute";
   for (int i = 0; i < arguments.count; ++i) {
     std::string option = arguments.values[i], value;
     const size_t equals = option.find('=');
-    const bool takesValue = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0;
+    const bool takesValue = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0 ||
+                            option.compare(0, equals, "--type") == 0;
     if (takesValue && equals != std::string::npos) {
       value = option.substr(equals + 1);
       option.erase(equals);
@@ -101,7 +102,11 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
       if (value.empty()) return usageError("--name needs a value");
       name = value;
     } else if (option == "--graphics") {
-      graphics = true;
+      type = "graphics";
+    } else if (option == "--type") {
+      if (value != "compute" && value != "graphics" && value != "compute+graphics" && value != "mps-server")
+        return usageError("--type %s: expected compute, graphics, compute+graphics or mps-server", value.c_str());
+      type = value;
     } else if (option[0] == '-' || !device.empty()) {
       return usageError("unexpected argument %s", option.c_str());
     } else {
@@ -123,10 +128,9 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   }
   setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
-  if (graphics)
-    setenv("GPU_OWNER_SIMULATE_PROCESS_TYPE", "graphics", 1);
-  else
-    unsetenv("GPU_OWNER_SIMULATE_PROCESS_TYPE");
+  setenv("GPU_OWNER_SIMULATE_PROCESS_TYPE", type.c_str(), 1);
+  // What tells an MPS server from other programs is its name.
+  if (type == "mps-server" && name.empty()) name = "nvidia-cuda-mps-server";
 
   Cuda cuda;
   if (!load(&cuda)) return 1;

@@ -197,6 +197,14 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
     if (target.apply) target.machine->header->teardownMs = milliseconds;
     return 0;
   }
+  if (key == "pid-offset") {
+    uint32_t offset;
+    if (target.gpus) return usageError("pid-offset is the whole machine's: leave out gpu=");
+    if (!parseCount(value, 1u << 22, &offset))
+      return usageError("pid-offset=%s: expected a number, %u at most", value.c_str(), 1u << 22);
+    if (target.apply) target.machine->header->pidOffset = offset;
+    return 0;
+  }
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
   const bool isSwitch =
       isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});

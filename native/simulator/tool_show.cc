@@ -25,6 +25,8 @@ bool parseJson(const Arguments& arguments, bool* json) {
   return true;
 }
 
+constexpr const char* kTypes[] = {"compute", "graphics", "compute+graphics", "mps-server"};
+
 struct Process {
   ProcessEntry entry;
   const char* name;  // of a made-up one
@@ -87,6 +89,7 @@ void showText(const Machine& machine) {
   printf("%s: %u GPUs, driver %s, CUDA %d.%d\n%s\n", description.name, machine.gpuCount, description.driverVersion,
          description.cudaVersion / 1000, description.cudaVersion % 1000 / 10, machine.directory);
   if (const uint32_t teardown = machine.header->teardownMs) printf("teardown=%u\n", teardown);
+  if (const uint32_t offset = machine.header->pidOffset) printf("pid-offset=%u\n", offset);
   const std::string faults = faultsText(machine.header->faults);
   if (!faults.empty()) printf("%s\n", faults.c_str());
   for (uint32_t i = 0; i < machine.gpuCount; ++i) {
@@ -104,7 +107,7 @@ void showText(const Machine& machine) {
                  static_cast<unsigned long long>(gpu.instances[unit - 1].memory / kMiB));
     eachProcess(machine, i, [&](const Process& process) {
       printf("  pid %u  %s  %llu MiB%s%s%s%s\n", process.entry.pid,
-             process.entry.type == kGraphics ? "graphics" : "compute",
+             kTypes[process.entry.type],
              static_cast<unsigned long long>(process.entry.bytes / kMiB), process.name ? "  made up: " : "",
              process.name ? process.name : "",
              process.entry.unit ? (" instance " + std::to_string(process.entry.unit - 1)).c_str() : "",
@@ -161,7 +164,7 @@ void processesJson(const Machine& machine, uint32_t index) {
   eachProcess(machine, index, [&](const Process& process) {
     const ProcessEntry& entry = process.entry;
     printf("%s{\"pid\":%u,\"type\":\"%s\",\"usedBytes\":%llu,\"contexts\":%u,\"alive\":%s,\"madeUp\":%s,\"name\":%s,",
-           comma, entry.pid, entry.type == kGraphics ? "graphics" : "compute",
+           comma, entry.pid, kTypes[entry.type],
            static_cast<unsigned long long>(entry.bytes), entry.contexts, boolean(entry.alive), boolean(process.name),
            process.name ? quoted(process.name).c_str() : "null");
     if (entry.unit) {

@@ -99,10 +99,37 @@ describe('by default', () => {
     expect(verdict(usedGPU(90 * MIB, { processes: null }))).toEqual(FREE);
   });
 
-  it('unknown memory of a desktop explains nothing', () => {
-    const { state, reason } = verdict(usedGPU(800 * MIB, { processes: [graphics(900, null)] }));
+  it('unknown memory of a desktop explains 4 GiB, and half of a small GPU', () => {
+    const processes = [graphics(900, null), graphics(901, GIB)];
+    expect(verdict(usedGPU(5 * GIB, { processes }))).toEqual(FREE);
+    const { state, reason } = verdict(usedGPU(5 * GIB + 1, { processes }));
     expect(state).toBe('busy');
-    expect(reason).toContain("the driver doesn't tell how much of it is the desktop's");
+    expect(reason).toBe(
+      "4 GiB in use, and the driver doesn't tell how much of it is the desktop's (4 GiB are left to it by default): " +
+        'maxUsedMemory 5GiB would accept it',
+    );
+    const small = (usedBytes: number) =>
+      makeGPU(0, { processes: [graphics(900, null)], memory: { totalBytes: 4 * GIB, usedBytes } });
+    expect(verdict(small(2 * GIB))).toEqual(FREE);
+    expect(verdict(small(2 * GIB + 1)).state).toBe('busy');
+    expect(
+      verdict(usedGPU(3 * GIB, { processes: [graphics(900, null)] }), { maxUsedMemory: '2GiB' }).state,
+    ).toBe('busy');
+  });
+
+  it('a desktop that isn’t visible is one explanation where a display is attached', () => {
+    expect(verdict(usedGPU(GIB, { displayActive: true })).reason).toContain(
+      'no process is visible (a desktop or another container outside of this one, or a process that died)',
+    );
+  });
+
+  it('says which options help where the driver tells neither memory nor processes', () => {
+    const gpu = makeGPU(0, { processes: null, memory: { usedBytes: null, freeBytes: null } });
+    expect(verdict(gpu).reason).toBe(
+      "the driver tells neither memory in use nor processes of this GPU: maxUsedMemory 'any' together with " +
+        'allowProcesses would judge by leases alone',
+    );
+    expect(verdict(gpu, { maxUsedMemory: 'any', allowProcesses: true })).toEqual(FREE);
   });
 
   it('unknown memory in use is not taken for none', () => {
@@ -110,6 +137,79 @@ describe('by default', () => {
     expect(verdict(gpu)).toMatchObject({ state: 'unavailable', transient: false });
     expect(verdict(gpu).reason).toContain("the driver doesn't tell memory in use");
     expect(verdict(gpu, { maxUsedMemory: 'any' })).toEqual(FREE);
+  });
+});
+
+describe('under WSL', () => {
+  const wsl = { wsl: true };
+
+  it('4 GiB are left to Windows, and half of a small GPU', () => {
+    expect(verdict(usedGPU(4 * GIB, { processes: null }), {}, wsl)).toEqual(FREE);
+    expect(verdict(usedGPU(4.5 * GIB, { processes: null }), {}, wsl)).toMatchObject({
+      state: 'busy',
+      reason:
+        '4.5 GiB in use, more than the 4 GiB that are left to Windows and its programs by default: maxUsedMemory 5GiB would accept it',
+    });
+    const small = makeGPU(0, { processes: [], memory: { totalBytes: 6 * GIB, usedBytes: 3 * GIB + 1 } });
+    expect(verdict(small, {}, wsl).reason).toContain('more than the 3 GiB');
+  });
+
+  it('what a claim says of memory counts', () => {
+    const gpu = usedGPU(3 * GIB, { processes: null });
+    expect(verdict(gpu, { maxUsedMemory: '2GiB' }, wsl).state).toBe('busy');
+    expect(verdict(gpu, { maxUsedMemory: '3GiB' }, wsl)).toEqual(FREE);
+    expect(verdict(usedGPU(70 * GIB, { processes: null }), { maxUsedMemory: 'any' }, wsl)).toEqual(FREE);
+    expect(verdict(usedGPU(70 * GIB, { processes: null }), { maxUsedMemory: 'any' }).state).toBe(
+      'unavailable',
+    );
+  });
+
+  it('who computes is in the way if the driver lists it, programs of Windows aren’t', () => {
+    const context = { ...wsl, ...described };
+    expect(verdict(usedGPU(GIB, { processes: [compute(4242, null)] }), {}, context).state).toBe('busy');
+    expect(verdict(usedGPU(GIB, { processes: [compute(7701, null)] }), {}, context).state).toBe('busy');
+    const both = [compute(7701, null), graphics(7701, null)];
+    expect(verdict(usedGPU(GIB, { processes: both }), {}, context)).toEqual(FREE);
+    expect(verdict(usedGPU(GIB, { processes: both }), {}, described).state).toBe('busy');
+  });
+});
+
+describe('an MPS server', () => {
+  const describeServer = (pid: number): ProcessDescription =>
+    pid === 30 ? { name: 'nvidia-cuda-mps', user: 'root', uid: 0, alive: 'alive' } : describeFake(pid);
+  const served = (processes: GPUProcess[], criteria: Criteria = {}, changes: Partial<GPU> = {}) =>
+    verdict(
+      usedGPU(90 * MIB + processes.reduce((sum, { usedBytes }) => sum + (usedBytes ?? 0), 0), {
+        processes,
+        ...changes,
+      }),
+      criteria,
+      { describe: describeServer },
+    );
+
+  it('that nobody computes through is no obstacle, nor is its memory', () => {
+    expect(served([compute(30, 30 * MIB)])).toEqual(FREE);
+    expect(served([compute(30, null)])).toEqual(FREE);
+  });
+
+  it('with clients is named after those', () => {
+    expect(served([compute(30, 30 * MIB), compute(4242, GIB)]).reason).toBe(
+      'busy: python (pid 4242, alice) uses 1 GiB',
+    );
+  });
+
+  it('whose clients aren’t listed, as before Volta, is itself in the way', () => {
+    expect(served([compute(30, 3 * GIB)]).reason).toBe(
+      'busy: nvidia-cuda-mps (pid 30, root) uses 3 GiB for its clients',
+    );
+  });
+
+  it('lets several in where the compute mode admits one', () => {
+    const processes = [compute(30, 30 * MIB), compute(4242, GIB)];
+    const mode = { computeMode: 'exclusive-process' } as const;
+    expect(served(processes, {}, mode).state).toBe('busy');
+    expect(served(processes, { allowProcesses: true }, mode)).toEqual(FREE);
+    expect(served([compute(4242, GIB)], { allowProcesses: true }, mode).state).toBe('busy');
   });
 });
 

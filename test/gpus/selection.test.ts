@@ -21,6 +21,13 @@ describe('select', () => {
     expect(chosen([free(0, null), free(1, 0)], 2)).toEqual([0, 1]);
   });
 
+  it('prefers a like GPU without a display, but not a far smaller one', () => {
+    const display = { ...free(0, 30 * GIB), displayActive: true };
+    expect(chosen([display, free(1, 16 * GIB)], 1)).toEqual([1]);
+    expect(chosen([display, free(1, 14 * GIB)], 1)).toEqual([0]);
+    expect(chosen([{ ...free(0, null), displayActive: true }, free(1, null)], 1)).toEqual([1]);
+  });
+
   it('gives them by index, not by memory', () => {
     expect(chosen([free(0, 10), free(1, 30), free(2, 20)], 3)).toEqual([0, 1, 2]);
   });

@@ -352,7 +352,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
         const { stdout } = await standard(`
         mkdir -p /run/lock/systemd-private-1-a.service-x/tmp; mount --bind /run/lock/systemd-private-1-a.service-x/tmp /var/tmp; claim
         umount /var/tmp; mkdir /run/lock/u /run/lock/w
-        mount -t overlay -o lowerdir=/var/tmp,upperdir=/run/lock/u,workdir=/run/lock/w overlay /var/tmp; claim`);
+        mount -t overlay -o lowerdir=/var/tmp,upperdir=/run/lock/u,workdir=/run/lock/w overlay /var/tmp; container=engine claim`);
         const [first, second] = stdout.split('code 0\n');
         expect(first).toMatch(
           /warning: \/var\/tmp\/gpu-owner is private to this service \(PrivateTmp\).*install -d -m 1777 \/run\/lock\/gpu-owner/,
@@ -360,6 +360,31 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
         expect(second).toMatch(
           /warning: \/var\/tmp\/gpu-owner seems to lie inside this container.*docker run -v/,
         );
+      });
+
+      test('a container’s own directory is warned about once, whatever its storage; one that is mounted is not', async () => {
+        // A root of its own, with processes that have numbers of their own or those of the host.
+        const claim = `mount -t proc proc /proc; ${process.execPath} ${command} run --no-wait -n 2 --placeholder none -- true 2>&1`;
+        const { stdout } = await standard(`
+        mount -t tmpfs tmpfs $mnt
+        for path in /*; do
+          name=\${path#/}
+          case $name in var|run) continue ;; esac
+          if [ -L $path ]; then cp -P $path $mnt/; elif [ -d $path ]; then mkdir $mnt/$name; mount --rbind $path $mnt/$name; fi
+        done
+        mkdir -p $mnt/var $mnt/run; mkdir -m 1777 $mnt/var/tmp $mnt/run/lock
+        inside() { unshare --mount "$@" chroot $mnt sh -c '${claim}'; echo "code $?"; }
+        inside; inside --pid --fork
+        mkdir -m 1777 $mnt/run/lock/gpu-owner; inside --pid --fork; rmdir $mnt/run/lock/gpu-owner 2>/dev/null || rm -r $mnt/run/lock/gpu-owner
+        mount -t tmpfs -o mode=1777 tmpfs $mnt/var/tmp/gpu-owner; inside --pid --fork`);
+        const [host, standardPlace, preferredPlace, mounted] = stdout.split('code 0\n');
+        expect(host).toBe('');
+        expect(standardPlace?.match(/seems to lie inside this container/g)).toHaveLength(1);
+        expect(standardPlace).toMatch(/docker run -v \/var\/tmp\/gpu-owner:\/var\/tmp\/gpu-owner/);
+        expect(preferredPlace).toMatch(
+          /warning: \/run\/lock\/gpu-owner seems to lie inside this container.*docker run -v \/run\/lock\/gpu-owner:/,
+        );
+        expect(mounted).toBe('');
       });
     },
   );

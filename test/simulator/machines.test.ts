@@ -18,9 +18,11 @@ test.each([...names, '1', '4', '64'])('%s: NVML, CUDA and the witness agree abou
   expect(await session.do('[nvml.pci(i)["busId"] for i in range(nvml.count())]')).toEqual(
     shown.gpus.map((gpu: { pciBusId: string }) => gpu.pciBusId),
   );
-  expect(await session.do('[nvml.memory(i)["free"] for i in range(nvml.count())]')).toEqual(
-    shown.gpus.map((gpu: { memory: { freeBytes: number } }) => gpu.memory.freeBytes),
-  );
+  if (name !== 'jetson') {
+    expect(await session.do('[nvml.memory(i)["free"] for i in range(nvml.count())]')).toEqual(
+      shown.gpus.map((gpu: { memory: { freeBytes: number } }) => gpu.memory.freeBytes),
+    );
+  }
   expect(await session.do('nvml.system("DriverVersion")')).toBe(shown.driverVersion);
   expect(await session.do('cuda.version()[1]')).toBe(shown.cudaVersion);
   // Unique, in the shape of a UUID, and in the order of the bus.
@@ -255,7 +257,7 @@ test('wsl: no processes, no utilization', async () => {
     ),
   ).toEqual([3, 3, 3, 3]);
   expect(await session.do('[nvml.memory_v2(0)["used"], nvml.power(0)[0], nvml.temperature(0)[0]]')).toEqual([
-    CONTEXT + 40 * MiB,
+    CONTEXT + 1126 * MiB,
     0,
     0,
   ]);

@@ -240,3 +240,31 @@ describe.skipIf(!canBeNobody())('two users', () => {
     }
   });
 });
+
+test('an MPS server: what computes beside it are its clients, listed twice and let in by exclusive-process mode', async () => {
+  machine.set('gpu=0', 'compute-mode=exclusive-process');
+  const watcher = machine.session();
+  await watcher.do('nvml.init()');
+  const server = await machine.occupy('0', '--type', 'mps-server');
+  const lists = () =>
+    watcher.do('[sorted(nvml.pids(0)), nvml.pids(0, "MPSCompute"), nvml.memory_v2(0)["used"]]');
+  expect(await lists()).toEqual([[server.pid], [], 30 * 2 ** 20]);
+  const client = machine.session();
+  expect(await client.do('cuda.use(0)')).toBe(0);
+  const pids = [server.pid, client.pid].sort((a, b) => Number(a) - Number(b));
+  expect(await lists()).toEqual([pids, [client.pid], CONTEXT + 30 * 2 ** 20]);
+  server.kill('SIGKILL');
+  await until(async () => (await watcher.do('nvml.pids(0, "MPSCompute")')).length === 0);
+  const late = machine.session();
+  expect(await late.do('cuda.use(0)')).toBe(46);
+});
+
+test('one that computes and draws is on both lists; other numbers are given to all', async () => {
+  const watcher = machine.session();
+  await watcher.do('nvml.init()');
+  const both = await machine.occupy('0', '--type', 'compute+graphics');
+  machine.set('pid-offset=1000000');
+  const pid = Number(both.pid) + 1_000_000;
+  expect(await watcher.do('[nvml.pids(0), nvml.pids(0, "Graphics")]')).toEqual([[pid], [pid]]);
+  expect(machine.witness(0)).toEqual([both.pid]);
+});

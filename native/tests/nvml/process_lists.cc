@@ -1,4 +1,5 @@
 // Process lists grow while they are read, and a sick driver may say anything about their length.
+#include "nvml/device.h"
 #include "support/stub.h"
 #include "test.h"
 
@@ -112,5 +113,39 @@ TEST("the memory of a process that the driver can't tell stays unknown") {
     CHECK_EQUAL(compute(nvml, list), SUCCESS);
     REQUIRE_EQUAL(list.size(), 1u);
     CHECK_EQUAL(list[0].used_memory, kUnknownMemory);
+  }
+}
+
+TEST("clients of an MPS server count as computing, once each, for every entry size") {
+  for (const char* driver : {"nvml-v3", "nvml-early-r535"}) {
+    StubbedNvml nvml(driver);
+    nvml.stub.processes = 3;  // 1000 to 1002
+    nvml.stub.mps_first = 1002;
+    nvml.stub.mps = 100;
+    Gpu gpu(0);
+    Sample sample;
+    gpu.look(nvml.library, sample);
+    CHECK(sample.processes_known);
+    REQUIRE_EQUAL(sample.compute.size(), 102u);
+    CHECK_EQUAL(sample.compute[2].used_memory, uint64_t{3} << 20);
+    for (uint32_t i = 0; i < 102; i++) REQUIRE_EQUAL(sample.compute[i].pid, 1000 + i);
+    CHECK_EQUAL(sample.compute[101].used_memory, uint64_t{5} << 20);
+  }
+}
+
+TEST("an idle GPU is not asked for clients of an MPS server, and a driver that can't list them still lists the others") {
+  StubbedNvml nvml("nvml-v3");
+  nvml.stub.mps = 2;
+  Gpu gpu(0);
+  Sample sample;
+  gpu.look(nvml.library, sample);
+  CHECK_EQUAL(nvml.stub.mps_calls, 0);
+  nvml.stub.processes = 1;
+  for (const Code code : {ERROR_NOT_SUPPORTED, ERROR_NO_PERMISSION, ERROR_UNKNOWN}) {
+    nvml.stub.mps_code = code;
+    gpu.look(nvml.library, sample);
+    CHECK(sample.processes_known);
+    CHECK_EQUAL(sample.health, SUCCESS);
+    CHECK_EQUAL(sample.compute.size(), 1u);
   }
 }

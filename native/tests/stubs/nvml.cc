@@ -116,6 +116,22 @@ int graphics(size_t, uint32_t* count, void*) {
   return stub.code.graphics;
 }
 
+int mps(size_t entry_size, uint32_t* count, void* out) {
+  stub.mps_calls++;
+  if (stub.mps_code != SUCCESS) return stub.mps_code;
+  const uint32_t room = *count;
+  *count = stub.mps;
+  if (stub.mps > room) return ERROR_INSUFFICIENT_SIZE;
+  for (uint32_t i = 0; i < stub.mps; i++) {
+    struct {
+      Process process;
+      uint64_t confidential;
+    } entry = {{stub.mps_first + i, uint64_t{5} << 20, ~0u, ~0u}, 0};
+    memcpy(static_cast<char*>(out) + i * entry_size, &entry, entry_size);
+  }
+  return SUCCESS;
+}
+
 }  // namespace
 
 #ifdef STUB_SUFFIXED
@@ -220,6 +236,9 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v3([[maybe_unused]] Device devic
 }
 EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device, uint32_t* count, void* out) {
   return graphics(STUB_PROCESSES_V3, count, out);
+}
+EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device, uint32_t* count, void* out) {
+  return mps(STUB_PROCESSES_V3, count, out);
 }
 #endif
 // As the driver does for arguments like these when the function is there.

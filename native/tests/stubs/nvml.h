@@ -27,7 +27,11 @@ struct NvmlStub {
   bool lists_neighbours = false;    // an instance's list has the processes of all
   bool without_ids = false;         // no process says on which instance it runs
 
+  // The list of MPS clients: that many, with the numbers mps_first, mps_first + 1, …
+  uint32_t mps = 0, mps_first = 1000;
+  int mps_code = 0;
+
   // Calls so far.
-  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0, instance_id_calls = 0;
+  int inits = 0, v1_calls = 0, v2_calls = 0, v3_calls = 0, instance_id_calls = 0, mps_calls = 0;
   uint32_t first_room = 0;  // how many entries the first caller had room for
 };

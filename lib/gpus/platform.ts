@@ -1,0 +1,65 @@
+import { existsSync, readFileSync, readlinkSync } from 'node:fs';
+import { simulatedMachine } from '../simulation.ts';
+
+let wsl: boolean | undefined;
+
+/**
+ * Whether the GPUs are Windows' own, lent to WSL 2 (Windows Subsystem for Linux). The driver then tells neither who uses
+ * them nor how much, and what Windows draws counts as memory in use. Simulated machines whose name begins with `wsl` are so.
+ */
+export function isWSL(): boolean {
+  const machine = simulatedMachine();
+  if (machine !== null) return machine.startsWith('wsl');
+  wsl ??= isWSLKernel('/dev/dxg', '/proc/sys/kernel/osrelease');
+  return wsl;
+}
+
+/** @param device Windows' GPUs, as a device @param release the kernel's name; one built by its user may lack `microsoft` */
+export function isWSLKernel(device: string, release: string): boolean {
+  return existsSync(device) || /microsoft/i.test(read(release));
+}
+
+/** Of the namespace that the kernel itself starts with; it is a constant of the kernel. */
+const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
+
+/** Whether processes here have other numbers than the host knows them by, as in most containers, and in WSL 2. */
+export function hasPidNamespace(): boolean {
+  try {
+    return readlinkSync('/proc/self/ns/pid') !== FIRST_PID_NAMESPACE;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether a container engine has left its mark: Docker, Podman, Kubernetes, LXC, systemd-nspawn. */
+export function isMarkedContainer(): boolean {
+  return (
+    existsSync('/.dockerenv') ||
+    existsSync('/run/.containerenv') ||
+    Boolean(process.env.KUBERNETES_SERVICE_HOST || process.env.container)
+  );
+}
+
+/** The mount point that a path lies on; '/' where nothing is known. @param table as /proc/self/mountinfo has it */
+export function mountPointOf(path: string, table = read('/proc/self/mountinfo')): string {
+  let found = '/';
+  for (const line of table.split('\n')) {
+    const point = unescaped(line.split(' ')[4] ?? '');
+    const holds = path === point || path.startsWith(`${point}/`);
+    if (holds && point.length > found.length) found = point;
+  }
+  return found;
+}
+
+/** Spaces and the like are written in octal there. */
+function unescaped(text: string): string {
+  return text.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}

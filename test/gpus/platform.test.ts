@@ -1,0 +1,59 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import { isWSL, isWSLKernel, mountPointOf } from '../../lib/gpus/platform.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'platform-'));
+afterAll(() => rmSync(directory, { recursive: true }));
+afterEach(() => vi.unstubAllEnvs());
+
+function file(name: string, text: string): string {
+  const path = join(directory, name);
+  writeFileSync(path, text);
+  return path;
+}
+
+describe('WSL', () => {
+  const missing = join(directory, 'missing');
+
+  it('is known by the name of its kernel, or by the device of Windows’ GPUs', () => {
+    const release = file('release', '5.15.153.1-microsoft-standard-WSL2\n');
+    const own = file('own', '6.6.36-my-own\n');
+    expect(isWSLKernel(missing, release)).toBe(true);
+    expect(isWSLKernel(file('dxg', ''), own)).toBe(true);
+    expect(isWSLKernel(missing, file('old', '4.19.104-Microsoft\n'))).toBe(true);
+  });
+
+  it('is no other kernel, also of Azure', () => {
+    for (const release of ['6.8.0-45-generic', '6.5.0-1025-azure', '']) {
+      expect(isWSLKernel(missing, file('release', release))).toBe(false);
+    }
+    expect(isWSLKernel(missing, missing)).toBe(false);
+  });
+
+  it('is what a simulated machine says, wherever that is simulated', () => {
+    vi.stubEnv('GPU_OWNER_SIMULATE', 'wsl');
+    expect(isWSL()).toBe(true);
+    vi.stubEnv('GPU_OWNER_SIMULATE', '4');
+    expect(isWSL()).toBe(false);
+  });
+});
+
+describe('mountPointOf', () => {
+  const line = (point: string) =>
+    `36 35 98:0 / ${point} rw,noatime master:1 - ext3 /dev/root rw,errors=continue`;
+  const table = ['/', '/var', '/var/tmp', '/var/tmp/gpu', '/with\\040space', ''].map(line).join('\n');
+
+  it('is the longest one that holds the path', () => {
+    expect(mountPointOf('/var/tmp/gpu-owner', table)).toBe('/var/tmp');
+    expect(mountPointOf('/var/tmp/gpu/x', table)).toBe('/var/tmp/gpu');
+    expect(mountPointOf('/var/lib', table)).toBe('/var');
+    expect(mountPointOf('/home/x', table)).toBe('/');
+    expect(mountPointOf('/with space/x', table)).toBe('/with space');
+  });
+
+  it('is the root where nothing is known', () => {
+    expect(mountPointOf('/var/tmp', '')).toBe('/');
+  });
+});

@@ -1,0 +1,436 @@
+// What somebody would want who claims on the machines that people have: a desktop, a laptop with WSL, a container, a GPU in
+// an exclusive compute mode, a server with MPS.
+import type { ChildProcess } from 'node:child_process';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { finished, Machine, output, pause, processState, until } from '../machine.ts';
+
+const tool = join(binaries(), 'gpu-owner-simulator');
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+/** Somebody's program on a GPU, which doesn't claim. */
+async function occupy(gpu: number, ...options: string[]): Promise<{ child: ChildProcess; pid: number }> {
+  const child = machine.start([tool, 'occupy', String(gpu), ...options]);
+  return { child, pid: Number(await output(child, /ready (\d+)/)) };
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL');
+  await finished(child, 'exit');
+}
+
+function run(...words: string[]) {
+  return machine.runCommand(['run', '--no-wait', ...words]);
+}
+
+/** A command that makes a CUDA context on the first GPU that it was given, says so, and goes on until its input ends. */
+const COMPUTES = ['--', tool, 'occupy', '0', '--memory', '1GiB', '--name', 'train'];
+/** On machines of one GPU, where the tool's own idea of a GPU is right. */
+async function runsThere(...options: string[]): Promise<string> {
+  const child = machine.startCommand(['run', '--no-wait', ...options, ...COMPUTES]);
+  child.stdin?.end();
+  const { code, stdout, stderr } = await finished(child);
+  expect(stderr).toBe('');
+  expect(code).toBe(0);
+  return stdout;
+}
+
+const SHOW_OWNED = 'const owner = new GPUOwner(); console.log(owner.devices[0].index); owner.release();';
+
+describe('two GPUs, one of which drives the display', () => {
+  test('the other one is preferred; where that is used, the desktop is no obstacle', async () => {
+    machine = new Machine('rtx4090x2-display');
+    const index = ['find', '--visible-devices', 'index'];
+    expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '1\n' });
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '1\n', stderr: '' });
+    await occupy(1, '--name', 'python');
+    await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'gnome-shell');
+    expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '0\n' });
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+  });
+
+  test('the other one is preferred even if it has less free memory', async () => {
+    machine = new Machine(2);
+    machine.set('gpu=0', 'display=on');
+    await occupy(1, '--graphics', '--name', 'Xorg'); // which opens all of them
+    expect(await machine.runCommand(['find', '--visible-devices', 'index'])).toMatchObject({ stdout: '1\n' });
+  });
+
+  test('a desktop whose share of the memory the driver doesn’t tell is no obstacle, up to 4 GiB', async () => {
+    machine = new Machine('rtx4090x2-display');
+    machine.set('gpu=0', 'unsupported=process-memory');
+    await occupy(0, '--graphics', '--memory', '2GiB', '--name', 'firefox');
+    expect(await run('--devices', '0', '--', 'true')).toMatchObject({ code: 0, stderr: '' });
+    machine.set('gpu=0', 'hidden-memory=2GiB');
+    const { code, stderr } = await run('--devices', '0', '--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toContain(
+      "GPU 0: 4.9 GiB in use, and the driver doesn't tell how much of it is the desktop's (4 GiB are left to it by " +
+        'default): --max-used-memory 5GiB would accept it',
+    );
+    expect(await run('--devices', '0', '--max-used-memory', '5GiB', '--', 'true')).toMatchObject({ code: 0 });
+  });
+
+  test('what the desktop doesn’t explain is an obstacle as ever', async () => {
+    machine = new Machine('rtx4090x2-display');
+    machine.set('gpu=0', 'hidden-memory=2GiB');
+    const { code, stderr } = await run('--devices', '0', '--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toContain('2 GiB in use beyond what visible graphics processes explain');
+  });
+
+  test('a program that computes and draws is no mere desktop', async () => {
+    machine = new Machine('rtx4090x2-display');
+    const { pid } = await occupy(0, '--type', 'compute+graphics', '--memory', '600MiB', '--name', 'blender');
+    const [gpu] = await machine.status();
+    expect(gpu.state).toBe('busy');
+    expect(gpu.reason).toMatch(new RegExp(`^busy: blender \\(pid ${pid}, .*\\) uses 1016 MiB$`));
+    expect(gpu.processes.filter((each: { pid: number }) => each.pid === pid)).toHaveLength(2);
+  });
+});
+
+describe('a workstation with one GPU', () => {
+  test('run and GPUOwner get it beside the desktop', async () => {
+    machine = new Machine('workstation');
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+  });
+
+  test('a browser that grows disturbs neither the holder nor the placeholder', async () => {
+    machine = new Machine('workstation');
+    const job = machine.startCommand(['run', '--', 'sleep', '60']);
+    await until(() => machine.processes(0).length === 4); // three of the desktop
+    await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'chrome');
+    await pause(800); // the placeholder looks four times a second
+    expect(machine.processes(0)).toHaveLength(5);
+    expect(await machine.states()).toEqual(['leased']);
+    await occupy(0, '--memory', '100MiB', '--name', 'train'); // stands for the command's arrival
+    await until(() => machine.processes(0).length === 5);
+    job.kill('SIGTERM');
+  });
+
+  test('waiting works while the desktop grows and shrinks', async () => {
+    machine = new Machine('workstation');
+    const first = machine.startCommand(['hold']);
+    await output(first, /visibleDevices/);
+    const second = machine.startCommand(['run', '--', 'echo', 'my turn']);
+    const ended = finished(second);
+    await output(second, /waiting for (?:a|\d+) GPU/);
+    const browser = await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'chrome');
+    first.stdin?.end();
+    expect(await ended).toMatchObject({ code: 0, stdout: 'my turn\n' });
+    await end(browser.child);
+  });
+});
+
+describe('WSL 2', () => {
+  test('a claim needs no options beside a Windows desktop', async () => {
+    machine = new Machine('wsl');
+    expect((await machine.status())[0].memory.usedBytes).toBeGreaterThan(1024 ** 3);
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+  });
+
+  test('leases keep claims apart, though nobody sees processes', async () => {
+    machine = new Machine('wsl');
+    const holder = machine.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    const { code, stderr } = await run('--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toMatch(/GPU 0: leased by /);
+    holder.stdin?.end();
+    await finished(holder);
+    expect(await run('--', 'true')).toMatchObject({ code: 0 });
+  });
+
+  test('much memory in use is an obstacle, and the option that the message names helps', async () => {
+    machine = new Machine('wsl');
+    await occupy(0, '--memory', '5GiB', '--name', 'game');
+    const { code, stderr } = await run('--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toContain(
+      'GPU 0: 6.5 GiB in use, more than the 4 GiB that are left to Windows and its programs by default: ',
+    );
+    const [, option = ''] = /: (--max-used-memory \S+) would accept it/.exec(stderr) ?? [];
+    expect(await run(...option.split(' '), '--', 'true')).toMatchObject({ code: 0, stderr: '' });
+    expect(await run('--max-used-memory', 'any', '--', 'true')).toMatchObject({ code: 0, stderr: '' });
+    const library = 'console.log((await gpuOwner.findFreeGPUs()).length, ';
+    expect(
+      await machine.runScript(`${library}(await gpuOwner.findFreeGPUs({ maxUsedMemory: '7GiB' })).length)`),
+    ).toMatchObject({ stdout: '0 1\n' });
+  });
+
+  test('drivers that list some processes: what draws is no obstacle, what computes is', async () => {
+    machine = new Machine('wsl');
+    machine.set('gpu=0', 'unsupported=process-memory,utilization');
+    await occupy(0, '--graphics', '--name', 'Xwayland');
+    expect(await run('--', 'true')).toMatchObject({ code: 0, stderr: '' });
+    const { pid } = await occupy(0, '--name', 'python');
+    expect((await machine.status())[0].reason).toMatch(
+      new RegExp(`^busy: python \\(pid ${pid}, .*\\) computes$`),
+    );
+  });
+
+  test('Windows’ programs, which all count as computing and drawing, are no obstacle', async () => {
+    machine = new Machine('wsl');
+    machine.set('gpu=0', 'unsupported=process-memory,utilization');
+    machine.set('pid-offset=4000000'); // no such processes in here
+    await occupy(0, '--type', 'compute+graphics', '--name', 'explorer.exe');
+    expect(await run('--', 'true')).toMatchObject({ code: 0, stderr: '' });
+  });
+});
+
+test('WSL 2 with a Linux driver installed in it: the message says what is wrong', async () => {
+  machine = new Machine('wsl');
+  machine.set('error=init:9');
+  const { code, stderr } = await run('--', 'true');
+  expect(code).toBe(69);
+  expect(stderr).toContain(
+    "the driver is Windows': a Linux driver that was installed in here stands in its way",
+  );
+  expect(stderr).not.toContain('modprobe');
+});
+
+describe('in a container', () => {
+  test('a GPU that somebody outside uses shows by its memory only, which is enough', async () => {
+    machine = new Machine(2);
+    machine.set('gpu=0', 'hidden-processes=on');
+    await occupy(0, '--memory', '3GiB');
+    const [gpu] = await machine.status();
+    expect(gpu.state).toBe('busy');
+    expect(gpu.reason).toBe(
+      '3.4 GiB in use, but no process is visible (another container or a process that died): --max-used-memory would accept it',
+    );
+    expect(await run('-n', '2', '--', 'true')).toMatchObject({ code: 75 });
+  });
+
+  test('claims work where the driver hides all processes, the claim’s own too', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', 'hidden-processes=on');
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+  });
+
+  test('claims work where the driver gives processes other numbers', async () => {
+    machine = new Machine(1);
+    machine.set('pid-offset=1000000');
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+    const { pid } = await occupy(0, '--memory', '1GiB', '--name', 'python');
+    expect((await machine.status())[0].reason).toBe(
+      `busy: pid ${pid + 1_000_000} uses 1.4 GiB (it isn't visible here: in another container, or it has just ended)`,
+    );
+  });
+
+  test('a number that means somebody else here is not described as that one', async () => {
+    machine = new Machine(1);
+    const { pid } = await occupy(0, '--name', 'python');
+    const innocent = machine.start(['sleep', '60']);
+    const local = innocent.pid as number;
+    machine.set(`pid-offset=${local - pid}`);
+    const [gpu] = await machine.status();
+    expect(gpu.processes[0].pid).toBe(local);
+    expect(gpu.reason).toMatch(new RegExp(`^busy: pid ${local} uses 416 MiB \\(it isn't visible here`));
+  });
+
+  test('a number that is the claimant’s own doesn’t make the GPU its own', async () => {
+    machine = new Machine(1);
+    const { pid } = await occupy(0, '--memory', '3GiB');
+    const { stdout } = await machine.runScript(`
+      const { spawnSync } = await import('node:child_process');
+      spawnSync(${JSON.stringify(tool)}, ['set', 'pid-offset=' + (process.pid - ${pid})]);
+      const [gpu] = await gpuOwner.getGPUs();
+      console.log(gpu.processes[0].pid === process.pid, gpu.state, (await gpuOwner.findFreeGPUs()).length);
+      try { new GPUOwner(); } catch (error) { console.log(error.code); }`);
+    expect(stdout).toBe('true busy 0\nERR_GPU_UNAVAILABLE\n');
+  });
+
+  test('who comes in between is noticed, though our own placeholder has a number that nobody knows', async () => {
+    machine = new Machine(2);
+    machine.set('pid-offset=1000000');
+    const claimant = machine.startCommand(['run', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], {
+      env: { GPU_OWNER_STOP_AT: 'placeholder' },
+    });
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    const { child } = await occupy(0);
+    // It stops again with its second claim, if it makes one.
+    claimant.kill('SIGCONT');
+    await until(() => machine.processes(1).length === 1, 10_000);
+    await until(() => processState(claimant.pid as number) === 'T');
+    claimant.kill('SIGCONT');
+    expect(await ended).toMatchObject({ code: 0, stdout: 'GPU-00000000-0000-4000-8000-000000000001\n' });
+    await end(child);
+  });
+});
+
+describe('who comes in between while no placeholder of ours is on the GPU', () => {
+  test('is noticed by a GPUOwner without one', async () => {
+    machine = new Machine(2);
+    const script = machine.script(
+      "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);",
+    );
+    const claimant = machine.start([process.execPath, '--input-type=module', '-e', script], {
+      env: { GPU_OWNER_STOP_AT: 'placeholder' },
+    });
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await occupy(0);
+    await goOn(claimant, ended);
+    expect(await ended).toMatchObject({ code: 0, stdout: '1\n' });
+  });
+
+  test('is noticed by run where the compute mode admits none', async () => {
+    machine = new Machine(3);
+    machine.set('gpu=0', 'compute-mode=exclusive-process');
+    const claimant = machine.startCommand(
+      ['run', '-n', '2', '--visible-devices', 'index', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
+      { env: { GPU_OWNER_STOP_AT: 'placeholder' } },
+    );
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await occupy(0);
+    await goOn(claimant, ended);
+    expect(await ended).toMatchObject({ code: 0, stdout: '1,2\n' });
+  });
+
+  /** It stops again with each further claim that it makes. */
+  async function goOn(child: ChildProcess, ended: Promise<unknown>): Promise<void> {
+    let over = false;
+    ended.then(() => (over = true));
+    await until(() => {
+      if (processState(child.pid as number) === 'T') child.kill('SIGCONT');
+      return over;
+    }, 10_000);
+  }
+});
+
+describe.each(['exclusive-process', 'exclusive-thread'])('compute mode %s', (mode) => {
+  test('run leaves the placeholder out, so that the command gets the GPU', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', `compute-mode=${mode}`);
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await runsThere('--placeholder', 'keep')).toMatch(/^ready \d+\n$/);
+  });
+
+  test('a GPU that is used in it is busy, whatever a claim accepts', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', `compute-mode=${mode}`);
+    await occupy(0, '--name', 'python');
+    const { code, stderr } = await run('--allow-processes', '--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toMatch(
+      new RegExp(
+        `GPU 0: busy: python \\(pid .*\\) uses 416 MiB \\(its compute mode '${mode}' admits one process only\\)`,
+      ),
+    );
+  });
+
+  test('a GPUOwner’s placeholder is in its own process; children get the GPU without one', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', `compute-mode=${mode}`);
+    const child = `
+      const { spawnSync } = await import('node:child_process');
+      const child = () => spawnSync(${JSON.stringify(tool)}, ['occupy', '0'], { input: '', encoding: 'utf8' });`;
+    const { stdout } = await machine.runScript(`${child}
+      const first = new GPUOwner({ placeholder: 'none' });
+      console.log(child().status);
+      first.release();
+      const second = new GPUOwner();
+      console.log(child().stderr);`);
+    expect(stdout).toMatch(/^0\n.*making a context failed/);
+  });
+
+  test('a user who isn’t visible makes the placeholder fail, and the message says whose fault it is', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', `compute-mode=${mode}`, 'hidden-processes=on');
+    await occupy(0);
+    const { stderr } = await machine.runScript("new GPUOwner({ maxUsedMemory: '1GiB' })");
+    expect(stderr).toMatch(/the placeholder on GPU 0 failed: the GPU is in exclusive-process mode/);
+    expect(stderr).toContain('That process is not visible here; choose another GPU.');
+    expect(await machine.states()).toEqual(['busy']);
+  });
+});
+
+test('GPUs in different compute modes: the placeholder is on those that admit it', async () => {
+  machine = new Machine(2);
+  machine.set('gpu=1', 'compute-mode=exclusive-process');
+  const job = machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
+  await until(() => machine.processes(0).length === 1);
+  expect(machine.processes(1)).toEqual([]);
+  job.kill('SIGTERM');
+});
+
+test('compute mode prohibited: other GPUs are claimed, and the reason says what an administrator can do', async () => {
+  machine = new Machine(2);
+  machine.set('gpu=0', 'compute-mode=prohibited');
+  expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '1\n' });
+  const { code, stderr } = await run('-n', '2', '--', 'true');
+  expect(code).toBe(75);
+  expect(stderr).toContain('nvidia-smi --compute-mode=DEFAULT');
+});
+
+describe('MPS', () => {
+  test('an idle server doesn’t make a GPU busy, its clients do', async () => {
+    machine = new Machine(1);
+    await occupy(0, '--type', 'mps-server');
+    expect(await machine.states()).toEqual(['free']);
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+    const client = await occupy(0, '--memory', '1GiB', '--name', 'solver');
+    const [gpu] = await machine.status();
+    expect(gpu.reason).toMatch(new RegExp(`^busy: solver \\(pid ${client.pid}, .*\\) uses 1.4 GiB$`));
+    await end(client.child);
+    expect(await machine.states()).toEqual(['free']);
+  });
+
+  test('in compute mode exclusive-process, which MPS is used with, the GPU can be claimed and shared', async () => {
+    machine = new Machine(1);
+    machine.set('gpu=0', 'compute-mode=exclusive-process');
+    await occupy(0, '--type', 'mps-server');
+    expect(await runsThere()).toMatch(/^ready \d+\n$/);
+    expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
+    await occupy(0, '--memory', '1GiB', '--name', 'solver');
+    expect(await run('--', 'true')).toMatchObject({ code: 75 });
+    expect(await runsThere('--allow-processes')).toMatch(/^ready \d+\n$/);
+  });
+
+  test('a server that starts because our placeholder does is no intruder', async () => {
+    machine = new Machine(1);
+    const claimant = machine.startCommand(['run', '--no-wait', '--', 'echo', 'it ran'], {
+      env: { GPU_OWNER_STOP_AT: 'placeholder' },
+    });
+    const ended = finished(claimant);
+    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await occupy(0, '--type', 'mps-server');
+    claimant.kill('SIGCONT');
+    expect(await ended).toMatchObject({ code: 0, stdout: 'it ran\n', stderr: '' });
+  });
+});
+
+describe('a Jetson, whose driver tells next to nothing', () => {
+  test('is claimed with the options that the message names', async () => {
+    machine = new Machine('jetson');
+    const { code, stderr } = await run('--', 'true');
+    expect(code).toBe(75);
+    expect(stderr).toContain(
+      "--max-used-memory 'any' together with --allow-processes would judge by leases alone",
+    );
+    const options = ['--max-used-memory', 'any', '--allow-processes'];
+    expect(await runsThere(...options)).toMatch(/^ready \d+\n$/);
+    const holder = machine.startCommand(['hold', ...options]);
+    await output(holder, /visibleDevices/);
+    expect((await run(...options, '--', 'true')).stderr).toMatch(/GPU 0: leased by /);
+    holder.stdin?.end();
+  });
+});
+
+test('a laptop whose sensors fail: the GPU is free', async () => {
+  machine = new Machine('workstation');
+  machine.set('gpu=0', 'error=power:999,power-limit:999,temperature:999,utilization:999');
+  expect(await runsThere()).toMatch(/^ready \d+\n$/);
+  expect((await machine.status())[0]).toMatchObject({ state: 'free', powerWatts: null });
+});
