@@ -20,7 +20,7 @@ import {
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { usesCUDA } from './placeholder.ts';
-import { reservedBy, type Wish } from './turn.ts';
+import { reservedFor, type Wish } from './turn.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END = 500;
@@ -92,12 +92,13 @@ export function scopeOf(job: number | null): string | null {
 export function keepBack(
   candidates: readonly Candidate[],
   scope: string | null,
-  ahead: readonly Waiter[],
+  ahead: Iterable<Waiter>,
 ): Candidate[] {
-  const reserved = reservedBy(ahead, scope);
+  const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
+  const reserved = reservedFor(free, scope, ahead);
   return candidates.map((candidate) => {
     const waiter = reserved.get(candidate.gpu.uuid);
-    if (waiter === undefined || candidate.verdict.state !== 'free') return candidate;
+    if (waiter === undefined) return candidate;
     const reason = `free, but ${describeWaiter(waiter)}`;
     return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.place } };
   });

@@ -23,7 +23,7 @@ import {
 import { type Effectful, looking, sleeping } from './effects.ts';
 import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
 import { Lease } from './lease.ts';
-import { waitersIn } from './line.ts';
+import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
 import { ownRecord, type RecordContents } from './record.ts';
@@ -54,13 +54,6 @@ export interface Claim {
   job: EnclosingJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
-}
-
-/** Where in the line a claimant stands. */
-export interface Standing {
-  place: number;
-  /** Places ahead that don't count, since whoever has them doesn't take what they could. */
-  passedOver: ReadonlySet<number>;
 }
 
 /** Nothing is held. What was in the way, for those who want to wait for it. */
@@ -111,6 +104,11 @@ export function* claim(
     job,
   );
   const record = ownRecord(bootId(), request.command);
+  const left = leaveToOthers(candidates, judging, standing);
+  if (obstacleOf(left, request.count) === 'use') {
+    // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
+    return refusal(request, { leases: null, candidates: left, obstacle: 'use' }, directory, record, job);
+  }
 
   const started = now();
   let fresh = true;
@@ -202,17 +200,10 @@ function* attempt(
   record: RecordContents,
   standing: Standing | null,
 ): Effectful<Attempt> {
-  const ahead = waitersIn(judging.directory, standing?.place).filter(
-    ({ place, stopped }) => !stopped && standing?.passedOver.has(place) !== true,
-  );
-  let candidates = keepBack(judgeAll(gpus, judging), scopeOf(judging.job), ahead);
-  let free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
+  let candidates = leaveToOthers(judgeAll(gpus, judging), judging, standing);
   for (;;) {
-    const chosen = select(free, count);
-    if (chosen === null) {
-      const transient = candidates.filter(({ verdict }) => verdict.transient).length;
-      return { leases: null, candidates, obstacle: free.length + transient >= count ? 'remains' : 'use' };
-    }
+    const chosen = select(freeOf(candidates), count);
+    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     reached('chosen');
     const taken = takeAll(chosen, judging, record);
     if (taken.error !== undefined) {
@@ -220,7 +211,6 @@ function* attempt(
       candidates = candidates.map((each) =>
         each.gpu.uuid === uuid ? spoil({ ...each, problem: error }) : each,
       );
-      free = free.filter((gpu) => gpu.uuid !== uuid);
       continue;
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
@@ -240,7 +230,7 @@ function* attempt(
     for (const lease of taken.leases) lease.release();
     return {
       leases: null,
-      candidates: keepBack(judgeAll(seen, judging), scopeOf(judging.job), ahead),
+      candidates: leaveToOthers(judgeAll(seen, judging), judging, standing),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',
@@ -256,6 +246,24 @@ function vanished(gpu: GPU): GPU {
 /** Short: a record has room for 25 instances or so, and one that is cut can't be read. */
 function inRecord({ index, instance, uuid, parent, name }: GPU) {
   return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
+}
+
+function leaveToOthers(
+  candidates: readonly Candidate[],
+  { directory, job }: Judging,
+  standing: Standing | null,
+): Candidate[] {
+  return keepBack(candidates, scopeOf(job), waitersAhead(directory, standing));
+}
+
+function freeOf(candidates: readonly Candidate[]): GPU[] {
+  return candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
+}
+
+/** Why not enough of them can be had now. */
+function obstacleOf(candidates: readonly Candidate[], count: number): 'remains' | 'use' {
+  const transient = candidates.filter(({ verdict }) => verdict.transient).length;
+  return freeOf(candidates).length + transient >= count ? 'remains' : 'use';
 }
 
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */

@@ -13,7 +13,7 @@ import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import { firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import { enclosingJob } from './enclosing-job.ts';
-import { waitersIn } from './line.ts';
+import { waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
 
@@ -106,8 +106,9 @@ export function* discover(
   const inherited = job === null ? inheritedDevices : inheritedClaim;
   const visible = view === 'machine' ? null : inherited(gpus);
   const judging = { criteria, visible, directory, job, count };
-  const waiting = view === 'machine' ? [] : waitersIn(directory).filter(({ stopped }) => !stopped);
-  const candidates = keepBack(judgeAll(gpus, judging), scopeOf(job), waiting);
+  const judged = judgeAll(gpus, judging);
+  const candidates =
+    view === 'machine' ? judged : keepBack(judged, scopeOf(job), waitersAhead(directory, null));
   return candidates.map(({ gpu, verdict: { state, reason }, lease }) => ({
     ...gpu,
     state,

@@ -135,14 +135,15 @@ export class Line {
     return descriptor < 0 ? null : new Line(descriptor);
   }
 
-  /** Who stands in line, in order. @param before only those ahead of this place */
-  waiters(before: number | null = null): Waiter[] {
-    return this.places(before).flatMap((place) => {
-      const waiter = this.#read(place);
-      return waiter === null ? [] : [waiter];
-    });
+  /** Who has these places, read one after the other as far as the caller goes. */
+  *waiters(places: readonly number[]): Generator<Waiter> {
+    for (const place of places) {
+      const waiter = this.waiter(place);
+      if (waiter !== null) yield waiter;
+    }
   }
 
+  /** The places that are taken, in order. @param before only those ahead of this one */
   places(before: number | null = null): number[] {
     return before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
   }
@@ -155,8 +156,8 @@ export class Line {
     closeSync(this.#descriptor);
   }
 
-  /** null: nothing that can be read, so nobody can stand back for it. */
-  #read(place: number): Waiter | null {
+  /** Who has a place; null: nothing that can be read, so nobody can stand back for it. */
+  waiter(place: number): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readSync(this.#descriptor, block, 0, RECORD_SIZE, blockOf(place));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - PULSE_SIZE));
@@ -174,14 +175,28 @@ export class Line {
   }
 }
 
-/** Who stands in a directory's line, in order. @param before only those ahead of this place */
-export function waitersIn(directory: LockDirectory | null, before: number | null = null): Waiter[] {
+/** Who stands in a directory's line, in order, as far as the caller goes. @param before only those ahead of this place */
+export function* waitersIn(directory: LockDirectory | null, before: number | null = null): Generator<Waiter> {
   const line = directory === null ? null : Line.open(directory);
-  if (line === null) return [];
+  if (line === null) return;
   try {
-    return line.waiters(before);
+    yield* line.waiters(line.places(before));
   } finally {
     line.close();
+  }
+}
+
+/** Where in the line a claimant stands. */
+export interface Standing {
+  place: number;
+  /** Places ahead that don't count, since whoever has them doesn't take what they could. */
+  passedOver: ReadonlySet<number>;
+}
+
+/** Those who are to be served before, in order, as far as the caller goes. @param standing null: without a place of one's own */
+export function* waitersAhead(directory: LockDirectory | null, standing: Standing | null): Generator<Waiter> {
+  for (const waiter of waitersIn(directory, standing?.place)) {
+    if (!waiter.stopped && standing?.passedOver.has(waiter.place) !== true) yield waiter;
   }
 }
 

@@ -6,7 +6,7 @@ import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
 import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { reservedBy } from './turn.ts';
+import { reservedFor } from './turn.ts';
 
 /** Somebody who stands in line. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
@@ -24,14 +24,14 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
 export async function getQueue(lockDirectory?: string): Promise<QueueEntry[]> {
   const configuration = loadConfiguration();
   const directory = LockDirectory.find(lockDirectory, configuration);
-  const waiters = waitersIn(directory);
+  const waiters = [...waitersIn(directory)];
   if (waiters.length === 0) return [];
   const gpus = await runAsync(
     discover(normalizeCriteria({}), lockDirectory, configuration.lockDirectory, 'machine'),
   );
   return waiters.map((waiter, i) => {
     const ahead = waiters.slice(0, i).filter(({ stopped }) => !stopped);
-    const reserved = reservedBy(ahead, waiter.scope);
+    const reserved = reservedFor(waiter.uuids, waiter.scope, ahead);
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
       .map(({ index, instance, uuid, reason }) => {

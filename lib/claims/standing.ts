@@ -2,11 +2,11 @@ import { now } from '../clock.ts';
 import type { GPUReason } from '../errors.ts';
 import { native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
-import { type ClaimRequest, type Refusal, type Standing, survey } from './claim.ts';
+import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
 import { isLeased, openLeases } from './lease-holders.ts';
-import { Line, Place, PULSE, type Waiter } from './line.ts';
-import { Patience, turnOf } from './turn.ts';
+import { Line, Place, PULSE, type Standing, type Waiter, waitersIn } from './line.ts';
+import { blockersOf, Patience } from './turn.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
 export interface Attempting {
@@ -92,9 +92,9 @@ export class StandingInLine {
         return waited;
       }
       try {
-        const ahead = line.waiters(place.number);
+        const ahead = line.places(place.number);
         this.#report(options, ahead.length + 1);
-        const { blockers } = turnOf(this.#refusal.wish, ahead.filter(this.#counts));
+        const blockers = blockersOf(this.#refusal.wish, this.#counting(line.waiters(ahead.toReversed())));
         if (blockers.length === 0 || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
         const places = blockers.map((blocker) => blocker.place);
@@ -105,7 +105,9 @@ export class StandingInLine {
     }
   }
 
-  readonly #counts = ({ place, stopped }: Waiter): boolean => !stopped && !this.#passedOver.has(place);
+  *#counting(waiters: Iterable<Waiter>): Generator<Waiter> {
+    for (const waiter of waiters) if (!waiter.stopped && !this.#passedOver.has(waiter.place)) yield waiter;
+  }
 
   /** Resolves when one of the places is given up, its waiter is to be passed over, or time is up. */
   async #whileAhead(
@@ -168,8 +170,8 @@ export class StandingInLine {
     places: readonly number[],
     options: StandingOptions,
   ): Promise<boolean> {
-    const ahead = line.waiters(place.number);
-    const there = (number: number) => ahead.some((waiter) => waiter.place === number && !waiter.stopped);
+    const ahead = line.places(place.number);
+    const there = (number: number) => ahead.includes(number) && line.waiter(number)?.stopped === false;
     if (!place.isIntact() || !places.every(there)) return true;
     const { wish, directory, job } = this.#refusal;
     // What is leased can't be taken by anybody, so nobody is to blame.
@@ -181,7 +183,7 @@ export class StandingInLine {
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     this.#observe(candidates);
-    const kept = keepBack(candidates, wish.scope, ahead.filter(this.#counts));
+    const kept = keepBack(candidates, wish.scope, this.#counting(line.waiters(ahead)));
     this.#refusal = { ...this.#refusal, candidates: kept };
     this.#report(options, ahead.length + 1);
     return places.some((number) => this.#passedOver.has(number));
@@ -192,16 +194,13 @@ export class StandingInLine {
       ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
     );
     const { directory, wish } = this.#refusal;
-    const line = free.length === 0 || this.#place === null ? null : Line.open(directory);
-    const ahead = line
-      ?.waiters(this.#place?.number)
-      .filter(({ scope, stopped }) => !stopped && scope === wish.scope);
-    line?.close();
+    const waiters = free.length === 0 || this.#place === null ? [] : waitersIn(directory, this.#place.number);
+    const ahead = [...waiters].filter(({ scope, stopped }) => !stopped && scope === wish.scope);
     const at = now();
     if (at - this.#observed > 2 * this.#interval) this.#patience.forget(); // much may have happened in between
     this.#observed = at;
-    this.#patience.observe(ahead ?? [], new Set(free.map(({ gpu }) => gpu.uuid)), at);
-    this.#passedOver = this.#patience.passedOver(ahead?.length ?? 0, at);
+    this.#patience.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    this.#passedOver = this.#patience.passedOver(ahead.length, at);
   }
 
   #report({ onWaiting }: StandingOptions, position: number | null): void {

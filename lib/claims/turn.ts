@@ -9,53 +9,45 @@ export interface Wish {
   scope: string | null;
 }
 
-export interface Turn {
-  /** GPUs that are left to those ahead. */
-  reserved: Map<string, Wish>;
-  /**
-   * Empty: enough GPUs aren't reserved, so it is worth watching them. Otherwise as long as all of these stand in line, it is
-   * not: usually it is the one directly ahead.
-   */
-  blockers: Wish[];
-}
-
 /**
  * Who may take what: a waiter takes only GPUs that nobody ahead could use. So a request for four is not starved by
  * requests for one, and one that insists on GPU 0 doesn't keep the others idle.
- * @param ahead in order
+ *
+ * @param ahead in order; read no further than need be
+ * @returns those of the GPUs that are left to somebody ahead, each with the first of them
  */
-export function turnOf(own: Omit<Wish, 'place'>, ahead: readonly Wish[]): Turn {
-  const wanted = new Set(own.uuids);
-  const concerning = ahead.filter(
-    ({ scope, uuids }) => scope === own.scope && uuids.some((uuid) => wanted.has(uuid)),
-  );
-  return {
-    reserved: reservedBy(concerning, own.scope),
-    blockers: blockersOf(own.count, wanted, concerning),
-  };
-}
-
-/** The GPUs that somebody ahead could use, each with the first who could. */
-export function reservedBy<Waiting extends Wish>(
-  ahead: readonly Waiting[],
+export function reservedFor<Waiting extends Wish>(
+  uuids: Iterable<string>,
   scope: string | null,
+  ahead: Iterable<Waiting>,
 ): Map<string, Waiting> {
+  const open = new Set(uuids);
   const reserved = new Map<string, Waiting>();
+  if (open.size === 0) return reserved;
   for (const wish of ahead) {
     if (wish.scope !== scope) continue;
-    for (const uuid of wish.uuids) if (!reserved.has(uuid)) reserved.set(uuid, wish);
+    for (const uuid of wish.uuids) if (open.delete(uuid)) reserved.set(uuid, wish);
+    if (open.size === 0) break;
   }
   return reserved;
 }
 
-function blockersOf(count: number, wanted: ReadonlySet<string>, ahead: readonly Wish[]): Wish[] {
-  // The nearest who alone is in the way: so each waits for the one before, and one wakes for each that goes.
-  const alone = ahead.findLast(({ uuids }) => remaining(wanted, uuids).size < count);
-  if (alone !== undefined) return [alone];
+/**
+ * Whom to wait for. None: enough GPUs aren't left to others, so it is worth watching them. Otherwise it is not as long as all of
+ * these stand in line; usually it is the one directly ahead, so that one wakes for each that goes.
+ * @param nearestFirst those ahead; read no further than need be
+ */
+export function blockersOf(
+  { count, uuids, scope }: Omit<Wish, 'place'>,
+  nearestFirst: Iterable<Wish>,
+): Wish[] {
+  const wanted = new Set(uuids);
   const together: Wish[] = [];
   let left = wanted;
-  for (const wish of ahead.toReversed()) {
-    const after = remaining(left, wish.uuids);
+  for (const wish of nearestFirst) {
+    if (wish.scope !== scope) continue;
+    if (without(wanted, wish.uuids).size < count) return [wish];
+    const after = without(left, wish.uuids);
     if (after.size === left.size) continue;
     together.push(wish);
     left = after;
@@ -64,8 +56,8 @@ function blockersOf(count: number, wanted: ReadonlySet<string>, ahead: readonly 
   return [];
 }
 
-function remaining(wanted: ReadonlySet<string>, taken: readonly string[]): ReadonlySet<string> {
-  const left = new Set(wanted);
+function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
+  const left = new Set(uuids);
   for (const uuid of taken) left.delete(uuid);
   return left;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { Patience, turnOf, type Wish } from '../../lib/claims/turn.ts';
+import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/turn.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 
@@ -13,8 +13,10 @@ function wish(
 }
 
 function turn(own: Wish, ahead: readonly Wish[]) {
-  const { reserved, blockers } = turnOf(own, ahead);
-  return { reserved: [...reserved.keys()].sort(), blockers: blockers.map(({ place }) => place) };
+  return {
+    reserved: [...reservedFor(own.uuids, own.scope, ahead).keys()].sort(),
+    blockers: blockersOf(own, ahead.toReversed()).map(({ place }) => place),
+  };
 }
 
 describe('whose turn it is', () => {
@@ -41,6 +43,15 @@ describe('whose turn it is', () => {
     const ahead = [wish(1, 1, ['a', 'b']), wish(2, 1, ['c']), wish(3, 1, ['d'])];
     expect(turn(wish(9, 2), ahead)).toEqual({ reserved: ALL, blockers: [3, 2, 1] });
     expect(turn(wish(9, 1, ['c', 'd']), ahead).blockers).toEqual([3, 2]);
+  });
+
+  test('no more of the line is read than need be', () => {
+    function* endless(): Generator<Wish> {
+      for (let place = 1; ; place++) yield wish(place, 1);
+    }
+    expect(reservedFor(ALL, null, endless()).size).toBe(4);
+    expect(blockersOf(wish(0, 1), endless())).toHaveLength(1);
+    expect(reservedFor([], null, endless()).size).toBe(0);
   });
 
   test('jobs stand in lines of their own', () => {
