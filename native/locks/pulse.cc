@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "locks/locks.h"
 #include "process/futex.h"
+#include "process/thread.h"
 
 namespace gpu_owner::locks {
 namespace {
@@ -49,15 +49,7 @@ Pulse* Pulse::start(int descriptor, int64_t offset, int64_t period, int64_t life
   pulse->lifeless_ = lifeless;
   pulse->told_ = told;
   pulse->context_ = context;
-  sigset_t mask, before;
-  sigfillset(&mask);
-  pthread_sigmask(SIG_SETMASK, &mask, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackSize);
-  const int error = pthread_create(&pulse->thread_, &attributes, run, pulse);
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = process::start_thread(pulse->thread_, kStackSize, 0, run, pulse);
   if (error == 0) return pulse;
   delete pulse;
   errno = error;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "process/futex.h"
+#include "process/thread.h"
 
 namespace gpu_owner::locks {
 namespace {
@@ -53,16 +54,7 @@ Waiter* Waiter::start(int descriptor, Kind kind, Mode mode, Range range, Done do
   waiter->range_ = range;
   waiter->done_ = done;
   waiter->context_ = context;
-  sigset_t mask, before;
-  sigfillset(&mask);
-  sigdelset(&mask, signal);
-  pthread_sigmask(SIG_SETMASK, &mask, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackSize);
-  const int error = pthread_create(&waiter->thread_, &attributes, run, waiter);
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int error = process::start_thread(waiter->thread_, kStackSize, signal, run, waiter);
   if (error == 0) return waiter;
   close(duplicate);
   delete waiter;
