@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import type { Holders } from '../conventions/index.ts';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { describeProcess } from '../gpus/processes.ts';
@@ -23,6 +24,8 @@ export interface Judging {
   visible: ReadonlySet<string> | null;
   /** null: no directory exists, so nothing is leased. */
   directory: LockDirectory | null;
+  /** Who holds GPUs by the locks of other programs; default: nobody. */
+  foreign?: Holders;
 }
 
 /** Every GPU with whether it is free, or why not. Takes nothing. */
@@ -30,7 +33,8 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const { directory } = judging;
   return gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
-    const lease = leasable ? probeLease(directory, gpu.uuid) : null;
+    const lease =
+      (leasable ? probeLease(directory, gpu.uuid) : null) ?? judging.foreign?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, gpu.uuid) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });

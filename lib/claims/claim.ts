@@ -1,4 +1,12 @@
 import { now } from '../clock.ts';
+import {
+  type Claimant,
+  type ConventionChoice,
+  Conventions,
+  type Entry,
+  type Mark,
+  remove,
+} from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';
@@ -9,6 +17,7 @@ import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import { type Candidate, type Judging, judgeAll, judgeOne, reasonsOf, spoil } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
+import { claimantOf } from './foreign.ts';
 import { isHeldByOwnJob, Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
@@ -22,6 +31,8 @@ export interface ClaimRequest {
   lockDirectory: string | undefined;
   /** How long to wait for another claimant to decide, in ms. */
   lockTimeout: number;
+  /** Whose other lock files count. */
+  conventions: ConventionChoice;
   /** What to write into the record as the command; default: this process's own. */
   command?: string;
   /** CUDA is bound to some GPUs in this process: only these will do. */
@@ -34,6 +45,10 @@ export interface Claim {
   /** By index. */
   gpus: GPU[];
   leases: Lease[];
+  /** What shows users of other conventions that the GPUs are ours. */
+  marks: Mark[];
+  /** Keeps others from looking for free GPUs; to be left when these can be seen to be taken. */
+  entry: Entry;
   directory: LockDirectory;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
@@ -86,22 +101,32 @@ export function* claim(
     request.bound,
   );
   const record = ownRecord(bootId(), request.command);
+  const others = {
+    conventions: new Conventions(request.conventions),
+    claimant: claimantOf(directory, record, request.lockTimeout),
+  };
 
   const started = now();
   let fresh = true;
   for (let pause = 1; ; ) {
     if (!fresh) gpus = yield* looking();
-    const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
-    let outcome: Attempt;
+    const entry = yield* others.conventions.enter(others.claimant);
+    let outcome: Attempt | undefined;
     try {
-      reached('acquisition-lock');
-      outcome = yield* attempt(gpus, request.count, judging, record);
+      const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
+      try {
+        reached('acquisition-lock');
+        outcome = yield* attempt(gpus, request.count, judging, record, others);
+      } finally {
+        lock.release();
+      }
     } finally {
-      lock.release();
+      if (!outcome?.leases) entry.leave();
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, all: outcome.all };
+      const { gpus, leases, marks, all } = outcome;
+      return { granted: true, gpus, leases, marks, entry, directory, all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
@@ -141,7 +166,7 @@ function alreadyOwn(gpus: GPUReason[]): GPUOwnerError {
 }
 
 type Attempt =
-  | { leases: Lease[]; gpus: GPU[]; all: GPU[] }
+  | { leases: Lease[]; marks: Mark[]; gpus: GPU[]; all: GPU[] }
   | {
       leases: null;
       candidates: Candidate[];
@@ -149,7 +174,15 @@ type Attempt =
       obstacle: 'use' | 'remains' | 'contention';
     };
 
-function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordContents): Effectful<Attempt> {
+function* attempt(
+  gpus: GPU[],
+  count: number,
+  { directory, ...other }: Judging,
+  record: RecordContents,
+  { conventions, claimant }: { conventions: Conventions; claimant: Claimant },
+): Effectful<Attempt> {
+  const foreign = yield* conventions.holders(gpus, claimant);
+  const judging: Judging = { ...other, directory, foreign };
   let candidates = judgeAll(gpus, judging);
   let free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
   for (;;) {
@@ -159,7 +192,7 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
       return { leases: null, candidates, obstacle: free.length + transient >= count ? 'remains' : 'use' };
     }
     reached('chosen');
-    const taken = takeAll(chosen, judging.directory as LockDirectory, record);
+    const taken = takeAll(chosen, directory as LockDirectory, record);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -170,19 +203,29 @@ function* attempt(gpus: GPU[], count: number, judging: Judging, record: RecordCo
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     reached('leased');
+    const holding = { leases: taken.leases, marks: [] as Mark[] };
     let seen: GPU[];
     try {
+      const marked = yield* conventions.mark(chosen, gpus, claimant);
+      if (marked.marks === null) {
+        giveBack(holding);
+        foreign.set(marked.uuid, marked.holder);
+        candidates = judgeAll(gpus, judging);
+        free = free.filter((gpu) => gpu.uuid !== marked.uuid);
+        continue;
+      }
+      holding.marks = marked.marks;
+      reached('marked');
       seen = yield* looking(chosen.map(({ index }) => index));
     } catch (error) {
-      for (const lease of taken.leases) lease.release();
+      giveBack(holding);
       throw error;
     }
     reached('looked-again');
     const after = chosen.map((gpu) => seen[gpu.index] ?? gpu);
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
-    if (verdicts.every(({ state }) => state === 'free'))
-      return { leases: taken.leases, gpus: after, all: seen };
-    for (const lease of taken.leases) lease.release();
+    if (verdicts.every(({ state }) => state === 'free')) return { ...holding, gpus: after, all: seen };
+    giveBack(holding);
     return {
       leases: null,
       candidates: judgeAll(seen, judging),
@@ -284,7 +327,9 @@ export function boundElsewhere(
 }
 
 /** Gives back what a claim holds. */
-export function giveBack(claim: Pick<Claim, 'leases'>): void {
+export function giveBack(claim: Pick<Claim, 'leases' | 'marks'> & { entry?: Entry }): void {
+  claim.entry?.leave();
+  for (const mark of claim.marks) remove(mark);
   for (const lease of claim.leases) lease.release();
 }
 

@@ -1,4 +1,5 @@
 import { loadConfiguration, mergeCriteria } from '../configuration.ts';
+import { type ConventionChoice, Conventions } from '../conventions/index.ts';
 import {
   type Criteria,
   checkDevices,
@@ -11,8 +12,9 @@ import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll } from './candidates.ts';
 import { firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
+import { leasesIn } from './foreign.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { checkDirectory } from './options.ts';
+import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -28,6 +30,8 @@ export interface GPUStatus extends GPU {
 
 export interface DiscoveryOptions extends Criteria {
   lockDirectory?: string | undefined;
+  /** As {@link ClaimOptions.conventions}. */
+  conventions?: ClaimOptions['conventions'];
 }
 
 /**
@@ -68,10 +72,16 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
   refuseNoObject(criteria);
-  const { lockDirectory: given, ...options } = criteria;
+  const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
   const configuration = loadConfiguration();
-  return discover(mergeCriteria(options, configuration), lockDirectory, configuration.lockDirectory, view);
+  return discover(
+    mergeCriteria(options, configuration),
+    lockDirectory,
+    configuration.lockDirectory,
+    view,
+    checkConventions(conventions, configuration, 'conventions'),
+  );
 }
 
 /** machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded. */
@@ -83,12 +93,14 @@ export function* discover(
   lockDirectory: string | undefined,
   configured: string | undefined,
   view: View,
+  conventions: ConventionChoice = 'auto',
 ): Effectful<GPUStatus[]> {
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const visible = view === 'machine' ? null : inheritedDevices(gpus);
-  return judgeAll(gpus, { criteria, visible, directory }).map(
+  const foreign = yield* new Conventions(conventions).holders(gpus, leasesIn(directory));
+  return judgeAll(gpus, { criteria, visible, directory, foreign }).map(
     ({ gpu, verdict: { state, reason }, lease }) => ({
       ...gpu,
       state,

@@ -123,6 +123,15 @@ export function isHeldByOwnJob(directory: LockDirectory, uuid: string): boolean 
   return false;
 }
 
+/** Whether this tenure of the GPU's lease still lasts. Takes nothing. */
+export function isTenureHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
+  if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (isLocked(descriptor) && readRecord(descriptor)?.generation === generation) return true;
+  }
+  return false;
+}
+
 /** Whether a tenure of the GPU's lease ended in an orderly way less than so many ms ago. */
 export function endedWithin(directory: LockDirectory, uuid: string, milliseconds: number): boolean {
   return endsOf(directory, uuid).some((ago) => ago !== null && ago < milliseconds);
@@ -161,13 +170,17 @@ export function findTenure(directory: LockDirectory, uuid: string): Tenure | nul
 }
 
 function leaseName(uuid: string): string {
-  if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
+  if (!isLeaseName(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
       `the driver gives ${JSON.stringify(uuid)} as a UUID, which is none.`,
     );
   }
   return `${uuid}.lease`;
+}
+
+function isLeaseName(uuid: string): boolean {
+  return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
 }
 
 function lock(descriptor: number, byte: number): boolean {

@@ -36,7 +36,13 @@ export async function find(args: readonly string[]): Promise<void> {
   refuseWords(positionals);
   const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
   const gpus = await runAsync(
-    discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'claimant'),
+    discover(
+      request.criteria,
+      request.lockDirectory,
+      configuration.lockDirectory,
+      'claimant',
+      request.conventions,
+    ),
   );
   const free = gpus.filter(({ state }) => state === 'free');
   const chosen = select(free, request.count);

@@ -40,7 +40,13 @@ export async function status(args: readonly string[]): Promise<void> {
   const watching = values.watch === true || every !== undefined;
   const show = async (prefix: string) => {
     const gpus = await runAsync(
-      discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'machine'),
+      discover(
+        request.criteria,
+        request.lockDirectory,
+        configuration.lockDirectory,
+        'machine',
+        request.conventions,
+      ),
     );
     print(prefix + (values.json ? JSON.stringify(gpus.map(gpuJSON), null, watching ? 0 : 2) : table(gpus)));
   };

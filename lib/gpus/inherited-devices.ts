@@ -24,6 +24,17 @@ export function inheritedDevices(gpus: readonly GPU[]): ReadonlySet<string> | nu
   return uuids === null ? null : new Set(uuids);
 }
 
+/**
+ * How CUDA orders all GPUs, with the CUDA_DEVICE_ORDER with which this process was started and without CUDA_VISIBLE_DEVICES;
+ * or why nobody knows. Where models differ, asking takes a second or more.
+ */
+export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | { why: string } {
+  const { CUDA_DEVICE_ORDER } = override ?? process.env;
+  const all = gpus.map((_, number) => number).join(',');
+  const { uuids, note } = resolveVisibleDevices(all, CUDA_DEVICE_ORDER, gpus, fastestFirst);
+  return uuids === null || uuids.length === 0 ? { why: note ?? 'there are none' } : { uuids };
+}
+
 const CUDA_PATIENCE = 20_000;
 
 /** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "keeper/arguments.h"
+#include "keeper/markers.h"
 
 namespace keeper {
 
@@ -27,6 +28,7 @@ void unlock_all(const DescriptorList &list) {
 }  // namespace
 
 void unlock(const Options &options) {
+  remove_markers(options);
   unlock_all(options.held);
   unlock_all(options.leases);
 }

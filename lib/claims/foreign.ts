@@ -1,0 +1,81 @@
+import { closeSync, readSync } from 'node:fs';
+import { type Claimant, isIntact, type Leases, type Mark } from '../conventions/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import type { GPU } from '../gpus/types.ts';
+import { native } from '../native.ts';
+import { isTenureHeld, probeLease } from './lease.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { RECORD_SIZE, type RecordContents } from './record.ts';
+
+/** In which claims tell each other since when they have been sharing safe-gpu's lock. */
+const NOTE = 'safe-gpu.sharing';
+
+/** What other conventions need to know of leases. @param directory null: there are none yet */
+export function leasesIn(directory: LockDirectory | null): Leases {
+  return {
+    isLeased: (uuid) => directory !== null && probeLease(directory, uuid) !== null,
+    isHeld: (uuid, generation) => directory !== null && isTenureHeld(directory, uuid, generation),
+  };
+}
+
+/** What other conventions need to know of a claim. @param patience how long to wait for somebody who doesn't move, in ms */
+export function claimantOf(directory: LockDirectory, record: RecordContents, patience: number): Claimant {
+  return {
+    user: record.user,
+    generation: record.generation,
+    ...leasesIn(directory),
+    note: {
+      read: () => withNote(directory, readNote) ?? '',
+      write: (text) => {
+        withNote(directory, (descriptor) => native().fileWriteBlock(descriptor, noteBlock(text)));
+      },
+    },
+    patience,
+  };
+}
+
+/** Without the note claims share the lock all the same: it only keeps others from starving. */
+function withNote<Result>(directory: LockDirectory, use: (descriptor: number) => Result): Result | null {
+  let descriptor: number;
+  try {
+    descriptor = directory.openFile(NOTE);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return null;
+    throw error;
+  }
+  try {
+    return use(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function readNote(descriptor: number): string {
+  const block = Buffer.alloc(RECORD_SIZE);
+  return block.toString('utf8', 0, readSync(descriptor, block, 0, RECORD_SIZE, 0)).replace(/[\s\0]+$/, '');
+}
+
+function noteBlock(text: string): Uint8Array {
+  const block = Buffer.alloc(RECORD_SIZE, ' ');
+  block.write(text);
+  block[RECORD_SIZE - 1] = 0x0a;
+  return block;
+}
+
+/**
+ * Whether somebody has replaced what shows them that GPUs are ours: a program that had looked before and wrote after us. Then it
+ * will use the GPU.
+ */
+export function findOverwritten(marks: readonly Mark[], gpus: readonly GPU[]): GPUOwnerError | null {
+  const lost = marks.filter((mark) => !isIntact(mark));
+  if (lost.length === 0) return null;
+  const reasons = lost.map(({ uuid, path }) => ({
+    index: gpus.find((gpu) => gpu.uuid === uuid)?.index ?? -1,
+    uuid,
+    reason: `somebody replaced ${path} while it was being claimed`,
+  }));
+  const list = reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n');
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `another program's lock came in between:\n${list}`, {
+    gpus: reasons,
+  });
+}
