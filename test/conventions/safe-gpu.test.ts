@@ -100,13 +100,13 @@ test('a safe-gpu that is stopped while it decides is waited for as long as any c
 test('the constructor waits as well, and ends on a signal that the program handles', async () => {
   const theirs = startOriginal(machine, ['safe-gpu', newer()]);
   await output(theirs, /locked/);
-  const script = machine.script(`process.on('SIGUSR2', () => {}); console.log('up');
+  const script = machine.script(`process.on('SIGTERM', () => {}); console.log('up');
     try { new GPUOwner(); } catch (error) { console.log(error.code); }`);
   const ours = machine.start([process.execPath, '--input-type=module', '-e', script]);
   await output(ours, /up/);
   await pause(200);
   const code = output(ours, /ERR_\w+/);
-  ours.kill('SIGUSR2');
+  ours.kill('SIGTERM');
   expect(await code).toBe('ERR_ABORTED');
 });
 
