@@ -181,6 +181,7 @@ function* attempt(
   record: RecordContents,
   { conventions, claimant }: { conventions: Conventions; claimant: Claimant },
 ): Effectful<Attempt> {
+  conventions.tidy(gpus, claimant);
   const foreign = yield* conventions.holders(gpus, claimant);
   const judging: Judging = { ...other, directory, foreign };
   let candidates = judgeAll(gpus, judging);

@@ -123,11 +123,13 @@ export function isHeldByOwnJob(directory: LockDirectory, uuid: string): boolean 
   return false;
 }
 
-/** Whether this tenure of the GPU's lease still lasts. Takes nothing. */
+/** Whether this tenure of the GPU's lease still lasts, or may: a record can be read while it is being written. Takes nothing. */
 export function isTenureHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
   if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
   for (const descriptor of directory.filesNamed(leaseName(uuid))) {
-    if (isLocked(descriptor) && readRecord(descriptor)?.generation === generation) return true;
+    if (!isLocked(descriptor)) continue;
+    const present = readRecord(descriptor)?.generation;
+    if (present === generation || typeof present !== 'number') return true;
   }
   return false;
 }

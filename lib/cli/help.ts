@@ -12,8 +12,8 @@ use beyond what visible graphics processes explain):
   --force                   skip health and use, never other people's claims`;
 
 export const COMMON_HELP = `  --lock-dir PATH           another lock directory (all claimants must use it)
-  --conventions LIST        whose other locks count: auto (default), none, or some
-                            of safe-gpu,gpu_lock,gpu-scheduler,pid-files
+  --conventions LIST        other tools' locks that count: auto (default), none,
+                            or some of safe-gpu,gpu_lock,gpu-scheduler,pid-files
   --simulate N|MACHINE      simulated GPUs instead of the driver's
   -h, --help                this text`;
 

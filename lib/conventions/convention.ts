@@ -45,6 +45,8 @@ export interface Convention {
   enter(claimant: Claimant): Waiting<Entry | null>;
   /** Who holds which GPU. Takes nothing. */
   holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders>;
+  /** Removes what claims of ours left behind that were killed. To be called by one claimant at a time. */
+  tidy?(gpus: readonly GPU[], leases: Leases): void;
   /**
    * Shows others that a GPU is ours, whose lease we hold. Where it can't be shown, that is said and isn't an error.
    * @param all all GPUs of the machine

@@ -11,7 +11,11 @@ import { ensureDirectory, isDirectory, placeOf } from './places.ts';
 const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
 
 /** What a file says of its lock. */
-type Lock = { state: 'free' | 'stale' | 'strange' } | { state: 'ours' } | { state: 'held'; by: LeaseInfo };
+type Lock =
+  | { state: 'free' | 'strange' | 'stale' }
+  /** A claim of ours wrote it; its lease is held, or no longer. */
+  | { state: 'ours' | 'left behind' }
+  | { state: 'held'; by: LeaseInfo };
 
 /**
  * gpu_lock: `gpu_{index}.json` in a directory for all users, with the PID of its owner.
@@ -45,6 +49,14 @@ export class GPULock implements Convention {
       }
     }
     return holders;
+  }
+
+  /** gpu_lock itself never would: it finds our owner alive. */
+  tidy(gpus: readonly GPU[], leases: Leases): void {
+    for (const path of gpus.flatMap((gpu) => this.#paths(gpu))) {
+      const file = readForeign(path);
+      if (file.state === 'file' && read(file, leases).state === 'left behind') removeStale(path, file);
+    }
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
@@ -89,7 +101,7 @@ function read(file: ForeignFile, { isHeld }: Leases): Lock {
   if (typeof ours === 'object' && ours !== null) {
     const { uuid, generation } = ours as Record<string, unknown>;
     const held = typeof uuid === 'string' && typeof generation === 'number' && isHeld(uuid, generation);
-    return { state: held ? 'ours' : 'stale' };
+    return { state: held ? 'ours' : 'left behind' };
   }
   const pid = asPid(contents.owner);
   if (pid === null || !isAlive(pid)) return { state: 'stale' };
@@ -128,7 +140,8 @@ function make(path: string, gpu: GPU, claimant: Claimant): number | LeaseInfo | 
     if (lock.state === 'held') return lock.by;
     // Another GPU's, under the same number: as in a container that sees only some.
     if (lock.state === 'ours') return null;
-    if (lock.state === 'stale' && file.state === 'file' && !removeStale(path, file)) continue;
+    const isStale = lock.state === 'stale' || lock.state === 'left behind';
+    if (isStale && file.state === 'file' && !removeStale(path, file)) continue;
     const descriptor =
       lock.state === 'strange' ? -errno.EEXIST : native().fileCreate(path, contents(gpu, claimant));
     if (descriptor >= 0) return descriptor;

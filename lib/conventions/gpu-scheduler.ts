@@ -49,24 +49,26 @@ export class GPUScheduler implements Convention {
     const holders: Holders = new Map();
     if (directories.length === 0) return holders;
     const ordinals = ordinalsOf(gpus);
+    const started = now();
     for (;;) {
       holders.clear();
-      let certain = true;
+      let doubtful: string[] = [];
       const locks = new Map(flockHolders().map(({ file, pid }) => [file, pid]));
       for (const [uuid, id] of ordinals) {
         for (const path of directories.map((directory) => pathIn(directory, id))) {
-          const stat = statOf(path);
-          const pid = stat?.isFile() ? locks.get(nameInLocks(stat)) : undefined;
-          if (pid === undefined) {
-            seen.delete(path);
-            continue;
-          }
+          const pid = holderOf(path, locks);
+          if (pid === undefined) continue;
           holders.set(uuid, holderInfo('gpu-scheduler', { pid: pid || null }));
           // A claim of ours holds it for long, and has its lease for a reason.
-          certain = (hasLasted(path, pid) || isLeased(uuid)) && certain;
+          if (!hasLasted(path, pid) && !isLeased(uuid)) doubtful.push(uuid);
         }
       }
-      if (certain) return holders;
+      if (now() - started > 2 * PROBE) {
+        // One after the other only wanted to know. Whether it can be had is seen when it is marked.
+        for (const uuid of doubtful) holders.delete(uuid);
+        doubtful = [];
+      }
+      if (doubtful.length === 0) return holders;
       yield* sleeping(PAUSE);
     }
   }
@@ -99,6 +101,13 @@ export class GPUScheduler implements Convention {
 
 function pathIn(directory: string, id: number): string {
   return join(directory, `gpu_${id}.lock`);
+}
+
+function holderOf(path: string, locks: ReadonlyMap<string, number>): number | undefined {
+  const stat = statOf(path);
+  const pid = stat?.isFile() ? locks.get(nameInLocks(stat)) : undefined;
+  if (pid === undefined) seen.delete(path);
+  return pid;
 }
 
 function hasLasted(path: string, pid: number): boolean {

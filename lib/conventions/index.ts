@@ -93,6 +93,11 @@ export class Conventions {
     return { leave };
   }
 
+  /** Removes what claims of ours left behind that were killed. To be called by one claimant at a time. */
+  tidy(gpus: readonly GPU[], leases: Leases): void {
+    for (const convention of this.#active) convention.tidy?.(gpus.filter(isWhole), leases);
+  }
+
   /** Who holds GPUs by other conventions. Takes nothing. */
   *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
     const wholes = gpus.filter(isWhole);

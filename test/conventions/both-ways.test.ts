@@ -179,6 +179,18 @@ describe('gpu_lock', () => {
     child.kill('SIGKILL');
   });
 
+  test('what a killed owner left behind is removed by the next claim, whichever GPU that takes', async () => {
+    directoryOf(machine, 'gpu_lock');
+    const child = await owner();
+    child.kill('SIGKILL');
+    await finished(child);
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
+    await machine.status(); // looking leaves it alone
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
+    expect(await claimed(['--devices', '1'])).toBe(uuid(1));
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
+  });
+
   test('the directory of its documentation counts as well, and ours is in both', async () => {
     const code = directoryOf(machine, 'gpu_lock');
     const documented = placeOf(machine, '/var/tmp/gpu_locks');
@@ -246,7 +258,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o666)
 print("probing", flush=True)
 end = time.time() + 3
 while time.time() < end:
-    fcntl.flock(fd, fcntl.LOCK_EX); time.sleep(0.02); fcntl.flock(fd, fcntl.LOCK_UN); time.sleep(0.005)
+    fcntl.flock(fd, fcntl.LOCK_EX); time.sleep(0.01); fcntl.flock(fd, fcntl.LOCK_UN); time.sleep(0.02)
 `;
   const prober = machine.start(['python3', '-c', source, path]);
   await output(prober, /probing/);
