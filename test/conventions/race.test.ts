@@ -7,11 +7,12 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, pause, whyNotNobody } from '../machine.ts';
-import { directoryOf, here, makeDirectory, placeOf, startOriginal } from './others.ts';
+import { binaries } from '../binaries.ts';
+import { finished, Machine, NOBODY, pause, python, whyNotNobody } from '../machine.ts';
+import { directoryOf, here, makeDirectory, original, placeOf, SAFE_GPU, startOriginal } from './others.ts';
 
 const GPUS = 4;
-const SECONDS = process.env.GPU_OWNER_SOAK ? 240 : 5;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 240 : 2.5;
 const claimant = join(import.meta.dirname, '../integration/fixtures/claimant.mjs');
 const twoUsers = whyNotNobody() === null;
 
@@ -75,14 +76,69 @@ test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
   },
 );
 
+/** Claims for commands, one after the other: these have placeholders, which is all that safe-gpu sees of them. */
+async function runAgainAndAgain(witness: string, longest: number): Promise<{ claims: number; said: string }> {
+  const end = performance.now() + SECONDS * 1000;
+  let claims = 0;
+  let said = '';
+  while (performance.now() < end) {
+    const seconds = String(Math.random() * longest);
+    const { code, stdout, stderr } = await machine.runCommand([
+      ...['run', '--wait=30s', '--', python, original, 'testify', witness, seconds],
+    ]);
+    said += stdout;
+    if (code !== 0 && code !== 75) throw new Error(stderr);
+    if (code === 0) claims++;
+  }
+  return { claims, said };
+}
+
+test.each(['safe-gpu', 'none'])(
+  'safe-gpu’s programs and ours claim at once, with --conventions %s',
+  { timeout: (SECONDS + 60) * 1000, retry: 0 },
+  async (conventions) => {
+    machine = new Machine(2);
+    // Without it, everything is slowed down until it must go wrong: the witness would see it.
+    const control = conventions === 'none';
+    process.env.GPU_OWNER_CONVENTIONS = conventions;
+    try {
+      const witness = randomBytes(8).toString('hex');
+      const path = join(makeDirectory(placeOf(machine, '/tmp/safe_gpu')), SAFE_GPU);
+      const tools = [join(binaries(), 'gpu-owner-simulator'), join(binaries(), 'simulator/libcuda.so.1')];
+      const theirs = Array.from({ length: 3 }, () =>
+        finished(
+          startOriginal(machine, ['safe-gpu-loop', path, ...tools, witness, String(SECONDS)], {
+            env: { WINDOW: control ? '0.5' : '0.02' },
+          }),
+        ),
+      );
+      const ours = await Promise.all([1, 2, 3].map(() => runAgainAndAgain(witness, control ? 1 : 0.05)));
+      const results = await Promise.all(theirs);
+      expect(results.map(({ code, stderr }) => [code, stderr])).toEqual(results.map(() => [0, '']));
+      const violations = [...ours.map(({ said }) => said), ...results.map(({ stdout }) => stdout)]
+        .join('')
+        .match(/violation/g);
+      const claims = results.reduce((sum, { stdout }) => sum + Number(/claims (\d+)/.exec(stdout)?.[1]), 0);
+      const own = ours.reduce((sum, each) => sum + each.claims, 0);
+      console.log(`${own} of our claims, ${claims} of safe-gpu's, ${violations?.length ?? 0} violations`);
+      if (control) return expect(violations).not.toBeNull();
+      expect(violations).toBeNull();
+      expect(own).toBeGreaterThan(SECONDS);
+      expect(claims).toBeGreaterThan(SECONDS);
+    } finally {
+      delete process.env.GPU_OWNER_CONVENTIONS;
+    }
+  },
+);
+
 test('the witness would see it: without the convention GPUs are held twice', async () => {
   machine = new Machine(1);
   const directory = directoryOf(machine, 'gpu_lock');
   const witness = randomBytes(8).toString('hex');
   const env = { GPU_OWNER_CONVENTIONS: 'none' };
   const running = [
-    machine.start([process.execPath, claimant, witness, '3', '1'], { env }),
-    startOriginal(machine, ['loop', 'gpu_lock', directory, witness, '1', '3']),
+    machine.start([process.execPath, claimant, witness, '2', '1'], { env }),
+    startOriginal(machine, ['loop', 'gpu_lock', directory, witness, '1', '2']),
   ];
   const results = await Promise.all(running.map((child) => finished(child)));
   expect(results.map(({ stdout }) => stdout).join('')).toMatch(/violation: GPU 0/);
