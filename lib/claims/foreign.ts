@@ -25,34 +25,36 @@ export function claimantOf(directory: LockDirectory, record: RecordContents, pat
     generation: record.generation,
     ...leasesIn(directory),
     note: {
-      read: () => withNote(directory, readNote) ?? '',
-      write: (text) => {
-        withNote(directory, (descriptor) => native().fileWriteBlock(descriptor, noteBlock(text)));
-      },
+      read: () => readNote(directory),
+      write: (text) => writeNote(directory, noteBlock(text)),
     },
     patience,
   };
 }
 
+function readNote(directory: LockDirectory): string {
+  for (const descriptor of directory.filesNamed(NOTE, [directory.path])) {
+    const block = Buffer.alloc(RECORD_SIZE);
+    const length = readSync(descriptor, block, 0, RECORD_SIZE, 0);
+    return block.toString('utf8', 0, length).replace(/[\s\0]+$/, '');
+  }
+  return '';
+}
+
 /** Without the note claims share the lock all the same: it only keeps others from starving. */
-function withNote<Result>(directory: LockDirectory, use: (descriptor: number) => Result): Result | null {
+function writeNote(directory: LockDirectory, block: Uint8Array): void {
   let descriptor: number;
   try {
     descriptor = directory.openFile(NOTE);
   } catch (error) {
-    if (error instanceof GPUOwnerError) return null;
+    if (error instanceof GPUOwnerError) return;
     throw error;
   }
   try {
-    return use(descriptor);
+    native().fileWriteBlock(descriptor, block);
   } finally {
     closeSync(descriptor);
   }
-}
-
-function readNote(descriptor: number): string {
-  const block = Buffer.alloc(RECORD_SIZE);
-  return block.toString('utf8', 0, readSync(descriptor, block, 0, RECORD_SIZE, 0)).replace(/[\s\0]+$/, '');
 }
 
 function noteBlock(text: string): Uint8Array {

@@ -1,11 +1,12 @@
-import { closeSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { errno, native } from '../native.ts';
+import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import type { Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
+import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, pidText } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
 import { ensureDirectory, home, isDirectory, placeOf, statOf, workingDirectory } from './places.ts';
@@ -108,13 +109,21 @@ function make(path: string): number | LeaseInfo | null {
   return null;
 }
 
-/** As `make`, in a file on which there may be others' locks, ours among them. */
+/** As `make`, in a file on which there may be others' locks, or ours. Only under such a lock it may be removed in the end. */
 function writeInto(path: string): number | LeaseInfo | null {
   const file = readForeign(path);
   const holder = holderOf(file, true);
   if (holder !== null) return holder;
   const descriptor = native().fileOpenShared(path, 0);
   if (descriptor < 0) return null;
+  if (native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) !== 0) {
+    const name = nameInLocks(fstatSync(descriptor));
+    const pid = flockHolders().find((lock) => lock.file === name)?.pid;
+    if (pid !== process.pid) {
+      closeSync(descriptor);
+      return holderInfo('pid-files', { pid: pid || null });
+    }
+  }
   try {
     const before = file.state === 'file' ? file.text.length : 0;
     writeSync(descriptor, pidText(process.pid).padEnd(before), 0);

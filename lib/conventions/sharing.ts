@@ -28,10 +28,12 @@ export function* waitForTurn({ note }: Pick<Claimant, 'note'>, isShared: () => b
   const started = Date.now();
   for (;;) {
     const now = Date.now();
-    const period = read(note.read(), now);
+    const text = note.read();
+    const period = read(text, now);
     const late = now - started > PATIENCE || now < started;
     if (isShared()) {
-      if (late) return note.write(format({ since: now, full: false, gapEnds: 0 }));
+      // Before two have met, there is nothing to note.
+      if (late || text === '') return note.write(format({ since: now, full: false, gapEnds: 0 }));
       if (!period.full && now - period.since < LONGEST) return;
       if (!period.full) note.write(format({ ...period, full: true }));
       yield* sleeping(PAUSE);
@@ -41,7 +43,8 @@ export function* waitForTurn({ note }: Pick<Claimant, 'note'>, isShared: () => b
     } else if (period.gapEnds > now) {
       yield* sleeping(period.gapEnds - now);
     } else {
-      return note.write(format({ since: now, full: false, gapEnds: 0 }));
+      if (text !== '') note.write(format({ since: now, full: false, gapEnds: 0 }));
+      return;
     }
   }
 }

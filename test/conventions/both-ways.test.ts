@@ -291,6 +291,9 @@ test('in the home directory PID files are GPU Scheduler’s files: written into,
   });
   expect(code).toBe(75);
   expect(stderr).toContain('(gpu-scheduler, pid');
+  const only = ['run', '--no-wait', '--devices', '0', '--conventions', 'pid-files', '--', 'true'];
+  expect((await machine.runCommand(only, { cwd: home, env })).stderr).toContain('(pid-files, pid');
+  expect(existsSync(`${directory}/gpu_0.lock`)).toBe(true);
 });
 
 test('numbers are CUDA’s where models differ: fastest first', async () => {
