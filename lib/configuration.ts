@@ -3,6 +3,7 @@ import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import type * as YAML from 'yaml';
 import { type Kind, problem, readText } from './configuration-file.ts';
+import { type ConventionChoice, parseConventions } from './conventions/choice.ts';
 import { GPUOwnerError } from './errors.ts';
 import {
   type Criteria,
@@ -44,7 +45,7 @@ export interface Configuration {
   placeholder?: (typeof PLACEHOLDERS)[number];
   visibleDevices?: (typeof VISIBLE_DEVICES)[number];
   /** Names of foreign locking conventions, none for [] */
-  conventions?: 'auto' | readonly string[];
+  conventions?: ConventionChoice;
   /** An absolute path; only a machine's file sets it. */
   lockDirectory?: string;
   /** Milliseconds; only a machine's file sets it. */
@@ -275,23 +276,6 @@ function oneOf(values: readonly string[]): (value: unknown, option: string) => s
     if (typeof value === 'string' && values.includes(value)) return value;
     throw invalid(option, value, `right are ${listWords(values.map(showValue), 'or')}`);
   };
-}
-
-function parseConventions(value: unknown, option: string): 'auto' | string[] {
-  if (value === 'auto') return 'auto';
-  if (value === 'none') return [];
-  const names = Array.isArray(value) ? value : [value];
-  for (const name of names) {
-    if (
-      typeof name !== 'string' ||
-      !/^[a-z0-9][a-z0-9_-]{0,40}$/i.test(name) ||
-      name === 'auto' ||
-      name === 'none'
-    ) {
-      throw invalid(option, name, "right are 'auto', 'none' or a list of names such as [safe-gpu, gpu_lock]");
-    }
-  }
-  return names as string[];
 }
 
 function parseDirectory(value: unknown, option: string): string {

@@ -68,11 +68,13 @@ export interface Native {
 
   lockTry(...lock: LockArguments): number;
   lockProbe(...lock: LockArguments): number;
+  lockHolder(...lock: LockArguments): number;
   lockWaitSync(...lock: [...LockArguments, milliseconds: number]): number;
   Wait: new (...lock: [...LockArguments, done: (error: number) => void]) => NativeWait;
-  fileEnsureDirectory(path: string): number;
+  fileEnsureDirectory(path: string, mode?: number): number;
   fileOpenShared(path: string, size: number): number;
   fileOpenForProbe(path: string): number;
+  fileCreate(path: string, bytes: Uint8Array): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;

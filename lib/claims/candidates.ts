@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import type { Holders } from '../conventions/index.ts';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { isDivided, separateKinds } from '../gpus/instances.ts';
@@ -43,6 +44,8 @@ export interface Judging {
   job: number | null;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
+  /** Who holds GPUs by the locks of other programs; default: nobody. */
+  foreign?: Holders;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -60,7 +63,7 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
     if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const lease = leasable ? whoHolds(directory, gpu, key) : null;
+    const lease = (leasable ? whoHolds(directory, gpu, key) : null) ?? judging.foreign?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });

@@ -1,4 +1,12 @@
 import { now } from '../clock.ts';
+import {
+  type Claimant,
+  type ConventionChoice,
+  Conventions,
+  type Entry,
+  type Mark,
+  remove,
+} from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
@@ -22,6 +30,7 @@ import {
 } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
 import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
+import { claimantOf, leasesIn } from './foreign.ts';
 import { Lease } from './lease.ts';
 import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
@@ -37,6 +46,8 @@ export interface ClaimRequest {
   lockDirectory: string | undefined;
   /** How long to wait for another claimant to decide, in ms. */
   lockTimeout: number;
+  /** Whose other lock files count. */
+  conventions: ConventionChoice;
   /** What to write into the record as the command; default: this process's own. */
   command?: string;
   /** CUDA is bound to some GPUs in this process: only these will do. */
@@ -49,6 +60,10 @@ export interface Claim {
   /** By index. */
   gpus: GPU[];
   leases: Lease[];
+  /** What shows users of other conventions that the GPUs are ours. */
+  marks: Mark[];
+  /** Keeps others from looking for free GPUs; to be left when these can be seen to be taken. */
+  entry: Entry;
   directory: LockDirectory;
   /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
   job: EnclosingJob | null;
@@ -94,7 +109,7 @@ export function* claim(
   standing: Standing | null = null,
 ): Effectful<Claim | Refusal> {
   reached('start');
-  const { candidates, judging, directory, job } = yield* survey(request, configuredDirectory);
+  const { candidates, judging, directory, job, conventions } = yield* survey(request, configuredDirectory);
   let gpus = candidates.map(({ gpu }) => gpu);
   refuseImpossible(
     request.count,
@@ -109,22 +124,32 @@ export function* claim(
     // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
     return refusal(request, { leases: null, candidates: left, obstacle: 'use' }, directory, record, job);
   }
+  const others = {
+    conventions,
+    claimant: claimantOf(directory, record, request.lockTimeout),
+  };
 
   const started = now();
   let fresh = true;
   for (let pause = 1; ; ) {
     if (!fresh) gpus = yield* looking();
-    const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
-    let outcome: Attempt;
+    const entry = yield* others.conventions.enter(others.claimant);
+    let outcome: Attempt | undefined;
     try {
-      reached('acquisition-lock');
-      outcome = yield* attempt(gpus, request.count, judging, record, standing);
+      const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
+      try {
+        reached('acquisition-lock');
+        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others });
+      } finally {
+        lock.release();
+      }
     } finally {
-      lock.release();
+      if (!outcome?.leases) entry.leave();
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      return { granted: true, gpus: outcome.gpus, leases: outcome.leases, directory, job, all: outcome.all };
+      const { gpus, leases, marks, all } = outcome;
+      return { granted: true, gpus, leases, marks, entry, directory, job, all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
@@ -142,6 +167,7 @@ export interface Survey {
   judging: Judging;
   directory: LockDirectory;
   job: EnclosingJob | null;
+  conventions: Conventions;
 }
 
 /** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
@@ -160,7 +186,10 @@ export function* survey(request: ClaimRequest, configuredDirectory: string | und
     job: job?.generation ?? null,
     count: request.count,
   };
-  return { candidates: judgeAll(gpus, judging), judging, directory, job };
+  // The job's own marks would be in the way inside of it.
+  const conventions = new Conventions(job === null ? request.conventions : []);
+  judging.foreign = yield* conventions.holders(gpus, leasesIn(directory));
+  return { candidates: judgeAll(gpus, judging), judging, directory, job, conventions };
 }
 
 function refusal(
@@ -185,7 +214,7 @@ function refusal(
 }
 
 type Attempt =
-  | { leases: Lease[]; gpus: GPU[]; all: GPU[] }
+  | { leases: Lease[]; marks: Mark[]; gpus: GPU[]; all: GPU[] }
   | {
       leases: null;
       candidates: Candidate[];
@@ -193,13 +222,22 @@ type Attempt =
       obstacle: 'use' | 'remains' | 'contention';
     };
 
+/** What a decision takes into account besides the GPUs. */
+interface Deciding {
+  judging: Judging;
+  record: RecordContents;
+  standing: Standing | null;
+  others: { conventions: Conventions; claimant: Claimant };
+}
+
 function* attempt(
   gpus: GPU[],
   count: number,
-  judging: Judging,
-  record: RecordContents,
-  standing: Standing | null,
+  { judging: before, record, standing, others: { conventions, claimant } }: Deciding,
 ): Effectful<Attempt> {
+  conventions.tidy(gpus, claimant);
+  const foreign = yield* conventions.holders(gpus, claimant);
+  const judging: Judging = { ...before, foreign };
   let candidates = leaveToOthers(judgeAll(gpus, judging), judging, standing);
   for (;;) {
     const chosen = select(freeOf(candidates), count);
@@ -215,19 +253,28 @@ function* attempt(
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     reached('leased');
+    const holding = { leases: taken.leases, marks: [] as Mark[] };
     let seen: GPU[];
     try {
+      const marked = yield* conventions.mark(chosen, gpus, claimant);
+      if (marked.marks === null) {
+        giveBack(holding);
+        foreign.set(marked.uuid, marked.holder);
+        candidates = leaveToOthers(judgeAll(gpus, judging), judging, standing);
+        continue;
+      }
+      holding.marks = marked.marks;
+      reached('marked');
       seen = yield* looking(chosen.map(({ index }) => index));
     } catch (error) {
-      for (const lease of taken.leases) lease.release();
+      giveBack(holding);
       throw error;
     }
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
-    if (verdicts.every(({ state }) => state === 'free'))
-      return { leases: taken.leases, gpus: after, all: seen };
-    for (const lease of taken.leases) lease.release();
+    if (verdicts.every(({ state }) => state === 'free')) return { ...holding, gpus: after, all: seen };
+    giveBack(holding);
     return {
       leases: null,
       candidates: leaveToOthers(judgeAll(seen, judging), judging, standing),
@@ -370,7 +417,9 @@ export function boundElsewhere(
 }
 
 /** Gives back what a claim holds. */
-export function giveBack(claim: Pick<Claim, 'leases'>): void {
+export function giveBack(claim: Pick<Claim, 'leases' | 'marks'> & { entry?: Entry }): void {
+  claim.entry?.leave();
+  for (const mark of claim.marks) remove(mark);
   for (const lease of claim.leases) lease.release();
 }
 

@@ -1,21 +1,17 @@
 import { loadConfiguration, mergeCriteria } from '../configuration.ts';
-import {
-  type Criteria,
-  checkDevices,
-  type NormalizedCriteria,
-  refuseNoObject,
-  type Verdict,
-} from '../gpus/criteria.ts';
+import { Conventions } from '../conventions/index.ts';
+import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll, keepBack, scopeOf } from './candidates.ts';
-import { firstLook } from './claim.ts';
+import { type ClaimRequest, firstLook } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import { enclosingJob } from './enclosing-job.ts';
+import { leasesIn } from './foreign.ts';
 import { waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { checkDirectory } from './options.ts';
+import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -31,6 +27,8 @@ export interface GPUStatus extends GPU {
 
 export interface DiscoveryOptions extends Criteria {
   lockDirectory?: string | undefined;
+  /** As {@link ClaimOptions.conventions}. */
+  conventions?: ClaimOptions['conventions'];
 }
 
 /**
@@ -76,10 +74,16 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
   refuseNoObject(criteria);
-  const { lockDirectory: given, ...options } = criteria;
+  const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
   const configuration = loadConfiguration();
-  return discover(mergeCriteria(options, configuration), lockDirectory, configuration.lockDirectory, view);
+  const request: Discovering = {
+    criteria: mergeCriteria(options, configuration),
+    lockDirectory,
+    conventions: checkConventions(conventions, configuration, 'conventions'),
+    count: 1,
+  };
+  return discover(request, configuration.lockDirectory, view);
 }
 
 /**
@@ -88,25 +92,25 @@ function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatu
  */
 export type View = 'machine' | 'claimant';
 
-/**
- * @param configured the lock directory of the configuration, if it names one
- * @param count how many are wanted at once
- */
+/** What to look for, and where. */
+export type Discovering = Pick<ClaimRequest, 'criteria' | 'lockDirectory' | 'conventions' | 'count'>;
+
+/** @param configured the lock directory of the configuration, if it names one */
 export function* discover(
-  criteria: NormalizedCriteria,
-  lockDirectory: string | undefined,
+  request: Discovering,
   configured: string | undefined,
   view: View,
-  count = 1,
 ): Effectful<GPUStatus[]> {
+  const { criteria, lockDirectory, count } = request;
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
   const inherited = job === null ? inheritedDevices : inheritedClaim;
   const visible = view === 'machine' ? null : inherited(gpus);
-  const judging = { criteria, visible, directory, job, count };
-  const judged = judgeAll(gpus, judging);
+  const conventions = new Conventions(job === null ? request.conventions : []);
+  const foreign = yield* conventions.holders(gpus, leasesIn(directory));
+  const judged = judgeAll(gpus, { criteria, visible, directory, job, count, foreign });
   const candidates =
     view === 'machine' ? judged : keepBack(judged, scopeOf(job), waitersAhead(directory, null));
   return candidates.map(({ gpu, verdict: { state, reason }, lease }) => ({

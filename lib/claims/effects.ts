@@ -3,6 +3,7 @@ import { interrupted } from '../gpus/driver.ts';
 import { look, lookSync } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { locking, type Wait } from '../waits.ts';
 
 /**
  * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
@@ -10,10 +11,7 @@ import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
  */
 export type Effect =
   /** Look at the driver: all GPUs, or only those with these indices (the others as they were). */
-  | { kind: 'look'; only?: readonly number[] }
-  /** Take an exclusive flock within so many ms. */
-  | { kind: 'flock'; descriptor: number; milliseconds: number }
-  | { kind: 'sleep'; milliseconds: number };
+  { kind: 'look'; only?: readonly number[] } | Wait;
 
 /** A computation that yields effects; `yield*` its parts. */
 export type Effectful<Result> = Generator<Effect, Result, unknown>;
@@ -22,14 +20,12 @@ export function* looking(only?: readonly number[]): Effectful<GPU[]> {
   return (yield only === undefined ? { kind: 'look' } : { kind: 'look', only }) as GPU[];
 }
 
-/** false: somebody else held it all the time. */
-export function* flocking(descriptor: number, milliseconds: number): Effectful<boolean> {
-  return (yield { kind: 'flock', descriptor, milliseconds }) as boolean;
+/** Takes an exclusive flock. false: somebody else held it all the time. */
+export function flocking(descriptor: number, milliseconds: number): Effectful<boolean> {
+  return locking(descriptor, FLOCK, EXCLUSIVE, milliseconds);
 }
 
-export function* sleeping(milliseconds: number): Effectful<void> {
-  yield { kind: 'sleep', milliseconds };
-}
+export { sleeping } from '../waits.ts';
 
 /** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
 export function runSync<Result>(claim: Effectful<Result>): Result {
@@ -46,8 +42,9 @@ function performSync(effect: Effect): unknown {
   switch (effect.kind) {
     case 'look':
       return lookSync(effect.only);
-    case 'flock': {
-      const error = native().lockWaitSync(effect.descriptor, FLOCK, EXCLUSIVE, 0, 0, effect.milliseconds);
+    case 'lock': {
+      const { descriptor, lock, mode, milliseconds } = effect;
+      const error = native().lockWaitSync(descriptor, lock, mode, 0, 0, milliseconds);
       if (error === errno.EINTR) throw interrupted();
       return outcome(error);
     }
@@ -93,8 +90,8 @@ async function performAsync(effect: Effect, signal: AbortSignal | undefined): Pr
   switch (effect.kind) {
     case 'look':
       return look(effect.only);
-    case 'flock':
-      return flockAsync(effect.descriptor, effect.milliseconds, signal);
+    case 'lock':
+      return lockAsync(effect, signal);
     case 'sleep':
       await sleepAsync(effect.milliseconds, signal);
       return undefined;
@@ -115,15 +112,14 @@ function sleepAsync(milliseconds: number, signal: AbortSignal | undefined): Prom
   });
 }
 
-async function flockAsync(
-  descriptor: number,
-  milliseconds: number,
+async function lockAsync(
+  { descriptor, lock, mode, milliseconds }: Wait & { kind: 'lock' },
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
-  const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
+  const error = native().lockTry(descriptor, lock, mode, 0, 0);
   if (error !== errno.EAGAIN) return outcome(error);
   const result = await new Promise<number>((resolve) => {
-    const wait = new (native().Wait)(descriptor, FLOCK, EXCLUSIVE, 0, 0, (outcome) => {
+    const wait = new (native().Wait)(descriptor, lock, mode, 0, 0, (outcome) => {
       clearTimeout(timer);
       signal?.removeEventListener('abort', cancel);
       resolve(outcome);
@@ -145,5 +141,5 @@ export function aborted(signal: AbortSignal | undefined): GPUOwnerError {
 function outcome(error: number): boolean {
   if (error === 0) return true;
   if (error === errno.EAGAIN || error === errno.ECANCELED) return false;
-  throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `flock failed with errno ${error} in the lock directory.`);
+  throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `a lock failed with errno ${error}.`);
 }

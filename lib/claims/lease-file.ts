@@ -19,13 +19,17 @@ export const DEEPEST = 64;
 export function leaseName(given: string, depth = 0): string {
   // Drivers before R470 call an instance MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
   const uuid = given.startsWith('MIG-GPU-') ? given.replaceAll('/', '-') : given;
-  if (!/^[A-Za-z0-9-]{1,96}$/.test(uuid)) {
+  if (!isLeaseName(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
       `the driver gives ${JSON.stringify(given)} as a UUID, which is none.`,
     );
   }
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
+}
+
+export function isLeaseName(uuid: string): boolean {
+  return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
 }
 
 export interface LeaseFile {

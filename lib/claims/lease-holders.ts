@@ -8,6 +8,7 @@ import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
   FIRST_TENURE,
+  isLeaseName,
   isLocked,
   isTenure,
   type LeaseFile,
@@ -96,6 +97,20 @@ export function findHeld(
     }
   }
   return null;
+}
+
+/**
+ * Whether a tenure of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
+ * numbers that anybody may have written.
+ */
+export function isTenureHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
+  if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (!isLocked(descriptor)) continue;
+    const present = readRecord(descriptor)?.generation;
+    if (present === generation || typeof present !== 'number') return true;
+  }
+  return false;
 }
 
 /** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */

@@ -1,4 +1,5 @@
 import { type Configuration, loadConfiguration, mergeCriteria } from '../configuration.ts';
+import { type ConventionChoice, conventionsOfEnvironment, parseConventions } from '../conventions/choice.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { Criteria, OptionNames } from '../gpus/criteria.ts';
 import { parseDuration } from '../quantities.ts';
@@ -20,6 +21,11 @@ export interface ClaimOptions extends Criteria {
   lockDirectory?: string | undefined;
   /** How long to wait for another claimant to decide, in ms or as '2s', before going on without waiting. Default 2 s. */
   lockTimeout?: number | string | undefined;
+  /**
+   * Whose other lock files are honoured, and shown to them: 'auto' (default), 'none', or some of 'safe-gpu', 'gpu_lock',
+   * 'gpu-scheduler' and 'pid-files'. 'auto': safe-gpu, and each other one whose directory exists.
+   */
+  conventions?: 'auto' | 'none' | readonly string[] | undefined;
 }
 
 /** What else waiting needs. */
@@ -30,7 +36,14 @@ export interface AcquireOptions extends ClaimOptions {
   signal?: AbortSignal | undefined;
 }
 
-export const CLAIM_KEYS = ['count', 'placeholder', 'visibleDevices', 'lockDirectory', 'lockTimeout'] as const;
+export const CLAIM_KEYS = [
+  'count',
+  'placeholder',
+  'visibleDevices',
+  'lockDirectory',
+  'lockTimeout',
+  'conventions',
+] as const;
 
 const DEFAULTS = {
   count: 1,
@@ -69,6 +82,7 @@ export function checkOptions(
         given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
         name('lockTimeout'),
       ),
+      conventions: checkConventions(options.conventions, configuration, name('conventions')),
     },
     configuration,
     placeholder: oneOf(
@@ -82,6 +96,16 @@ export function checkOptions(
       name('visibleDevices'),
     ),
   };
+}
+
+/** The call's over the environment's over what the files say. @throws ERR_INVALID_ARGUMENT for unknown names */
+export function checkConventions(
+  value: unknown,
+  configuration: Pick<Configuration, 'conventions'>,
+  name: string,
+): ConventionChoice {
+  if (value !== undefined) return parseConventions(value, name);
+  return conventionsOfEnvironment() ?? configuration.conventions ?? 'auto';
 }
 
 /** The first that isn't undefined: null is a mistake, not a default. */

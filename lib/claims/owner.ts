@@ -1,4 +1,5 @@
 import { isMainThread } from 'node:worker_threads';
+import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
 import type { GPU } from '../gpus/types.ts';
@@ -8,6 +9,7 @@ import { warnOnce } from '../warnings.ts';
 import { type Claim, claim, giveBack, type Refusal } from './claim.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';
 import { hide, type Share, show } from './environment.ts';
+import { findOverwritten } from './foreign.ts';
 import { findIntruders } from './intruders.ts';
 import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
@@ -123,7 +125,10 @@ export class GPUOwner {
 
   /** @internal */
   static noteEnd(): void {
-    for (const owner of living) for (const lease of owner.#holding?.claim.leases ?? []) lease.noteEnd();
+    for (const owner of living) {
+      for (const mark of owner.#holding?.claim.marks ?? []) hideMark(mark);
+      for (const lease of owner.#holding?.claim.leases ?? []) lease.noteEnd();
+    }
   }
 
   /** @internal */
@@ -217,17 +222,19 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
     reached('environment');
     if (settings.placeholder !== 'none') holding.placeholder = Placeholder.take(gpus);
     reached('placeholder');
+    granted.entry.leave(); // now others see it on the GPUs
     const indices = gpus.map(({ index }) => index);
     const now = yield* looking(indices);
     const { allowProcesses, force } = settings.request.criteria;
     const intruders =
-      allowProcesses || force || job !== null
+      findOverwritten(granted.marks, gpus) ??
+      (allowProcesses || force || job !== null
         ? null
         : findIntruders(
             gpus,
             now.filter(({ index }) => indices.includes(index)),
             () => (settings.placeholder === 'none' ? [] : [process.pid]),
-          );
+          ));
     if (intruders !== null) {
       letGo(holding);
       return intruders;

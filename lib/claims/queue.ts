@@ -1,11 +1,12 @@
 import { loadConfiguration } from '../configuration.ts';
 import type { GPUReason } from '../errors.ts';
-import { normalizeCriteria } from '../gpus/criteria.ts';
+import { normalizeCriteria, refuseNoObject } from '../gpus/criteria.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
 import { waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
+import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { reservedFor } from './turn.ts';
 
 /** Somebody who stands in line. */
@@ -20,15 +21,24 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   waitingFor: GPUReason[];
 }
 
+/** Where to look, and whose locks count. */
+export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
+
 /** Who stands in line on this machine, in order. Takes nothing. @throws as `getGPUs` */
-export async function getQueue(lockDirectory?: string): Promise<QueueEntry[]> {
+export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
+  refuseNoObject(options);
   const configuration = loadConfiguration();
+  const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
   const directory = LockDirectory.find(lockDirectory, configuration);
   const waiters = [...waitersIn(directory)];
   if (waiters.length === 0) return [];
-  const gpus = await runAsync(
-    discover(normalizeCriteria({}), lockDirectory, configuration.lockDirectory, 'machine'),
-  );
+  const request = {
+    criteria: normalizeCriteria({}),
+    lockDirectory,
+    conventions: checkConventions(options.conventions, configuration, 'conventions'),
+    count: 1,
+  };
+  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
   return waiters.map((waiter, i) => {
     const ahead = waiters.slice(0, i).filter(({ stopped }) => !stopped);
     const reserved = reservedFor(waiter.uuids, waiter.scope, ahead);

@@ -8,6 +8,7 @@ export type Step =
   | 'chosen'
   | 'lease'
   | 'leased'
+  | 'marked'
   | 'looked-again'
   | 'unlocked'
   | 'environment'

@@ -24,6 +24,7 @@ export const CRITERIA = {
   'exclude-names': { type: 'string', multiple: true },
   force: { type: 'boolean' },
   'lock-dir': { type: 'string' },
+  conventions: { type: 'string' },
 } as const satisfies OptionTable;
 
 /** Options of commands that claim. */

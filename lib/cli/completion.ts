@@ -6,7 +6,7 @@ import { bash } from './completion/bash.ts';
 import { describe, type Program } from './completion/description.ts';
 import { fish } from './completion/fish.ts';
 import { zsh } from './completion/zsh.ts';
-import { COMMON_HELP } from './help.ts';
+import { EVERY_HELP } from './help.ts';
 import { print } from './output.ts';
 
 const SHELLS: Readonly<Record<string, (program: Program) => string>> = { bash, zsh, fish };
@@ -21,7 +21,7 @@ the command after \`gpu-owner run\`. To have it in this shell:
   gpu-owner completion fish | source       fish
 
 Options:
-${COMMON_HELP.replace(/^ {2}--lock-dir.*\n/m, '')}`;
+${EVERY_HELP}`;
 
 const OPTIONS = {} as const;
 

@@ -36,9 +36,7 @@ async function find(args: readonly string[]): Promise<void> {
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
-  const gpus = await runAsync(
-    discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'claimant', request.count),
-  );
+  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
   const free = gpus.filter(({ state }) => state === 'free');
   const chosen = select(free, request.count);
   if (chosen === null) {

@@ -12,9 +12,15 @@ use beyond what visible graphics processes explain):
   --exclude-names NAME      not models of this name
   --force                   skip health and use, never other people's claims`;
 
-export const COMMON_HELP = `  --lock-dir PATH           another lock directory (all claimants must use it)
-  --simulate N|MACHINE      simulated GPUs instead of the driver's
+/** Options of every command. */
+export const EVERY_HELP = `  --simulate N|MACHINE      simulated GPUs instead of the driver's
   -h, --help                this text`;
+
+/** Options of commands that look at locks. */
+export const COMMON_HELP = `  --lock-dir PATH           another lock directory (all claimants must use it)
+  --conventions LIST        other tools' locks that count: auto (default), none,
+                            or some of safe-gpu,gpu_lock,gpu-scheduler,pid-files
+${EVERY_HELP}`;
 
 export const MAIN_HELP = `Usage: gpu-owner COMMAND [OPTIONS]
 

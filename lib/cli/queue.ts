@@ -1,8 +1,7 @@
-import { checkDirectory } from '../claims/options.ts';
 import { getQueue, type QueueEntry } from '../claims/queue.ts';
 import { label } from '../gpus/instances.ts';
 import { formatSince } from '../quantities.ts';
-import { parse, refuseWords } from './arguments.ts';
+import { claimOptions, parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP } from './help.ts';
 import { print } from './output.ts';
@@ -17,14 +16,19 @@ will be served, and what each waits for. It takes nothing.
                             reason }] }
 ${COMMON_HELP}`;
 
-const OPTIONS = { json: { type: 'boolean' }, 'lock-dir': { type: 'string' } } as const;
+const OPTIONS = {
+  json: { type: 'boolean' },
+  'lock-dir': { type: 'string' },
+  conventions: { type: 'string' },
+} as const;
 const INDENT = ' '.repeat(5);
 
 async function queue(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
-  const entries = await getQueue(checkDirectory(values['lock-dir'], '--lock-dir'));
+  const { lockDirectory, conventions } = claimOptions(values);
+  const entries = await getQueue({ lockDirectory, conventions });
   if (values.json) print(JSON.stringify(entries, null, 2));
   else print(entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n'));
 }

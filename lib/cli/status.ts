@@ -40,9 +40,7 @@ async function status(args: readonly string[]): Promise<void> {
   const every = values['watch-every'];
   const watching = values.watch === true || every !== undefined;
   const show = async (prefix: string) => {
-    const gpus = await runAsync(
-      discover(request.criteria, request.lockDirectory, configuration.lockDirectory, 'machine'),
-    );
+    const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
     print(prefix + (values.json ? JSON.stringify(gpus.map(gpuJSON), null, watching ? 0 : 2) : table(gpus)));
   };
   if (!watching) return show('');

@@ -40,6 +40,18 @@ export function inheritedClaim(gpus: readonly GPU[]): ReadonlySet<string> | null
 }
 
 const WHOLE_UUID = /^(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/**
+ * How CUDA orders all GPUs, with the CUDA_DEVICE_ORDER with which this process was started and without CUDA_VISIBLE_DEVICES;
+ * or why nobody knows. Where models differ, asking takes a second or more.
+ */
+export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | { why: string } {
+  const { CUDA_DEVICE_ORDER } = override ?? process.env;
+  const all = gpus.map((_, number) => number).join(',');
+  const { uuids, note } = resolveVisibleDevices(all, CUDA_DEVICE_ORDER, gpus, fastestFirst);
+  return uuids === null || uuids.length === 0 ? { why: note ?? 'there are none' } : { uuids };
+}
+
 const CUDA_PATIENCE = 20_000;
 
 /** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */

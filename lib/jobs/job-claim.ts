@@ -1,6 +1,7 @@
 import { type Claim, claim, giveBack } from '../claims/claim.ts';
 import { looking, runSync } from '../claims/effects.ts';
 import { hide, type Share, show } from '../claims/environment.ts';
+import { findOverwritten } from '../claims/foreign.ts';
 import { findIntruders } from '../claims/intruders.ts';
 import type { Settings } from '../claims/options.ts';
 import { reached } from '../claims/steps.ts';
@@ -12,6 +13,7 @@ import { PlaceholderProcess } from './placeholder-process.ts';
 export interface JobClaim {
   gpus: readonly GPU[];
   leases: Claim['leases'];
+  marks: Claim['marks'];
   visibleDevices: string;
   placeholder: PlaceholderProcess | null;
 }
@@ -31,7 +33,7 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
     const first = runSync(claim(request, attempting.configuredDirectory));
     if (!first.granted && wait === null) throw first.error;
     const granted = first.granted ? first : await claimWhenFree(attempting, wait as WaitOptions, first);
-    const { gpus, leases, all } = granted;
+    const { gpus, leases, marks, all } = granted;
     const share: Share = { gpus, all, as: settings.visibleDevices };
     let placeholder: PlaceholderProcess | null = null;
     try {
@@ -39,10 +41,11 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       reached('environment');
       placeholder = startPlaceholder(gpus, settings);
       reached('placeholder');
-      const intruders = findThem(granted, settings, placeholder);
+      granted.entry.leave(); // now others see it on the GPUs
+      const intruders = findOverwritten(marks, gpus) ?? findThem(granted, settings, placeholder);
       if (intruders === null) {
         reached('claimed');
-        return { gpus, leases, visibleDevices, placeholder };
+        return { gpus, leases, marks, visibleDevices, placeholder };
       }
       if (intrusions === MOST_INTRUSIONS) throw intruders;
       letGo();

@@ -1,3 +1,4 @@
+import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/instances.ts';
 import { native, nativeFile } from '../native.ts';
@@ -38,7 +39,7 @@ export function becomeHolder(claim: JobClaim): never {
   return become(['gpu-owner-keeper', 'hold', ...held(claim)], 0, []);
 }
 
-function held({ leases, placeholder }: JobClaim): string[] {
+function held({ leases, marks, placeholder }: JobClaim): string[] {
   const first = leases[0];
   const { pid: _, ...record } = first?.record ?? {};
   const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
@@ -48,6 +49,7 @@ function held({ leases, placeholder }: JobClaim): string[] {
     ...(shared.length === 0 ? [] : ['--shared', shared.map(inheritable).join(',')]),
     '--record',
     JSON.stringify(record),
+    ...marks.flatMap(markOptions),
     ...(placeholder === null
       ? []
       : [
@@ -57,6 +59,13 @@ function held({ leases, placeholder }: JobClaim): string[] {
           String(placeholder.pid),
         ]),
   ];
+}
+
+/** What the keeper holds, and removes, for users of other conventions. */
+function markOptions({ kind, descriptor, token, path }: Mark): string[] {
+  const inherited = inheritable(descriptor);
+  if (kind === 'lock') return ['--held', String(inherited)];
+  return [kind === 'pid' ? '--pid-marker' : '--marker', `${inherited}:${token}:${path}`];
 }
 
 function inheritable(descriptor: number): number {

@@ -48,6 +48,14 @@ Napi::Value probe(const Napi::CallbackInfo& info) {
   return number(info, conflict.exists ? static_cast<double>(conflict.range.start) : -1);
 }
 
+// lockHolder(lock…) -> PID of the process whose lock is in the way; 0 if none is, or nobody can say whose it is
+Napi::Value holder(const Napi::CallbackInfo& info) {
+  const Lock lock = lock_of(info);
+  locks::Conflict conflict;
+  const int error = locks::probe(lock.descriptor, lock.mode, lock.range, conflict);
+  return number(info, error == 0 && conflict.exists && conflict.pid > 0 ? conflict.pid : 0);
+}
+
 // lockWaitSync(lock…, milliseconds) -> 0, EAGAIN when the time is up, EINTR when a handled signal came, or errno
 Napi::Value wait_sync(const Napi::CallbackInfo& info) {
   const Lock lock = lock_of(info);
@@ -137,9 +145,11 @@ class Wait : public Napi::ObjectWrap<Wait> {
   int error_ = 0;
 };
 
-// fileEnsureDirectory(path) -> 0 or -errno
+// fileEnsureDirectory(path, mode = 01777) -> 0 or -errno
 Napi::Value ensure_directory(const Napi::CallbackInfo& info) {
-  return number(info, locks::ensure_shared_directory(text(info[0]).c_str()));
+  const std::string path = text(info[0]);
+  const unsigned mode = info[1].IsNumber() ? static_cast<unsigned>(integer(info[1])) : 01777;
+  return number(info, locks::ensure_shared_directory(path.c_str(), mode));
 }
 
 // fileOpenShared(path, size) -> descriptor or -errno
@@ -150,6 +160,14 @@ Napi::Value open_shared(const Napi::CallbackInfo& info) {
 // fileOpenForProbe(path) -> descriptor or -errno
 Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
+}
+
+// fileCreate(path, bytes) -> descriptor or -errno
+Napi::Value create(const Napi::CallbackInfo& info) {
+  const std::string path = text(info[0]);
+  const auto bytes = info[1].As<Napi::Uint8Array>();
+  return number(info, locks::create_file(path.c_str(), reinterpret_cast<const char*>(bytes.Data()),
+                                         static_cast<int64_t>(bytes.ByteLength())));
 }
 
 // fileIsNamed(descriptor, path) -> boolean
@@ -175,11 +193,13 @@ Napi::Value write_block(const Napi::CallbackInfo& info) {
 void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("lockTry", Napi::Function::New<try_lock>(env));
   exports.Set("lockProbe", Napi::Function::New<probe>(env));
+  exports.Set("lockHolder", Napi::Function::New<holder>(env));
   exports.Set("lockWaitSync", Napi::Function::New<wait_sync>(env));
   exports.Set("Wait", Wait::define(env));
   exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
   exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
+  exports.Set("fileCreate", Napi::Function::New<create>(env));
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));

@@ -22,7 +22,8 @@ constexpr char help[] =
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
     "Options: --leases FD,...  --shared FD,...  --held FD,...  --record JSON  --placeholder FD\n"
-    "         --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n";
+    "         --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
+    "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
@@ -59,6 +60,34 @@ int parse_descriptors(const char *option, const char *value, DescriptorList *lis
   }
 }
 
+// The part of `value` up to a colon; null where it is too long or there is none.
+const char *split(const char *value, char *part, size_t size) {
+  const char *colon = strchr(value, ':');
+  if (!colon || static_cast<size_t>(colon - value) >= size || colon == value) return nullptr;
+  memcpy(part, value, static_cast<size_t>(colon - value));
+  part[colon - value] = '\0';
+  return colon + 1;
+}
+
+int parse_marker(const char *option, const char *value, bool is_pid, Options *options) {
+  MarkerList &list = options->markers;
+  if (list.count == MarkerList::capacity || options->held.count == DescriptorList::capacity) {
+    say("keeper: there are more than %d markers and locks", MarkerList::capacity);
+    return exit_usage;
+  }
+  Marker &marker = list.markers[list.count];
+  char number[16] = "";
+  const char *rest = split(value, number, sizeof number);
+  if (rest) rest = split(rest, marker.token, sizeof marker.token);
+  if (!rest || *rest != '/') return complain_value(option, value, "FD:TOKEN:PATH, with an absolute path");
+  if (int code = parse_descriptor(option, number, &marker.fd)) return code;
+  marker.path = rest;
+  marker.is_pid = is_pid;
+  ++list.count;
+  options->held.fds[options->held.count++] = marker.fd;
+  return 0;
+}
+
 bool parse_mask(const char *text, uint64_t *mask) {
   const size_t length = strlen(text);
   if (length == 0 || length > 16) return false;
@@ -88,6 +117,8 @@ int parse_option(const char *option, const char *value, Options *options) {
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
   if (is("--shared")) return parse_descriptors(option, value, &options->shared);
   if (is("--held")) return parse_descriptors(option, value, &options->held);
+  if (is("--marker")) return parse_marker(option, value, false, options);
+  if (is("--pid-marker")) return parse_marker(option, value, true, options);
   if (is("--placeholder")) return parse_descriptor(option, value, &options->placeholder);
   if (is("--control")) return parse_descriptor(option, value, &options->control);
   if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);

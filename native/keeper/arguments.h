@@ -13,6 +13,21 @@ struct DescriptorList {
   bool contains(int fd) const;
 };
 
+// A file that shows users of another locking convention that the GPU is taken. `path` is ours as long as it names the file
+// behind `fd` and that contains `token`.
+struct Marker {
+  int fd;
+  const char *path;
+  char token[24];
+  bool is_pid;  // the token is a PID, and all that is in the file: it is to be that of who keeps the lease
+};
+
+struct MarkerList {
+  static constexpr int capacity = 256;
+  Marker markers[capacity];
+  int count = 0;
+};
+
 enum class Mode { run, hold, task, help };
 
 struct Options {
@@ -20,6 +35,7 @@ struct Options {
   DescriptorList leases;           // lease files; the command inherits them
   DescriptorList shared;           // lease files that others hold a part of, too; the command inherits them
   DescriptorList held;             // other locks, for the keeper alone
+  MarkerList markers;              // removed before the leases end; their descriptors are among `held`
   const char *record = nullptr;    // a JSON object, written into the lease files
   int placeholder = -1;            // its closing ends the placeholder process
   pid_t placeholder_pid = 0;

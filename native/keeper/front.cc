@@ -15,6 +15,7 @@
 #include "keeper/exit_codes.h"
 #include "keeper/keeper.h"
 #include "keeper/leases.h"
+#include "keeper/markers.h"
 #include "keeper/messages.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
@@ -221,6 +222,7 @@ void Front::take_over() {
   }
   say("the keeper (process %d) was killed; this process now keeps %s until the last process of %s has ended", keeper_,
       options_.gpus, options_.command_name());
+  sign_markers(options_, keeper_);
   keeper_ = 0;
   job_.adopt(command_, ended_ || !command_);
   job_.react();

@@ -12,6 +12,7 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/leases.h"
+#include "keeper/markers.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
@@ -93,6 +94,7 @@ int wait_for_end(const Options &options, int signals) {
 int hold(const Options &options) {
   const int signals = open_signals();
   write_record(options, {getpid(), getpid(), 0, -1});
+  sign_markers(options);
   const int code = wait_for_end(options, signals);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);

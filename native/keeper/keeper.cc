@@ -14,6 +14,7 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/job.h"
+#include "keeper/markers.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
 
@@ -72,6 +73,7 @@ int keep(const Options &options, int socket, pid_t front) {
   Job job(options, {send_event, &channel});
   job.set_front(front);
   if (is_task) job.set_helper(options.placeholder_pid);
+  sign_markers(options);
   if (!start(options, &job, signals, channel, is_task)) return is_task ? 0 : exit_internal;
 
   while (!job.released()) {

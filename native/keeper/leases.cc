@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "keeper/arguments.h"
+#include "keeper/markers.h"
 
 namespace keeper {
 
@@ -36,6 +37,7 @@ bool any_removed(const DescriptorList &list) {
 }  // namespace
 
 void unlock(const Options &options) {
+  remove_markers(options);
   unlock_all(options.held);
   unlock_all(options.leases);
   unlock_all(options.shared);

@@ -59,9 +59,15 @@ int rename_without_replacing(const char* from, const char* to) {
   return link(from, to);
 }
 
+int fill(int descriptor, const char* data, int64_t size) {
+  if (fchmod(descriptor, 0666) != 0) return -errno;
+  return write_block(descriptor, data, size);
+}
+
 // A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if the
 // process is killed between two lines.
-int create_linked(const std::string& path, int64_t size) {
+template <typename Prepare>
+int create_linked(const std::string& path, Prepare prepare) {
   const std::string directory = directory_of(path);
   int descriptor = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   std::string temporary;
@@ -71,7 +77,7 @@ int create_linked(const std::string& path, int64_t size) {
     descriptor = mkostemp(temporary.data(), O_CLOEXEC);
     if (descriptor < 0) return -errno;
   }
-  int result = reserve(descriptor, size);
+  int result = prepare(descriptor);
   if (result == 0) {
     char source[64];
     snprintf(source, sizeof source, "/proc/thread-self/fd/%d", descriptor);
@@ -88,14 +94,14 @@ int create_linked(const std::string& path, int64_t size) {
 
 }  // namespace
 
-int ensure_shared_directory(const char* path) {
+int ensure_shared_directory(const char* path, unsigned mode) {
   struct stat status;
   if (lstat(path, &status) == 0) return 0;
   if (errno != ENOENT) return -errno;
   std::string temporary = std::string(path) + ".XXXXXX";
   if (mkdtemp(temporary.data()) == nullptr) return -errno;
   int result = 0;
-  if (chmod(temporary.c_str(), 01777) != 0 ||
+  if (chmod(temporary.c_str(), static_cast<mode_t>(mode)) != 0 ||
       syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, path, kNoReplace) != 0) {
     result = -errno;
   }
@@ -117,10 +123,14 @@ int open_shared_file(const char* path, int64_t size) {
       continue;
     }
     if (descriptor != -ENOENT) return descriptor;
-    descriptor = create_linked(path, size);
+    descriptor = create_linked(path, [size](int file) { return reserve(file, size); });
     if (descriptor != -EEXIST) return descriptor;
   }
   return -EAGAIN;
+}
+
+int create_file(const char* path, const char* data, int64_t size) {
+  return create_linked(path, [data, size](int file) { return fill(file, data, size); });
 }
 
 int open_for_probe(const char* path) { return open_existing(path, O_RDONLY); }

@@ -8,13 +8,16 @@
 
 namespace gpu_owner::locks {
 
-// Makes a directory with mode 1777 if nothing has that name. 0 also when something has.
-int ensure_shared_directory(const char* path);
+// Makes a directory with this mode, whatever the umask, if nothing has that name. 0 also when something has.
+int ensure_shared_directory(const char* path, unsigned mode = 01777);
 
 // Opens a regular file for reading and writing, or makes it with mode 0666 and `size` bytes of zeros that need no more disk
 // space later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file
 // with one name is -ENXIO.
 int open_shared_file(const char* path, int64_t size);
+
+// Makes a file with mode 0666 and this content, which nobody ever sees without it. -EEXIST where anything has that name.
+int create_file(const char* path, const char* data, int64_t size);
 
 // Opens for reading only, under the same rules; never creates.
 int open_for_probe(const char* path);

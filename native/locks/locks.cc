@@ -45,6 +45,7 @@ int probe(int descriptor, Mode mode, Range range, Conflict& conflict) {
   conflict.exists = lock.l_type != F_UNLCK;
   conflict.mode = lock.l_type == F_WRLCK ? Mode::exclusive : Mode::shared;
   conflict.range = {lock.l_start, lock.l_len};
+  conflict.pid = lock.l_pid;
   return 0;
 }
 

@@ -27,6 +27,7 @@ struct Conflict {
   bool exists = false;
   Mode mode = Mode::shared;
   Range range;
+  int pid = -1;  // -1: not a process's but an open file's; 0: of another PID namespace
 };
 // Asks who would stand in the way of an OFD lock. Takes nothing, and a readable descriptor is enough.
 int probe(int descriptor, Mode mode, Range range, Conflict& conflict);

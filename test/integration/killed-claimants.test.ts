@@ -11,6 +11,7 @@ const STEPS = [
   'chosen',
   'lease',
   'leased',
+  'marked',
   'looked-again',
   'unlocked',
   'environment',

@@ -305,6 +305,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
           {
             GPU_OWNER_SIMULATE: undefined,
             GPU_OWNER_LOCK_DIR: undefined,
+            GPU_OWNER_CONVENTIONS: 'none', // these would be in the real /tmp
             SHIM_SIMULATE: machine.name,
             LD_PRELOAD: compile('driver_shim.c'),
             GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libnvidia-ml.so.1'),

@@ -111,3 +111,23 @@ TEST("a descriptor that can't be asked") {
   CHECK_EQUAL(probe(-1, Mode::shared, {0, 0}, conflict), EBADF);
   CHECK(!conflict.exists);
 }
+
+TEST("a probe tells whose lock a process's own is; one of an open file is nobody's") {
+  const int file = tests::open_file(path());
+  CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::shared, {0, 1}), 0);
+  const int probing = open(path(), O_RDONLY);
+  CHECK_EQUAL(probed(probing, Mode::exclusive, {0, 0}).pid, -1);
+  tests::Channel locked;
+  const pid_t process = tests::start([&] {
+    const int own = tests::open_file(path());
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_start = 5;
+    if (fcntl(own, F_SETLK, &lock) != 0) return 1;
+    locked.say();
+    pause();
+    return 0;
+  });
+  locked.hear();
+  CHECK_EQUAL(probed(probing, Mode::shared, {0, 0}).pid, process);
+}

@@ -108,3 +108,9 @@ TEST("a parent that isn't ours") {
   tests::become_nobody();
   CHECK_EQUAL(ensure_shared_directory(path().c_str()), -EACCES);
 }
+
+TEST("a directory of others has the mode that they need, whatever the umask") {
+  umask(077);
+  CHECK_EQUAL(ensure_shared_directory(path().c_str(), 0777), 0);
+  CHECK_EQUAL(mode_of(path()), static_cast<mode_t>(S_IFDIR | 0777));
+}

@@ -194,3 +194,19 @@ TEST("opening for a probe never creates and never allows writing") {
   CHECK_EQUAL(fcntl(file, F_GETFL) & O_ACCMODE, O_RDONLY);
   CHECK_EQUAL(fcntl(file, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
+
+TEST("a file that is made with its content has it from the first moment on, and replaces nothing") {
+  umask(077);
+  const int file = create_file(path().c_str(), "content", 7);
+  REQUIRE(file >= 0);
+  CHECK_EQUAL(status_of(file).st_mode, static_cast<mode_t>(S_IFREG | 0666));
+  CHECK_EQUAL(tests::contents_of(path()), "content");
+  CHECK_EQUAL(create_file(path().c_str(), "other", 5), -EEXIST);
+  CHECK_EQUAL(tests::contents_of(path()), "content");
+  CHECK_EQUAL(tests::entries(tests::directory()), 1);
+  unlink(path().c_str());
+  REQUIRE_EQUAL(symlink("elsewhere", path().c_str()), 0);
+  CHECK_EQUAL(create_file(path().c_str(), "other", 5), -EEXIST);
+  CHECK_EQUAL(tests::entries(tests::directory()), 1);
+  close(file);
+}

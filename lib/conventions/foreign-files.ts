@@ -1,0 +1,96 @@
+import { closeSync, fstatSync, readSync, unlinkSync } from 'node:fs';
+import { describeProcess, userName } from '../gpus/processes.ts';
+import type { LeaseInfo } from '../gpus/types.ts';
+import { errno, native } from '../native.ts';
+import { sanitize } from '../text.ts';
+import type { ConventionName } from './choice.ts';
+import { statOf } from './places.ts';
+
+/** Lock files of others have some hundred bytes. */
+const MOST_BYTES = 64 * 1024;
+/** How long a file may be without its content, in ms: others make it first and write it later. */
+const BEING_WRITTEN = 10_000;
+const HIGHEST_PID = 2 ** 22;
+
+/** What is at a path where others have their lock files. Anybody may have put it there. */
+export type ForeignFile =
+  | { state: 'missing' }
+  /** A plain file with one name. @property fresh whether it was written only just now */
+  | { state: 'file'; text: string; uid: number; inode: number; fresh: boolean }
+  /** A plain file that we may not read. */
+  | { state: 'unreadable'; uid: number }
+  /** A link, a directory, a FIFO, a file with several names, one that is too large: nobody's lock, and not ours to touch. */
+  | { state: 'strange' };
+
+/** Reads it without following links and without waiting for anybody. */
+export function readForeign(path: string): ForeignFile {
+  const descriptor = native().fileOpenForProbe(path);
+  if (descriptor === -errno.ENOENT) return { state: 'missing' };
+  if (descriptor < 0) {
+    const stat = statOf(path);
+    if (stat === null) return { state: 'missing' };
+    const denied = descriptor === -errno.EACCES && stat.isFile();
+    return denied ? { state: 'unreadable', uid: stat.uid } : { state: 'strange' };
+  }
+  try {
+    const { uid, ino, size, mtimeMs } = fstatSync(descriptor);
+    if (size > MOST_BYTES) return { state: 'strange' };
+    const buffer = Buffer.alloc(MOST_BYTES);
+    const length = readSync(descriptor, buffer, 0, MOST_BYTES, 0);
+    const age = Date.now() - mtimeMs;
+    const fresh = age > -1_000 && age < BEING_WRITTEN;
+    return { state: 'file', text: buffer.toString('utf8', 0, length), uid, inode: ino, fresh };
+  } catch {
+    return { state: 'strange' };
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Removes a lock file of others whose holder is dead, if it is still the one that was read. Whether it is gone. */
+export function removeStale(path: string, read: ForeignFile & { state: 'file' }): boolean {
+  const again = readForeign(path);
+  if (again.state === 'missing') return true;
+  if (again.state !== 'file' || again.inode !== read.inode || again.text !== read.text) return false;
+  try {
+    unlinkSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** A number that can be a process's: PIDs in files can be anything. */
+export function asPid(value: unknown): number | null {
+  return Number.isInteger(value) && Number(value) > 0 && Number(value) <= HIGHEST_PID ? Number(value) : null;
+}
+
+/** Whether such a process lives; also one of another user, whom we may not signal. */
+export function isAlive(pid: number): boolean {
+  return describeProcess(pid).alive === 'alive';
+}
+
+/** A holder as messages and listings show it. */
+export function holderInfo(
+  convention: ConventionName,
+  { pid = null, uid = null, user, since = null }: HolderFacts,
+): LeaseInfo {
+  const described = pid === null ? null : describeProcess(pid);
+  return {
+    user: sanitize(user, 32) || described?.user || (uid === null ? 'somebody' : userName(uid)),
+    uid: described?.uid ?? uid,
+    pid,
+    host: null,
+    command: described?.name ?? null,
+    since,
+    convention,
+  };
+}
+
+interface HolderFacts {
+  pid?: number | null;
+  uid?: number | null;
+  user?: unknown;
+  /** ISO 8601 */
+  since?: string | null;
+}

@@ -1,0 +1,165 @@
+import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { errno, native } from '../native.ts';
+import type { Waiting } from '../waits.ts';
+import { warnOnce } from '../warnings.ts';
+import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
+import { type Mark, remove } from './marks.ts';
+import { ensureDirectory, isDirectory, placeOf } from './places.ts';
+
+/** Where its code puts its files, and where its documentation says that it does. */
+const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
+
+/** What a file says of its lock. */
+type Lock =
+  | { state: 'free' | 'strange' | 'stale' }
+  /** A claim of ours wrote it; its lease is held, or no longer. */
+  | { state: 'ours' | 'left behind' }
+  | { state: 'held'; by: LeaseInfo };
+
+/**
+ * gpu_lock: `gpu_{index}.json` in a directory for all users, with the PID of its owner.
+ *
+ * It takes a lock whose PID it may not signal for dead, and older versions replace any lock of the same user. So ours says 0,
+ * which is always alive (it means the caller's own process group), and a user's name that nobody has.
+ */
+export class GPULock implements Convention {
+  readonly name = 'gpu_lock';
+
+  directories(): string[] {
+    return DIRECTORIES.map((path) => placeOf(path));
+  }
+
+  prepare(): void {
+    if (!this.directories().some(isDirectory)) ensureDirectory(placeOf(DIRECTORIES[0] as string), 0o777);
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *enter(): Waiting<Entry | null> {
+    return null;
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
+    const holders: Holders = new Map();
+    for (const gpu of gpus) {
+      for (const path of this.#paths(gpu)) {
+        const lock = read(readForeign(path), leases);
+        if (lock.state === 'held') holders.set(gpu.uuid, lock.by);
+      }
+    }
+    return holders;
+  }
+
+  /** gpu_lock itself never would: it finds our owner alive. */
+  tidy(gpus: readonly GPU[], leases: Leases): void {
+    for (const path of gpus.flatMap((gpu) => this.#paths(gpu))) {
+      const file = readForeign(path);
+      if (file.state === 'file' && read(file, leases).state === 'left behind') removeStale(path, file);
+    }
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *mark(gpu: GPU, _all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
+    const marks: Mark[] = [];
+    for (const path of this.#paths(gpu)) {
+      const made = make(path, gpu, claimant);
+      if (typeof made === 'number') {
+        const token = String(claimant.generation);
+        marks.push({ kind: 'text', uuid: gpu.uuid, path, descriptor: made, token });
+      } else if (made !== null) {
+        for (const mark of marks) remove(mark);
+        return made;
+      }
+    }
+    return marks;
+  }
+
+  #paths({ index }: GPU): string[] {
+    return this.directories()
+      .filter(isDirectory)
+      .map((directory) => `${directory}/gpu_${index}.json`);
+  }
+}
+
+function read(file: ForeignFile, { isHeld }: Leases): Lock {
+  switch (file.state) {
+    case 'missing':
+      return { state: 'free' };
+    case 'strange':
+      return { state: 'strange' };
+    case 'unreadable': // some versions set such modes
+      return { state: 'held', by: holderInfo('gpu_lock', { uid: file.uid }) };
+    case 'file':
+      break;
+  }
+  const contents = parse(file.text);
+  if (contents === null) {
+    return file.fresh ? { state: 'held', by: holderInfo('gpu_lock', { uid: file.uid }) } : { state: 'stale' };
+  }
+  const ours = contents['gpu-owner'];
+  if (typeof ours === 'object' && ours !== null) {
+    const { uuid, generation } = ours as Record<string, unknown>;
+    const held = typeof uuid === 'string' && typeof generation === 'number' && isHeld(uuid, generation);
+    return { state: held ? 'ours' : 'left behind' };
+  }
+  const pid = asPid(contents.owner);
+  if (pid === null || !isAlive(pid)) return { state: 'stale' };
+  const { user, time } = contents;
+  return {
+    state: 'held',
+    by: holderInfo('gpu_lock', {
+      pid,
+      user,
+      uid: file.uid,
+      since: typeof time === 'number' ? date(time) : null,
+    }),
+  };
+}
+
+function parse(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
+  } catch {
+    return null;
+  }
+}
+
+function date(seconds: number): string | null {
+  return seconds > 0 && seconds < 1e11 ? new Date(seconds * 1000).toISOString() : null;
+}
+
+const TRIES = 3;
+
+/** A descriptor of our file, who was quicker, or null where none can be made. */
+function make(path: string, gpu: GPU, claimant: Claimant): number | LeaseInfo | null {
+  for (let i = 0; i < TRIES; i++) {
+    const file = readForeign(path);
+    const lock = read(file, claimant);
+    if (lock.state === 'held') return lock.by;
+    // Another GPU's, under the same number: as in a container that sees only some.
+    if (lock.state === 'ours') return null;
+    const isStale = lock.state === 'stale' || lock.state === 'left behind';
+    if (isStale && file.state === 'file' && !removeStale(path, file)) continue;
+    const descriptor =
+      lock.state === 'strange' ? -errno.EEXIST : native().fileCreate(path, contents(gpu, claimant));
+    if (descriptor >= 0) return descriptor;
+    if (descriptor !== -errno.EEXIST || lock.state === 'strange') break;
+  }
+  warnOnce(`${path} can't be made or replaced: gpu_lock doesn't see claims of GPU ${gpu.index}.`);
+  return null;
+}
+
+function contents(gpu: GPU, { user, generation }: Claimant): Uint8Array {
+  const lock = {
+    user: `${user} (gpu-owner)`,
+    time: Math.floor(Date.now() / 1000),
+    uid: gpu.index,
+    id: gpu.index,
+    owner: 0,
+    version: 'gpu-owner',
+    'gpu-owner': { uuid: gpu.uuid, generation, pid: process.pid },
+  };
+  return Buffer.from(`${JSON.stringify(lock, null, 4)}\n`);
+}

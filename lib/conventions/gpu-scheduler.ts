@@ -1,0 +1,150 @@
+import { closeSync } from 'node:fs';
+import { join } from 'node:path';
+import { now } from '../clock.ts';
+import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { sleeping, type Waiting } from '../waits.ts';
+import { warnOnce } from '../warnings.ts';
+import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import { holderInfo } from './foreign-files.ts';
+import { flockHolders, nameInLocks } from './kernel-locks.ts';
+import { type Mark, remove } from './marks.ts';
+import { ordinalsOf } from './ordinals.ts';
+import { ensureDirectory, home, isDirectory, placeOf, statOf } from './places.ts';
+
+/** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
+const PROBE = 50;
+const PAUSE = 5;
+const TRIES = 16;
+
+/** Since when which process has been seen to hold a file's lock. */
+const seen = new Map<string, { pid: number; since: number }>();
+
+/**
+ * GPU Scheduler: an exclusive flock on `gpu_{id}.lock`, in `~/.gpu_locks` or, newer, in /tmp/gpu_locks. The number is CUDA's. It
+ * finds out whether a GPU is locked by taking the lock for a moment, so a lock counts only when it lasts.
+ */
+export class GPUScheduler implements Convention {
+  readonly name = 'gpu-scheduler';
+
+  directories(): string[] {
+    const own = home();
+    return [...(own === null ? [] : [placeOf(join(own, '.gpu_locks'))]), placeOf('/tmp/gpu_locks')];
+  }
+
+  prepare(): void {
+    if (this.directories().some(isDirectory)) return;
+    ensureDirectory(placeOf('/tmp/gpu_locks'), 0o777);
+    const own = home();
+    if (own !== null) ensureDirectory(placeOf(join(own, '.gpu_locks')), 0o755);
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *enter(): Waiting<Entry | null> {
+    return null;
+  }
+
+  *holders(gpus: readonly GPU[], { isLeased }: Leases): Waiting<Holders> {
+    const directories = this.directories().filter(isDirectory);
+    const holders: Holders = new Map();
+    if (directories.length === 0) return holders;
+    const ordinals = ordinalsOf(gpus);
+    const started = now();
+    for (;;) {
+      holders.clear();
+      let doubtful: string[] = [];
+      const locks = new Map(flockHolders().map(({ file, pid }) => [file, pid]));
+      for (const [uuid, id] of ordinals) {
+        for (const path of directories.map((directory) => pathIn(directory, id))) {
+          const pid = holderOf(path, locks);
+          if (pid === undefined) continue;
+          holders.set(uuid, holderInfo('gpu-scheduler', { pid: pid || null }));
+          // A claim of ours holds it for long, and has its lease for a reason.
+          if (!hasLasted(path, pid) && !isLeased(uuid)) doubtful.push(uuid);
+        }
+      }
+      if (now() - started > 2 * PROBE) {
+        // One after the other only wanted to know. Whether it can be had is seen when it is marked.
+        for (const uuid of doubtful) holders.delete(uuid);
+        doubtful = [];
+      }
+      if (doubtful.length === 0) return holders;
+      yield* sleeping(PAUSE);
+    }
+  }
+
+  *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
+    const marks: Mark[] = [];
+    const directories = this.directories().filter(isDirectory);
+    const id = directories.length === 0 ? undefined : ordinalsOf(all).get(gpu.uuid);
+    if (id === undefined) return [];
+    try {
+      for (const path of directories.map((directory) => pathIn(directory, id))) {
+        const taken = yield* take(path);
+        if (taken === 'unusable') {
+          warnOnce(`${path} can't be locked: GPU Scheduler doesn't see claims of GPU ${gpu.index}.`);
+          continue;
+        }
+        if (typeof taken !== 'number') {
+          for (const mark of marks.splice(0)) remove(mark);
+          return taken;
+        }
+        marks.push({ kind: 'lock', uuid: gpu.uuid, path, descriptor: taken, token: '' });
+      }
+    } catch (error) {
+      for (const mark of marks) remove(mark);
+      throw error;
+    }
+    return marks;
+  }
+}
+
+function pathIn(directory: string, id: number): string {
+  return join(directory, `gpu_${id}.lock`);
+}
+
+function holderOf(path: string, locks: ReadonlyMap<string, number>): number | undefined {
+  const stat = statOf(path);
+  const pid = stat?.isFile() ? locks.get(nameInLocks(stat)) : undefined;
+  if (pid === undefined) seen.delete(path);
+  return pid;
+}
+
+function hasLasted(path: string, pid: number): boolean {
+  const before = seen.get(path);
+  if (before?.pid === pid) return now() - before.since >= PROBE;
+  seen.set(path, { pid, since: now() });
+  return false;
+}
+
+/** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */
+function* take(path: string): Waiting<number | LeaseInfo | 'unusable'> {
+  const started = now();
+  for (let tries = 0; tries < TRIES; ) {
+    const descriptor = open(path);
+    if (descriptor < 0) return 'unusable';
+    const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
+    // Its last holder may have removed it meanwhile: a lock on a file without a name keeps nobody away.
+    if (error === 0 && native().fileIsNamed(descriptor, path)) return descriptor;
+    closeSync(descriptor);
+    if (error === 0) {
+      tries++;
+      continue;
+    }
+    if (error !== errno.EAGAIN) return 'unusable';
+    if (now() - started > PROBE) {
+      const stat = statOf(path);
+      const name = stat === null ? '' : nameInLocks(stat);
+      const holder = flockHolders().find(({ file }) => file === name);
+      return holderInfo('gpu-scheduler', { pid: holder?.pid || null });
+    }
+    yield* sleeping(PAUSE);
+  }
+  return 'unusable';
+}
+
+/** Others' files may be readable only: that is enough for a flock on a local file system. */
+function open(path: string): number {
+  const descriptor = native().fileOpenShared(path, 0);
+  return descriptor === -errno.EACCES ? native().fileOpenForProbe(path) : descriptor;
+}

@@ -1,0 +1,155 @@
+import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { listWords } from '../text.ts';
+import type { Waiting } from '../waits.ts';
+import { CONVENTIONS, type ConventionChoice, type ConventionName, parseConventions } from './choice.ts';
+import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import { GPULock } from './gpu-lock.ts';
+import { GPUScheduler } from './gpu-scheduler.ts';
+import { type Mark, remove } from './marks.ts';
+import { PidFiles } from './pid-files.ts';
+import { isDirectory } from './places.ts';
+import { SafeGPU } from './safe-gpu.ts';
+
+export { type ConventionChoice, conventionsOfEnvironment, parseConventions } from './choice.ts';
+export type { Claimant, Entry, Holders, Leases } from './convention.ts';
+export { hide, isIntact, type Mark, remove } from './marks.ts';
+
+const ALL: Record<ConventionName, Convention> = {
+  'safe-gpu': new SafeGPU(),
+  gpu_lock: new GPULock(),
+  'gpu-scheduler': new GPUScheduler(),
+  'pid-files': new PidFiles(),
+};
+
+/** A convention and whether it is used here, for `doctor`. */
+export interface ConventionInUse {
+  name: ConventionName;
+  active: boolean;
+  /** Words: why it is used, or why not. */
+  why: string;
+  /** Its directories, whether or not they exist. */
+  paths: string[];
+}
+
+/** What a choice comes to on this machine at present. @throws ERR_INVALID_ARGUMENT for unknown names */
+export function conventionsInUse(choice: 'auto' | readonly string[]): ConventionInUse[] {
+  const chosen = parseConventions(choice, 'conventions');
+  return CONVENTIONS.map((name) => {
+    const paths = ALL[name].directories();
+    return { name, paths, ...whether(name, paths, chosen) };
+  });
+}
+
+function whether(
+  name: ConventionName,
+  paths: string[],
+  chosen: ConventionChoice,
+): { active: boolean; why: string } {
+  if (chosen !== 'auto') {
+    const active = chosen.includes(name);
+    return { active, why: active ? 'it was asked for' : 'it was not asked for' };
+  }
+  if (name === 'safe-gpu') return { active: true, why: 'it is always honoured' };
+  const existing = paths.filter(isDirectory);
+  return existing.length > 0
+    ? { active: true, why: `${listWords(existing)} ${existing.length === 1 ? 'exists' : 'exist'}` }
+    : {
+        active: false,
+        why: `${paths.length === 1 ? 'its directory doesn’t' : 'its directories don’t'} exist`,
+      };
+}
+
+/** Shows users of all chosen conventions that GPUs are ours. */
+export class Conventions {
+  readonly #choice: ConventionChoice;
+
+  constructor(choice: ConventionChoice) {
+    this.#choice = choice;
+  }
+
+  /** Looked at anew each time: somebody may start to use one while we wait in line. */
+  get #active(): Convention[] {
+    return conventionsInUse(this.#choice)
+      .filter(({ active }) => active)
+      .map(({ name }) => ALL[name]);
+  }
+
+  /** To be called before deciding which GPUs to take; leave when that can be seen on the GPUs. */
+  *enter(claimant: Claimant): Waiting<Entry> {
+    const entries: Entry[] = [];
+    const leave = () => {
+      for (const entry of entries.splice(0)) entry.leave();
+    };
+    try {
+      for (const convention of this.#active) {
+        if (this.#choice !== 'auto') convention.prepare();
+        const entry = yield* convention.enter(claimant);
+        if (entry !== null) entries.push(entry);
+      }
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    return { leave };
+  }
+
+  /** Removes what claims of ours left behind that were killed. To be called by one claimant at a time. */
+  tidy(gpus: readonly GPU[], leases: Leases): void {
+    for (const convention of this.#active) convention.tidy?.(gpus.filter(isWhole), leases);
+  }
+
+  /** Who holds GPUs by other conventions. Takes nothing. */
+  *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
+    const wholes = gpus.filter(isWhole);
+    const holders: Holders = new Map();
+    for (const convention of this.#active) {
+      for (const [uuid, holder] of yield* convention.holders(wholes, leases)) {
+        if (!holders.has(uuid)) holders.set(uuid, holder);
+      }
+    }
+    // Others know whole GPUs only.
+    for (const gpu of gpus) {
+      const holder = holders.get(parentOf(gpu));
+      if (holder !== undefined) holders.set(gpu.uuid, holder);
+    }
+    return holders;
+  }
+
+  /**
+   * Shows that GPUs are ours whose leases we hold: all, or none.
+   * @returns the marks, or who was quicker and where
+   */
+  *mark(
+    gpus: readonly GPU[],
+    all: readonly GPU[],
+    claimant: Claimant,
+  ): Waiting<{ marks: Mark[] } | { marks: null; uuid: string; holder: LeaseInfo }> {
+    const marks: Mark[] = [];
+    const wholes = all.filter(isWhole);
+    try {
+      for (const convention of this.#active) {
+        for (const gpu of gpus.filter(isWhole)) {
+          const made = yield* convention.mark(gpu, wholes, claimant);
+          if (!Array.isArray(made)) {
+            for (const mark of marks) remove(mark);
+            return { marks: null, uuid: gpu.uuid, holder: made };
+          }
+          marks.push(...made);
+        }
+      }
+    } catch (error) {
+      for (const mark of marks) remove(mark);
+      throw error;
+    }
+    return { marks };
+  }
+}
+
+/** The UUID of the whole GPU. An instance of one (MIG) names it as its parent. */
+function parentOf(gpu: GPU): string {
+  return gpu.parent ?? gpu.uuid;
+}
+
+function isWhole(gpu: GPU): boolean {
+  return gpu.uuid !== '' && parentOf(gpu) === gpu.uuid;
+}

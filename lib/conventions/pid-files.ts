@@ -1,0 +1,135 @@
+import { closeSync, fstatSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import type { Waiting } from '../waits.ts';
+import { warnOnce } from '../warnings.ts';
+import type { Claimant, Convention, Entry, Holders } from './convention.ts';
+import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
+import { flockHolders, nameInLocks } from './kernel-locks.ts';
+import { type Mark, pidText } from './marks.ts';
+import { ordinalsOf } from './ordinals.ts';
+import { ensureDirectory, home, isDirectory, placeOf, statOf, workingDirectory } from './places.ts';
+
+const DIRECTORY = '.gpu_locks';
+
+/**
+ * Exclusive GPU allocation: `.gpu_locks/gpu_{id}.lock` in the working directory, whose text is the PID of the worker. The
+ * number is CUDA's.
+ *
+ * Where the working directory is the home directory, these are GPU Scheduler's files as well, and there may be locks on them:
+ * they are neither removed nor emptied, but written into.
+ */
+export class PidFiles implements Convention {
+  readonly name = 'pid-files';
+
+  directories(): string[] {
+    const directory = workingDirectory();
+    return directory === null ? [] : [placeOf(join(directory, DIRECTORY))];
+  }
+
+  prepare(): void {
+    for (const path of this.directories()) ensureDirectory(path, 0o755);
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *enter(): Waiting<Entry | null> {
+    return null;
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *holders(gpus: readonly GPU[]): Waiting<Holders> {
+    const holders: Holders = new Map();
+    if (!this.directories().some(isDirectory)) return holders;
+    for (const [uuid, id] of ordinalsOf(gpus)) {
+      for (const directory of this.directories().filter(isDirectory)) {
+        const holder = holderOf(readForeign(pathIn(directory, id)), sharesItsFiles(directory));
+        if (holder !== null) holders.set(uuid, holder);
+      }
+    }
+    return holders;
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
+    const [directory] = this.directories().filter(isDirectory);
+    if (directory === undefined) return [];
+    const id = ordinalsOf(all).get(gpu.uuid);
+    if (id === undefined) return [];
+    const path = pathIn(directory, id);
+    const made = sharesItsFiles(directory) ? writeInto(path) : make(path);
+    if (made === null) {
+      warnOnce(
+        `${path} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
+      );
+      return [];
+    }
+    if (typeof made !== 'number') return made;
+    return [{ kind: 'pid', uuid: gpu.uuid, path, descriptor: made, token: String(process.pid) }];
+  }
+}
+
+function pathIn(directory: string, id: number): string {
+  return join(directory, `gpu_${id}.lock`);
+}
+
+/** With GPU Scheduler, whose files lie in the home directory. */
+function sharesItsFiles(directory: string): boolean {
+  const path = home();
+  if (path === null) return false;
+  const [one, other] = [statOf(directory), statOf(placeOf(join(path, DIRECTORY)))];
+  return one !== null && one.dev === other?.dev && one.ino === other.ino;
+}
+
+/** @param shared an empty file is GPU Scheduler's, not one that is being written */
+function holderOf(file: ForeignFile, shared: boolean): LeaseInfo | null {
+  if (file.state === 'unreadable') return holderInfo('pid-files', { uid: file.uid });
+  if (file.state !== 'file') return null;
+  const text = file.text.trim();
+  if (text === '' && file.fresh && !shared) return holderInfo('pid-files', { uid: file.uid });
+  const pid = /^\d{1,10}$/.test(text) ? asPid(Number(text)) : null;
+  if (pid === null || pid === process.pid || !isAlive(pid)) return null;
+  return holderInfo('pid-files', { pid });
+}
+
+const TRIES = 3;
+
+/** A descriptor of our file, who was quicker, or null where none can be made. */
+function make(path: string): number | LeaseInfo | null {
+  for (let i = 0; i < TRIES; i++) {
+    const file = readForeign(path);
+    const holder = holderOf(file, false);
+    if (holder !== null) return holder;
+    if (file.state === 'strange') return null;
+    if (file.state === 'file' && !removeStale(path, file)) continue;
+    const descriptor = native().fileCreate(path, Buffer.from(pidText(process.pid)));
+    if (descriptor >= 0) return descriptor;
+    if (descriptor !== -errno.EEXIST) return null;
+  }
+  return null;
+}
+
+/** As `make`, in a file on which there may be others' locks, or ours. Only under such a lock it may be removed in the end. */
+function writeInto(path: string): number | LeaseInfo | null {
+  const file = readForeign(path);
+  const holder = holderOf(file, true);
+  if (holder !== null) return holder;
+  const descriptor = native().fileOpenShared(path, 0);
+  if (descriptor < 0) return null;
+  if (native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) !== 0) {
+    const name = nameInLocks(fstatSync(descriptor));
+    const pid = flockHolders().find((lock) => lock.file === name)?.pid;
+    if (pid !== process.pid) {
+      closeSync(descriptor);
+      return holderInfo('pid-files', { pid: pid || null });
+    }
+  }
+  try {
+    const before = file.state === 'file' ? file.text.length : 0;
+    writeSync(descriptor, pidText(process.pid).padEnd(before), 0);
+    return descriptor;
+  } catch {
+    closeSync(descriptor);
+    return null;
+  }
+}

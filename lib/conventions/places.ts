@@ -1,0 +1,64 @@
+import { lstatSync, type Stats } from 'node:fs';
+import { homedir } from 'node:os';
+import { dirname, isAbsolute, join } from 'node:path';
+import { native } from '../native.ts';
+import { simulatedMachine, simulationDirectory } from '../simulation.ts';
+
+/**
+ * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that
+ * machine, so that simulated claims and the real ones of other tools have nothing to do with each other.
+ */
+function root(env: NodeJS.ProcessEnv): string {
+  const named = env.GPU_OWNER_CONVENTIONS_ROOT;
+  if (named && isAbsolute(named)) return named;
+  const machine = simulatedMachine(env);
+  return machine === null ? '' : join(simulationDirectory(machine, env), 'root');
+}
+
+/** A path of other tools on this machine, real or simulated. */
+export function placeOf(path: string, env: NodeJS.ProcessEnv = process.env): string {
+  return join(root(env), path);
+}
+
+/** The user's home, or null where there is none. */
+export function home(): string | null {
+  try {
+    const directory = homedir();
+    return isAbsolute(directory) ? directory : null;
+  } catch {
+    return null; // a uid without an account
+  }
+}
+
+/** null: it has been removed. */
+export function workingDirectory(): string | null {
+  try {
+    return process.cwd();
+  } catch {
+    return null;
+  }
+}
+
+/** Whether it is a directory itself, and not a link that leads anywhere. */
+export function isDirectory(path: string): boolean {
+  return statOf(path)?.isDirectory() === true;
+}
+
+/** null: there is nothing, or nothing that this process may see. */
+export function statOf(path: string): Stats | null {
+  try {
+    return lstatSync(path, { throwIfNoEntry: false }) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Makes a directory of others where it is missing, with its mode whatever the umask. Whether it is there afterwards. */
+export function ensureDirectory(path: string, mode: number): boolean {
+  if (isDirectory(path)) return true;
+  // What lies below another root isn't there from the start as /tmp is.
+  const parent = dirname(path);
+  if (parent !== path && statOf(parent) === null && !ensureDirectory(parent, 0o1777)) return false;
+  native().fileEnsureDirectory(path, mode);
+  return isDirectory(path);
+}

@@ -1,0 +1,153 @@
+import { closeSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { now } from '../clock.ts';
+import type { LeaseInfo } from '../gpus/types.ts';
+import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
+import { formatDuration } from '../quantities.ts';
+import { locking, type Waiting } from '../waits.ts';
+import { warn, warnOnce } from '../warnings.ts';
+import type { Claimant, Convention, Entry, Holders } from './convention.ts';
+import { holderInfo } from './foreign-files.ts';
+import type { Mark } from './marks.ts';
+import { ensureDirectory, isDirectory, placeOf, statOf } from './places.ts';
+import { waitForTurn } from './sharing.ts';
+
+const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
+const DIRECTORY = '/tmp/safe_gpu';
+/** Where older versions have it. It is honoured, but never made: it would lie in /tmp for ever. */
+const OLD_DIRECTORY = '/tmp';
+
+/** How long somebody may decide, in ms: it takes safe-gpu up to ten seconds when CUDA starts slowly. */
+const LONGEST_DECISION = 30_000;
+/** For how long one that took longer isn't waited for again, in ms. */
+const FORGET = 60_000;
+const TRIES = 16;
+
+const passedOver = new Map<string, number>();
+
+/**
+ * safe-gpu: one POSIX record lock for all GPUs, exclusive, held while it looks for a GPU without a compute process and puts a
+ * process of its own on it. We share the lock until our placeholders are visible: that keeps safe-gpu from looking in between,
+ * and not other claims. Who has which GPU is then told by the driver.
+ */
+export class SafeGPU implements Convention {
+  readonly name = 'safe-gpu';
+
+  directories(): string[] {
+    return [placeOf(DIRECTORY)];
+  }
+
+  prepare(): void {
+    // Not sticky: in a sticky directory the kernel doesn't let a user open another's file with O_CREAT, as safe-gpu does.
+    ensureDirectory(placeOf(DIRECTORY), 0o777);
+  }
+
+  *enter(claimant: Claimant): Waiting<Entry | null> {
+    this.prepare();
+    const files: { path: string; descriptor: number }[] = [];
+    const leave = () => {
+      for (const { descriptor } of files.splice(0)) closeSync(descriptor);
+    };
+    try {
+      for (const path of paths()) {
+        const descriptor = open(path);
+        if (descriptor !== null) files.push({ path, descriptor });
+      }
+      if (files.length === 0) return null;
+      yield* waitForTurn(claimant, () => files.some(({ descriptor }) => isShared(descriptor)));
+      for (const file of files) yield* share(file, claimant.patience);
+    } catch (error) {
+      leave();
+      throw error;
+    }
+    return { leave };
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *holders(): Waiting<Holders> {
+    return new Map();
+  }
+
+  // biome-ignore lint/correctness/useYield: it waits for nobody
+  *mark(): Waiting<Mark[] | LeaseInfo> {
+    return [];
+  }
+}
+
+function paths(): string[] {
+  return [DIRECTORY, OLD_DIRECTORY].map((directory) => join(placeOf(directory), NAME));
+}
+
+/** Only a readable file is needed to share a lock. null: nobody can lock by it either, or it isn't what it should be. */
+function open(path: string): number | null {
+  const isOld = path === join(placeOf(OLD_DIRECTORY), NAME);
+  if (!isOld && !isDirectory(placeOf(DIRECTORY))) return null;
+  let descriptor = native().fileOpenForProbe(path);
+  if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
+  if (descriptor >= 0) return descriptor;
+  if (statOf(path) !== null) {
+    warnOnce(
+      `${path} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,
+    );
+  }
+  return null;
+}
+
+/** By somebody else's claim, and not by one of safe-gpu's programs, whose lock is exclusive. */
+function isShared(descriptor: number): boolean {
+  const { lockProbe } = native();
+  return lockProbe(descriptor, OFD, EXCLUSIVE, 0, 0) >= 0 && lockProbe(descriptor, OFD, SHARED, 0, 0) < 0;
+}
+
+/** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
+function* share(file: { path: string; descriptor: number }, patience: number): Waiting<void> {
+  for (let i = 0; i < TRIES; i++) {
+    if (!(yield* shareThis(file, patience))) return;
+    if (native().fileIsNamed(file.descriptor, file.path)) return;
+    const descriptor = open(file.path); // removed and made anew meanwhile: locks would not meet
+    if (descriptor === null) return;
+    closeSync(file.descriptor);
+    file.descriptor = descriptor;
+  }
+}
+
+function* shareThis(
+  { path, descriptor }: { path: string; descriptor: number },
+  patience: number,
+): Waiting<boolean> {
+  if (native().lockTry(descriptor, OFD, SHARED, 0, 0) === 0) return true;
+  const started = now();
+  let pid = native().lockHolder(descriptor, OFD, SHARED, 0, 0);
+  while (!isPassedOver(path, pid)) {
+    if (yield* locking(descriptor, OFD, SHARED, patience)) return true;
+    const before = pid;
+    pid = native().lockHolder(descriptor, OFD, SHARED, 0, 0);
+    const waited = now() - started;
+    if (waited < LONGEST_DECISION && !(pid === before && isStopped(pid))) continue;
+    passedOver.set(`${path} ${pid}`, now() + FORGET);
+    warn(
+      `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; going on without waiting for it.`,
+    );
+  }
+  return false;
+}
+
+function isPassedOver(path: string, pid: number): boolean {
+  return (passedOver.get(`${path} ${pid}`) ?? 0) > now();
+}
+
+function isStopped(pid: number): boolean {
+  if (pid === 0) return false;
+  try {
+    return /^\d+ \(.*\) [Tt] /s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  } catch {
+    return false;
+  }
+}
+
+function describe(pid: number): string {
+  if (pid === 0) return 'a program that locks as safe-gpu does';
+  const { user, command } = holderInfo('safe-gpu', { pid });
+  const stopped = isStopped(pid) ? ', stopped' : '';
+  return `a program that locks as safe-gpu does (${user}, pid ${pid}${stopped}${command ? `: ${command}` : ''})`;
+}

@@ -1,0 +1,172 @@
+// Which conventions are used, and where their files are looked for.
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { conventionsInUse } from '../../lib/conventions/index.ts';
+import { Machine } from '../machine.ts';
+import { directoryOf, fileOf, here, holdAs, placeOf, SAFE_GPU } from './others.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+/** A GPU that gpu_lock has taken is leased where gpu_lock counts. */
+async function counts(args: string[] = [], env: Record<string, string> = {}): Promise<boolean> {
+  const { code, stderr } = await machine.runCommand(['run', '--no-wait', ...args, '--', 'true'], { env });
+  if (code !== 0 && code !== 75) throw new Error(stderr);
+  return code === 75;
+}
+
+/** Configuration files of the machine and the user. */
+function configure(machineText: string | null, userText: string | null): Record<string, string> {
+  const env: Record<string, string> = {};
+  const write = (path: string, text: string) => writeFileSync(path, text, { mode: 0o644 });
+  if (machineText !== null) {
+    env.GPU_OWNER_MACHINE_CONFIG = join(machine.directory, 'machine.yaml');
+    write(env.GPU_OWNER_MACHINE_CONFIG, machineText);
+  }
+  if (userText !== null) {
+    env.XDG_CONFIG_HOME = join(machine.directory, 'config');
+    mkdirSync(join(env.XDG_CONFIG_HOME, 'gpu-owner'), { recursive: true });
+    write(join(env.XDG_CONFIG_HOME, 'gpu-owner/config.yaml'), userText);
+  }
+  return env;
+}
+
+describe('what is said wins in this order', () => {
+  beforeEach(async () => {
+    await holdAs(machine, 'gpu_lock');
+  });
+
+  test('nothing: auto', async () => expect(await counts()).toBe(true));
+
+  test('the machine’s file', async () => {
+    expect(await counts([], configure('conventions: none\n', null))).toBe(false);
+    expect(await counts([], configure('conventions: [safe-gpu, gpu_lock]\n', null))).toBe(true);
+    expect(await counts([], configure('conventions: [safe-gpu]\n', null))).toBe(false);
+  });
+
+  test('over it the user’s file', async () => {
+    expect(await counts([], configure('conventions: none\n', 'conventions: auto\n'))).toBe(true);
+  });
+
+  test('over both the environment', async () => {
+    const files = configure('conventions: auto\n', 'conventions: auto\n');
+    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'none' })).toBe(false);
+    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'safe-gpu, pid-files' })).toBe(false);
+    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: '' })).toBe(true);
+  });
+
+  test('over all the option', async () => {
+    expect(await counts(['--conventions', 'none'], { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toBe(false);
+    expect(await counts(['--conventions=safe-gpu,gpu_lock'], { GPU_OWNER_CONVENTIONS: 'none' })).toBe(true);
+  });
+
+  test('in the library, and in all that looks', async () => {
+    const { stdout } = await machine.runScript(`
+      const state = async (conventions) => (await gpuOwner.getGPUs({ conventions }))[0].state;
+      console.log(await state(), await state('none'), await state(['gpu_lock']), await state(['safe-gpu']));
+      console.log((await gpuOwner.findFreeGPUs()).length, gpuOwner.findFreeGPUsSync({ conventions: [] }).length);
+      try { new GPUOwner(); } catch (error) { console.log(error.code, error.gpus[0].reason.slice(0, 28)); }
+      new GPUOwner({ conventions: 'none' }).release();
+      try { await GPUOwner.acquire({ conventions: 'flock' }); } catch (error) { console.log(error.code, error.message); }`);
+    expect(stdout.trim().split('\n')).toEqual([
+      'leased free leased free',
+      '0 1',
+      expect.stringMatching(/^ERR_GPU_UNAVAILABLE leased by alice/),
+      "ERR_INVALID_ARGUMENT conventions: 'flock' isn't possible; right are 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
+    ]);
+    for (const args of [
+      ['status', '--json'],
+      ['find', '--json'],
+    ]) {
+      const free = await machine.runCommand([...args, '--conventions', 'none']);
+      expect(JSON.parse(free.stdout)[0].state).toBe('free');
+    }
+    expect((await machine.runCommand(['find'])).code).toBe(75);
+  });
+});
+
+test.each([
+  [
+    ['--conventions', 'flock'],
+    {},
+    "--conventions: 'flock' isn't possible; right are 'auto', 'none', or some of safe-gpu",
+  ],
+  [['--conventions', 'safe-gpu,auto'], {}, "--conventions: 'auto' isn't possible"],
+  [['--conventions', ''], {}, "--conventions: '' isn't possible"],
+  [[], { GPU_OWNER_CONVENTIONS: 'gpulock' }, "GPU_OWNER_CONVENTIONS: 'gpulock' isn't possible"],
+])('an unknown name is refused: %j %j', async (args, env, message) => {
+  const { code, stderr } = await machine.runCommand(['run', ...args, '--', 'true'], { env });
+  expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+});
+
+test('an unknown name in a file is refused with file and line', async () => {
+  const env = configure('conventions: [safe-gpu, gpu-lock]\n', null);
+  const { code, stderr } = await machine.runCommand(['status'], { env });
+  expect([code, stderr]).toEqual([
+    expect.any(Number),
+    expect.stringMatching(/machine\.yaml:1: conventions: 'gpu-lock' isn't possible; right are .*gpu_lock/),
+  ]);
+});
+
+test('auto makes safe-gpu’s directory as safe-gpu needs it, and no other', async () => {
+  await machine.runCommand(['run', '--', 'true'], { ...here(machine), umask: '077' });
+  const directory = placeOf(machine, '/tmp/safe_gpu');
+  expect(statSync(directory).mode & 0o7777).toBe(0o777);
+  expect(statSync(join(directory, SAFE_GPU)).mode & 0o7777).toBe(0o666);
+  for (const path of [
+    '/var/tmp/gpu_lock',
+    '/tmp/gpu_locks',
+    `${machine.directory}/.gpu_locks`,
+    `/tmp/${SAFE_GPU}`,
+  ]) {
+    expect(existsSync(placeOf(machine, path)), path).toBe(false);
+  }
+});
+
+test('who names a convention gets its directory', async () => {
+  const list = 'gpu_lock,gpu-scheduler,pid-files';
+  const { code } = await machine.runCommand(['run', '--conventions', list, '--', 'true'], here(machine));
+  expect(code).toBe(0);
+  for (const path of ['/var/tmp/gpu_lock', '/tmp/gpu_locks', `${machine.directory}/.gpu_locks`]) {
+    expect(statSync(placeOf(machine, path)).isDirectory(), path).toBe(true);
+  }
+  expect(existsSync(placeOf(machine, '/tmp/safe_gpu'))).toBe(false);
+});
+
+test('looking makes nothing', async () => {
+  await machine.runCommand(['status', '--conventions', 'safe-gpu,gpu_lock,pid-files,gpu-scheduler']);
+  expect(existsSync(placeOf(machine, '/'))).toBe(false);
+});
+
+test('another root can be named', async () => {
+  const root = join(machine.directory, 'host');
+  mkdirSync(join(root, 'var/tmp/gpu_lock'), { recursive: true });
+  writeFileSync(
+    join(root, 'var/tmp/gpu_lock/gpu_0.json'),
+    JSON.stringify({ user: 'bob', time: 1, uid: 0, owner: process.pid }),
+  );
+  expect(await counts()).toBe(false);
+  expect(await counts([], { GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
+});
+
+test('what is used, and why, can be asked', () => {
+  process.env.GPU_OWNER_SIMULATE = '1';
+  process.env.GPU_OWNER_SIMULATE_DIR = join(machine.directory, 'machines');
+  const directory = directoryOf(machine, 'gpu_lock');
+  const said = conventionsInUse('auto').map(({ name, active, why }) => [name, active, why]);
+  expect(said).toEqual([
+    ['safe-gpu', true, 'it is always honoured'],
+    ['gpu_lock', true, `${directory} exists`],
+    ['gpu-scheduler', false, 'its directories don’t exist'],
+    ['pid-files', false, 'its directory doesn’t exist'],
+  ]);
+  expect(conventionsInUse('auto')[1]?.paths).toEqual([directory, `${directory}s`]);
+  expect(conventionsInUse([]).some(({ active }) => active)).toBe(false);
+  expect(conventionsInUse(['pid-files']).filter(({ active }) => active)).toHaveLength(1);
+  expect(() => conventionsInUse(['x'])).toThrow("'x' isn't possible");
+  expect(fileOf(machine, 'gpu_lock')).toContain(directory);
+});
