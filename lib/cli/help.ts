@@ -24,6 +24,7 @@ Commands:
   hold      claim GPUs and hold them until standard input is closed
   status    show every GPU: free, or who has it
   find      print what CUDA_VISIBLE_DEVICES would be, without claiming
+  doctor    say what is wrong on this machine, and what to do
   simulate  look after a simulated machine
 
 gpu-owner COMMAND --help explains each. Try it without a GPU:

@@ -12,6 +12,7 @@ const COMMANDS: Record<string, () => Promise<Command>> = {
   hold: async () => (await import('./hold.ts')).hold,
   status: async () => (await import('./status.ts')).status,
   find: async () => (await import('./find.ts')).find,
+  doctor: async () => (await import('./doctor.ts')).doctor,
   simulate: async () => (await import('./simulate.ts')).simulate,
 };
 
