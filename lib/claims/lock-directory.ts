@@ -86,6 +86,11 @@ export class LockDirectory {
     return descriptor;
   }
 
+  /** What is wrong with the directory itself, in the eyes of those who only look; null: nothing. */
+  get problem(): GPUOwnerError | null {
+    return this.#problem;
+  }
+
   /** Why a lock's file can't be opened although there is one; null: it can, or it can be made. */
   whyUnusable(name: string): GPUOwnerError | null {
     if (this.#problem !== null) return this.#problem;

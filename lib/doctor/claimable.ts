@@ -7,7 +7,7 @@ import { list } from './gpus.ts';
 
 /** What configuration files and CUDA_VISIBLE_DEVICES leave of the GPUs that there are. */
 export function reportClaimable(report: Report, facts: Facts): void {
-  const { gpus, configuration, visible } = facts;
+  const { gpus, configuration, visible, visibleNote } = facts;
   if (gpus === undefined || gpus.length === 0) return;
   const banned = configuration === undefined ? [] : reportBans(report, gpus, configuration);
   const hidden = visible ? gpus.filter(({ uuid }) => !visible.includes(uuid)) : [];
@@ -18,11 +18,14 @@ export function reportClaimable(report: Report, facts: Facts): void {
       `CUDA_VISIBLE_DEVICES is ${variable()}, so only ${list(allowed)} can be claimed from here.`,
       'If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
     );
-  } else if (visible) {
+  }
+  if (visible && (visible.length === 0 || visibleNote)) {
     report.add(
       'visible-devices-odd',
-      `CUDA_VISIBLE_DEVICES is ${variable()}, which names no GPU of this machine that could be claimed.`,
-      'If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
+      visibleNote
+        ? `${visibleNote}.`
+        : `CUDA_VISIBLE_DEVICES is ${variable()}, which names no GPU that could be claimed.`,
+      'Put the variable right where it is set, or, if no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
     );
   }
   const left = gpus.filter(

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { firstLook } from '../claims/claim.ts';
 import { runAsync } from '../claims/effects.ts';
@@ -8,10 +8,11 @@ import { inheritedDevices } from '../gpus/inherited-devices.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native } from '../native.ts';
-import { driverLibraries } from '../simulation.ts';
+import { driverLibraries, simulatedMachine } from '../simulation.ts';
 import { listWords } from '../text.ts';
+import { onWarning } from '../warnings.ts';
 import type { Report } from './finding.ts';
-import { reportGPUs } from './gpus.ts';
+import { list, reportGPUs } from './gpus.ts';
 import { sentences } from './installation.ts';
 
 /** The driver's libraries, and through them the GPUs. */
@@ -27,8 +28,6 @@ export async function examineDriver(report: Report): Promise<void> {
   const library = native().driverLibrary();
   const file = realPath(library.path);
   report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
-  report.step('looking for MPS');
-  reportMPS(report);
   report.step('looking at the GPUs');
   const gpus = await runAsync(firstLook(1));
   report.tell({ gpus });
@@ -40,11 +39,16 @@ export async function examineDriver(report: Report): Promise<void> {
       .map(({ persistence }) => persistence),
     describeProcess,
   );
+  reportMPS(report, gpus.filter(isWhole));
   report.step('loading the CUDA library');
   reportCUDA(report, library.version);
   report.step('asking CUDA which GPUs CUDA_VISIBLE_DEVICES means');
+  let visibleNote = '';
+  onWarning((message) => {
+    visibleNote = message;
+  });
   const visible = inheritedDevices(gpus);
-  report.tell({ visible: visible === null ? null : [...visible] });
+  report.tell({ visible: visible === null ? null : [...visible], visibleNote });
 }
 
 /** Instances of MIG are told with the GPU that they are parts of. */
@@ -108,41 +112,25 @@ function reportCUDA(report: Report, driverVersion: string): void {
   }
 }
 
-const MPS = 'nvidia-cuda-mps'; // as much as the kernel keeps of the names of control daemon and server
+/** As much of the server's name as the kernel keeps. */
+const MPS = 'nvidia-cuda-mps';
 
 /** A server of MPS is on each of its GPUs, in everybody's name. */
-function reportMPS(report: Report): void {
-  const running = processesNamed(MPS);
-  const pipes = process.env.CUDA_MPS_PIPE_DIRECTORY || '/tmp/nvidia-mps';
-  if (running.length === 0 && !existsSync(join(pipes, 'control'))) return;
+function reportMPS(report: Report, gpus: readonly GPU[]): void {
+  const pids = [...new Set(gpus.flatMap(({ processes }) => (processes ?? []).map(({ pid }) => pid)))];
+  const servers = pids.filter((pid) => describeProcess(pid).name?.startsWith(MPS));
+  const served = gpus.filter(({ processes }) => processes?.some(({ pid }) => servers.includes(pid)));
+  const pipes = process.env.CUDA_MPS_PIPE_DIRECTORY || (simulatedMachine() === null ? '/tmp/nvidia-mps' : '');
+  if (servers.length === 0 && (pipes === '' || !existsSync(join(pipes, 'control')))) return;
   const who =
-    running.length === 0
-      ? `its pipe is in ${pipes}`
-      : listWords(
-          running.slice(0, 4).map((pid) => {
-            const { name, user } = describeProcess(pid);
-            return `${name ?? MPS} (pid ${pid}, ${user ?? '?'})`;
-          }),
-        );
+    servers.length === 0
+      ? `its control daemon has its pipe in ${pipes}`
+      : `its server (pid ${listWords(servers.map(String))}) is on ${list(served)}`;
   report.add(
     'mps',
     `MPS, which lets several processes share a GPU, is running: ${who}. Its server counts as a process on the GPU, so claims call that busy.`,
     'To claim whole GPUs, end it: `echo quit | nvidia-cuda-mps-control`. To share them through it: `--allow-processes`.',
   );
-}
-
-function processesNamed(beginning: string): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name) && commandOf(name).startsWith(beginning))
-    .map(Number);
-}
-
-function commandOf(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8');
-  } catch {
-    return '';
-  }
 }
 
 /** The file behind the links: it has the version in its name. */

@@ -42,7 +42,7 @@ const PARTS: Record<string, Part> = {
   },
   'lock-directory': {
     subject: 'lock-directory',
-    patience: PATIENCE + 2_000,
+    patience: PATIENCE,
     run: async (report, options) =>
       (await import('./lock-directory.ts')).examineLockDirectory(report, options),
   },

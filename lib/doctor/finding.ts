@@ -145,6 +145,8 @@ export interface Facts {
   gpus?: readonly import('../gpus/types.ts').GPU[];
   /** UUIDs that the inherited CUDA_VISIBLE_DEVICES allows; null: it isn't set, all. */
   visible?: readonly string[] | null;
+  /** Why the variable means less than it seems to; '' where it doesn't. */
+  visibleNote?: string;
   configuration?: import('../configuration.ts').Configuration;
 }
 

@@ -1,7 +1,6 @@
-import { UNEXPLAINED_MEMORY_LIMIT } from '../gpus/judge.ts';
+import { judge, normalizeCriteria } from '../gpus/criteria.ts';
 import type { ProcessDescription } from '../gpus/processes.ts';
 import type { GPU } from '../gpus/types.ts';
-import { formatBytes } from '../quantities.ts';
 import { listWords } from '../text.ts';
 import type { FindingId, Report } from './finding.ts';
 
@@ -9,7 +8,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   lost: {
     id: 'gpu-lost',
     remedy: () =>
-      '`dmesg | grep -i nvrm` says when and why. Reboot; if it comes back, power or hardware fails.',
+      '`dmesg | grep -i nvrm` says when and why. Reboot; if it happens again, suspect power or hardware.',
   },
   'reset-required': {
     id: 'gpu-reset-required',
@@ -109,7 +108,7 @@ function reportModes(report: Report, gpus: readonly GPU[]): void {
       continue;
     }
     const kinds = groupBy(gpu.migInstances, ({ name }) => name.replace(/^.*MIG /, '') || '?').map(
-      ([kind, members]) => `${members.length} × ${kind}`,
+      ([kind, members]) => `${members.length}×${kind}`,
     );
     report.add(
       'mig',
@@ -143,25 +142,20 @@ function reportUse(
   }
 }
 
-/** Memory in use for which nobody can be seen: hidden in another container, or left behind by the dead. */
+/** Use for which nobody can be seen: hidden in another container, or left behind by the dead; null: there is none. */
 function hiddenUse(gpu: GPU, describe: (pid: number) => ProcessDescription): string | null {
-  const { processes, memory } = gpu;
-  if (processes === null || memory.usedBytes === null || gpu.migEnabled === true) return null;
-  // Where the driver doesn't say what each uses, they may explain it all.
-  if (processes.some(({ usedBytes }) => usedBytes === null)) return null;
-  const visible = processes.filter(({ pid }) => describe(pid).alive !== 'gone');
-  const explained = visible.reduce((sum, { usedBytes }) => sum + (usedBytes ?? 0), 0);
-  const rest = memory.usedBytes - explained;
-  if (rest <= UNEXPLAINED_MEMORY_LIMIT) return null;
-  const strangers = processes.length - visible.length;
-  return strangers === 0
-    ? `${formatBytes(rest)} of its memory are in use, but by no process that is visible`
-    : `${formatBytes(rest)} of its memory are in use by ${strangers === 1 ? 'a process' : `${strangers} processes`} that the driver lists, but that ${strangers === 1 ? "doesn't" : "don't"} exist here (pid ${listWords(
-        processes
-          .filter((process) => !visible.includes(process))
-          .slice(0, 4)
-          .map(({ pid }) => String(pid)),
-      )})`;
+  // As a claim without conditions would judge it.
+  const { state, reason } = judge(gpu, {
+    lease: null,
+    visible: null,
+    criteria: normalizeCriteria({}),
+    describe,
+  });
+  if (state !== 'busy' || reason === null) return null;
+  const visible = (gpu.processes ?? []).filter(
+    ({ pid, type }) => type === 'compute' && describe(pid).alive !== 'gone',
+  );
+  return visible.length > 0 ? null : reason.replace(/^busy: |: \S+ would accept it$/g, '');
 }
 
 function nameOf({ index, name }: GPU): string {

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { textOf } from './files.ts';
 
 /** A lock that somebody holds, as /proc/locks has it. Nothing is taken to learn of it. */
 export interface KernelLock {
@@ -14,11 +14,7 @@ export interface KernelLock {
 
 /** The locks of this machine; none where that can't be read. Those that are waited for are left out. */
 export function readLocks(): KernelLock[] {
-  try {
-    return parseLocks(readFileSync('/proc/locks', 'utf8'));
-  } catch {
-    return [];
-  }
+  return parseLocks(textOf('/proc/locks'));
 }
 
 export function parseLocks(text: string): KernelLock[] {

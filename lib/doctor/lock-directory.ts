@@ -1,4 +1,4 @@
-import { accessSync, constants, lstatSync, type Stats, statfsSync } from 'node:fs';
+import { accessSync, constants, type Stats, statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { choose, LockDirectory, networkFileSystem, PREFERRED } from '../claims/lock-directory.ts';
 import { loadConfiguration } from '../configuration.ts';
@@ -6,6 +6,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { userName } from '../gpus/processes.ts';
 import { formatBytes } from '../quantities.ts';
 import { simulatedMachine } from '../simulation.ts';
+import { octal, statOf } from './files.ts';
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
@@ -35,8 +36,8 @@ export function examineLockDirectory(report: Report, options: Options): void {
   const why = whyThisOne(path, options, configured);
   reportPassedOver(report, directory);
   report.step(`looking at ${path}`);
-  const stat = lstatSync(path, { throwIfNoEntry: false });
-  if (directory === null || stat === undefined) {
+  const stat = statOf(path);
+  if (directory === null || stat === null) {
     reportAbsent(report, path, why);
   } else {
     reportPresent(report, directory, stat, why);
@@ -65,8 +66,8 @@ function whyThisOne(path: string, options: Options, configured: string | undefin
 /** An administrator's directory that isn't believed. */
 function reportPassedOver(report: Report, directory: LockDirectory | null): void {
   if (!directory?.others.includes(PREFERRED)) return;
-  const stat = lstatSync(PREFERRED, { throwIfNoEntry: false });
-  if (stat === undefined) return;
+  const stat = statOf(PREFERRED);
+  if (stat === null) return;
   report.add(
     'lock-directory-passed-over',
     `${PREFERRED} exists, but belongs to ${userName(stat.uid)} and not to root, so it isn't used: anybody could have made it.`,
@@ -76,8 +77,13 @@ function reportPassedOver(report: Report, directory: LockDirectory | null): void
 
 function reportAbsent(report: Report, path: string, why: string): void {
   const parent = dirname(path);
-  const network = lstatSync(parent, { throwIfNoEntry: false }) && networkFileSystem(parent);
-  let problem: string | null = network ? `${parent} is on a network file system (${network})` : null;
+  const there = statOf(parent);
+  const network = there === null ? undefined : networkFileSystem(parent);
+  let problem: string | null = null;
+  if (network !== undefined) problem = `${parent} is on a network file system (${network})`;
+  // Of a link, only what it leads to counts.
+  else if (there !== null && !there.isDirectory() && !there.isSymbolicLink())
+    problem = `${parent} is not a directory`;
   if (problem === null) {
     try {
       accessSync(parent, constants.W_OK | constants.X_OK);
@@ -110,14 +116,14 @@ const PARENT_PROBLEMS: Record<string, (parent: string) => string> = {
 
 function reportPresent(report: Report, directory: LockDirectory, stat: Stats, why: string): void {
   const { path } = directory;
-  // Of no file: what is left is about the directory, in the words of a claim that it makes fail.
-  const problem = directory.whyUnusable('');
+  // In the words of a claim that it makes fail.
+  const { problem } = directory;
   if (problem !== null) {
     const { text, remedy } = sentences(problem.message);
     report.add('lock-directory-unusable', text, remedy);
     return;
   }
-  const mode = (stat.mode & 0o7777).toString(8).padStart(4, '0');
+  const mode = octal(stat);
   const mounts = readMounts();
   const mount = mountOf(path, mounts);
   report.add(

@@ -1,10 +1,11 @@
-import { closeSync, lstatSync, openSync, readdirSync, readlinkSync, readSync, statSync } from 'node:fs';
+import { closeSync, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/lock-directory.ts';
 import { decodeRecord, leaseInfo, RECORD_SIZE } from '../claims/record.ts';
 import { describeProcess, userName } from '../gpus/processes.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { listWords } from '../text.ts';
+import { namesIn, octal, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { type KernelLock, readLocks } from './kernel-locks.ts';
@@ -21,19 +22,11 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   report.step(`looking at the files in ${listWords(directory.all)}`);
   const names = namesIn(directory.path);
   // Where the directory itself is the problem, that has been said.
-  if (directory.whyUnusable('') === null) reportUnusable(report, directory, names);
+  if (directory.problem === null) reportUnusable(report, directory, names);
   reportLeases(report, directory);
   reportLeftovers(report, directory.path, names);
   reportRemoved(report, directory);
   reportStuck(report, directory.path);
-}
-
-function namesIn(path: string): string[] {
-  try {
-    return readdirSync(path).sort();
-  } catch {
-    return [];
-  }
 }
 
 function reportUnusable(report: Report, directory: LockDirectory, names: readonly string[]): void {
@@ -45,8 +38,8 @@ function reportUnusable(report: Report, directory: LockDirectory, names: readonl
       report.add('lock-file-unusable', text, remedy);
       continue;
     }
-    const stat = lstatSync(path, { throwIfNoEntry: false });
-    if (stat === undefined) continue;
+    const stat = statOf(path);
+    if (stat === null) continue;
     if (stat.nlink > 1) {
       report.add(
         'lock-file-unusable',
@@ -54,10 +47,9 @@ function reportUnusable(report: Report, directory: LockDirectory, names: readonl
         `\`rm ${path}\``,
       );
     } else if ((stat.mode & 0o666) !== 0o666) {
-      const mode = (stat.mode & 0o7777).toString(8).padStart(4, '0');
       report.add(
         'lock-file-unusable',
-        `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${mode}: others can't use it.`,
+        `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${octal(stat)}: others can't use it.`,
         `\`chmod 0666 ${path}\``,
       );
     }
@@ -112,20 +104,35 @@ function reportLeftovers(report: Report, path: string, names: readonly string[])
 
 /** Leases whose file has lost its name: the GPU can be leased a second time. */
 function reportRemoved(report: Report, directory: LockDirectory): void {
-  if (!readLocks().some(isLease)) return;
+  const leases = new Set(
+    readLocks()
+      .filter(isLease)
+      .map(({ inode }) => inode),
+  );
+  if (leases.size === 0) return;
   report.step('looking for leases whose file was removed');
   const told = new Set<string>();
-  for (const { descriptor, pid, link } of deletedLeases(directory)) {
-    const { ino } = statSync(descriptor);
-    if (told.has(`${link}:${ino}`)) continue;
-    told.add(`${link}:${ino}`);
-    if (!readLocks().some((lock) => isLease(lock) && lock.inode === ino)) continue;
+  for (const { descriptor, pid, place } of openFilesIn(directory)) {
+    const stat = statBehind(descriptor);
+    if (stat === null || stat.nlink > 0 || !leases.has(stat.ino)) continue;
+    const file = `${stat.dev}:${stat.ino}`;
+    if (told.has(file)) continue; // the processes of a job share it
+    told.add(file);
     const { user, command, pid: holder } = leaseInfo(recordOf(descriptor));
     report.add(
       'lease-file-removed',
-      `${link} was removed while ${user} holds it (pid ${holder ?? pid}${command === null ? '' : `: ${command}`}): others can lease the same GPU.`,
-      'Stop whatever cleans there. Protect the GPU until that job has ended (`gpu-owner hold --devices …`), or end the job and start it again.',
+      `A lease file was removed from ${place} while ${user} holds it (pid ${holder ?? pid}${command === null ? '' : `: ${command}`}): others can lease the same GPU.`,
+      'Stop whatever cleans there. End the job and start it again, or keep others from its GPU until it has ended: `gpu-owner hold --devices …`.',
     );
+  }
+}
+
+/** Of an open file, which a link of /proc leads to. */
+function statBehind(link: string): Stats | null {
+  try {
+    return statSync(link);
+  } catch {
+    return null;
   }
 }
 
@@ -133,23 +140,20 @@ function isLease({ kind, exclusive, start }: KernelLock): boolean {
   return kind === 'OFDLCK' && exclusive && start === LEASE;
 }
 
-/** Those that this user may see: one's own, or all for root. */
-function* deletedLeases(
+/** Of the processes that this user may look into: one's own, or all for root. */
+function* openFilesIn(
   directory: LockDirectory,
-): Generator<{ descriptor: string; pid: number; link: string }> {
+): Generator<{ descriptor: string; pid: number; place: string }> {
   for (const pid of namesIn('/proc')) {
     if (!/^\d+$/.test(pid)) continue;
     for (const number of namesIn(`/proc/${pid}/fd`)) {
       const descriptor = `/proc/${pid}/fd/${number}`;
-      let link: string;
       try {
-        link = readlinkSync(descriptor);
+        // Of a file that was made without a name, the link never has the right one, but always the directory.
+        const place = dirname(readlinkSync(descriptor));
+        if (directory.all.includes(place)) yield { descriptor, pid: Number(pid), place };
       } catch {
-        continue;
-      }
-      const [, path] = /^(.*\.lease) \(deleted\)$/.exec(link) ?? [];
-      if (path !== undefined && directory.all.includes(dirname(path))) {
-        yield { descriptor, pid: Number(pid), link: path };
+        // closed meanwhile
       }
     }
   }
@@ -189,7 +193,7 @@ function reportStuck(report: Report, path: string): void {
 /** Who holds the lock under which claimants decide; null: nobody, or nobody who is visible. */
 function decider(path: string): number | null {
   const device = mountOf(path, readMounts())?.device;
-  const inode = lstatSync(join(path, ACQUISITION), { throwIfNoEntry: false })?.ino;
+  const inode = statOf(join(path, ACQUISITION))?.ino;
   const held = readLocks().find(
     (lock) => lock.kind === 'FLOCK' && lock.exclusive && lock.device === device && lock.inode === inode,
   );

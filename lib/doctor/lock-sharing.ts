@@ -27,17 +27,16 @@ export function reportSharing(
     );
     return;
   }
-  const container = whichContainer(REAL_WORLD);
-  if (container === null) {
-    if (differsFromInit(path, stat)) {
-      report.add(
-        'lock-directory-private',
-        `${path} is another directory for this process than for the machine's first one (a mount namespace): claims here don't meet those of the rest.`,
-        MAKE,
-      );
-    }
+  if (differsFromInit(path, stat)) {
+    report.add(
+      'lock-directory-private',
+      `${path} is another directory for this process than for the machine's first one (a mount namespace): claims here don't meet those of the rest.`,
+      MAKE,
+    );
     return;
   }
+  const container = whichContainer(REAL_WORLD);
+  if (container === null) return;
   // A directory of the host shows as a part of a file system.
   if (mount.root !== '/') return;
   report.add(

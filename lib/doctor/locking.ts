@@ -1,6 +1,7 @@
-import { closeSync, constants, openSync, readFileSync } from 'node:fs';
+import { closeSync, constants, openSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import { systemError } from '../system-errors.ts';
+import { textOf } from './files.ts';
 import type { Report } from './finding.ts';
 
 /** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
@@ -13,7 +14,7 @@ export function reportLocking(report: Report, path: string): void {
     file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);
   } catch (error) {
     const { errno: number, code } = error as NodeJS.ErrnoException;
-    // A full disk or a quota has been told; anything else than a file system without such files is odd, and harmless.
+    if (code === 'ENOSPC') return; // that it is full has been said
     const why =
       code === 'EOPNOTSUPP' || code === 'EISDIR'
         ? 'has no files without a name'
@@ -62,10 +63,6 @@ function tryLocks(file: number): string | null {
 
 /** What makes others' tools fail on each other's lock files in /tmp, and people search. */
 function protectedRegular(): string {
-  try {
-    const level = readFileSync('/proc/sys/fs/protected_regular', 'utf8').trim();
-    return level === '0' ? '' : `; fs.protected_regular is ${level}, which they are made for`;
-  } catch {
-    return '';
-  }
+  const level = textOf('/proc/sys/fs/protected_regular').trim();
+  return level === '' || level === '0' ? '' : `; fs.protected_regular is ${level}, which they are made for`;
 }

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { textOf } from './files.ts';
 
 /** A line of /proc/self/mountinfo. */
 export interface Mount {
@@ -14,11 +14,7 @@ export interface Mount {
 
 /** The mounts that this process sees, in the order in which they were made; none where that can't be read. */
 export function readMounts(): Mount[] {
-  try {
-    return parseMounts(readFileSync('/proc/self/mountinfo', 'utf8'));
-  } catch {
-    return [];
-  }
+  return parseMounts(textOf('/proc/self/mountinfo'));
 }
 
 export function parseMounts(text: string): Mount[] {

@@ -1,4 +1,5 @@
-import { existsSync, readFileSync, readlinkSync } from 'node:fs';
+import { existsSync, readlinkSync } from 'node:fs';
+import { textOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { mountOf, parseMounts, whyPrivate } from './mounts.ts';
 
@@ -7,6 +8,7 @@ export interface World {
   exists(path: string): boolean;
   /** '' where it can't be read. */
   read(path: string): string;
+  /** '' where there is none. */
   readlink(path: string): string;
   env: NodeJS.ProcessEnv;
   uid: number;
@@ -14,19 +16,17 @@ export interface World {
 
 export const REAL_WORLD: World = {
   exists: existsSync,
-  read: (path) => orEmpty(() => readFileSync(path, 'utf8')),
-  readlink: (path) => orEmpty(() => readlinkSync(path)),
+  read: textOf,
+  readlink: (path) => {
+    try {
+      return readlinkSync(path);
+    } catch {
+      return '';
+    }
+  },
   env: process.env,
   uid: process.geteuid?.() ?? 0,
 };
-
-function orEmpty(read: () => string): string {
-  try {
-    return read();
-  } catch {
-    return '';
-  }
-}
 
 /** The kernel's fixed number of the PID namespace in which the machine started. */
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
