@@ -1,7 +1,10 @@
 import { type Configuration, loadConfiguration } from '../configuration.ts';
 import { GPUOwnerError } from '../errors.ts';
+import { formatBytes } from '../quantities.ts';
 import { listWords } from '../text.ts';
 import type { Report } from './finding.ts';
+
+const BYTES = ['minFreeMemory', 'maxUsedMemory'];
 
 /** The configuration files of machine and user. What they ban is compared with the GPUs in claimable.ts. */
 export function examineConfiguration(report: Report): void {
@@ -22,7 +25,10 @@ export function examineConfiguration(report: Report): void {
       ? `No configuration file (${process.env.GPU_OWNER_MACHINE_CONFIG || '/etc/gpu-owner/config.yaml'}, ~/.config/gpu-owner/config.yaml).`
       : `${listWords(files)} ${files.length === 1 ? 'is' : 'are'} valid.`,
   );
-  const conditions = Object.entries(thresholds).map(([key, value]) => `${key}: ${value}`);
+  const conditions = Object.entries(thresholds).map(
+    ([key, value]) =>
+      `${key}: ${BYTES.includes(key) && typeof value === 'number' ? formatBytes(value) : value}`,
+  );
   if (conditions.length > 0) {
     report.add(
       'thresholds',

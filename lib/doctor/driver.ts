@@ -21,7 +21,7 @@ export async function examineDriver(report: Report): Promise<void> {
   try {
     openDriver();
   } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
+    if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     reportFailure(report, error);
     return;
   }

@@ -28,7 +28,7 @@ export function examineLockDirectory(report: Report, options: Options): void {
     path = choose(options.lockDirectory, { lockDirectory: configured }).path;
     directory = LockDirectory.find(options.lockDirectory, { lockDirectory: configured });
   } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
+    if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     const { text, remedy } = sentences(error.message);
     report.add('lock-directory-unusable', text, remedy);
     return;

@@ -89,7 +89,11 @@ export function whichContainer({ exists, read, env }: World): string | null {
   if (env.APPTAINER_NAME || env.SINGULARITY_NAME) return 'Apptainer';
   if (env.container) return env.container;
   if (env.KUBERNETES_SERVICE_HOST) return 'Kubernetes';
-  return /\/(docker|lxc|libpod|kubepods|containerd)[/.-]/.exec(read('/proc/self/cgroup'))?.[1] ?? null;
+  return (
+    /\/(docker|lxc|libpod|kubepods|containerd)(?:\/|-[0-9a-f]{12}|\.slice|\.payload)/.exec(
+      read('/proc/self/cgroup'),
+    )?.[1] ?? null
+  );
 }
 
 function isOtherPidNamespace({ readlink }: World): boolean {
