@@ -2,7 +2,7 @@ import { checkDirectory } from '../claims/options.ts';
 import { examine, runPart } from '../doctor/examination.ts';
 import { parse, refuseWords } from './arguments.ts';
 import { doctorPage } from './doctor-page.ts';
-import { isTerminal, print } from './output.ts';
+import { isTerminal, print, say } from './output.ts';
 
 const HELP = `Usage: gpu-owner doctor [OPTIONS]
 
@@ -38,7 +38,9 @@ export async function doctor(args: readonly string[]): Promise<void> {
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const command = [process.execPath, ...process.execArgv, process.argv[1] as string];
-  const findings = await examine(command, options);
+  const findings = await examine(command, options, (doing) => {
+    if (isTerminal(2)) say(`still ${doing} …`);
+  });
   print(
     values.json
       ? JSON.stringify(findings, null, 2)

@@ -15,7 +15,7 @@ interface Convention {
 /** Other tools that lock GPUs here. */
 export async function examineConventions(report: Report): Promise<void> {
   report.step('looking for lock files of other tools');
-  const active = (await conventionsInUse()).filter((convention) => convention.active);
+  const active = (await conventionsInUse('auto')).filter((convention) => convention.active);
   for (const { name, why, paths } of active) {
     report.add('convention-in-use', `${name}: ${why}${paths.length === 0 ? '' : ` (${listWords(paths)})`}.`);
   }
@@ -30,8 +30,9 @@ const PLACES: Record<string, () => string[]> = {
 };
 
 /** By the directories in which these tools have their locks. */
-async function conventionsInUse(): Promise<Convention[]> {
-  return Object.entries(PLACES).map(([name, places]) => {
+async function conventionsInUse(choice: 'auto' | readonly string[]): Promise<Convention[]> {
+  const wanted = Object.entries(PLACES).filter(([name]) => choice === 'auto' || choice.includes(name));
+  return wanted.map(([name, places]) => {
     const paths = places().filter((path) => isDirectory(path));
     return { name, active: paths.length > 0, why: 'its directory is there', paths };
   });

@@ -17,14 +17,18 @@ import {
 interface Part {
   /** What the findings of the examination itself are filed under. */
   subject: Subject;
-  /** How long it may take, in ms. */
+  /** How long any step of it may take, in ms. */
   patience: number;
   run: (report: Report, options: Options) => Promise<void> | void;
 }
 
+/** After so many ms, people are told what takes so long. */
+const NOTICE = 3_000;
 const PATIENCE = 5_000;
+/** To be started, on a machine that is overloaded. */
+const START_PATIENCE = 15_000;
 /** GPUs that start up take one to three seconds each, and the driver is waited for as long as ten. */
-const DRIVER_PATIENCE = 40_000;
+const DRIVER_PATIENCE = 25_000;
 
 const PARTS: Record<string, Part> = {
   installation: {
@@ -63,18 +67,25 @@ const PARTS: Record<string, Part> = {
   },
 };
 
-type Message = { finding: Finding } | { step: string } | { facts: Facts } | { done: true };
+type Message = { begun: true } | { finding: Finding } | { step: string } | { facts: Facts } | { done: true };
 
 /**
  * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing. Never throws, however broken
- * what it looks at is, and is done in 40 s at the latest, in less than one as a rule.
+ * what it looks at is, and comes to an end where a check hangs; it takes less than a second as a rule.
  *
  * @param command the words that start this program again, up to its own arguments
+ * @param onSlow is told what takes longer than a few seconds
  */
-export async function examine(command: readonly string[], options: Options): Promise<Finding[]> {
+export async function examine(
+  command: readonly string[],
+  options: Options,
+  onSlow: (doing: string) => void = () => {},
+): Promise<Finding[]> {
   const collector = new Collector();
   await Promise.all(
-    Object.entries(PARTS).map(([name, part]) => new Run(name, part, collector).inProcess(command, options)),
+    Object.entries(PARTS).map(([name, part]) =>
+      new Run(name, part, collector).inProcess(command, options, onSlow),
+    ),
   );
   await guarded('configuration', collector, (report) => reportClaimable(report, collector.facts));
   return collector.sorted();
@@ -146,27 +157,35 @@ class Run {
     this.#collector = collector;
   }
 
-  async inProcess(command: readonly string[], options: Options): Promise<void> {
+  async inProcess(
+    command: readonly string[],
+    options: Options,
+    onSlow: (doing: string) => void,
+  ): Promise<void> {
     const [program = '', ...before] = command;
     const args = [...before, 'doctor', '--part', this.#name];
     if (options.lockDirectory !== undefined) args.push(`--lock-dir=${options.lockDirectory}`);
+    const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE);
     const outcome = await new Promise<string | null>((resolve) => {
       const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
-      const timer = setTimeout(() => {
+      const giveUp = () => {
         // It may not die from that, so nobody waits for it.
         child.kill('SIGKILL');
         child.stdout.destroy();
         child.stderr.destroy();
         child.unref();
         resolve('hangs');
-      }, this.#part.patience);
+      };
+      let timer = setTimeout(giveUp, START_PATIENCE);
       let lines = '';
       let errors = '';
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        clearTimeout(timer);
+        timer = setTimeout(giveUp, this.#part.patience);
         lines += text;
         const complete = lines.split('\n');
         lines = complete.pop() ?? '';
-        for (const line of complete) this.#receive(JSON.parse(line) as Message);
+        for (const line of complete) this.#receive(line);
       });
       child.stderr.setEncoding('utf8').on('data', (text: string) => {
         errors = (errors + text).slice(-4_000);
@@ -182,6 +201,7 @@ class Run {
         resolve(this.#done ? null : `${errors.trim() || `it ended with ${signal ?? `exit code ${code}`}`}`);
       });
     });
+    clearTimeout(notice);
     const { subject, patience } = this.#part;
     if (outcome === 'hangs') {
       this.#collector.add(
@@ -203,11 +223,18 @@ class Run {
     }
   }
 
-  #receive(message: Message): void {
+  #receive(line: string): void {
+    let message: Message;
+    try {
+      message = JSON.parse(line) as Message;
+    } catch {
+      return; // not ours: a library of the driver's prints as well
+    }
+    if (typeof message !== 'object' || message === null) return;
     if ('finding' in message) this.#collector.add(message.finding);
     else if ('facts' in message) Object.assign(this.#collector.facts, message.facts);
     else if ('step' in message) this.#step = message.step;
-    else this.#done = true;
+    else if ('done' in message) this.#done = true;
   }
 }
 
@@ -218,6 +245,7 @@ export async function runPart(name: string, options: Options, write: (line: stri
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no part '${sanitize(name)}'`);
   onWarning(() => {}); // what they say is found in better words
   const tell = (message: Message) => write(JSON.stringify(message));
+  tell({ begun: true });
   const facts = new Proxy({} as Facts, {
     set: (_, key, value) => {
       tell({ facts: { [key]: value } });

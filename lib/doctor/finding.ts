@@ -25,7 +25,7 @@ export const CATALOGUE = {
   simulated: ['installation', 'note'],
   'native-missing': ['installation', 'problem'],
   'program-missing': ['installation', 'problem'],
-  'installation-private': ['installation', 'warning'],
+  'installation-private': ['installation', 'note'],
   limits: ['installation', 'ok'],
   'limit-files': ['installation', 'problem'],
   'limit-processes': ['installation', 'warning'],

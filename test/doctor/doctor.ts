@@ -9,9 +9,9 @@ export const OF_THIS_SYSTEM: readonly string[] = [
   'pid-namespace',
   'wsl',
   'surroundings',
-  'installation-private',
   'convention-in-use',
   'conventions',
+  'installation-private',
 ];
 
 export const noMounts =

@@ -104,6 +104,8 @@ test('persistence mode', async () => {
     const diagnosis = await diagnose(workstation);
     expect(diagnosis).toMatchObject({ code: 0, ids: ['persistence-off'] });
     expect(said(diagnosis, 'persistence-off')).toMatch(/\(GPU 0\).*nvidia-persistenced/);
+    workstation.set('unsupported=persistence'); // unknown is not off
+    expect((await diagnose(workstation)).ids).toEqual([]);
   } finally {
     await workstation.close();
   }
@@ -124,6 +126,6 @@ test('MPS, by its process or by its pipe', async () => {
   await expect.poll(() => machine.processes(0), { timeout: 5_000 }).toEqual([]);
   expect((await diagnose(machine)).ids).toEqual([]);
   expect(said(await diagnose(machine, { env: { CUDA_MPS_PIPE_DIRECTORY: pipes } }), 'mps')).toContain(
-    `its pipe is in ${pipes}`,
+    `its control daemon has its pipe in ${pipes}`,
   );
 });

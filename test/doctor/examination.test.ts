@@ -1,5 +1,5 @@
 // The doctor itself: whatever happens to one of its checks, the others are told.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { CATALOGUE, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
@@ -50,6 +50,7 @@ test.skipIf(noCompiler !== null)(`a file system that hangs${because(noCompiler)}
 
 test('a check that crashes, and one that throws', async () => {
   const diagnosis = await hooked(`
+    if (part === 'driver') console.log('hello from a library\\n3\\nnull');
     if (part === 'conventions') process.kill(process.pid, 'SIGSEGV');
     if (part === 'surroundings') { console.error('it is broken'); process.exit(3); }
     if (part === 'installation') require('node:fs').readFileSync = () => { throw new TypeError('no reading today'); };`);
@@ -92,6 +93,16 @@ test('docs/doctor.md explains each finding, with the level that it has, and no o
   );
   for (const [, id, level, , remedy] of rows) {
     if (level === 'problem' || level === 'warning') expect(remedy, id).not.toBe('–');
+  }
+});
+
+test('each finding that is not ok is looked for by a test', () => {
+  const sources = readdirSync(import.meta.dirname)
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => readFileSync(join(import.meta.dirname, name), 'utf8'))
+    .join('\n');
+  for (const [id, [, level]] of Object.entries(CATALOGUE)) {
+    if (level !== 'ok') expect(sources.includes(`'${id}'`) || sources.includes(`${id}: `), id).toBe(true);
   }
 });
 

@@ -258,7 +258,9 @@ describe('files', () => {
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 1, ids: ['lease-file-removed'] });
     expect(said(diagnosis, 'lease-file-removed')).toMatch(
-      new RegExp(`removed from ${directory} while \\S+ holds it \\(pid ${holder.pid}: .*hold --devices 0`),
+      new RegExp(
+        `^The lease file of GPU 0 was removed from ${directory} while \\S+ holds the lease \\(pid ${holder.pid}: .*hold --devices 0`,
+      ),
     );
     // Made anew by another claim, it is still so for the first holder.
     const second = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], here());
