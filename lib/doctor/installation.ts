@@ -54,8 +54,9 @@ export function examineInstallation(report: Report): void {
   reportPrivacy(report, root);
 }
 
-/** The first sentence, and the others. */
-export function sentences(message: string): { text: string; remedy: string | null } {
+/** What an error says, as what is (its first sentence) and what to do (the others). */
+export function sentences(error: string): { text: string; remedy: string | null } {
+  const message = error.charAt(0).toUpperCase() + error.slice(1);
   const end = message.search(/\. (?=[A-Z`])/);
   return end < 0
     ? { text: message, remedy: null }

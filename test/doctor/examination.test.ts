@@ -63,6 +63,14 @@ test('a check that crashes, and one that throws', async () => {
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
+test('a check whose process can not end, as the driver has a thread of it: its word counts', async () => {
+  const begin = performance.now();
+  const diagnosis = await hooked(`if (part === 'driver') process.exit = () => setInterval(() => {}, 1_000);`);
+  expect(performance.now() - begin).toBeLessThan(8_000);
+  expect(diagnosis).toMatchObject({ code: 0, ids: [] });
+  expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
+});
+
 test('where no process can be started, it looks itself', async () => {
   const diagnosis = await hooked(`process.execPath = '/nonexistent/node';`);
   expect(diagnosis).toMatchObject({ code: 0, ids: [] });
@@ -74,7 +82,7 @@ test('where no process can be started, it looks itself', async () => {
 test('a simulated machine that can not be used: the simulator’s own words are not lost', async () => {
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_SIMULATE: 'no-such-machine' } });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['driver-failed'] });
-  expect(said(diagnosis, 'driver-failed')).toMatch(/there is no simulated machine 'no-such-machine'/);
+  expect(said(diagnosis, 'driver-failed')).toMatch(/There is no simulated machine 'no-such-machine'/);
 });
 
 test('what others have written is harmless to print', () => {

@@ -49,7 +49,7 @@ test('without the native part: that is said once, and elsewhere that nothing was
     diagnosis.findings.filter(({ id }) => id === 'check-skipped').map(({ subject }) => subject),
   ).toContain('driver');
   expect(said(diagnosis, 'native-missing')).toMatch(
-    /native addon at .*can't be loaded.*npm rebuild gpu-owner/,
+    /The native addon at .*can't be loaded.*npm rebuild gpu-owner/,
   );
 });
 
@@ -117,10 +117,10 @@ describe('limits', () => {
 });
 
 test('what an error says is taken apart into what is and what to do', () => {
-  expect(sentences('it is so. Do this.')).toEqual({ text: 'it is so.', remedy: 'Do this.' });
+  expect(sentences('it is so. Do this.')).toEqual({ text: 'It is so.', remedy: 'Do this.' });
   expect(sentences('in /a.b is nothing. `x` does it. Or not')).toEqual({
-    text: 'in /a.b is nothing.',
+    text: 'In /a.b is nothing.',
     remedy: '`x` does it. Or not',
   });
-  expect(sentences('it is so')).toEqual({ text: 'it is so', remedy: null });
+  expect(sentences('it is so')).toEqual({ text: 'It is so', remedy: null });
 });
