@@ -22,7 +22,20 @@ export interface DriverDescription {
   uuid: string;
   name: string;
   pciBusId: string;
+  /** Whether the driver kept the GPU awake when it was attached; null: it doesn't tell. */
+  persistence: boolean | null;
   instances: { uuid: string; name: string }[];
+}
+
+/** A driver library as it was loaded. */
+export interface LoadedLibrary {
+  /** The file, '' where there is none. */
+  path: string;
+  /** A symbol that it lacks though all of its kind have it, or ''. */
+  missing: string;
+  /** Of CUDA: 1000 * major + 10 * minor, 0 where it doesn't tell. */
+  version: number;
+  attempts: Attempt[];
 }
 
 export interface PlaceholderFailure {
@@ -58,10 +71,12 @@ export interface Native {
   driverLook(numbers: Float64Array, only?: readonly number[]): number;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, only?: readonly number[]): void;
+  driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;
 
   cudaState(path: string): 'not-loaded' | 'loaded' | 'initialized';
+  cudaLibrary(path: string): LoadedLibrary;
   cudaTake(path: string, uuids: readonly string[], bytes: number): number | PlaceholderFailure;
   cudaHidden(placeholder: number): number;
   cudaRelease(placeholder: number): void;

@@ -331,7 +331,7 @@ describe('a fresh clone', () => {
 describe('names', () => {
   const helps = new Map<string, string>();
   beforeAll(() => {
-    for (const name of ['run', 'hold', 'status', 'find', 'simulate']) {
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'simulate']) {
       const { stdout } = spawnSync(command, [name, '--help'], { env: variables, encoding: 'utf8' });
       helps.set(name, stdout);
     }
@@ -339,7 +339,9 @@ describe('names', () => {
   const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z-]*/g) ?? []);
 
   test('options in commands exist in the help of the command', () => {
-    const lines = [...everything.matchAll(/\bgpu-owner (run|hold|status|find|simulate)\b([^\n`|;#]*)/g)];
+    const lines = [
+      ...everything.matchAll(/\bgpu-owner (run|hold|status|find|doctor|simulate)\b([^\n`|;#]*)/g),
+    ];
     expect(lines.length).toBeGreaterThan(20);
     for (const [line, name = '', rest = ''] of lines) {
       const own = name === 'run' ? (rest.split(/ -- /)[0] as string) : rest;
@@ -362,7 +364,7 @@ describe('names', () => {
 
   test('every option of the commands is explained in docs/claims.md, or in the README', () => {
     const page = `${texts.get('docs/claims.md')}${readme}${texts.get('docs/simulator.md')}`;
-    for (const name of ['run', 'hold', 'status', 'find']) {
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor']) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);
       }

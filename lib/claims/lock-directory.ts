@@ -11,7 +11,7 @@ import { warnOnce } from '../warnings.ts';
 import { RECORD_SIZE } from './record.ts';
 
 /** Made by administrators; it is empty again after every reboot, as leases are. */
-const PREFERRED = '/run/lock/gpu-owner';
+export const PREFERRED = '/run/lock/gpu-owner';
 /** Made by whoever comes first. */
 const STANDARD = '/var/tmp/gpu-owner';
 
@@ -87,6 +87,11 @@ export class LockDirectory {
     return descriptor;
   }
 
+  /** What is wrong with the directory itself, in the eyes of those who only look; null: nothing. */
+  get problem(): GPUOwnerError | null {
+    return this.#problem;
+  }
+
   /** Why a lock's file can't be opened although there is one; null: it can, or it can be made. */
   whyUnusable(name: string): GPUOwnerError | null {
     if (this.#problem !== null) return this.#problem;
@@ -127,7 +132,8 @@ export class LockDirectory {
   }
 }
 
-function choose(
+/** Which directory it is, without looking whether it will do. `others`: as in {@link LockDirectory}. */
+export function choose(
   explicit: string | undefined,
   configuration: { lockDirectory?: string | undefined },
 ): { path: string; others: string[] } {
@@ -180,8 +186,7 @@ function check(path: string): void {
     );
   }
   if (!stat.isDirectory()) throw unusable(path, 'is not a directory', 'Remove what is there.');
-  const type = native().fileSystemType(path);
-  const network = NETWORK_FILE_SYSTEMS[type];
+  const network = networkFileSystem(path);
   if (network !== undefined) {
     throw unusable(
       path,
@@ -209,6 +214,11 @@ function check(path: string): void {
       `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
     );
   }
+}
+
+/** What kind of network file system a path is on; undefined: on none. */
+export function networkFileSystem(path: string): string | undefined {
+  return NETWORK_FILE_SYSTEMS[native().fileSystemType(path)];
 }
 
 function problemOfDirectory(path: string): GPUOwnerError | null {

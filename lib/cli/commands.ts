@@ -7,6 +7,7 @@ export const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   status: async () => (await import('./status.ts')).COMMAND,
   find: async () => (await import('./find.ts')).COMMAND,
   queue: async () => (await import('./queue.ts')).COMMAND,
+  doctor: async () => (await import('./doctor.ts')).COMMAND,
   simulate: async () => (await import('./simulate.ts')).COMMAND,
   completion: async () => (await import('./completion.ts')).COMMAND,
 };

@@ -23,6 +23,19 @@ Napi::Value state(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), names[static_cast<int>(cuda::state(text(info[0])))]);
 }
 
+// cudaLibrary(path) -> { path, missing, version, attempts }: loads the library, for whoever wants to know which one that is. It
+// stays loaded, CUDA isn't initialised. path: the file, '' where none was found; missing: a symbol that it lacks, or ''.
+Napi::Value describe(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const bool usable = library().load(text(info[0]));
+  auto result = Napi::Object::New(env);
+  result.Set("path", library().file());
+  result.Set("missing", library().missing());
+  result.Set("version", usable ? library().supported_version() : 0);
+  result.Set("attempts", attempts(env, library().attempts()));
+  return result;
+}
+
 // cudaTake(path, uuids, bytes) -> number (the placeholder) | { code, stage, uuid, text, attempts }
 Napi::Value take(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
@@ -68,6 +81,7 @@ void release(const Napi::CallbackInfo& info) {
 
 void add_cuda(Napi::Env env, Napi::Object exports) {
   exports.Set("cudaState", Napi::Function::New<state>(env));
+  exports.Set("cudaLibrary", Napi::Function::New<describe>(env));
   exports.Set("cudaTake", Napi::Function::New<take>(env));
   exports.Set("cudaHidden", Napi::Function::New<hidden>(env));
   exports.Set("cudaRelease", Napi::Function::New<release>(env));

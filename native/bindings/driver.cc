@@ -37,6 +37,7 @@ std::vector<Sample>& samples() {
 struct Described {
   std::string uuid, name, pci_bus_id;
   std::vector<std::pair<std::string, std::string>> instances;  // UUID and name
+  int persistence = -1;  // 0, 1; -1 where the driver doesn't tell
 };
 
 // What JavaScript reads. It has a mutex of its own, which nobody holds for long: a look may take seconds.
@@ -68,7 +69,7 @@ void describe_anew(const std::vector<Driver::Description>& gpus, Published& out)
   out.version++;
   out.described.clear();
   for (size_t i = 0; i < gpus.size(); i++) {
-    Described described = {gpus[i].uuid, gpus[i].name, gpus[i].pci_bus_id, {}};
+    Described described = {gpus[i].uuid, gpus[i].name, gpus[i].pci_bus_id, {}, gpus[i].persistence};
     for (const auto& instance : samples()[i].instances) described.instances.emplace_back(instance.uuid, instance.name);
     out.described.push_back(std::move(described));
   }
@@ -275,7 +276,16 @@ void look_async(const Napi::CallbackInfo& info) {
   pthread_detach(thread);
 }
 
-// driverDescribe() -> [{ uuid, name, pciBusId, instances: [{ uuid, name }] }]
+// driverLibrary() -> { path, version }: the file that was loaded as NVML, and the driver's version; '' where not known.
+Napi::Value library(const Napi::CallbackInfo& info) {
+  const Driver& driver = Driver::instance();
+  auto result = Napi::Object::New(info.Env());
+  result.Set("path", driver.library().file());
+  result.Set("version", driver.version());
+  return result;
+}
+
+// driverDescribe() -> [{ uuid, name, pciBusId, persistence, instances: [{ uuid, name }] }]
 Napi::Value describe(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Published& source = published();
@@ -287,6 +297,7 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
     gpu.Set("uuid", described.uuid);
     gpu.Set("name", described.name);
     gpu.Set("pciBusId", described.pci_bus_id);
+    gpu.Set("persistence", described.persistence < 0 ? env.Null() : Napi::Boolean::New(env, described.persistence == 1));
     auto instances = Napi::Array::New(env);
     for (const auto& [uuid, name] : described.instances) {
       auto instance = Napi::Object::New(env);
@@ -312,6 +323,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverLook", Napi::Function::New<look>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
+  exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
   exports.Set("driverCodeText", Napi::Function::New<code_text>(env));
 }

@@ -26,6 +26,7 @@ bool Library::load(const std::string& path) {
     if (!found && missing_.empty()) missing_ = name;
   };
   need(init_, "cuInit");
+  dl::resolve(opened_.handle, "cuDriverGetVersion", version_);
   need(count_, "cuDeviceGetCount");
   need(device_, "cuDeviceGet");
   need(uuid_, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
@@ -36,6 +37,11 @@ bool Library::load(const std::string& path) {
   need(allocate_, "cuMemAlloc_v2", "cuMemAlloc");
   need(free_, "cuMemFree_v2", "cuMemFree");
   return missing_.empty();
+}
+
+int Library::supported_version() const {
+  int version = 0;
+  return call(version_, &version) == SUCCESS ? version : 0;
 }
 
 Code Library::init() const { return call(init_, 0u); }

@@ -35,6 +35,10 @@ class Library {
   const std::vector<dl::Attempt>& attempts() const { return opened_.attempts; }
   const std::string& path() const { return opened_.path; }
   const std::string& missing() const { return missing_; }
+  // The file that the linker took for it.
+  std::string file() const { return dl::loaded_from(opened_.handle); }
+  // The newest CUDA that the driver supports, 1000 * major + 10 * minor; 0 where it doesn't tell. Initialises nothing.
+  int supported_version() const;
 
   Code init() const;  // latches CUDA_VISIBLE_DEVICES for the life of the process
   Code device_count(int& count) const;
@@ -53,6 +57,7 @@ class Library {
   dl::Opened opened_;
   std::string missing_;
   Call<unsigned> init_ = nullptr;
+  Call<int*> version_ = nullptr;
   Call<int*> count_ = nullptr;
   Call<Device*, int> device_ = nullptr;
   Call<Uuid*, Device> uuid_ = nullptr;

@@ -1,6 +1,7 @@
 #include "dl/library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 namespace gpu_owner::dl {
 
@@ -17,6 +18,12 @@ Opened open_first(const std::vector<std::string>& candidates) {
     opened.attempts.push_back({path, error != nullptr ? error : "unknown error"});
   }
   return opened;
+}
+
+std::string loaded_from(void* handle) {
+  const link_map* map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return "";
+  return map->l_name != nullptr ? map->l_name : "";
 }
 
 void* already_loaded(const std::string& path) {

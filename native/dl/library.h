@@ -21,6 +21,9 @@ struct Opened {
 // Tries the candidates in order.
 Opened open_first(const std::vector<std::string>& candidates);
 
+// Where the dynamic linker has it from, with its directory; '' where it can't tell. A bare name is found by a search.
+std::string loaded_from(void* handle);
+
 // The library if this process has loaded it already, else null. Loads nothing.
 void* already_loaded(const std::string& path);
 

@@ -138,6 +138,8 @@ Code Gpu::attach(const Library& library) {
   if (code != SUCCESS) return code;  // without a UUID it can't be claimed
   if (library.name(handle, name_) != SUCCESS) name_.clear();
   if (library.pci_bus_id(handle, pci_bus_id_) != SUCCESS) pci_bus_id_.clear();
+  uint32_t persistence = 0;
+  if (library.persistence_mode(handle, persistence) == SUCCESS) persistence_ = persistence != 0 ? 1 : 0;
   handle_ = handle;
   return SUCCESS;
 }

@@ -54,6 +54,8 @@ class Gpu {
   const std::string& uuid() const { return uuid_; }
   const std::string& name() const { return name_; }
   const std::string& pci_bus_id() const { return pci_bus_id_; }
+  // Whether the driver kept the GPU awake when it was attached: 0, 1, or -1 where it doesn't tell.
+  int persistence() const { return persistence_; }
 
  private:
   Code attach(const Library& library);
@@ -64,6 +66,7 @@ class Gpu {
   Device handle_ = nullptr;
   std::string uuid_, name_, pci_bus_id_;
   std::vector<MigInstance> instances_;  // as last seen, without values
+  int persistence_ = -1;
 };
 
 }  // namespace gpu_owner::nvml

@@ -278,7 +278,8 @@ void Driver::collect(Job& job, uint32_t finished, std::vector<Sample>& samples) 
     const uint32_t index = job.gpus[i];
     std::swap(samples[index], job.samples[i]);
     if (descriptions_[index].uuid.empty() && !gpus_[index]->uuid().empty()) {
-      descriptions_[index] = {gpus_[index]->uuid(), gpus_[index]->name(), gpus_[index]->pci_bus_id()};
+      descriptions_[index] = {gpus_[index]->uuid(), gpus_[index]->name(), gpus_[index]->pci_bus_id(),
+                              gpus_[index]->persistence()};
     }
   }
 }

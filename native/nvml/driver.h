@@ -35,6 +35,7 @@ class Driver {
 
   struct Description {
     std::string uuid, name, pci_bus_id;
+    int persistence = -1;  // as in Gpu
   };
   // What was learnt of each GPU when it was attached; empty before.
   const std::vector<Description>& descriptions() const { return descriptions_; }

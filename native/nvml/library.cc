@@ -54,6 +54,7 @@ bool Library::load(const std::string& path) {
   resolve(temperature_, "nvmlDeviceGetTemperature");
   resolve(compute_mode_, "nvmlDeviceGetComputeMode");
   resolve(display_active_, "nvmlDeviceGetDisplayActive");
+  resolve(persistence_, "nvmlDeviceGetPersistenceMode");
   resolve(mig_mode_, "nvmlDeviceGetMigMode");
   resolve(mig_max_count_, "nvmlDeviceGetMaxMigDeviceCount");
   resolve(mig_handle_, "nvmlDeviceGetMigDeviceHandleByIndex");
@@ -148,6 +149,8 @@ Code Library::temperature_celsius(Device device, int32_t& value) const {
 
 Code Library::compute_mode(Device device, uint32_t& value) const { return call(compute_mode_, device, &value); }
 Code Library::display_active(Device device, uint32_t& value) const { return call(display_active_, device, &value); }
+
+Code Library::persistence_mode(Device device, uint32_t& value) const { return call(persistence_, device, &value); }
 
 Code Library::mig_mode(Device device, uint32_t& current) const {
   uint32_t pending = 0;

@@ -22,6 +22,8 @@ class Library {
   Code init();
 
   const std::string& path() const { return opened_.path; }
+  // The file that the linker took for it.
+  std::string file() const { return dl::loaded_from(opened_.handle); }
   const std::vector<dl::Attempt>& attempts() const { return opened_.attempts; }
   // A symbol that every NVML has and this library lacks, else empty.
   const std::string& missing() const { return missing_; }
@@ -40,6 +42,7 @@ class Library {
   Code temperature_celsius(Device device, int32_t& value) const;
   Code compute_mode(Device device, uint32_t& value) const;
   Code display_active(Device device, uint32_t& value) const;
+  Code persistence_mode(Device device, uint32_t& value) const;
   Code mig_mode(Device device, uint32_t& current) const;
   Code mig_max_count(Device device, uint32_t& count) const;
   Code mig_handle(Device device, uint32_t slot, Device& instance) const;
@@ -72,6 +75,7 @@ class Library {
   Call<Device, MemoryV1*> memory_v1_ = nullptr;
   Call<Device, MemoryV2*> memory_v2_ = nullptr;
   Call<Device, uint32_t*> power_ = nullptr, power_limit_ = nullptr, compute_mode_ = nullptr, display_active_ = nullptr;
+  Call<Device, uint32_t*> persistence_ = nullptr;
   Call<Device, Utilization*> utilization_ = nullptr;
   Call<Device, TemperatureV1*> temperature_v_ = nullptr;
   Call<Device, uint32_t, uint32_t*> temperature_ = nullptr;

@@ -31,6 +31,19 @@ TEST("functions without suffix do where there are no others") {
   CHECK_EQUAL(library.release_primary(device), SUCCESS);
 }
 
+TEST("the version that the driver supports is told without initialising CUDA, or not at all") {
+  Library library;
+  CHECK_EQUAL(library.supported_version(), 0);
+  CHECK_EQUAL(library.file(), "");
+  REQUIRE(library.load(tests::simulated_cuda()));
+  CHECK_EQUAL(library.file(), tests::simulated_cuda());
+  CHECK(library.supported_version() >= 10000);
+  CHECK(state(tests::simulated_cuda()) == State::loaded);
+  Library older;
+  REQUIRE(older.load(tests::stub_path("cuda-unsuffixed")));
+  CHECK_EQUAL(older.supported_version(), 0);
+}
+
 TEST("a library that lacks a function is refused, and says which, also when asked again") {
   Library library;
   for (int i = 0; i < 2; i++) {

@@ -27,6 +27,16 @@ TEST("a library that is loaded is found under the path it was loaded by") {
   CHECK(dl::already_loaded(path) == opened.handle);
 }
 
+TEST("a library that was asked for by its bare name is told with the file it came from") {
+  CHECK_EQUAL(dl::loaded_from(nullptr), "");
+  const auto opened = dl::open_first({"libc.so.6", "libc.so"});
+  REQUIRE(opened.handle != nullptr);
+  CHECK_EQUAL(dl::loaded_from(opened.handle)[0], '/');
+  CHECK(dl::loaded_from(opened.handle) != opened.path);
+  const std::string path = tests::stub_path("nvml-v3");
+  CHECK_EQUAL(dl::loaded_from(dl::open_first({path}).handle), path);
+}
+
 TEST("a library that is loaded from anywhere is found under its soname") {
   CHECK(dl::already_loaded("libcuda.so.1") == nullptr);
   const auto opened = dl::open_first({tests::simulated_cuda()});

@@ -36,6 +36,7 @@ TEST("without a library: the places where it was looked for; later with one") {
   CHECK_EQUAL(driver.open(tests::stub_path(kStub)).stage, Stage::ready);
   CHECK_EQUAL(driver.version(), "1.2.3");
   CHECK_EQUAL(driver.library().path(), tests::stub_path(kStub));
+  CHECK_EQUAL(driver.library().file(), tests::stub_path(kStub));
 }
 
 TEST("with a library that lacks a function: its name; later with a whole one") {

@@ -1,0 +1,57 @@
+import { checkDirectory } from '../claims/options.ts';
+import { examine, runPart } from '../doctor/examination.ts';
+import { parse, refuseWords } from './arguments.ts';
+import type { Command } from './command.ts';
+import { doctorPage } from './doctor-page.ts';
+import { EVERY_HELP } from './help.ts';
+import { isTerminal, print, say } from './output.ts';
+
+const HELP = `Usage: gpu-owner doctor [OPTIONS]
+
+Looks at everything that claims depend on: the installation, the driver, the
+GPUs, the lock directory, where this runs (containers, private /tmp), other
+tools' locks, and the configuration. Says what it finds and what to do about
+it. It takes nothing, changes nothing and disturbs nobody.
+
+  --json                    an array of { id, level, subject, text, remedy };
+                            level is ok, note, warning or problem
+  --lock-dir PATH           another lock directory (all claimants must use it)
+${EVERY_HELP}
+
+Exit code: 0 if there is no problem (notes and warnings may be), 1 if there
+is one.`;
+
+const OPTIONS = {
+  json: { type: 'boolean' },
+  'lock-dir': { type: 'string' },
+  part: { type: 'string' }, // for itself
+} as const;
+
+const EXIT_PROBLEMS = 1;
+
+async function doctor(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
+  if (values.help) return print(HELP);
+  refuseWords(positionals);
+  const options = { lockDirectory: checkDirectory(values['lock-dir'], '--lock-dir') };
+  if (typeof values.part === 'string') {
+    await runPart(values.part, options, print);
+    process.exit(0); // whatever thread of the driver's is stuck
+  }
+  const command = [process.execPath, ...process.execArgv, process.argv[1] as string];
+  const findings = await examine(command, options, (doing) => {
+    if (isTerminal(2)) say(`still ${doing} …`);
+  });
+  print(
+    values.json
+      ? JSON.stringify(findings, null, 2)
+      : doctorPage(findings, {
+          width: (isTerminal(1) && process.stdout.columns) || Number(process.env.COLUMNS) || 80,
+          colour: isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb',
+        }),
+  );
+  // Not by an exit code to be: processes that hang must not keep this one.
+  process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);
+}
+
+export const COMMAND: Command = { run: doctor, help: HELP, options: OPTIONS };

@@ -1,0 +1,28 @@
+import { checkConventions } from '../claims/options.ts';
+import { loadConfiguration } from '../configuration.ts';
+import { conventionsInUse } from '../conventions/index.ts';
+import { isDirectory } from '../conventions/places.ts';
+import { listWords } from '../text.ts';
+import type { Report } from './finding.ts';
+
+/** Other tools that lock GPUs here, by the directories in which they have their locks. */
+export function examineConventions(report: Report): void {
+  report.step('looking for lock files of other tools');
+  const found = conventionsInUse(choice())
+    .map((convention) => ({ ...convention, paths: convention.paths.filter(isDirectory) }))
+    .filter(({ paths }) => paths.length > 0);
+  for (const { name, active, why, paths } of found) {
+    const honoured = active ? 'its locks are honoured' : `its locks don't count: ${why}`;
+    report.add('convention-in-use', `${name}: ${listWords(paths)}; ${honoured}.`);
+  }
+  if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
+}
+
+/** A mistake in what says so is another subject's finding. */
+function choice(): 'auto' | readonly string[] {
+  try {
+    return checkConventions(undefined, loadConfiguration(), 'conventions');
+  } catch {
+    return 'auto';
+  }
+}

@@ -1,0 +1,143 @@
+import { existsSync, realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { firstLook } from '../claims/claim.ts';
+import { runAsync } from '../claims/effects.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { openDriver } from '../gpus/driver.ts';
+import { inheritedDevices } from '../gpus/inherited-devices.ts';
+import { describeProcess } from '../gpus/processes.ts';
+import type { GPU } from '../gpus/types.ts';
+import { native } from '../native.ts';
+import { driverLibraries, simulatedMachine } from '../simulation.ts';
+import { listWords } from '../text.ts';
+import { onWarning } from '../warnings.ts';
+import type { Report } from './finding.ts';
+import { list, reportGPUs } from './gpus.ts';
+import { sentences } from './installation.ts';
+
+/** The driver's libraries, and through them the GPUs. */
+export async function examineDriver(report: Report): Promise<void> {
+  report.step('starting the NVIDIA driver');
+  try {
+    openDriver();
+  } catch (error) {
+    if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
+    reportFailure(report, error);
+    return;
+  }
+  const library = native().driverLibrary();
+  const file = realPath(library.path);
+  report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
+  report.step('looking at the GPUs');
+  const gpus = await runAsync(firstLook(1));
+  report.tell({ gpus });
+  reportGPUs(
+    report,
+    gpus.filter(isWhole),
+    native()
+      .driverDescribe()
+      .map(({ persistence }) => persistence),
+    describeProcess,
+  );
+  reportMPS(report, gpus.filter(isWhole));
+  report.step('loading the CUDA library');
+  reportCUDA(report, library.version);
+  report.step('asking CUDA which GPUs CUDA_VISIBLE_DEVICES means');
+  let visibleNote = '';
+  onWarning((message) => {
+    visibleNote = message;
+  });
+  const visible = inheritedDevices(gpus);
+  report.tell({ visible: visible === null ? null : [...visible], visibleNote });
+}
+
+/** Instances of MIG are told with the GPU that they are parts of. */
+function isWhole(gpu: GPU): boolean {
+  return !('parent' in gpu) || gpu.parent === null;
+}
+
+function reportFailure(report: Report, error: GPUOwnerError): void {
+  if (error.code === 'ERR_NO_DRIVER') {
+    const places = error.message.split('\n').flatMap((line) => {
+      const [, path, why] = /^ {2}(\S+): (.*)$/.exec(line) ?? [];
+      if (path === undefined) return [];
+      return /^(no such file|not in the library search path)$/.test(why ?? '')
+        ? [path]
+        : [`${path} (${why})`];
+    });
+    report.add(
+      'driver-missing',
+      `No NVIDIA driver: its library is none of ${listWords(places, 'or')}.`,
+      'Install the driver (`nvidia-smi` should work); start a container with `--gpus all`; if the library is elsewhere, set GPU_OWNER_NVML_LIBRARY to its path.',
+    );
+    return;
+  }
+  const { text, remedy } = sentences(error.message);
+  report.add('driver-failed', text, remedy ?? '`nvidia-smi` and `dmesg` may say more.');
+}
+
+function reportCUDA(report: Report, driverVersion: string): void {
+  const { path, missing, version, attempts } = native().cudaLibrary(driverLibraries().cuda);
+  if (path === '') {
+    const places = attempts.map(({ path, error }) =>
+      error.includes('No such file') ? path : `${path} (${error.replace(`${path}: `, '')})`,
+    );
+    report.add(
+      'cuda-library-missing',
+      `No CUDA: libcuda.so.1, a part of the driver, is none of ${listWords(places, 'or')}. Nothing can compute here, and claims can't keep their GPUs visibly taken.`,
+      'In a container, start it with `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`; elsewhere install the driver whole, or set GPU_OWNER_CUDA_LIBRARY to its path.',
+    );
+    return;
+  }
+  const file = realPath(path);
+  if (missing !== '') {
+    report.add(
+      'cuda-library-broken',
+      `${file} lacks ${missing}: it isn't the driver's CUDA library, or a stub of it.`,
+      'Take directories named `stubs` out of LD_LIBRARY_PATH, or set GPU_OWNER_CUDA_LIBRARY to the real one.',
+    );
+    return;
+  }
+  const newest =
+    version === 0 ? '' : `CUDA ${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}, `;
+  report.add('cuda-library', `${newest}${file}.`);
+  // As `libcuda.so.570.86.15` has it; WSL's has another.
+  const [, of] = /\.so\.(\d{3}\.\d+(?:\.\d+)?)$/.exec(file) ?? [];
+  if (of !== undefined && driverVersion !== '' && of !== driverVersion) {
+    report.add(
+      'cuda-library-version',
+      `${file} isn't of the driver's version, ${driverVersion}: NVIDIA's package for newer CUDA on older drivers (cuda-compat), or left from an update.`,
+      'If CUDA programs fail, remove the one that is too much, or take it out of LD_LIBRARY_PATH.',
+    );
+  }
+}
+
+/** As much of the server's name as the kernel keeps. */
+const MPS = 'nvidia-cuda-mps';
+
+/** A server of MPS is on each of its GPUs, in everybody's name. */
+function reportMPS(report: Report, gpus: readonly GPU[]): void {
+  const pids = [...new Set(gpus.flatMap(({ processes }) => (processes ?? []).map(({ pid }) => pid)))];
+  const servers = pids.filter((pid) => describeProcess(pid).name?.startsWith(MPS));
+  const served = gpus.filter(({ processes }) => processes?.some(({ pid }) => servers.includes(pid)));
+  const pipes = process.env.CUDA_MPS_PIPE_DIRECTORY || (simulatedMachine() === null ? '/tmp/nvidia-mps' : '');
+  if (servers.length === 0 && (pipes === '' || !existsSync(join(pipes, 'control')))) return;
+  const who =
+    servers.length === 0
+      ? `its control daemon has its pipe in ${pipes}`
+      : `its server (pid ${listWords(servers.map(String))}) is on ${list(served)}`;
+  report.add(
+    'mps',
+    `MPS, which lets several processes share a GPU, is running: ${who}. Its server counts as a process on the GPU, so claims call that busy.`,
+    'To claim whole GPUs, end it: `echo quit | nvidia-cuda-mps-control`. To share them through it: `--allow-processes`.',
+  );
+}
+
+/** The file behind the links: it has the version in its name. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path || 'from an unknown place';
+  }
+}

@@ -1,0 +1,101 @@
+import { closeSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import type { LockDirectory } from '../claims/lock-directory.ts';
+import { userName } from '../gpus/processes.ts';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { listWords } from '../text.ts';
+import { namesIn, octal, statOf } from './files.ts';
+import type { Report } from './finding.ts';
+import { sentences } from './installation.ts';
+import { reportRemoved } from './removed-leases.ts';
+import { reportStuck } from './stuck-claimant.ts';
+
+const LOCK_FILE = /\.(lease|lock)$/;
+/** What a claim leaves behind that is killed at the wrong moment, on file systems that have no files without a name. */
+const LEFTOVER = /\.(lease|lock)\.[A-Za-z0-9]{6}$/;
+const LEASE = 0;
+
+/** The files in the lock directory, and in the others where leases may be held. */
+export function reportLockFiles(report: Report, directory: LockDirectory): void {
+  report.step(`looking at the files in ${listWords(directory.all)}`);
+  const names = namesIn(directory.path);
+  // Where the directory itself is the problem, that has been said.
+  if (directory.problem === null) reportUnusable(report, directory, names);
+  reportLeases(report, directory, reportRemoved(report, directory));
+  reportLeftovers(report, directory.path, names);
+  reportStuck(report, directory.path);
+}
+
+function reportUnusable(report: Report, directory: LockDirectory, names: readonly string[]): void {
+  for (const name of names.filter((each) => LOCK_FILE.test(each))) {
+    const path = join(directory.path, name);
+    const problem = directory.whyUnusable(name);
+    if (problem !== null) {
+      const { text, remedy } = sentences(problem.message);
+      report.add('lock-file-unusable', text, remedy);
+      continue;
+    }
+    const stat = statOf(path);
+    if (stat === null) continue;
+    if (stat.nlink > 1) {
+      report.add(
+        'lock-file-unusable',
+        `The lock file ${path} (of ${userName(stat.uid)}) has a second name somewhere: it may be somebody's file that is to be written to, so no claim touches it.`,
+        `\`rm ${path}\``,
+      );
+    } else if ((stat.mode & 0o666) !== 0o666) {
+      report.add(
+        'lock-file-unusable',
+        `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${octal(stat)}: others can't use it.`,
+        `\`chmod 0666 ${path}\``,
+      );
+    }
+  }
+}
+
+/** @param removed how many have been told already */
+function reportLeases(report: Report, directory: LockDirectory, removed: number): void {
+  const held = directory.all.map((path) => namesIn(path).filter((name) => isLeased(join(path, name))).length);
+  const total = held.reduce((a, b) => a + b, 0);
+  if (total === 0 && namesIn(directory.path).length === 0) return; // there was nothing to look at
+  report.add(
+    'leases',
+    `${total === 0 ? 'No' : total} ${total < 2 ? 'GPU is' : 'GPUs are'} leased${removed === 0 ? '' : ' in a way that others can see'}.`,
+  );
+  const elsewhere = total - (held[0] ?? 0);
+  if (elsewhere === 0) return;
+  report.add(
+    'two-lock-directories',
+    `${elsewhere} of the leases ${elsewhere === 1 ? 'is' : 'are'} held in ${listWords(directory.others)}, which claimants used before ${directory.path} was there, or since they can't see it. They count.`,
+    'Nothing, if that was made lately. If it stays so, some claimants (containers, services) see only the other one: mount it for them.',
+  );
+}
+
+function isLeased(path: string): boolean {
+  if (!path.endsWith('.lease')) return false;
+  const descriptor = native().fileOpenForProbe(path);
+  if (descriptor < 0) return false;
+  try {
+    return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function reportLeftovers(report: Report, path: string, names: readonly string[]): void {
+  const beside = namesIn(dirname(path)).filter(
+    (name) =>
+      name.startsWith(`${basename(path)}.`) && /^\.[A-Za-z0-9]{6}$/.test(name.slice(basename(path).length)),
+  );
+  const found = [
+    ...names.filter((name) => LEFTOVER.test(name)).map((name) => join(path, name)),
+    ...beside.map((name) => join(dirname(path), name)),
+  ];
+  if (found.length === 0) return;
+  const more = found.length > 4 ? [`${found.length - 4} more`] : [];
+  report.add(
+    'lock-directory-leftovers',
+    `${listWords([...found.slice(0, 4), ...more])}: left behind by a claim that was killed while it made a file. Harmless.`,
+    'They may be removed. Files that end in .lease or .lock may not, as long as claims are held.',
+  );
+}

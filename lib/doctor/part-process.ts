@@ -1,0 +1,124 @@
+import { spawn } from 'node:child_process';
+import { GPUOwnerError } from '../errors.ts';
+import { sanitize } from '../text.ts';
+import { type Collector, failure, guarded } from './collector.ts';
+import { type Facts, type Finding, finding, type Options, type Report, type Subject } from './finding.ts';
+
+/** A part of the examination. Any of them can hang in the kernel, so each runs in a process of its own. */
+export interface Part {
+  /** What the findings of the examination itself are filed under. */
+  subject: Subject;
+  /** How long any step of it may take, in ms. */
+  patience: number;
+  run: (report: Report, options: Options) => Promise<void> | void;
+}
+
+/** What such a process says, a line of JSON each. */
+export type Message =
+  | { begun: true }
+  | { finding: Finding }
+  | { step: string }
+  | { facts: Facts }
+  | { done: true };
+
+/** After so many ms, people are told what takes so long. */
+const NOTICE = 3_000;
+/** To be started, on a machine that is overloaded. */
+const START_PATIENCE = 15_000;
+const HANGS = 'hangs';
+
+/** A part of the examination in a process of its own: should it get stuck in the kernel, only that process does. */
+export class PartProcess {
+  readonly #name: string;
+  readonly #part: Part;
+  readonly #collector: Collector;
+  #step = '';
+  #done = false;
+
+  constructor(name: string, part: Part, collector: Collector) {
+    this.#name = name;
+    this.#part = part;
+    this.#collector = collector;
+  }
+
+  /** Resolves when it is done, or has been given up on; never rejects. */
+  async run(command: readonly string[], options: Options, onSlow: (doing: string) => void): Promise<void> {
+    const [program = '', ...before] = command;
+    const args = [...before, 'doctor', '--part', this.#name];
+    if (options.lockDirectory !== undefined) args.push(`--lock-dir=${options.lockDirectory}`);
+    const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE);
+    const outcome = await new Promise<string | null>((resolve) => {
+      const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+      const end = (how: string | null) => {
+        clearTimeout(timer);
+        // It may not die from that, so nobody waits for it.
+        child.kill('SIGKILL');
+        child.stdout.destroy();
+        child.stderr.destroy();
+        child.unref();
+        // What a library of the driver, or the simulator, has to say.
+        if (how === null && errors !== '') process.stderr.write(errors);
+        resolve(how);
+      };
+      const giveUp = () => end(HANGS);
+      let timer = setTimeout(giveUp, START_PATIENCE);
+      let lines = '';
+      let errors = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        clearTimeout(timer);
+        timer = setTimeout(giveUp, this.#part.patience);
+        lines += text;
+        const complete = lines.split('\n');
+        lines = complete.pop() ?? '';
+        for (const line of complete) this.#receive(line);
+        // A thread that is stuck in the driver may keep it from ending.
+        if (this.#done) end(null);
+      });
+      child.stderr.setEncoding('utf8').on('data', (text: string) => {
+        errors = (errors + text).slice(-4_000);
+      });
+      child.once('error', (error) => {
+        clearTimeout(timer);
+        resolve(error.message);
+      });
+      child.once('close', (code, signal) => {
+        clearTimeout(timer);
+        resolve(errors.trim() || `it ended with ${signal ?? `exit code ${code}`}`);
+      });
+    });
+    clearTimeout(notice);
+    const { subject, patience } = this.#part;
+    if (outcome === HANGS) {
+      this.#collector.add(
+        finding(
+          'check-hangs',
+          `No answer within ${patience / 1000} s${this.#step === '' ? '' : ` while ${this.#step}`}. Claims will hang there as well.`,
+          'A device or file system (a network disk?) has failed: see `dmesg`.',
+          subject,
+        ),
+      );
+    } else if (outcome !== null && /^spawn /.test(outcome)) {
+      // No process is to be had (ulimit -u): better without that protection than not at all.
+      await guarded(subject, this.#collector, (report) => this.#part.run(report, options));
+    } else if (outcome !== null) {
+      const when = this.#step === '' ? '' : `, while ${this.#step}`;
+      this.#collector.add(
+        failure(subject, new GPUOwnerError('ERR_INTERNAL', sanitize(outcome, 1_000) + when)),
+      );
+    }
+  }
+
+  #receive(line: string): void {
+    let message: Message;
+    try {
+      message = JSON.parse(line) as Message;
+    } catch {
+      return; // not ours: a library of the driver's prints as well
+    }
+    if (typeof message !== 'object' || message === null) return;
+    if ('finding' in message) this.#collector.add(message.finding);
+    else if ('facts' in message) Object.assign(this.#collector.facts, message.facts);
+    else if ('step' in message) this.#step = message.step;
+    else if ('done' in message) this.#done = true;
+  }
+}

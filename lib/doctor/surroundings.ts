@@ -1,0 +1,102 @@
+import { existsSync, readlinkSync } from 'node:fs';
+import { textOf } from './files.ts';
+import type { Report } from './finding.ts';
+import { mountOf, parseMounts, whyPrivate } from './mounts.ts';
+
+/** What of the system this looks at; tests have others. */
+export interface World {
+  exists(path: string): boolean;
+  /** '' where it can't be read. */
+  read(path: string): string;
+  /** '' where there is none. */
+  readlink(path: string): string;
+  env: NodeJS.ProcessEnv;
+  uid: number;
+}
+
+export const REAL_WORLD: World = {
+  exists: existsSync,
+  read: textOf,
+  readlink: (path) => {
+    try {
+      return readlinkSync(path);
+    } catch {
+      return '';
+    }
+  },
+  env: process.env,
+  uid: process.geteuid?.() ?? 0,
+};
+
+/** The kernel's fixed number of the PID namespace in which the machine started. */
+const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
+
+/** Where this process runs, and what it can't see from there. */
+export function examineSurroundings(report: Report, world = REAL_WORLD): void {
+  const mounts = parseMounts(world.read('/proc/self/mountinfo'));
+  let remarkable = false;
+  const add: Report['add'] = (...args) => {
+    remarkable = true;
+    report.add(...args);
+  };
+  const container = whichContainer(world);
+  if (container !== null) {
+    add(
+      'container',
+      `This is a container (${container}). Claims meet those of the host and of other containers only in a lock directory that all share.`,
+      "Mount the host's: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
+    );
+  }
+  if (isOtherPidNamespace(world)) {
+    add(
+      'pid-namespace',
+      `This PID namespace isn't the machine's: processes outside of it are not visible, and the driver either leaves them out or gives numbers that mean others here. Leases are not affected.`,
+      container === null ? null : 'To see who uses a GPU, look from the host; or `docker run --pid=host`.',
+    );
+  }
+  const hidden = mountOf('/proc', mounts)?.options.find((option) => /^hidepid=(?!0$|off$)/.test(option));
+  if (hidden !== undefined && world.uid !== 0) {
+    add(
+      'processes-hidden',
+      `/proc is mounted with ${hidden}: whose processes use a GPU is not visible to you, but that they do is.`,
+      'Root sees them; or have your group admitted with the mount option `gid=`.',
+    );
+  }
+  for (const path of ['/tmp', '/var/tmp']) {
+    const mount = mountOf(path, mounts);
+    const why = mount === null || mount.point !== path ? null : whyPrivate(mount);
+    if (why === null) continue;
+    add(
+      'private-tmp',
+      `${path} is ${why}: locks of other tools that lie in it can't be seen, nor ours by them.`,
+      'Give the service `PrivateTmp=no`, and have the lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
+    );
+  }
+  if (/microsoft/i.test(world.read('/proc/sys/kernel/osrelease'))) {
+    add(
+      'wsl',
+      'This is WSL: the driver is that of Windows, and lists no processes. Programs on the side of Windows are seen by the memory that they use.',
+    );
+  }
+  if (!remarkable)
+    report.add('surroundings', 'No container, no private /tmp, processes of others are visible.');
+}
+
+/** In which kind of container this process is, null: in none that shows. */
+export function whichContainer({ exists, read, env }: World): string | null {
+  if (exists('/.dockerenv')) return 'Docker';
+  if (exists('/run/.containerenv')) return 'Podman';
+  if (env.APPTAINER_NAME || env.SINGULARITY_NAME) return 'Apptainer';
+  if (env.container) return env.container;
+  if (env.KUBERNETES_SERVICE_HOST) return 'Kubernetes';
+  return (
+    /\/(docker|lxc|libpod|kubepods|containerd)(?:\/|-[0-9a-f]{12}|\.slice|\.payload)/.exec(
+      read('/proc/self/cgroup'),
+    )?.[1] ?? null
+  );
+}
+
+function isOtherPidNamespace({ readlink }: World): boolean {
+  const namespace = readlink('/proc/self/ns/pid');
+  return namespace !== '' && namespace !== FIRST_PID_NAMESPACE;
+}

@@ -1,0 +1,102 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { doctorPage } from '../../lib/cli/doctor-page.ts';
+import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
+import { launcher, Machine, python } from '../machine.ts';
+
+describe('the command', () => {
+  let machine: Machine;
+  beforeEach(() => {
+    machine = new Machine(2);
+  });
+  afterEach(() => machine.close());
+
+  test('--json: an array of findings, each with the same five members', async () => {
+    const { code, stdout, stderr } = await machine.run([launcher, 'doctor', '--json']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const findings = JSON.parse(stdout) as Finding[];
+    expect(findings.length).toBeGreaterThan(5);
+    for (const found of findings) {
+      expect(Object.keys(found)).toEqual(['id', 'level', 'subject', 'text', 'remedy']);
+      expect(Object.keys(CATALOGUE)).toContain(found.id);
+      expect(['ok', 'note', 'warning', 'problem']).toContain(found.level);
+      expect(SUBJECTS).toContain(found.subject);
+      expect(found.text).toMatch(/\S/);
+      if (found.level === 'problem' || found.level === 'warning') expect(found.remedy).toMatch(/\S/);
+    }
+  });
+
+  test('exit code: 0 without problems, warnings or not; 1 with one; 64 for wrong usage', async () => {
+    expect((await machine.runCommand(['doctor'])).code).toBe(0);
+    machine.set('gpu=0', 'compute-mode=prohibited');
+    const warned = await machine.runCommand(['doctor']);
+    expect(warned.code).toBe(0);
+    expect(warned.stdout).toMatch(/\n {2}warning {2}The compute mode of GPU 0 is prohibited/);
+    machine.set('gpu=1', 'lost=on');
+    const failed = await machine.runCommand(['doctor']);
+    expect(failed.code).toBe(1);
+    expect(failed.stdout).toMatch(/\ngpu-lost|\n {2}gpu-lost: GPU 1: the GPU has fallen off the bus/);
+    for (const args of [['--jsno'], ['now'], ['--lock-dir', 'relative'], ['--part', 'nothing']]) {
+      const { code, stdout, stderr } = await machine.runCommand(['doctor', ...args]);
+      expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+      expect(stderr).toMatch(/^gpu-owner: /);
+    }
+  });
+
+  test('colours on a terminal only, and not with NO_COLOR', async () => {
+    const onTerminal = (env: Record<string, string | undefined>) =>
+      machine.run([python, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', launcher, 'doctor'], {
+        env: { TERM: 'xterm', NO_COLOR: undefined, ...env },
+      });
+    const introducer = '\u001b[';
+    expect((await machine.runCommand(['doctor'], { env: { NO_COLOR: undefined } })).stdout).not.toContain(
+      introducer,
+    );
+    expect((await onTerminal({})).stdout).toContain(`${introducer}32mok${introducer}0m`);
+    expect((await onTerminal({ NO_COLOR: '1' })).stdout).not.toContain(introducer);
+    expect((await onTerminal({ TERM: 'dumb' })).stdout).not.toContain(introducer);
+  });
+
+  test('a reader that goes away', async () => {
+    const { code, stderr } = await machine.run(['sh', '-c', `${launcher} doctor | head -c 1 >/dev/null`]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  });
+});
+
+describe('the page', () => {
+  const long = 'word '.repeat(40).trim();
+  const findings = [
+    finding('version', 'gpu-owner 1.'),
+    finding('gpu-lost', `GPU 0 is lost: ${long}`, `Reboot, after \`dmesg | grep -i nvrm\`, ${long}`),
+    finding('leases', 'No GPU is leased.'),
+  ];
+
+  test.each([50, 80, 100, 1_000])('fits %i columns', (width) => {
+    const lines = doctorPage(findings, { width, colour: false }).split('\n');
+    expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(Math.min(width, 110));
+    expect(lines[0]).toBe('Installation');
+    expect(lines[1]).toBe('  ok       gpu-owner 1.');
+    expect(lines).toContain('GPUs');
+    // Aligned below the text, what to do below that, and the command in one piece.
+    expect(lines.find((line) => line.includes('->'))).toMatch(/^ {11}-> Reboot/);
+    expect(lines.some((line) => line.includes('`dmesg | grep -i nvrm`'))).toBe(true);
+    expect(lines.join('\n')).toContain('[gpu-lost]');
+    expect(lines[lines.length - 2]).toBe('1 problem. The problem in short:');
+    expect(lines[lines.length - 1]).toMatch(/^ {2}gpu-lost: GPU 0 is lost: word/);
+  });
+
+  test('ends with what it comes to', () => {
+    const conclusion = (...ids: FindingId[]) =>
+      doctorPage(
+        ids.map((id) => finding(id, 'It is so.')),
+        { width: 80, colour: false },
+      )
+        .split('\n\n')
+        .pop();
+    expect(conclusion('gpus', 'leases')).toBe('All is well.');
+    expect(conclusion('gpus', 'mps')).toBe('No problem; 1 note.');
+    expect(conclusion('mps', 'hidden-use', 'mig-empty')).toBe('No problem; 2 warnings and 1 note.');
+    expect(conclusion('gpu-lost', 'no-gpus', 'mps')).toBe(
+      '2 problems and 1 note. The problems in short:\n  gpu-lost: It is so.\n  no-gpus: It is so.',
+    );
+  });
+});

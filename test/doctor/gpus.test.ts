@@ -1,0 +1,127 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { FindingId } from '../../lib/doctor/finding.ts';
+import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
+import type { GPU } from '../../lib/gpus/types.ts';
+import { Machine, output } from '../machine.ts';
+import { diagnose, said } from './doctor.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(8);
+});
+afterEach(() => machine.close());
+
+test('each fault of a GPU is found on that GPU, and on no other', async () => {
+  machine.set('gpu=0', 'lost=on');
+  machine.set('gpu=1', 'reset-required=on');
+  machine.set('gpu=2', 'no-permission=on');
+  machine.set('gpu=3', 'error=handle:11');
+  machine.set('gpu=4', 'compute-mode=exclusive-process');
+  machine.set('gpu=5', 'compute-mode=prohibited');
+  machine.set('gpu=6', 'hidden-memory=3GiB');
+  machine.set('gpu=7', 'mig=on');
+  const diagnosis = await diagnose(machine);
+  const expected: [FindingId, RegExp][] = [
+    ['gpu-lost', /^GPU 0: the GPU has fallen off the bus\. -> .*dmesg/],
+    ['gpu-reset-required', /^GPU 1: the GPU needs a reset\. -> .*nvidia-smi --gpu-reset -i 1`/],
+    ['gpu-no-permission', /^GPU 2: no permission to use it\. -> .*\/dev\/nvidia/],
+    ['gpu-failed', /^GPU 3: the kernel reports an interrupt problem.* -> /],
+    [
+      'compute-mode-exclusive',
+      /GPU 4 is exclusive-process: one process at a time.*--compute-mode=DEFAULT -i 4`/,
+    ],
+    ['compute-mode-prohibited', /GPU 5 is prohibited: no CUDA program.*--compute-mode=DEFAULT -i 5`/],
+    ['mig', /^GPU 7 .*: MIG is on, divided into 1×3g\.40gb, 1×2g\.20gb and 2×1g\.10gb/],
+    ['hidden-use', /^GPU 6 .*: 3 GiB in use, but no process is visible .*\. Claims call it busy/],
+  ];
+  expect(diagnosis.code).toBe(1);
+  expect(diagnosis.ids).toEqual(expected.map(([id]) => id));
+  for (const [id, pattern] of expected) expect(said(diagnosis, id)).toMatch(pattern);
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 4 to 7: 4 × Simulated GPU/);
+});
+
+test('a GPU that hangs: the others are told, and the doctor ends soon', async () => {
+  await machine.status();
+  machine.set('gpu=5', 'hang=memory');
+  const begin = performance.now();
+  const diagnosis = await diagnose(machine);
+  expect(performance.now() - begin).toBeLessThan(6_000);
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['gpu-not-responding'] });
+  expect(said(diagnosis, 'gpu-not-responding')).toMatch(/^GPU 5.*does not answer/);
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0 to 4, 6 and 7: /);
+});
+
+test('a visible process is nothing to worry about, a hidden one is', async () => {
+  const occupier = machine.startCommand(['simulate', 'occupy', '1', '--memory', '5GiB']);
+  await output(occupier, /ready/);
+  expect((await diagnose(machine)).ids).toEqual([]);
+  machine.set('gpu=1', 'hidden-processes=on');
+  const diagnosis = await diagnose(machine);
+  expect(diagnosis).toMatchObject({ code: 0, ids: ['hidden-use'] });
+  expect(said(diagnosis, 'hidden-use')).toMatch(/^GPU 1 .*5\.4 GiB in use/);
+});
+
+test.each([
+  ['wsl', ['persistence-off', 'processes-unknown']],
+  ['a100x4-mig', ['mig', 'mig']],
+  ['rtx4090x2-display', null],
+  ['old-driver', null],
+])('a machine of the kind %s', async (name, ids) => {
+  const other = new Machine(name);
+  try {
+    const diagnosis = await diagnose(other);
+    expect(diagnosis.code).toBe(0);
+    const worse = diagnosis.ids.filter((id) => id !== 'persistence-off' || ids?.includes(id)).sort();
+    expect(worse).toEqual((ids ?? []).toSorted());
+  } finally {
+    await other.close();
+  }
+});
+
+describe('without a process', () => {
+  const found = (gpus: readonly GPU[]) => {
+    const ids: string[] = [];
+    const report = { add: (id: FindingId) => void ids.push(id), step: () => {}, tell: () => {} };
+    const describe = () => ({ name: null, user: null, uid: null, alive: 'gone' as const });
+    reportGPUs(report, gpus, [], describe);
+    return ids;
+  };
+  const whole: GPU = {
+    index: 0,
+    instance: null,
+    parent: null,
+    uuid: 'GPU-1',
+    name: 'A100',
+    pciBusId: null,
+    health: 'ok',
+    healthReason: null,
+    memory: { totalBytes: 80, usedBytes: 0, freeBytes: 80, reservedBytes: 0 },
+    powerWatts: null,
+    powerLimitWatts: null,
+    utilizationPercent: null,
+    temperatureCelsius: null,
+    computeMode: 'default',
+    displayActive: false,
+    migEnabled: false,
+    migInstances: [],
+    processes: [],
+  };
+
+  test('no GPU at all', () => {
+    expect(found([])).toEqual(['no-gpus']);
+    expect(found([whole])).toEqual(['gpus']);
+  });
+
+  test('MIG without an instance', () => {
+    expect(found([{ ...whole, migEnabled: true }])).toEqual(['gpus', 'mig-empty']);
+  });
+
+  test('GPUs as words', () => {
+    const words = (...indices: number[]) => list(indices.map((index) => ({ index })));
+    expect(words(3)).toBe('GPU 3');
+    expect(list([{ index: 1 }, { index: 1, instance: 2 }, { index: 0, instance: 2 }])).toBe('GPUs 1 and 0:2');
+    expect(words(1, 0)).toBe('GPUs 0 and 1');
+    expect(words(0, 1, 2, 3, 7)).toBe('GPUs 0 to 3 and 7');
+    expect(words(0, 2, 3)).toBe('GPUs 0, 2 and 3');
+  });
+});

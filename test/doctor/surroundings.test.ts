@@ -1,0 +1,118 @@
+import { spawnSync } from 'node:child_process';
+import { afterEach, describe, expect, test } from 'vitest';
+import { examineSurroundings, type World, whichContainer } from '../../lib/doctor/surroundings.ts';
+import { command, Machine } from '../machine.ts';
+import { because, diagnosisOf, said } from './doctor.ts';
+
+const PLAIN = '22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:5 / /proc rw - proc proc rw\n';
+
+/** A machine on which nothing is remarkable, but for what is given. */
+function world(files: Record<string, string> = {}, more: Partial<World> = {}): World {
+  const all: Record<string, string> = {
+    '/proc/self/mountinfo': PLAIN,
+    '/proc/self/cgroup': '0::/user.slice/user-1000.slice/session-1.scope\n',
+    '/proc/sys/kernel/osrelease': '6.8.0-45-generic\n',
+    '/proc/self/ns/pid': 'pid:[4026531836]',
+    ...files,
+  };
+  return {
+    exists: (path) => Object.hasOwn(all, path),
+    read: (path) => all[path] ?? '',
+    readlink: (path) => all[path] ?? '',
+    env: {},
+    uid: 1000,
+    ...more,
+  };
+}
+
+function found(of: World): Record<string, string> {
+  const findings: Record<string, string> = {};
+  const add = (id: string, text: string, remedy?: string | null) => {
+    findings[id] = `${text} -> ${remedy}`;
+  };
+  examineSurroundings({ add, step: () => {}, tell: () => {} }, of);
+  return findings;
+}
+
+test('nothing remarkable', () => {
+  expect(Object.keys(found(world()))).toEqual(['surroundings']);
+});
+
+describe('a container', () => {
+  test.each([
+    ['Docker', world({ '/.dockerenv': '' })],
+    ['Podman', world({ '/run/.containerenv': '' })],
+    ['Apptainer', world({}, { env: { APPTAINER_NAME: 'x.sif' } })],
+    ['systemd-nspawn', world({}, { env: { container: 'systemd-nspawn' } })],
+    ['Kubernetes', world({}, { env: { KUBERNETES_SERVICE_HOST: '10.0.0.1' } })],
+    ['docker', world({ '/proc/self/cgroup': '12:pids:/docker/0123abc\n' })],
+    ['kubepods', world({ '/proc/self/cgroup': '0::/kubepods.slice/kubepods-burstable.slice/x\n' })],
+  ])('%s', (name, of) => {
+    expect(whichContainer(of)).toBe(name);
+    expect(found(of)).toEqual({
+      container: expect.stringMatching(`This is a container \\(${name}\\).*-v /run/lock`),
+    });
+  });
+
+  test('none', () => {
+    expect(whichContainer(world())).toBeNull();
+    expect(whichContainer(world({ '/proc/self/cgroup': '0::/system.slice/docker.service\n' }))).toBeNull();
+  });
+});
+
+test('a PID namespace of its own', () => {
+  const of = world({ '/proc/self/ns/pid': 'pid:[4026532999]' });
+  expect(found(of)).toEqual({ 'pid-namespace': expect.stringMatching(/Leases are not affected/) });
+  expect(found(world({ '/proc/self/ns/pid': '' }))).toHaveProperty('surroundings'); // not to be had
+});
+
+test.each([
+  ['hidepid=2', true],
+  ['hidepid=invisible', true],
+  ['hidepid=ptraceable', true],
+  ['hidepid=0', false],
+  ['hidepid=off', false],
+])('/proc mounted with %s', (option, hides) => {
+  const mounts = PLAIN.replace('proc proc rw', `proc proc rw,${option}`);
+  const of = world({ '/proc/self/mountinfo': mounts });
+  expect(Object.keys(found(of))).toEqual([hides ? 'processes-hidden' : 'surroundings']);
+  expect(Object.keys(found({ ...of, uid: 0 }))).toEqual(['surroundings']); // root sees them all
+});
+
+test('a private /tmp', () => {
+  const mounts = `${PLAIN}31 22 254:0 /tmp/systemd-private-0a1-web.service-x/tmp /tmp rw - ext4 /dev/vda rw\n`;
+  const of = world({ '/proc/self/mountinfo': mounts });
+  expect(found(of)).toEqual({
+    'private-tmp': expect.stringMatching(/^\/tmp is private to this service.*PrivateTmp=no/),
+  });
+  const plain = `${PLAIN}31 22 0:30 / /tmp rw - tmpfs tmpfs rw\n`;
+  expect(Object.keys(found(world({ '/proc/self/mountinfo': plain })))).toEqual(['surroundings']);
+});
+
+test('WSL', () => {
+  const of = world({ '/proc/sys/kernel/osrelease': '5.15.153.1-microsoft-standard-WSL2\n' });
+  expect(Object.keys(found(of))).toEqual(['wsl']);
+});
+
+describe('for real', () => {
+  const unshare = ['unshare', '--pid', '--fork', '--mount-proc'];
+  const noNamespace =
+    spawnSync('unshare', [...unshare.slice(1), 'true']).status === 0
+      ? null
+      : 'namespaces are not permitted here';
+  let machine: Machine | undefined;
+  afterEach(() => machine?.close());
+
+  test.skipIf(noNamespace !== null)(`in a PID namespace${because(noNamespace)}`, async () => {
+    machine = new Machine(1);
+    const { code, stdout, stderr } = await machine.run([
+      ...unshare,
+      process.execPath,
+      command,
+      'doctor',
+      '--json',
+    ]);
+    expect(code).toBe(0);
+    expect(said(diagnosisOf(code, stdout, stderr), 'pid-namespace')).toMatch(/isn't the machine's/);
+  });
+});
