@@ -40,6 +40,8 @@ export interface StandingOptions {
 const AHEAD_PER_LOOK = 25;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const LONGEST_REST = 300_000;
+/** Node.js makes a longer timer one of 1 ms. In ms. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
 export class StandingInLine {
@@ -132,7 +134,7 @@ export class StandingInLine {
         }
         const left = end - now();
         if (Number.isFinite(left)) {
-          const timer = setTimeout(resolve, left);
+          const timer = setTimeout(resolve, Math.min(left, LONGEST_TIMER));
           endings.push(() => clearTimeout(timer));
         }
         let looking = false;
@@ -143,12 +145,20 @@ export class StandingInLine {
             .then((over) => (over ? resolve() : watch()), reject)
             .finally(() => (looking = false));
         };
-        const watch = () =>
-          place.watch(places, this.#leases(), this.#interval, (unlocked) => (unlocked ? look() : resolve()));
+        let soon: NodeJS.Timeout | undefined;
+        const watch = () => {
+          const { descriptors, complete } = this.#leases();
+          clearTimeout(soon);
+          if (!complete) soon = setTimeout(look, this.#interval);
+          // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
+          const quiet = this.#interval - PULSE / 2;
+          place.watch(places, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
+        };
         watch();
         const timer = setInterval(look, options.watched ? PULSE : LONGEST_REST);
         endings.push(
           () => clearInterval(timer),
+          () => clearTimeout(soon),
           () => place.unwatch(),
         );
       });
@@ -157,10 +167,11 @@ export class StandingInLine {
     }
   }
 
-  /** Descriptors of the lease files of what is waited for. */
-  #leases(): number[] {
+  /** Descriptors of the lease files of what is waited for. A GPU that nobody has ever leased has none that could be watched. */
+  #leases(): { descriptors: number[]; complete: boolean } {
     const { wish, directory, job } = this.#refusal;
-    return wish.uuids.flatMap((uuid) => openLeases(directory, { uuid, job: job?.generation ?? null }));
+    const files = wish.uuids.map((uuid) => openLeases(directory, { uuid, job: job?.generation ?? null }));
+    return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
   }
 
   /** Whether the wait behind these places is over. */
@@ -197,7 +208,8 @@ export class StandingInLine {
     const waiters = free.length === 0 || this.#place === null ? [] : waitersIn(directory, this.#place.number);
     const ahead = [...waiters].filter(({ scope, stopped }) => !stopped && scope === wish.scope);
     const at = now();
-    if (at - this.#observed > 2 * this.#interval) this.#patience.forget(); // much may have happened in between
+    // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.
+    if (at - this.#observed > 2 * this.#interval + PULSE) this.#patience.forget();
     this.#observed = at;
     this.#patience.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
     this.#passedOver = this.#patience.passedOver(ahead.length, at);

@@ -183,6 +183,21 @@ describe('waiters that end or stop', () => {
     expect(await queue()).toEqual([]);
   });
 
+  test('a limit of a month is waited for like any other', async () => {
+    const { release } = await holder(4);
+    const first = finished(waiter([{ name: 'first', count: 4 }]));
+    await untilWaiting(1);
+    const second = machine.startCommand(['run', '--wait=30d', '--', 'true']);
+    const outcome = finished(second);
+    await untilWaiting(2);
+    await pause(500);
+    release();
+    await first;
+    const { code, stderr } = await outcome;
+    expect(code).toBe(0);
+    expect(stderr).not.toMatch(/Warning/);
+  });
+
   test('fifty stopped waiters cost seconds', { timeout: 60_000 }, async () => {
     const { release } = await holder(4);
     const stopped = Array.from({ length: 5 }, (_, i) =>
@@ -215,6 +230,18 @@ describe('waiters that end or stop', () => {
     const { stdout } = await finished(waiter([{ name: 'last', count: 2 }]));
     expect(names(stdout, 'got')).toEqual(['last']);
     expect(performance.now() - started).toBeLessThan(40_000);
+  });
+
+  test('a single one, too, whether or not anybody has ever leased the GPU', { timeout: 30_000 }, async () => {
+    await machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
+    const all = await uuids();
+    await fakeWaiter(1, [all[0]], 'alive', 0);
+    await fakeWaiter(1, [all[1]], 'alive', 1);
+    const outcomes = [0, 1].map((gpu) =>
+      finished(waiter([{ name: `w${gpu}`, devices: [gpu], maxWait: 20_000 }])),
+    );
+    const texts = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
+    expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
   test('a waiter for more than is free is not passed over', async () => {
