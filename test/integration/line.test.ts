@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
 import {
   finished,
   Machine,
@@ -242,6 +243,51 @@ describe('waiters that end or stop', () => {
     );
     const texts = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
     expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
+  });
+
+  test('one that stops while those behind look at the driver for another’s sake costs seconds, too', {
+    timeout: 30_000,
+  }, async () => {
+    await machine.runCommand(['run', '--', 'true']);
+    const all = await uuids();
+    const first = await fakeWaiter(4, all, 'alive', 0);
+    const second = await fakeWaiter(4, all, 'alive', 1);
+    const foreign = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '3',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(foreign, /ready/);
+    machine.set('gpu=0', 'latency=memory:700000');
+    const last = waiter([{ name: 'last', count: 4, maxWait: 20_000 }]);
+    const outcome = finished(last);
+    await untilWaiting(3);
+    await pause(1_600);
+    second.kill('SIGKILL'); // in the midst of a look
+    await pause(1_000);
+    machine.set('gpu=0', 'latency=off');
+    first.kill('SIGSTOP');
+    foreign.kill('SIGKILL');
+    const started = performance.now();
+    expect(names((await outcome).stdout, 'got')).toEqual(['last']);
+    expect(performance.now() - started).toBeLessThan(12_000);
+  });
+
+  test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', { timeout: 30_000 }, async () => {
+    const { release } = await holder(4);
+    machine.set('gpu=0', 'hang=all');
+    const outcomes = [];
+    for (let i = 0; i < 2; i++) {
+      outcomes.push(finished(waiter([{ name: `w${i}`, count: 1 }])));
+      await untilWaiting(i + 1);
+    }
+    await pause(500);
+    machine.set('gpu=0', 'hang=off');
+    release();
+    const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
+    expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
   test('a waiter for more than is free is not passed over', async () => {
