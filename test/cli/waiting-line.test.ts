@@ -65,3 +65,13 @@ test('in a job that somebody else watches: the same line says who stands ahead',
   first.stdin?.end();
   expect((await outcome).code).toBe(0);
 });
+
+test('where nobody reads what it says, the command runs all the same', async () => {
+  const first = await holder();
+  const script = '{ "$@" 2>&1 >&3 | true; } 3>&1';
+  const words = [process.execPath, command, 'run', '--', 'echo', 'ran'];
+  const outcome = finished(machine.start(['sh', '-c', script, 'sh', ...words]));
+  await pause(700);
+  first.stdin?.end();
+  expect((await outcome).stdout).toBe('ran\n');
+});

@@ -248,7 +248,7 @@ describe('waiters that end or stop', () => {
   test('one that stops while those behind look at the driver for another’s sake costs seconds, too', {
     timeout: 30_000,
   }, async () => {
-    await machine.runCommand(['run', '--', 'true']);
+    await machine.runCommand(['run', '-n', '4', '--', 'true']);
     const all = await uuids();
     const first = await fakeWaiter(4, all, 'alive', 0);
     const second = await fakeWaiter(4, all, 'alive', 1);
@@ -261,17 +261,17 @@ describe('waiters that end or stop', () => {
     ]);
     await output(foreign, /ready/);
     machine.set('gpu=0', 'latency=memory:700000');
-    const last = waiter([{ name: 'last', count: 4, maxWait: 20_000 }]);
+    const last = machine.startCommand(['run', '-n', '4', '--wait=20s', '--', 'true']);
     const outcome = finished(last);
-    await untilWaiting(3);
-    await pause(1_600);
+    await output(last, /3rd in line/);
+    await pause(2_350);
     second.kill('SIGKILL'); // in the midst of a look
-    await pause(1_000);
+    await pause(800);
     machine.set('gpu=0', 'latency=off');
     first.kill('SIGSTOP');
     foreign.kill('SIGKILL');
     const started = performance.now();
-    expect(names((await outcome).stdout, 'got')).toEqual(['last']);
+    expect((await outcome).code).toBe(0);
     expect(performance.now() - started).toBeLessThan(12_000);
   });
 
