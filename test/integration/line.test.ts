@@ -1,5 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../binaries.ts';
@@ -354,6 +362,23 @@ describe('the line’s file is anybody’s to write', () => {
     const outcome = finished(waiting);
     await output(waiting, /no place in line to be had/);
     release();
+    expect(names((await outcome).stdout, 'got')).toEqual(['one']);
+  });
+
+  test('what somebody overwrites in it is written again', async () => {
+    const foreign = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '3',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(foreign, /ready/);
+    const outcome = finished(waiter([{ name: 'one', count: 4 }]));
+    await untilWaiting(1);
+    truncateSync(file(), 0);
+    await untilWaiting(1);
+    foreign.kill('SIGKILL');
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });
 
