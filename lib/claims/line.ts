@@ -39,7 +39,6 @@ export class Place {
   readonly #pulse: NativePulse;
   readonly #record: RecordContents;
   #onNews: ((unlocked: boolean) => void) | null = null;
-  #wish = '';
   #told = false;
 
   private constructor(directory: LockDirectory, descriptor: number, number: number, record: RecordContents) {
@@ -76,13 +75,13 @@ export class Place {
     return null;
   }
 
-  /** Writes down what is waited for, where that isn't what is written already. */
+  /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
   wish({ count, uuids, scope }: Omit<Wish, 'place'>): void {
-    const wish = JSON.stringify([count, uuids, scope]);
-    if (wish === this.#wish) return;
-    this.#wish = wish;
     const block = encodeRecord({ ...this.#record, place: this.number, count, uuids, scope });
     const bytes = block.subarray(0, RECORD_SIZE - PULSE_SIZE);
+    const present = Buffer.alloc(bytes.length);
+    readSync(this.#descriptor, present, 0, bytes.length, blockOf(this.number));
+    if (present.equals(bytes)) return;
     const error = native().fileWriteBlock(this.#descriptor, bytes, blockOf(this.number));
     if (error === 0 || this.#told) return;
     this.#told = true;

@@ -1,6 +1,6 @@
 import { now } from '../clock.ts';
 import type { GPUReason } from '../errors.ts';
-import { native, OFD, SHARED } from '../native.ts';
+import { errno, native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
@@ -36,10 +36,21 @@ export interface StandingOptions {
   watched?: boolean | undefined;
 }
 
+/** For those ahead. */
+interface Wait {
+  line: Line;
+  place: Place;
+  /** Who is waited for. */
+  places: readonly number[];
+  ended: boolean;
+}
+
 /** With so many more waiters ahead each looks a pulse later whether those take what they could. */
 const AHEAD_PER_LOOK = 25;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const LONGEST_REST = 300_000;
+/** Node.js makes a longer timer one of 1 ms. In ms. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
 export class StandingInLine {
@@ -98,7 +109,8 @@ export class StandingInLine {
         if (blockers.length === 0 || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
         const places = blockers.map((blocker) => blocker.place);
-        await this.#whileAhead(line, place, places, options);
+        const wait: Wait = { line, place, places, ended: false };
+        await this.#whileAhead(wait, options).finally(() => (wait.ended = true));
       } finally {
         line.close();
       }
@@ -110,12 +122,8 @@ export class StandingInLine {
   }
 
   /** Resolves when one of the places is given up, its waiter is to be passed over, or time is up. */
-  async #whileAhead(
-    line: Line,
-    place: Place,
-    places: readonly number[],
-    options: StandingOptions,
-  ): Promise<void> {
+  async #whileAhead(wait: Wait, options: StandingOptions): Promise<void> {
+    const { line, place, places } = wait;
     const { end, signal } = options;
     const endings: (() => void)[] = [];
     try {
@@ -125,30 +133,42 @@ export class StandingInLine {
         signal?.addEventListener('abort', onAbort, { once: true });
         endings.push(() => signal?.removeEventListener('abort', onAbort));
         for (const number of places) {
-          const wait = new (native().Wait)(line.descriptor, OFD, SHARED, number, 1, (error) => {
-            if (error === 0) resolve(); // otherwise no thread can be had to wait with, and the looks must do
+          const waiting = new (native().Wait)(line.descriptor, OFD, SHARED, number, 1, (error) => {
+            if (error === 0) return resolve();
+            if (error === errno.ECANCELED || wait.ended) return;
+            blind = true; // no thread can be had to wait with, and the looks must do
+            look();
           });
-          endings.push(() => wait.cancel());
+          endings.push(() => waiting.cancel());
         }
+        let blind = false;
         const left = end - now();
         if (Number.isFinite(left)) {
-          const timer = setTimeout(resolve, left);
+          const timer = setTimeout(resolve, Math.min(left, LONGEST_TIMER));
           endings.push(() => clearTimeout(timer));
         }
         let looking = false;
         const look = () => {
           if (looking) return;
           looking = true;
-          this.#lookAhead(line, place, places, options)
+          this.#lookAhead(wait, options)
             .then((over) => (over ? resolve() : watch()), reject)
             .finally(() => (looking = false));
         };
-        const watch = () =>
-          place.watch(places, this.#leases(), this.#interval, (unlocked) => (unlocked ? look() : resolve()));
+        let soon: NodeJS.Timeout | undefined;
+        const watch = () => {
+          const { descriptors, complete } = this.#leases();
+          clearTimeout(soon);
+          if (blind || !complete) soon = setTimeout(look, this.#interval);
+          // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
+          const quiet = this.#interval - PULSE / 2;
+          place.watch(places, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
+        };
         watch();
         const timer = setInterval(look, options.watched ? PULSE : LONGEST_REST);
         endings.push(
           () => clearInterval(timer),
+          () => clearTimeout(soon),
           () => place.unwatch(),
         );
       });
@@ -157,19 +177,21 @@ export class StandingInLine {
     }
   }
 
-  /** Descriptors of the lease files of what is waited for. */
-  #leases(): number[] {
+  /**
+   * Descriptors of the lease files of what is waited for. A GPU that nobody has ever leased has none that could be watched, nor
+   * has one that is silent and hasn't told its UUID.
+   */
+  #leases(): { descriptors: number[]; complete: boolean } {
     const { wish, directory, job } = this.#refusal;
-    return wish.uuids.flatMap((uuid) => openLeases(directory, { uuid, job: job?.generation ?? null }));
+    const files = wish.uuids.map((uuid) =>
+      uuid === '' ? [] : openLeases(directory, { uuid, job: job?.generation ?? null }),
+    );
+    return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
   }
 
   /** Whether the wait behind these places is over. */
-  async #lookAhead(
-    line: Line,
-    place: Place,
-    places: readonly number[],
-    options: StandingOptions,
-  ): Promise<boolean> {
+  async #lookAhead(wait: Wait, options: StandingOptions): Promise<boolean> {
+    const { line, place, places } = wait;
     const ahead = line.places(place.number);
     const there = (number: number) => ahead.includes(number) && line.waiter(number)?.stopped === false;
     if (!place.isIntact() || !places.every(there)) return true;
@@ -177,11 +199,12 @@ export class StandingInLine {
     // What is leased can't be taken by anybody, so nobody is to blame.
     if (
       !options.watched &&
-      wish.uuids.every((uuid) => isLeased(directory, { uuid, job: job?.generation ?? null }))
+      wish.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.generation ?? null }))
     )
       return false;
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
+    if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
     this.#observe(candidates);
     const kept = keepBack(candidates, wish.scope, this.#counting(line.waiters(ahead)));
     this.#refusal = { ...this.#refusal, candidates: kept };
@@ -197,7 +220,8 @@ export class StandingInLine {
     const waiters = free.length === 0 || this.#place === null ? [] : waitersIn(directory, this.#place.number);
     const ahead = [...waiters].filter(({ scope, stopped }) => !stopped && scope === wish.scope);
     const at = now();
-    if (at - this.#observed > 2 * this.#interval) this.#patience.forget(); // much may have happened in between
+    // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.
+    if (at - this.#observed > 2 * this.#interval + PULSE) this.#patience.forget();
     this.#observed = at;
     this.#patience.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
     this.#passedOver = this.#patience.passedOver(ahead.length, at);

@@ -46,7 +46,10 @@ export function blockersOf(
   let left = wanted;
   for (const wish of nearestFirst) {
     if (wish.scope !== scope) continue;
-    if (without(wanted, wish.uuids).size < count) return [wish];
+    const alone = without(wanted, wish.uuids).size;
+    // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. That is nobody's fault.
+    if (alone === wanted.size) continue;
+    if (alone < count) return [wish];
     const after = without(left, wish.uuids);
     if (after.size === left.size) continue;
     together.push(wish);

@@ -25,8 +25,8 @@ export function write(descriptor: number, text: string): void {
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EAGAIN') continue; // somebody else made it non-blocking
+      if (descriptor === 2) return; // nobody can be told, and a command that waits for its GPUs shall run all the same
       if (code === 'EPIPE') process.exit(0); // the reader has seen enough (head)
-      if (descriptor === 2) return; // nobody can be told
       say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
       process.exit(EX_IOERR);
     }

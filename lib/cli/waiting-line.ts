@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import type { WaitingState } from '../claims/standing.ts';
 import { now } from '../clock.ts';
 import { label } from '../gpus/instances.ts';
@@ -57,10 +58,14 @@ function explainOnce(): WaitingReport {
 
 function paint(): WaitingReport {
   const started = now();
+  const plain = explainOnce();
   let state: WaitingState | null = null;
+  let painted = false;
   let timer: NodeJS.Timeout | undefined;
   const draw = () => {
     if (state === null) return;
+    painted = isInForeground();
+    if (!painted) return plain.onWaiting(state);
     const passed = formatDuration(now() - started);
     const line = `gpu-owner: waiting for ${what(state)} (${passed}): ${reasons(state).join('; ')}`;
     write(2, ERASE_LINE + shorten(line, (native().processColumns(2) || 80) - 1));
@@ -74,10 +79,22 @@ function paint(): WaitingReport {
     },
     end: () => {
       clearInterval(timer);
-      if (state !== null) write(2, ERASE_LINE);
+      if (painted && isInForeground()) write(2, ERASE_LINE);
       state = null;
     },
   };
+}
+
+/** In the background, a line that is kept current would be painted over what its user types at the prompt. */
+function isInForeground(): boolean {
+  try {
+    const stat = readFileSync('/proc/self/stat', 'latin1');
+    // "PID (NAME) state parent group session terminal foreground-group …"; 0 or less: there is none that is known here.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(fields[5]) <= 0 || fields[2] === fields[5];
+  } catch {
+    return true;
+  }
 }
 
 /** "2 GPUs, 3rd in line" */
@@ -95,7 +112,18 @@ function ordinal(number: number): string {
   return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
 }
 
+/** Characters that take two columns: East Asian ones and emoji. */
+const WIDE =
+  /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
+
+/** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
 function shorten(text: string, width: number): string {
-  const characters = Array.from(text);
-  return characters.length <= width ? text : `${characters.slice(0, Math.max(0, width - 1)).join('')}…`;
+  let used = 0;
+  let kept = '';
+  for (const character of text) {
+    const columns = WIDE.test(character) ? 2 : 1;
+    if (used + columns < width) kept += character;
+    used += columns;
+  }
+  return used <= width ? text : `${kept}…`;
 }

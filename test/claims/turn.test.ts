@@ -45,6 +45,11 @@ describe('whose turn it is', () => {
     expect(turn(wish(9, 1, ['c', 'd']), ahead).blockers).toEqual([3, 2]);
   });
 
+  test('who waits for none of the same is not in the way, also where not all that are needed are known', () => {
+    expect(turn(wish(9, 3, ['a', 'b']), [wish(1, 1, ['c'])]).blockers).toEqual([]);
+    expect(turn(wish(9, 3, ['a', 'b']), [wish(1, 1, ['b']), wish(2, 1, ['c'])]).blockers).toEqual([1]);
+  });
+
   test('no more of the line is read than need be', () => {
     function* endless(): Generator<Wish> {
       for (let place = 1; ; place++) yield wish(place, 1);

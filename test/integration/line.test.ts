@@ -1,7 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { chmodSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
 import {
   finished,
   Machine,
@@ -183,6 +192,21 @@ describe('waiters that end or stop', () => {
     expect(await queue()).toEqual([]);
   });
 
+  test('a limit of a month is waited for like any other', async () => {
+    const { release } = await holder(4);
+    const first = finished(waiter([{ name: 'first', count: 4 }]));
+    await untilWaiting(1);
+    const second = machine.startCommand(['run', '--wait=30d', '--', 'true']);
+    const outcome = finished(second);
+    await untilWaiting(2);
+    await pause(500);
+    release();
+    await first;
+    const { code, stderr } = await outcome;
+    expect(code).toBe(0);
+    expect(stderr).not.toMatch(/Warning/);
+  });
+
   test('fifty stopped waiters cost seconds', { timeout: 60_000 }, async () => {
     const { release } = await holder(4);
     const stopped = Array.from({ length: 5 }, (_, i) =>
@@ -215,6 +239,63 @@ describe('waiters that end or stop', () => {
     const { stdout } = await finished(waiter([{ name: 'last', count: 2 }]));
     expect(names(stdout, 'got')).toEqual(['last']);
     expect(performance.now() - started).toBeLessThan(40_000);
+  });
+
+  test('a single one, too, whether or not anybody has ever leased the GPU', { timeout: 30_000 }, async () => {
+    await machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
+    const all = await uuids();
+    await fakeWaiter(1, [all[0]], 'alive', 0);
+    await fakeWaiter(1, [all[1]], 'alive', 1);
+    const outcomes = [0, 1].map((gpu) =>
+      finished(waiter([{ name: `w${gpu}`, devices: [gpu], maxWait: 20_000 }])),
+    );
+    const texts = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
+    expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
+  });
+
+  test('one that stops while those behind look at the driver for another’s sake costs seconds, too', {
+    timeout: 30_000,
+  }, async () => {
+    await machine.runCommand(['run', '-n', '4', '--', 'true']);
+    const all = await uuids();
+    const first = await fakeWaiter(4, all, 'alive', 0);
+    const second = await fakeWaiter(4, all, 'alive', 1);
+    const foreign = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '3',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(foreign, /ready/);
+    machine.set('gpu=0', 'latency=memory:700000');
+    const last = machine.startCommand(['run', '-n', '4', '--wait=20s', '--', 'true']);
+    const outcome = finished(last);
+    await output(last, /3rd in line/);
+    await pause(2_350);
+    second.kill('SIGKILL'); // in the midst of a look
+    await pause(800);
+    machine.set('gpu=0', 'latency=off');
+    first.kill('SIGSTOP');
+    foreign.kill('SIGKILL');
+    const started = performance.now();
+    expect((await outcome).code).toBe(0);
+    expect(performance.now() - started).toBeLessThan(12_000);
+  });
+
+  test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', { timeout: 30_000 }, async () => {
+    const { release } = await holder(4);
+    machine.set('gpu=0', 'hang=all');
+    const outcomes = [];
+    for (let i = 0; i < 2; i++) {
+      outcomes.push(finished(waiter([{ name: `w${i}`, count: 1 }])));
+      await untilWaiting(i + 1);
+    }
+    await pause(500);
+    machine.set('gpu=0', 'hang=off');
+    release();
+    const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
+    expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
   test('a waiter for more than is free is not passed over', async () => {
@@ -281,6 +362,23 @@ describe('the line’s file is anybody’s to write', () => {
     const outcome = finished(waiting);
     await output(waiting, /no place in line to be had/);
     release();
+    expect(names((await outcome).stdout, 'got')).toEqual(['one']);
+  });
+
+  test('what somebody overwrites in it is written again', async () => {
+    const foreign = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      '3',
+      '--memory',
+      '1GiB',
+    ]);
+    await output(foreign, /ready/);
+    const outcome = finished(waiter([{ name: 'one', count: 4 }]));
+    await untilWaiting(1);
+    truncateSync(file(), 0);
+    await untilWaiting(1);
+    foreign.kill('SIGKILL');
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });
 
