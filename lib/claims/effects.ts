@@ -1,3 +1,4 @@
+import { LONGEST_TIMER } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { interrupted } from '../gpus/driver.ts';
 import { look, lookSync } from '../gpus/snapshot.ts';
@@ -125,7 +126,7 @@ async function lockAsync(
       resolve(outcome);
     });
     const cancel = () => wait.cancel();
-    const timer = setTimeout(cancel, milliseconds);
+    const timer = setTimeout(cancel, Math.min(milliseconds, LONGEST_TIMER));
     signal?.addEventListener('abort', cancel);
   });
   if (result === errno.ECANCELED && signal?.aborted) throw aborted(signal);

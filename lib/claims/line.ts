@@ -17,6 +17,8 @@ const BLOCKS = 4096;
 /** Of native/locks/pulse.h. */
 const PULSE_SIZE = 32;
 const MOST_REPLACEMENTS = 16;
+/** In a record, with quotes and comma. */
+const UUID_LENGTH = 43;
 const MOST_COMMAND = 200; // characters: the rest of the block is for UUIDs
 
 /** How often a waiter shows that it is alive, in ms. */
@@ -77,8 +79,8 @@ export class Place {
 
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
   wish({ count, uuids, scope }: Omit<Wish, 'place'>): void {
-    const block = encodeRecord({ ...this.#record, place: this.number, count, uuids, scope });
-    const bytes = block.subarray(0, RECORD_SIZE - PULSE_SIZE);
+    const record = { ...this.#record, place: this.number, count, scope };
+    const bytes = encodeRecord(fitting(record, uuids)).subarray(0, RECORD_SIZE - PULSE_SIZE);
     const present = Buffer.alloc(bytes.length);
     readSync(this.#descriptor, present, 0, bytes.length, blockOf(this.number));
     if (present.equals(bytes)) return;
@@ -118,6 +120,14 @@ export class Place {
     this.#pulse.end();
     closeSync(this.#descriptor);
   }
+}
+
+/** With as many UUIDs as there is room for, some 80: those behind then stand back for these at least. */
+function fitting(record: object, uuids: readonly string[]): object {
+  const whole = { ...record, uuids };
+  const excess = Buffer.byteLength(JSON.stringify(whole)) - (RECORD_SIZE - PULSE_SIZE);
+  if (excess <= 0) return whole;
+  return fitting(record, uuids.slice(0, Math.min(-Math.ceil(excess / UUID_LENGTH), -1)));
 }
 
 /** The line of a machine, for those who look. Takes nothing. */

@@ -1,4 +1,4 @@
-import { now } from '../clock.ts';
+import { LONGEST_TIMER, now } from '../clock.ts';
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
@@ -49,8 +49,6 @@ interface Wait {
 const AHEAD_PER_LOOK = 25;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const LONGEST_REST = 300_000;
-/** Node.js makes a longer timer one of 1 ms. In ms. */
-const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
 export class StandingInLine {

@@ -1,6 +1,7 @@
 import { discover, type GPUStatus } from '../claims/discovery.ts';
 import { runAsync } from '../claims/effects.ts';
 import { checkOptions } from '../claims/options.ts';
+import { LONGEST_TIMER } from '../clock.ts';
 import { parseDuration } from '../quantities.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
@@ -44,7 +45,8 @@ async function status(args: readonly string[]): Promise<void> {
     print(prefix + (values.json ? JSON.stringify(gpus.map(gpuJSON), null, watching ? 0 : 2) : table(gpus)));
   };
   if (!watching) return show('');
-  const pause = Math.max(parseDuration(every ?? 1000, '--watch'), SHORTEST);
+  const wanted = parseDuration(every ?? 1000, '--watch');
+  const pause = Math.min(Math.max(wanted, SHORTEST), LONGEST_TIMER);
   for (;;) {
     await show(
       isTerminal(1) && !values.json ? `${CLEAR}gpu-owner status  ${new Date().toLocaleTimeString()}\n` : '',

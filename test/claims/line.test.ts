@@ -1,0 +1,51 @@
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { bootId } from '../../lib/claims/boot.ts';
+import { Place, waitersIn } from '../../lib/claims/line.ts';
+import { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import { ownRecord } from '../../lib/claims/record.ts';
+
+let path: string;
+let directory: LockDirectory;
+beforeEach(() => {
+  path = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+  chmodSync(path, 0o1777);
+  directory = LockDirectory.open(path, {});
+});
+afterEach(() => rmSync(path, { recursive: true }));
+
+function stand(uuids: string[], command = 'python train.py'): Place {
+  const place = Place.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
+  if (place === null) throw new Error('no place');
+  return place;
+}
+
+test('what a waiter wants can be read by others as long as it stands there', () => {
+  const first = stand(['GPU-1', 'GPU-2']);
+  const second = stand(['GPU-2']);
+  expect([...waitersIn(directory)]).toMatchObject([
+    { place: 0, count: 2, uuids: ['GPU-1', 'GPU-2'], scope: null, stopped: false },
+    { place: 1, uuids: ['GPU-2'] },
+  ]);
+  expect([...waitersIn(directory, second.number)]).toHaveLength(1);
+  first.wish({ count: 1, uuids: ['GPU-3'], scope: '7' });
+  expect([...waitersIn(directory)][0]).toMatchObject({ count: 1, uuids: ['GPU-3'], scope: '7' });
+  first.leave();
+  expect([...waitersIn(directory)].map(({ place }) => place)).toEqual([1]);
+  second.leave();
+  expect([...waitersIn(directory)]).toEqual([]);
+});
+
+test('of more GPUs than there is room for, as many are written down as fit', () => {
+  const uuids = Array.from(
+    { length: 300 },
+    (_, i) => `MIG-00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
+  );
+  const place = stand(uuids, `python ${'ü"\\'.repeat(200)}`);
+  const [waiter] = [...waitersIn(directory)];
+  expect(waiter?.uuids.length).toBeGreaterThan(50);
+  expect(waiter?.uuids).toEqual(uuids.slice(0, waiter?.uuids.length));
+  place.leave();
+});
