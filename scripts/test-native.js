@@ -28,8 +28,8 @@ const VALGRIND = [
 /** What `npm test` has time for; a variant that isn't named here is left to the whole run. */
 const SLICES = {
   asan: /./,
-  tsan: /^(locks\/waiter|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|thread_family))/,
-  valgrind: /^(dl|cuda|process\/(exec|spawn)|locks\/(conflicts|probe|file_identity|shared)|nvml\/[^d])/,
+  tsan: /^(locks\/(waiter|pulse)|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|thread_family))/,
+  valgrind: /^(dl|cuda|process\/(exec|spawn)|locks\/(conflicts|probe|line|file_identity|shared)|nvml\/[^d])/,
 };
 
 function has(command) {
