@@ -7,13 +7,11 @@ import {
   type Mark,
   remove,
 } from '../conventions/index.ts';
-import { GPUOwnerError, type GPUReason } from '../errors.ts';
-import { checkDevices, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
-import { isInstance, label } from '../gpus/instances.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU } from '../gpus/types.ts';
-import { warnOnce } from '../warnings.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import {
@@ -30,12 +28,14 @@ import {
 } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
 import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
+import { firstLook } from './first-look.ts';
 import { claimantOf, leasesIn } from './foreign.ts';
 import { Lease } from './lease.ts';
 import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
 import { ownRecord, type RecordContents } from './record.ts';
+import { refuseImpossible, unavailable } from './refusals.ts';
 import { reached } from './steps.ts';
 import type { Wish } from './turn.ts';
 
@@ -89,10 +89,6 @@ export interface Refusal {
 /** How long what is left of a dead owner may keep its GPU from being claimed, in ms. */
 const REMAINS_PATIENCE = 2_000;
 const LONGEST_PAUSE = 64;
-/** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
-const STARTUP_PATIENCE = 10_000;
-const STARTUP_PAUSE = 100;
-const STARTUP_NOTICE = 2_000;
 /** How long to try again while others take GPUs from under this claim, in ms. */
 const CONTENTION_PATIENCE = 5_000;
 
@@ -209,7 +205,7 @@ function refusal(
     record,
     job,
     possible: isPossible(request.count, verdicts),
-    error: unavailable(request, outcome),
+    error: unavailable(request, candidates, outcome.obstacle === 'contention'),
   };
 }
 
@@ -343,114 +339,9 @@ function takeAll(
   return { leases };
 }
 
-let startedUp = false;
-
-/**
- * A look that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
- * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
- * rather than a GPU that hangs.
- * @param wanted how many GPUs the caller needs
- */
-export function* firstLook(wanted: number): Effectful<GPU[]> {
-  const started = now();
-  for (;;) {
-    const gpus = yield* looking();
-    const whole = gpus.filter((gpu) => !isInstance(gpu));
-    const silent = whole.filter(({ health }) => health === 'not-responding').length;
-    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
-    const passed = now() - started;
-    if (silent === 0 || enough || startedUp || passed > STARTUP_PATIENCE) {
-      startedUp = true;
-      return gpus;
-    }
-    if (passed > STARTUP_NOTICE) {
-      warnOnce(
-        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
-      );
-    }
-    yield* sleeping(STARTUP_PAUSE);
-  }
-}
-
-/** What no waiting mends is refused at once. @throws ERR_INVALID_ARGUMENT */
-export function refuseImpossible(
-  count: number,
-  verdicts: readonly Pick<Verdict, 'state'>[],
-  gpus: readonly GPUReason[],
-  bound?: Binding,
-  job: EnclosingJob | null = null,
-): void {
-  const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
-  if (allowed >= count) return;
-  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
-  const there =
-    instances === 0
-      ? `this machine has ${verdicts.length || 'none'}`
-      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
-  const [who, all] =
-    job === null
-      ? [there, verdicts.length]
-      : [`the \`gpu-owner run\` that this runs in has claimed only ${job.size}`, job.size];
-  const plain = allowed === all || (job !== null && job.size < count);
-  const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
-  const outside =
-    job === null
-      ? ''
-      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
-  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
-  if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
-  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });
-}
-
-/** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
-export function boundElsewhere(
-  { uuids, by }: Binding,
-  message: string,
-  gpus: readonly GPUReason[] = [],
-): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_CUDA_INITIALIZED',
-    `${message}: CUDA in this process was bound to ${uuids.length === 1 ? 'one' : uuids.length} by ${by}. Claim all GPUs at ` +
-      "once, or with placeholder: 'none', or in another process.",
-    { gpus },
-  );
-}
-
 /** Gives back what a claim holds. */
 export function giveBack(claim: Pick<Claim, 'leases' | 'marks'> & { entry?: Entry }): void {
   claim.entry?.leave();
   for (const mark of claim.marks) remove(mark);
   for (const lease of claim.leases) lease.release();
-}
-
-function unavailable({ count, bound }: ClaimRequest, outcome: Attempt & { leases: null }): GPUOwnerError {
-  const { candidates, obstacle } = outcome;
-  const problem = candidates.find((each) => each.problem !== null)?.problem;
-  const usable = candidates.filter(
-    (each) => each.problem === null && each.verdict.state !== 'excluded',
-  ).length;
-  // No waiting helps then.
-  if (problem && usable < count) return problem;
-  const reasons = reasonsOf(candidates);
-  const message =
-    obstacle === 'contention'
-      ? 'other claimants were quicker, again and again'
-      : notEnough(
-          count,
-          candidates.map(({ verdict }) => verdict),
-        );
-  if (bound !== undefined) return boundElsewhere(bound, message, reasons);
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + listed(reasons), { gpus: reasons });
-}
-
-/** "2 GPUs asked for, only 1 is free" */
-export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state'>[]): string {
-  const free = verdicts.filter(({ state }) => state === 'free').length;
-  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
-  return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
-}
-
-export function listed(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
-  if (reasons.length === 0) return '.';
-  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

@@ -1,7 +1,7 @@
-import { listed, notEnough, refuseImpossible } from '../claims/claim.ts';
 import { discover } from '../claims/discovery.ts';
 import { runAsync } from '../claims/effects.ts';
 import { checkOptions } from '../claims/options.ts';
+import { listed, notEnough, refuseImpossible } from '../claims/refusals.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { select } from '../gpus/selection.ts';
 import { formatVisibleDevices } from '../gpus/visible-devices.ts';

@@ -55,7 +55,7 @@ function whether(
     ? { active: true, why: `${listWords(existing)} ${existing.length === 1 ? 'exists' : 'exist'}` }
     : {
         active: false,
-        why: `${paths.length === 1 ? 'its directory doesn’t' : 'its directories don’t'} exist`,
+        why: `${paths.length === 1 ? "its directory doesn't" : "its directories don't"} exist`,
       };
 }
 

@@ -1,7 +1,7 @@
 import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import { firstLook } from '../claims/claim.ts';
 import { runAsync } from '../claims/effects.ts';
+import { firstLook } from '../claims/first-look.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { openDriver } from '../gpus/driver.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';

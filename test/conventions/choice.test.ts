@@ -161,8 +161,8 @@ test('what is used, and why, can be asked', () => {
   expect(said).toEqual([
     ['safe-gpu', true, 'it is always honoured'],
     ['gpu_lock', true, `${directory} exists`],
-    ['gpu-scheduler', false, 'its directories don’t exist'],
-    ['pid-files', false, 'its directory doesn’t exist'],
+    ['gpu-scheduler', false, "its directories don't exist"],
+    ['pid-files', false, "its directory doesn't exist"],
   ]);
   expect(conventionsInUse('auto')[1]?.paths).toEqual([directory, `${directory}s`]);
   expect(conventionsInUse([]).some(({ active }) => active)).toBe(false);

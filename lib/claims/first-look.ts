@@ -1,0 +1,39 @@
+import { now } from '../clock.ts';
+import { isInstance } from '../gpus/instances.ts';
+import type { GPU } from '../gpus/types.ts';
+import { warnOnce } from '../warnings.ts';
+import { type Effectful, looking, sleeping } from './effects.ts';
+
+/** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
+const STARTUP_PATIENCE = 10_000;
+const STARTUP_PAUSE = 100;
+const STARTUP_NOTICE = 2_000;
+
+let startedUp = false;
+
+/**
+ * A look that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
+ * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
+ * rather than a GPU that hangs.
+ * @param wanted how many GPUs the caller needs
+ */
+export function* firstLook(wanted: number): Effectful<GPU[]> {
+  const started = now();
+  for (;;) {
+    const gpus = yield* looking();
+    const whole = gpus.filter((gpu) => !isInstance(gpu));
+    const silent = whole.filter(({ health }) => health === 'not-responding').length;
+    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
+    const passed = now() - started;
+    if (silent === 0 || enough || startedUp || passed > STARTUP_PATIENCE) {
+      startedUp = true;
+      return gpus;
+    }
+    if (passed > STARTUP_NOTICE) {
+      warnOnce(
+        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
+      );
+    }
+    yield* sleeping(STARTUP_PAUSE);
+  }
+}
