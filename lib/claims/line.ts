@@ -204,9 +204,12 @@ export interface Standing {
 
 /** Those who are to be served before, in order, as far as the caller goes. @param standing null: without a place of one's own */
 export function* waitersAhead(directory: LockDirectory | null, standing: Standing | null): Generator<Waiter> {
-  for (const waiter of waitersIn(directory, standing?.place)) {
-    if (!waiter.stopped && standing?.passedOver.has(waiter.place) !== true) yield waiter;
-  }
+  yield* thatCount(waitersIn(directory, standing?.place), standing?.passedOver);
+}
+
+/** Those of them who are neither stopped nor passed over, as far as the caller goes. */
+export function* thatCount(waiters: Iterable<Waiter>, passedOver?: ReadonlySet<number>): Generator<Waiter> {
+  for (const waiter of waiters) if (!waiter.stopped && passedOver?.has(waiter.place) !== true) yield waiter;
 }
 
 function blockOf(place: number): number {

@@ -4,7 +4,7 @@ import { normalizeCriteria, refuseNoObject } from '../gpus/criteria.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
-import { waitersIn } from './line.ts';
+import { thatCount, waitersIn } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { reservedFor } from './turn.ts';
@@ -40,8 +40,7 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   };
   const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
   return waiters.map((waiter, i) => {
-    const ahead = waiters.slice(0, i).filter(({ stopped }) => !stopped);
-    const reserved = reservedFor(waiter.uuids, waiter.scope, ahead);
+    const reserved = reservedFor(waiter.uuids, waiter.scope, thatCount(waiters.slice(0, i)));
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
       .map(({ index, instance, uuid, reason }) => {

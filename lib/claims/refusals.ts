@@ -37,7 +37,7 @@ export function refuseImpossible(
 }
 
 /** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
-export function boundElsewhere(
+function boundElsewhere(
   { uuids, by }: Binding,
   message: string,
   gpus: readonly GPUReason[] = [],

@@ -5,7 +5,7 @@ import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
 import { isLeased, openLeases } from './lease-holders.ts';
-import { Line, Place, PULSE, type Standing, type Waiter, waitersIn } from './line.ts';
+import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './line.ts';
 import { blockersOf, Patience } from './turn.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
@@ -103,7 +103,8 @@ export class StandingInLine {
       try {
         const ahead = line.places(place.number);
         this.#report(options, ahead.length + 1);
-        const blockers = blockersOf(this.#refusal.wish, this.#counting(line.waiters(ahead.toReversed())));
+        const nearestFirst = thatCount(line.waiters(ahead.toReversed()), this.#passedOver);
+        const blockers = blockersOf(this.#refusal.wish, nearestFirst);
         if (blockers.length === 0 || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
         const places = blockers.map((blocker) => blocker.place);
@@ -113,10 +114,6 @@ export class StandingInLine {
         line.close();
       }
     }
-  }
-
-  *#counting(waiters: Iterable<Waiter>): Generator<Waiter> {
-    for (const waiter of waiters) if (!waiter.stopped && !this.#passedOver.has(waiter.place)) yield waiter;
   }
 
   /** Resolves when one of the places is given up, its waiter is to be passed over, or time is up. */
@@ -204,7 +201,7 @@ export class StandingInLine {
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
     this.#observe(candidates);
-    const kept = keepBack(candidates, wish.scope, this.#counting(line.waiters(ahead)));
+    const kept = keepBack(candidates, wish.scope, thatCount(line.waiters(ahead), this.#passedOver));
     this.#refusal = { ...this.#refusal, candidates: kept };
     this.#report(options, ahead.length + 1);
     return places.some((number) => this.#passedOver.has(number));
@@ -216,7 +213,7 @@ export class StandingInLine {
     );
     const { directory, wish } = this.#refusal;
     const waiters = free.length === 0 || this.#place === null ? [] : waitersIn(directory, this.#place.number);
-    const ahead = [...waiters].filter(({ scope, stopped }) => !stopped && scope === wish.scope);
+    const ahead = [...thatCount(waiters)].filter(({ scope }) => scope === wish.scope);
     const at = now();
     // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.
     if (at - this.#observed > 2 * this.#interval + PULSE) this.#patience.forget();
