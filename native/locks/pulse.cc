@@ -49,6 +49,7 @@ Pulse* Pulse::start(int descriptor, int64_t offset, int64_t period, int64_t life
   pulse->lifeless_ = lifeless;
   pulse->told_ = told;
   pulse->context_ = context;
+  write_pulse(descriptor, offset);  // before anybody looks; the thread may take its time to start
   const int error = process::start_thread(pulse->thread_, kStackSize, 0, run, pulse);
   if (error == 0) return pulse;
   delete pulse;

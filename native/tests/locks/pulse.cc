@@ -57,6 +57,7 @@ TEST("a pulse goes on until it is ended, and is none soon after") {
   const int descriptor = file();
   Pulse* pulse = Pulse::start(descriptor, 64, kPeriod, kLifeless, tell, nullptr);
   REQUIRE(pulse != nullptr);
+  CHECK(is_alive(descriptor, 64, 10'000));  // from the first moment on
   usleep(2 * kLifeless * 1000);
   CHECK(is_alive(descriptor, 64, kLifeless * tests::slowness()));
   pulse->end();
