@@ -1,0 +1,40 @@
+import { createHash } from 'node:crypto';
+import { canonical, type Value, type Values } from './written.ts';
+
+/** What a task runs: words, or a line for `sh -c`. All placeholders are filled in. */
+export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
+
+/** Where a task stands in the sweep. Equal tasks of several phases are one task with several places. */
+export interface Place {
+  phase: string;
+  /** The directory whose final_results.csv gets the row: relative to the project, or absolute. */
+  outputDirectory: string;
+}
+
+/** A task as a sweep describes it. */
+export interface TaskSpec extends Place {
+  /** With the defaults, without the output directory: what the task is. */
+  parameters: Values;
+  command: TaskCommand;
+}
+
+/** A task as the queue has it. */
+export interface Task {
+  /** `t-` and the SHA-256 of the canonical parameters, in hexadecimal. */
+  id: string;
+  /** For people, and for files: `PHASE_COUNTER_SEED`, or `PHASE_COUNTER` without a parameter `seed`. Given once, never changed. */
+  name: string;
+  parameters: Values;
+  command: TaskCommand;
+  /** In the order in which they came; at least one. The first is where its log goes. */
+  places: readonly Place[];
+}
+
+/** Equal parameters are an equal task: 1 = 1.0, and the order of keys doesn't matter. */
+export function taskId(parameters: Values): string {
+  return `t-${createHash('sha256').update(canonical(parameters)).digest('hex')}`;
+}
+
+export function seedOf(parameters: Values): Value {
+  return Object.hasOwn(parameters, 'seed') ? (parameters.seed as Value) : null;
+}

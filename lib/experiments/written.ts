@@ -1,0 +1,91 @@
+/**
+ * A scalar that is spelt otherwise than JavaScript would spell it: `1.0`, `1e-3`, `yes`, `NaN`. In commands, paths and files it
+ * stays as it was written; comparisons see what it means.
+ */
+export class Written {
+  readonly data: number | boolean | null;
+  readonly text: string;
+
+  constructor(data: number | boolean | null, text: string) {
+    this.data = data;
+    this.text = text;
+  }
+}
+
+/** What a parameter or a part of a result can be. */
+export type Value =
+  | null
+  | boolean
+  | number
+  | string
+  | Written
+  | readonly Value[]
+  | { readonly [key: string]: Value };
+
+/** The parameters of a task, or the metrics of a result, in their order. */
+export type Values = Readonly<Record<string, Value>>;
+
+/** Strings, so that what looks like a number inside of them is left alone; numbers with what Python's json writes beyond JSON. */
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
+const MARK = '\u0000';
+const ESCAPED_MARK = '"\\u0000';
+const BEYOND_JSON: Readonly<Record<string, number>> = {
+  NaN: Number.NaN,
+  Infinity: Number.POSITIVE_INFINITY,
+  '-Infinity': Number.NEGATIVE_INFINITY,
+};
+const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
+
+/** JSON, in which numbers keep their spelling; NaN and infinities are accepted, as Python writes them. @throws SyntaxError */
+export function parse(text: string): Value {
+  const marked = text.replace(TOKENS, (token) => {
+    if (token.startsWith('"')) return token.startsWith(ESCAPED_MARK) ? `"\\u0000${token.slice(1)}` : token;
+    // What is no number is left for the parser to complain about.
+    return token in BEYOND_JSON || NUMBER.test(token) ? `${ESCAPED_MARK}${token}"` : token;
+  });
+  return JSON.parse(marked, (_, value) => {
+    if (typeof value !== 'string' || !value.startsWith(MARK)) return value;
+    const token = value.slice(1);
+    if (token.startsWith(MARK)) return token; // a string that began with the mark itself
+    const data = BEYOND_JSON[token] ?? Number(token);
+    return String(data) === token ? data : new Written(data, token);
+  }) as Value;
+}
+
+/** As JSON, numbers as they were written. */
+export function stringify(value: Value): string {
+  if (value instanceof Written) return NUMBER.test(value.text) ? value.text : literal(value.data);
+  if (Array.isArray(value)) return `[${value.map(stringify).join(',')}]`;
+  if (typeof value === 'object' && value !== null) {
+    return `{${Object.entries(value)
+      .map(([key, each]) => `${JSON.stringify(key)}:${stringify(each)}`)
+      .join(',')}}`;
+  }
+  return typeof value === 'number' ? literal(value) : JSON.stringify(value);
+}
+
+/** The same text for the same meaning: keys in order, numbers without their spelling. */
+export function canonical(value: Value): string {
+  if (value instanceof Written) return literal(value.data);
+  if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
+  if (typeof value === 'object' && value !== null) {
+    const members = value as Values;
+    return `{${Object.keys(members)
+      .sort()
+      .map((key) => `${JSON.stringify(key)}:${canonical(members[key] as Value)}`)
+      .join(',')}}`;
+  }
+  return typeof value === 'number' ? literal(value) : JSON.stringify(value);
+}
+
+/** For commands, paths and cells of tables: scalars as they were written, lists and maps as JSON. */
+export function show(value: Value): string {
+  if (value === null) return '';
+  if (value instanceof Written) return value.text;
+  return typeof value === 'object' ? stringify(value) : String(value);
+}
+
+/** JSON has no NaN and no infinities; Python's does, in these words. -0 is 0. */
+function literal(data: number | boolean | null): string {
+  return Object.is(data, -0) ? '0' : String(data);
+}

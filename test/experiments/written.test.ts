@@ -1,0 +1,44 @@
+import { describe, expect, test } from 'vitest';
+import { canonical, parse, show, stringify, Written } from '../../lib/experiments/written.ts';
+
+describe('JSON as it was written', () => {
+  test('numbers keep their spelling', () => {
+    const text = '{"a":1.0,"b":[1e-3,-0.0,2],"c":12345678901234567890}';
+    expect(stringify(parse(text))).toBe(text);
+  });
+
+  test('and mean what they mean', () => {
+    expect(canonical(parse('{"b":1.0,"a":1e-3}'))).toBe('{"a":0.001,"b":1}');
+    expect(canonical(parse('-0.0'))).toBe('0');
+  });
+
+  test("Python's NaN and infinities are accepted and written back", () => {
+    const text = '[NaN,Infinity,-Infinity]';
+    expect(parse(text)).toEqual([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
+    expect(stringify(parse(text))).toBe(text);
+  });
+
+  test.each([
+    ['"1.0 NaN \\" 2.0"', '1.0 NaN " 2.0'],
+    ['"\\u00001.0"', '\u00001.0'],
+    ['"\\u0000\\u00001.0"', '\u0000\u00001.0'],
+  ])('strings stay strings: %s', (text, value) => {
+    expect(parse(text)).toBe(value);
+  });
+
+  test.each(['01', '1.', '.5', '+1', '--1', 'NaN2', 'Infinit', '{"a":1', 'nul', '[1,]', ''])(
+    '%s is refused',
+    (text) => {
+      expect(() => parse(text)).toThrow(SyntaxError);
+    },
+  );
+
+  test('scalars are shown as they were written, the rest as JSON', () => {
+    expect(show(new Written(true, 'yes'))).toBe('yes');
+    expect(show(parse('1.50'))).toBe('1.50');
+    expect(show(null)).toBe('');
+    expect(show(parse('[1.0,{"a":"b"}]'))).toBe('[1.0,{"a":"b"}]');
+    expect(stringify(new Written(true, 'yes'))).toBe('true');
+    expect(stringify(new Written(0.5, '.5'))).toBe('0.5');
+  });
+});
