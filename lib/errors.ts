@@ -20,6 +20,8 @@ export const ErrorCode = {
   ERR_INVALID_ARGUMENT: 'ERR_INVALID_ARGUMENT',
   /** A configuration file can't be read or has a mistake. The message names the file, the line and the key. */
   ERR_CONFIGURATION: 'ERR_CONFIGURATION',
+  /** The queue of an experiment can't be used (no permission, damaged, on a network file system, made by a newer version, …). The message names it and the remedy. */
+  ERR_QUEUE: 'ERR_QUEUE',
   /** GPUs can't be claimed from a worker thread: its environment isn't the process's. Claim on the main thread, before starting workers. */
   ERR_WORKER_THREAD: 'ERR_WORKER_THREAD',
   /** This operating system isn't supported; Linux is (WSL 2 and containers included). */
