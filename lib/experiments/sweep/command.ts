@@ -56,5 +56,5 @@ export function checkPlaceholder(
   const instead = meant
     ? `did you mean {${meant}}?`
     : `there are ${listWords(known.map((each) => `{${sanitize(each, 60)}}`))}`;
-  throw refuse(`${shown} names no parameter; ${instead} Braces themselves are written {{ and }}`);
+  throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
 }

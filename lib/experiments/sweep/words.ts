@@ -1,6 +1,7 @@
 /** What a shell would do something with. A reader who sees it expects just that. */
 const OPERATORS = '|&;<>()';
-const REMEDY = 'put it in single quotes if it is meant literally, or let a shell run the line (--shell)';
+const REMEDY =
+  'put it in single quotes if it is meant literally, or let a shell run the line (--shell; in sweep files shell: true)';
 
 /**
  * Splits a line into words as a shell would: at blanks, with quotes and backslashes. Nothing is expanded; what a shell would
