@@ -55,7 +55,9 @@ export class ManagerLog {
       this.#complained = true;
       const { errno, message } = error as NodeJS.ErrnoException;
       const why = errno === undefined ? message : systemError(-errno);
-      this.#tell(`${this.#path} can't be written: ${why}. The log goes on as soon as it can; nothing else waits for it.`);
+      this.#tell(
+        `${this.#path} can't be written: ${why}. The log goes on as soon as it can; nothing else waits for it.`,
+      );
     }
   }
 

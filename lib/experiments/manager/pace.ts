@@ -47,7 +47,8 @@ export function formatRate(rate: number): string {
     ['h', 3_600_000],
   ] as const) {
     const tasks = rate * milliseconds;
-    if (tasks >= 1 || unit === 'h') return `${tasks >= 100 ? Math.round(tasks) : tasks.toFixed(1)} tasks/${unit}`;
+    if (tasks >= 1 || unit === 'h')
+      return `${tasks >= 100 ? Math.round(tasks) : tasks.toFixed(1)} tasks/${unit}`;
   }
   return '';
 }
