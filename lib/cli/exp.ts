@@ -11,6 +11,7 @@ has its row in the table of results. It can be ended, killed and started again
 at any time: what is done stays done.
 
 Commands:
+  plan        show what would run, what is done, and why
 
 gpu-owner exp COMMAND --help explains each. To begin with:
   gpu-owner exp run --simulate 4 --gpus all --grid lr=0.1,0.01 -- echo {lr}
@@ -21,7 +22,9 @@ ${EVERY_HELP}`;
 const OPTIONS = {} as const;
 
 /** Every command of the group. */
-const COMMANDS: Commands = {};
+const COMMANDS: Commands = {
+  plan: async () => (await import('./exp/plan.ts')).COMMAND,
+};
 
 async function exp([name, ...args]: readonly string[]): Promise<void> {
   if (name === undefined || name === '--help' || name === '-h') {
