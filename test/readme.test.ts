@@ -507,6 +507,22 @@ describe('names', () => {
   });
 });
 
+test('members of exp status --json are those in docs/experiments-reference.md', () => {
+  const env = machine('1');
+  const cwd = mkdtempSync(join(home, 'here-'));
+  const run = spawnSync(command, ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'], { env, cwd });
+  expect(run.status).toBe(0);
+  const { stdout } = spawnSync(command, ['exp', 'status', '--json'], { env, cwd, encoding: 'utf8' });
+  const page = texts.get('docs/experiments-reference.md') as string;
+  const section = page.slice(page.indexOf('## exp status')).split('\n## ')[0] as string;
+  const documented = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+  );
+  const status = JSON.parse(stdout);
+  expect(documented.sort()).toEqual(Object.keys(status).sort());
+  expect(Object.keys(status.counts)).toEqual(['pending', 'active', 'completed', 'failed', 'cancelled']);
+});
+
 test('links lead somewhere', () => {
   const anchorsOf = (page: string) =>
     [...(texts.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
