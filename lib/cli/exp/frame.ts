@@ -38,16 +38,16 @@ const MOST_FAILURES = 3;
 /** The lines of the display: none wider than the terminal, and together not higher. @param now ms since the epoch */
 export function frame(view: View, now: number, style: Style): string {
   const columns = Math.max(style.columns, NARROWEST) - 1;
-  const fit = (text: string) => shorten(text, columns);
+  const clip = (text: string) => shorten(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
-  const head = [...progress(view, now, columns, style), fit(counts(view.overview))];
-  const notes = view.notes.map((note) => paint(fit(note), '33'));
+  const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
+  const notes = view.notes.map((note) => paint(clip(note), '33'));
   const failures = view.failures
     .slice(0, MOST_FAILURES)
-    .map(({ name, error }) => paint(fit(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
+    .map(({ name, error }) => paint(clip(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
   const below = failures.length === 0 ? [] : ['last failures', ...failures];
   const room = Math.max(1, style.rows - 1 - head.length - notes.length - below.length);
-  const workers = limited(workerLines(view.workers, now, fit), room);
+  const workers = limited(workerLines(view.workers, now, clip), room);
   return [...head, ...workers, ...notes, ...below].slice(0, Math.max(1, style.rows - 1)).join('\n');
 }
 
@@ -87,11 +87,11 @@ export function counts({ counts }: Pick<Overview, 'counts'>): string {
   return parts.join(', ');
 }
 
-function workerLines(workers: readonly WorkerLine[], now: number, fit: (text: string) => string): string[] {
+function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
   const width = Math.max(4, ...workers.map(({ worker }) => worker.length));
   return workers.map(({ worker, doing, since }) => {
     const time = since === null ? '' : `  ${formatDuration(Math.max(0, now - since))}`;
-    return fit(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
+    return clip(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
   });
 }
 
