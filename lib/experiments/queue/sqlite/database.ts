@@ -105,7 +105,16 @@ export class Database {
   }
 
   close(): void {
-    if (this.#connection.isOpen) this.#connection.close();
+    if (!this.isOpen) return;
+    try {
+      // As far as nobody is in the way: the file is then whole without the one beside it. The connection itself ends only when
+      // its statements are collected as garbage.
+      this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+    } catch {
+      // Nothing is lost: it is in the file beside.
+    }
+    this.#statements.clear();
+    this.#connection.close();
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {
