@@ -68,6 +68,7 @@ function surroundings({ literals, names }: Template, refuse: (why: string) => Er
 }
 
 function unsureFrom(literal: string, i: number, before: string, quoting: Quoting): string | null {
+  if (/^\$\{\w+\}/.test(literal.slice(i, i + 100))) return null;
   const two = literal.slice(i, i + 2);
   if (two[0] === '`') return 'a backquote (`)';
   if (quoting === 'double') return two === '$(' || two === '${' ? `${two} in double quotes` : null;
