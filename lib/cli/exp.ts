@@ -11,7 +11,16 @@ has its row in the table of results. It can be ended, killed and started again
 at any time: what is done stays done.
 
 Commands:
-  plan        show what would run, what is done, and why
+  run         run a sweep to its end: workers, tables of results, progress
+  plan        show what that would do, and why
+  worker      more workers for a sweep that runs
+  status      show what is done, what runs where, and what has failed
+  logs        print the output of a task
+  retry       start tasks again that have failed, or others
+  pause       start no task any more until resume
+  resume      go on after a pause
+  cancel      take tasks out; end those that run
+  export      write all results to one table
 
 gpu-owner exp COMMAND --help explains each. To begin with:
   gpu-owner exp run --simulate 4 --gpus all --grid lr=0.1,0.01 -- echo {lr}
@@ -24,6 +33,12 @@ const OPTIONS = {} as const;
 /** Every command of the group. */
 const COMMANDS: Commands = {
   plan: async () => (await import('./exp/plan.ts')).COMMAND,
+  status: async () => (await import('./exp/status.ts')).COMMAND,
+  logs: async () => (await import('./exp/logs.ts')).COMMAND,
+  retry: async () => (await import('./exp/retry.ts')).COMMAND,
+  pause: async () => (await import('./exp/pause.ts')).COMMAND,
+  resume: async () => (await import('./exp/resume.ts')).COMMAND,
+  cancel: async () => (await import('./exp/cancel.ts')).COMMAND,
 };
 
 async function exp([name, ...args]: readonly string[]): Promise<void> {

@@ -21,7 +21,8 @@ async function pause(args: readonly string[]): Promise<void> {
   await withQueue(values, async (queue) => {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
-    const running = active === 0 ? 'none runs' : `${active === 1 ? 'one that runs goes' : `${active} that run go`} on`;
+    const running =
+      active === 0 ? 'none runs' : `${active === 1 ? 'one that runs goes' : `${active} that run go`} on`;
     print(`Paused: no task is started any more; ${running}. To go on: gpu-owner exp resume`);
   });
 }

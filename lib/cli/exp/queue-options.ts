@@ -62,7 +62,10 @@ export async function resolveTasks(queue: Queue, names: readonly string[]): Prom
       );
     }
     if (found.length > 1) {
-      throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${showValue(match)} begins more than one id; write more of it`);
+      throw new GPUOwnerError(
+        'ERR_INVALID_ARGUMENT',
+        `${showValue(match)} begins more than one id; write more of it`,
+      );
     }
     ids.push(id);
   }

@@ -22,7 +22,9 @@ async function resume(args: readonly string[]): Promise<void> {
     const pause = await queue.paused();
     await queue.resume();
     const { pending } = await queue.counts();
-    print(`${pause === null ? 'It was not paused' : 'Tasks are started again'}: ${pending} wait for a worker.`);
+    print(
+      `${pause === null ? 'It was not paused' : 'Tasks are started again'}: ${pending} wait for a worker.`,
+    );
   });
 }
 

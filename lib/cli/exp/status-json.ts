@@ -25,7 +25,7 @@ export function experimentJSON(
       pid: taker.pid,
       gpus: taker.gpus,
       since: iso(since),
-      log: log && log.path,
+      log: log?.path ?? null,
     })),
     // The first of them: counts has how many there are.
     failures: failures.map(({ task, starts, error, ended }) => ({
