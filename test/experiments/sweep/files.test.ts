@@ -146,7 +146,6 @@ describe('mistakes are named with file, line and key', () => {
     [`defaults:\n  output_dir: [a]\n${P}`, "s.yaml:2: defaults: 'output_dir' must be a single value"],
     [`defaults:\n  command: a\n${P}`, "s.yaml:2: defaults: 'command' belongs to the file"],
     [`${P}  command: a\n`, "s.yaml:4: 'p': 'command' belongs to the file"],
-    [`${P}  task_id: a\n`, "s.yaml:4: 'p': a parameter can't be called task_id"],
     [`${P}  __proto__: a\n`, "s.yaml:4: 'p': a parameter can't be called __proto__"],
     [`${P}  "a{b}": a\n`, "s.yaml:4: 'p': the name 'a{b}' has characters in it"],
     [`${P}  "": a\n`, "s.yaml:4: 'p': a parameter needs a name"],
