@@ -212,8 +212,8 @@ describe('files that are none, or meant to harm', () => {
 
   test('too large', async () => {
     const path = join(project({}), 'big.yaml');
-    writeFileSync(path, Buffer.alloc(5 * 1024 * 1024, 0x20));
-    expect(await refusal(open({ files: [path] }))).toContain('larger than 4 MiB');
+    writeFileSync(path, Buffer.alloc(2 * 1024 * 1024, 0x20));
+    expect(await refusal(open({ files: [path] }))).toContain('larger than 1 MiB');
   });
 
   test('references that mean billions of values', async () => {

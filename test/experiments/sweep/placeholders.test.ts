@@ -90,6 +90,12 @@ describe('output directories', () => {
     expect(task?.parameters).toEqual({ a: 1 });
   });
 
+  test('are checked for every task before there is a sweep', async () => {
+    expect(
+      await refusal(read("p: {output_dir: '{a}', combinations: [{b: [1, 2]}, {a: [x, y, '']}]}")),
+    ).toContain('output_dir is empty');
+  });
+
   test('can be an axis', async () => {
     const found = await tasks('p: {combinations: [{output_dir: [x, "y{a}"]}, {a: [1]}]}');
     expect(found.map(({ outputDirectory }) => outputDirectory)).toEqual(['x', 'y1']);
