@@ -52,8 +52,8 @@ export interface Plan {
 export interface PlanOptions {
   /** It is only asked. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
-  /** Without a queue: which of the tasks have a row in a table of results, and in which file. */
-  doneIn?: (tasks: readonly TaskSpec[]) => Promise<readonly (string | null)[]>;
+  /** Tasks that have a row in a table of results, by their ids, and in which: see `recordedTasks`. */
+  recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
   onTask?: (task: PlannedTask) => void;
 }
@@ -71,7 +71,7 @@ const REPEATED = {
 const MOST_TRACKED = 1_000_000;
 
 /** What running a sweep would do. Changes nothing. */
-export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOptions): Promise<Plan> {
+export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
   const novelty = new Novelty();
   const known = await knownTasks(queue, novelty);
   const missing = known && new Set(known.keys());
@@ -91,7 +91,6 @@ export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOpt
   for (const batch of batches(sweep.tasks())) {
     const ids = batch.map(({ parameters }) => taskId(parameters));
     const rows = known === null && queue ? (await queue.lookUp(ids)).map((row) => row && knownTask(row)) : [];
-    const tables = doneIn && !queue ? await doneIn(batch) : [];
     batch.forEach((spec, i) => {
       const id = ids[i] as string;
       const task = known?.get(id) ?? rows[i] ?? null;
@@ -102,17 +101,14 @@ export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOpt
       missing?.delete(id);
       const hasCommand = !('words' in spec.command) || spec.command.words.length > 0;
       if (hasCommand && (earlier ?? task?.command ?? command) !== command) otherCommands++;
-      const table = tables[i];
       const { state, why } =
         earlier !== undefined
           ? REPEATED
-          : (task ??
-            (table
-              ? { state: 'completed' as const, why: `${sanitize(table, 200)} has its row` }
-              : {
-                  state: 'new' as const,
-                  why: novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
-                }));
+          : (adopted(task, recorded?.get(id)) ??
+            task ?? {
+              state: 'new' as const,
+              why: novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
+            });
       const { outputDirectory, parameters } = spec;
       const name = task?.name ?? null;
       const planned = { id, name, phase: spec.phase, outputDirectory, parameters, state, why };
@@ -130,6 +126,15 @@ export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOpt
     gone: tracked ? summarise(Array.from(missing, (id) => known.get(id) as KnownTask)) : null,
     otherCommands,
   };
+}
+
+/** A task that isn't done gets its result from a table, if one has its row: before anything is run. */
+function adopted(
+  task: KnownTask | null,
+  table: string | undefined,
+): Pick<PlannedTask, 'state' | 'why'> | null {
+  if (table === undefined || task?.state === 'active' || task?.state === 'completed') return null;
+  return { state: 'completed', why: `${sanitize(table, 200)} has its row` };
 }
 
 /** What the plan needs of a task that the queue has. */

@@ -1,11 +1,13 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../lib/experiments/queue/queue.ts';
+import { recordedTasks } from '../../lib/experiments/recorded.ts';
 import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
+import { onWarning } from '../../lib/warnings.ts';
 
 const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
@@ -150,17 +152,36 @@ describe('what would run', () => {
     ]);
   });
 
-  test('without a queue, rows that tables have count', async () => {
-    const sweep = await sweepOf('p: {combinations: [{a: [1, 2]}]}');
-    const doneIn = async (specs: readonly { parameters: object }[]) =>
-      specs.map((_, i) => (i === 0 ? 'results_p/final_results.csv' : null));
-    const { counts, phases } = await planSweep(sweep, { queue: null, doneIn });
-    expect(counts).toMatchObject({ completed: 1, new: 1 });
+  test('rows that tables have already count as done, with a queue and without', async () => {
+    const text = 'p: {lr: 1e-3, combinations: [{a: [1, 2, 3, 4]}]}\nq: {lr: 0.001, combinations: [{a: [4]}]}';
+    mkdirSync(join(project, 'results_p'));
+    writeFileSync(
+      join(project, 'results_p/final_results.csv'),
+      'a,lr,loss\r\n1.0,0.001,5\r\n7,0.001,5\r\n2,0.002,5\r\n4,1e-3,"5"',
+    );
+    const sweep = await sweepOf(text);
+    const recorded = await recordedTasks(sweep, project);
+    expect(Array.from(recorded.values())).toEqual(Array(2).fill('results_p/final_results.csv'));
+    const { counts, phases } = await planSweep(sweep, { queue: null, recorded });
+    expect(counts).toMatchObject({ completed: 2, new: 2, repeated: 1 });
     expect(phases[0]?.reasons).toContainEqual({
       state: 'completed',
       why: 'results_p/final_results.csv has its row',
-      count: 1,
+      count: 2,
     });
+    await queue.enqueue(sweep.tasks());
+    expect((await planSweep(sweep, { queue, recorded })).counts).toMatchObject({ completed: 2, pending: 2 });
+  });
+
+  test('a table that cannot be read is passed over, with a warning', async () => {
+    mkdirSync(join(project, 'results_p/final_results.csv'), { recursive: true });
+    const warnings: string[] = [];
+    onWarning((message) => warnings.push(message));
+    const recorded = await recordedTasks(await sweepOf('p: {combinations: [{a: [1]}]}'), project);
+    expect(recorded.size).toBe(0);
+    expect(warnings).toEqual([
+      expect.stringMatching(/^results_p\/final_results\.csv can't be read.*directory/),
+    ]);
   });
 
   test('reasons without end are summed up', async () => {

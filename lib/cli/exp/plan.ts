@@ -1,6 +1,6 @@
-import { type Plan, type PlannedTask, planSweep } from '../../experiments/plan.ts';
+import { type Plan, type PlannedTask, type PlanOptions, planSweep } from '../../experiments/plan.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
-import type { Queue } from '../../experiments/queue/queue.ts';
+import { recordedTasks } from '../../experiments/recorded.ts';
 import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
 import { stringify, type Value } from '../../experiments/written.ts';
 import { parse } from '../arguments.ts';
@@ -39,27 +39,28 @@ async function plan(args: readonly string[]): Promise<void> {
   const sweep = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
   const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
   try {
-    await show(sweep, queue, values.json === true, values.all === true);
+    const recorded = await recordedTasks(sweep, projectOf(values));
+    await show(sweep, { queue, recorded }, values.json === true, values.all === true);
   } finally {
     await queue?.close();
   }
 }
 
-async function show(sweep: Sweep, queue: Queue | null, json: boolean, all: boolean): Promise<void> {
+async function show(sweep: Sweep, options: PlanOptions, json: boolean, all: boolean): Promise<void> {
   const axes = new Map(sweep.phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
   if (!json) {
     const onTask = (task: PlannedTask) => print(taskLine(task, axes.get(task.phase) ?? []));
-    const planned = await planSweep(sweep, { queue, ...(all ? { onTask } : {}) });
+    const planned = await planSweep(sweep, { ...options, ...(all ? { onTask } : {}) });
     return print(`${all ? '\n' : ''}${planTable(planned)}`);
   }
-  if (!all) return print(planJSON(await planSweep(sweep, { queue })));
+  if (!all) return print(planJSON(await planSweep(sweep, options)));
   // Written as they come: a hundred thousand tasks are many megabytes.
   let separator = '{"tasks":[\n';
   const onTask = (task: PlannedTask) => {
     print(separator + stringify(task as unknown as Value));
     separator = ',';
   };
-  const planned = await planSweep(sweep, { queue, onTask });
+  const planned = await planSweep(sweep, { ...options, onTask });
   print(`],\n${planJSON(planned).slice(1)}`);
 }
 

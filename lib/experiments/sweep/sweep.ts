@@ -154,6 +154,6 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
 }
 
 /** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
-export function formatCount(count: number): string {
+function formatCount(count: number): string {
   return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
 }
