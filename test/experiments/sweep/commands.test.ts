@@ -59,6 +59,7 @@ describe('the command', () => {
       { command: ['x', '{seed}'] },
       "the command line: the command, in phase 'p': {seed} names no parameter",
     ],
+    [P, { command: ['x', '{task_id}'] }, "{task_id} isn't known before the task is in the queue"],
     [P, { command: [''] }, 'the command: it is empty'],
     [P, { command: ['x', '{'] }, 'a single {'],
     [
