@@ -34,7 +34,9 @@ function surroundings({ literals, names }: Template, refuse: (why: string) => Er
   let quoting: Quoting = 'none';
   /** What makes quoting unsure from here to the end of the line. */
   let unsure: string | null = null;
-  literals.forEach((literal, place) => {
+  literals.forEach((text, place) => {
+    // To a shell, the line goes on as if a backslash and the line break behind it weren't there.
+    const literal = text.replace(/\\(.)/gs, (pair, escapee) => (escapee === '\n' ? '' : pair));
     let escaped = false;
     let dollar = false;
     for (let i = 0; i < literal.length; i++) {

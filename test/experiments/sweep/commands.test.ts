@@ -162,6 +162,7 @@ describe('values are quoted for the shell', () => {
     `printf "%s" "$(true)" {a}`.replace('"$(true)" ', ''),
     `true && printf %s "{a}" | cat`,
     `x={a}; printf %s "$x"`,
+    'printf %s \\\n  {a}',
     `(printf %s {a})`,
     `if true; then printf %s $(printf %s {a} >/dev/null){a}; fi`,
   ];
@@ -187,6 +188,8 @@ describe('values are quoted for the shell', () => {
     ['echo # {a}', "can't be quoted reliably after #"],
     ['echo \\{a}', '{a} after a backslash'],
     ['echo "\\{a}"', '{a} after a backslash'],
+    ['echo $\\\n{a}', '${a}: write {a}'],
+    ['echo "$\\\n(echo {a})"', "can't be quoted reliably after $( in double quotes"],
     ['echo ${a}', '${a}: write {a} for the parameter, ${{...}} for a variable'],
     ['echo "${a}"', '${a}: write {a}'],
   ])('%j is refused', async (line, message) => {
