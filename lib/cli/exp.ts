@@ -34,12 +34,14 @@ const OPTIONS = {} as const;
 const COMMANDS: Commands = {
   run: async () => (await import('./exp/run.ts')).COMMAND,
   plan: async () => (await import('./exp/plan.ts')).COMMAND,
+  worker: async () => (await import('./exp/worker.ts')).COMMAND,
   status: async () => (await import('./exp/status.ts')).COMMAND,
   logs: async () => (await import('./exp/logs.ts')).COMMAND,
   retry: async () => (await import('./exp/retry.ts')).COMMAND,
   pause: async () => (await import('./exp/pause.ts')).COMMAND,
   resume: async () => (await import('./exp/resume.ts')).COMMAND,
   cancel: async () => (await import('./exp/cancel.ts')).COMMAND,
+  export: async () => (await import('./exp/export.ts')).COMMAND,
 };
 
 async function exp([name, ...args]: readonly string[]): Promise<void> {

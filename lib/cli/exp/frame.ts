@@ -53,18 +53,18 @@ export function frame(view: View, now: number, style: Style): string {
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
 function progress({ overview, pace }: View, now: number, columns: number, style: Style): string[] {
-  const { ended, total } = overview;
+  const { completed, ended, total } = overview;
   const rate = pace.rate(now);
   const left = total === ended ? null : pace.left(now, total - ended);
   const words = [
-    formatProgress(ended, total),
+    formatProgress(completed, total),
     ...(rate === null ? [] : [formatRate(rate)]),
-    ...(left === null ? [] : [`${formatDuration(left)} left`]),
+    ...(left === null ? [] : [`${seconds(left)} left`]),
   ];
   const text = words.join('  ');
   const room = Math.min(LONGEST_BAR, columns - text.length - 2);
   if (room < 10) return [shorten(text, columns)];
-  return [`${bar(total === 0 ? 1 : ended / total, room, style)}  ${text}`];
+  return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
 }
 
 function bar(share: number, width: number, { colour, unicode }: Style): string {
@@ -90,9 +90,14 @@ export function counts({ counts }: Pick<Overview, 'counts'>): string {
 function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
   const width = Math.max(4, ...workers.map(({ worker }) => worker.length));
   return workers.map(({ worker, doing, since }) => {
-    const time = since === null ? '' : `  ${formatDuration(Math.max(0, now - since))}`;
+    const time = since === null ? '' : `  ${seconds(now - since)}`;
     return clip(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
   });
+}
+
+/** Less than a second is none: what changes all the time can't be read. */
+function seconds(milliseconds: number): string {
+  return milliseconds < 1_000 ? '0 s' : formatDuration(milliseconds);
 }
 
 function limited(lines: readonly string[], room: number): string[] {
