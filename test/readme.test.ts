@@ -162,10 +162,17 @@ async function end(child: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
-const projects = new Map<string, { directory: string; env: NodeJS.ProcessEnv }>();
+interface Project {
+  directory: string;
+  env: NodeJS.ProcessEnv;
+  /** Lines of the fences whose files have been written. */
+  files: Set<number>;
+}
+
+const projects = new Map<string, Project>();
 
 /** Where a fence runs: with the files that its page has shown before. */
-function projectOf({ page, line, runs }: Fence): { directory: string; env: NodeJS.ProcessEnv } {
+function projectOf({ page, line, runs }: Fence): Project {
   const { machine: name = '', project = null } = runs ?? {};
   const key = `${page} ${project}`;
   const known = projects.get(key);
@@ -177,6 +184,8 @@ function projectOf({ page, line, runs }: Fence): { directory: string; env: NodeJ
   for (const { page: other, line: where, file, body } of fences) {
     if (file === null || other !== page || file.project !== project || where > line) continue;
     const path = join(here.directory, file.path);
+    if (here.files.has(where)) continue; // commands may have changed it since
+    here.files.add(where);
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, `${body}\n`);
   }
@@ -257,6 +266,7 @@ describe('what is shown is what happens', () => {
       'docs/mig.md',
       'docs/nodejs.md',
       'docs/python.md',
+      'docs/results.md',
       'docs/resuming.md',
       'docs/simulator.md',
       'docs/sweeps.md',

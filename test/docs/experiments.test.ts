@@ -1,5 +1,6 @@
-// What docs/migration.md says to those who come from the distributed experiments: each line of its tables is run.
-import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+// What docs/migration.md says to those who come from the distributed experiments: each line of its tables is run. And what
+// docs/results.md says of tables that are edited.
+import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Finished, launcher, Machine, python, root } from '../machine.ts';
@@ -90,4 +91,41 @@ test('what is in the program now works in a task', async () => {
   expect(readFileSync(join(project, 'out/final_results.csv'), 'utf8')).toBe(
     'task_id,width_factor,seed,loss\ngrid_0_7,3,7,0.3\n',
   );
+});
+
+test('docs/results.md: what becomes of a table that is edited', async () => {
+  const here = join(machine.directory, 'edited');
+  const table = join(here, 'results_grid/final_results.csv');
+  mkdirSync(here);
+  writeFileSync(join(here, 'train.sh'), `printf '{"loss": 0.5}' > "$GPU_OWNER_RESULT"\n`);
+  const run = () =>
+    machine.run(['gpu-owner', 'exp', 'run', '--gpus', '2', '--grid', 'seed=1..3', '--', 'sh', 'train.sh'], {
+      cwd: here,
+      env,
+    });
+  const lines = () => readFileSync(table, 'utf8').trimEnd().split('\n').sort();
+  expect((await run()).code).toBe(0);
+  expect(lines()).toEqual(['grid_0_1,1,0.5', 'grid_1_2,2,0.5', 'grid_2_3,3,0.5', 'task_id,seed,loss']);
+
+  // A changed value and another column stay.
+  const edited = ['task_id,seed,loss,note', 'grid_0_1,1,0.7,mine', 'grid_1_2,2,0.5,', 'grid_2_3,3,0.5,'];
+  writeFileSync(table, `${edited.join('\n')}\n`);
+  expect((await run()).code).toBe(0);
+  expect(lines()).toEqual([...edited].sort());
+
+  // A deleted row is restored.
+  writeFileSync(table, `${[...edited.slice(0, 2), edited[3]].join('\n')}\n`);
+  const { stdout, stderr } = await run();
+  expect(stdout + stderr).toContain('gpu-owner exp retry grid_1_2');
+  expect(lines()).toEqual([...edited].sort());
+
+  // What can't be understood isn't written to.
+  writeFileSync(table, 'seed,seed\n1,2\n');
+  expect((await run()).code).toBe(78);
+  expect(readFileSync(table, 'utf8')).toBe('seed,seed\n1,2\n');
+
+  // A deleted table is restored.
+  rmSync(table);
+  expect((await run()).code).toBe(0);
+  expect(lines()).toEqual(['grid_0_1,1,0.5', 'grid_1_2,2,0.5', 'grid_2_3,3,0.5', 'task_id,seed,loss']);
 });
