@@ -179,6 +179,7 @@ function projectOf({ page, line, runs }: Fence): Project {
   const here = (project !== null && known) || {
     directory: mkdtempSync(join(home, 'here-')),
     env: machine(name),
+    files: new Set<number>(),
   };
   projects.set(key, here);
   for (const { page: other, line: where, file, body } of fences) {
