@@ -65,6 +65,8 @@ export interface TaskRow {
   ended: number | null;
   /** Where the result of a completed one is from: a worker, or a row that was found in a table. */
   source: 'worker' | 'table' | null;
+  /** Of a completed one: see {@link Completion}. */
+  sequence: number | null;
 }
 
 /** A completed task, in the order of completion. */
@@ -158,6 +160,8 @@ export interface Queue {
 
   /** Completes a task whose row was found in a table, unless it is active, completed or retracted. @returns whether it did */
   adopt(id: string, result: Values): Promise<boolean>;
+  /** As `adopt` for each of them, at once: thousands cost hardly more than one. */
+  adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
 
   /** Starts of failed and cancelled tasks begin anew; a completed one loses its result (see `retracted`). @returns their names */
   retry(selection: Selection): Promise<string[]>;
