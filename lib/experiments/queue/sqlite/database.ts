@@ -11,6 +11,17 @@ const BLOCKING = 20;
 /** How long others are waited for in all, in ms. */
 const PATIENCE = 60_000;
 
+/**
+ * What was acknowledged survives a power cut. The log is moved into the database after 16 MB: tasks are found by hashes, so that
+ * each thousand of them touches most pages of that index.
+ */
+const SETTINGS = `
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = FULL;
+  PRAGMA cache_size = -16000;
+  PRAGMA wal_autocheckpoint = 4000;
+`;
+
 export type Cell = string | number | null;
 export type Row = Record<string, Cell>;
 /** Values by the names of their placeholders. */
@@ -47,7 +58,7 @@ export class Database {
     const database = new Database(path, connection);
     try {
       await patiently(path, () => {
-        connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16000');
+        connection.exec(SETTINGS);
         migrate(connection, path);
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
@@ -105,7 +116,21 @@ export class Database {
   }
 
   close(): void {
-    if (this.#connection.isOpen) this.#connection.close();
+    if (!this.isOpen) return;
+    try {
+      // As far as nobody is in the way: the file is then whole without the one beside it. The connection itself ends only when
+      // its statements are collected as garbage.
+      if (this.#isInPlace()) this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+    } catch {
+      // Nothing is lost: it is in the file beside.
+    }
+    this.#statements.clear();
+    this.#connection.close();
+  }
+
+  /** Whether the files that the connection has open are those that others find. */
+  #isInPlace(): boolean {
+    return inodes(this.#files) === this.#inodes;
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {
@@ -122,7 +147,7 @@ export class Database {
       if (!this.isOpen) throw unusable(this.path, 'is closed', 'Open it again.');
       this.#connection.exec(begin);
       try {
-        if (inodes(this.#files) !== this.#inodes) {
+        if (!this.#isInPlace()) {
           throw unusable(
             this.path,
             'was removed or replaced while it was in use',
