@@ -4,9 +4,10 @@ import { resultOf } from './columns.ts';
 import { type Contents, Malformed, readContents } from './contents.ts';
 import type { Row } from './csv.ts';
 import { Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
-import { NAME_COLUMN, RowMatcher, TaskIndex } from './matching.ts';
+import { RowMatcher } from './matching.ts';
 import type { Problems, RowProblems } from './problems.ts';
 import { RowReader } from './rows.ts';
+import { NAME_COLUMN, TaskIndex } from './task-index.ts';
 
 /** What a table has to know of tasks, which are numbers to it. */
 export interface Tasks {

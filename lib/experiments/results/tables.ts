@@ -1,5 +1,4 @@
 import { now } from '../../clock.ts';
-import { listWords, shellWords } from '../../text.ts';
 import type { Queue } from '../queue/queue.ts';
 import { Changed, codeOf, sync } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
@@ -23,7 +22,6 @@ export interface TablesReport {
 const MOST_TRIES = 5;
 /** The queue has the results, so that the disk needn't at once. In ms. */
 const SYNC_EVERY = 1_000;
-const NAMES_AT_MOST = 3;
 
 /**
  * Keeps the table of every output directory (`final_results.csv`) and the queue in step: rows of others complete tasks, completed
@@ -31,7 +29,6 @@ const NAMES_AT_MOST = 3;
  */
 export class ResultTables {
   private readonly queue: Queue;
-  private readonly tell: (message: string) => void;
   private readonly problems: Problems;
   private readonly tasks: KnownTasks;
   private cursor = 0;
@@ -47,7 +44,6 @@ export class ResultTables {
    */
   constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
-    this.tell = tell;
     this.problems = new Problems(tell);
     this.tasks = new KnownTasks(queue, project, this.problems);
   }
@@ -96,7 +92,12 @@ export class ResultTables {
     await this.takeOutRetracted(report);
     await this.takeCompletions(report);
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
-    for (const [table, tasks] of this.restored) this.tellRestored(table, tasks);
+    for (const [table, tasks] of this.restored) {
+      this.problems.restored(
+        table.shown,
+        tasks.map((task) => this.tasks.nameOf(task)),
+      );
+    }
     this.restored.clear();
     await this.toDisk(false);
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
@@ -125,6 +126,7 @@ export class ResultTables {
         }
       }
     }
+    table.unwritable = `${table.shown}: somebody goes on changing this file; it is left alone until they are done`;
     return false;
   }
 
@@ -249,16 +251,6 @@ export class ResultTables {
     report.restored += lost.length;
     if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
     return done;
-  }
-
-  private tellRestored(table: Table, tasks: readonly number[]): void {
-    const names = tasks.slice(0, NAMES_AT_MOST).map((task) => this.tasks.nameOf(task));
-    const more = tasks.length > NAMES_AT_MOST ? [`${tasks.length - NAMES_AT_MOST} more`] : [];
-    const [rows, was, them] = tasks.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
-    this.tell(
-      `${table.shown}: the ${rows} of ${listWords([...names, ...more])}, completed before, ${was} missing and ` +
-        `${was} written again from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(names.slice(0, 1))}`,
-    );
   }
 
   private async toDisk(all: boolean): Promise<void> {
