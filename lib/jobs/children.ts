@@ -101,7 +101,3 @@ function stat(pid: number): { parent: number; session: number } | null {
     return null;
   }
 }
-
-function sleep(milliseconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
-}
