@@ -4,6 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { hasPidNamespace, isMarkedContainer, isWSL, mountPointOf } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
+import { networkFileSystem } from '../network-file-system.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
 import { sanitize, showValue } from '../text.ts';
@@ -15,22 +16,6 @@ export const PREFERRED = '/run/lock/gpu-owner';
 /** Made by whoever comes first. */
 const STANDARD = '/var/tmp/gpu-owner';
 
-const NETWORK_FILE_SYSTEMS: Record<number, string> = {
-  0x6969: 'NFS',
-  0xff534d42: 'CIFS',
-  0xfe534d42: 'SMB',
-  0x517b: 'SMB',
-  0x5346414f: 'AFS',
-  0x73757245: 'Coda',
-  0x00c36400: 'CephFS',
-  0x0bd00bd0: 'Lustre',
-  0x19830326: 'BeeGFS',
-  0x47504653: 'GPFS',
-  0xaad7aaea: 'PanFS',
-  0x01021997: '9p',
-  0x7461636f: 'OCFS2',
-  0x01161970: 'GFS2',
-};
 const OVERLAYFS = 0x794c7630;
 
 /** The directory that holds the locks of one machine, the same for all its users. */
@@ -214,11 +199,6 @@ function check(path: string): void {
       `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
     );
   }
-}
-
-/** What kind of network file system a path is on; undefined: on none. */
-export function networkFileSystem(path: string): string | undefined {
-  return NETWORK_FILE_SYSTEMS[native().fileSystemType(path)];
 }
 
 function problemOfDirectory(path: string): GPUOwnerError | null {

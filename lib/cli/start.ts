@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { Script } from 'node:vm';
+import { constants, Script } from 'node:vm';
 
 const file = join(import.meta.dirname, 'command.cjs');
 const require = createRequire(file);
@@ -18,7 +18,12 @@ function load(): void {
   }
   // The build escapes what isn't ASCII, and reading Latin-1 is faster than reading UTF-8.
   const source = `(function (require, __filename, __dirname) {${readFileSync(file, 'latin1')}\n})`;
-  const script = new Script(source, { filename: file, cachedData: readFileSync(cache) });
+  const script = new Script(source, {
+    filename: file,
+    cachedData: readFileSync(cache),
+    // So that `import()` works in it, which is how packages come that are ES modules only.
+    importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+  });
   script.runInThisContext()(require, file, dirname(file));
   const path = process.env.GPU_OWNER_WRITE_CODE_CACHE;
   if (path)

@@ -1,9 +1,10 @@
 import { accessSync, constants, type Stats, statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { choose, LockDirectory, networkFileSystem, PREFERRED } from '../claims/lock-directory.ts';
+import { choose, LockDirectory, PREFERRED } from '../claims/lock-directory.ts';
 import { loadConfiguration } from '../configuration.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { userName } from '../gpus/processes.ts';
+import { networkFileSystem } from '../network-file-system.ts';
 import { formatBytes } from '../quantities.ts';
 import { simulatedMachine } from '../simulation.ts';
 import { octal, statOf } from './files.ts';

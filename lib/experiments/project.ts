@@ -1,0 +1,240 @@
+import { createHash } from 'node:crypto';
+import {
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { homedir, hostname } from 'node:os';
+import { isAbsolute, join, resolve } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import { userName } from '../gpus/processes.ts';
+import { networkFileSystem } from '../network-file-system.ts';
+import { systemError } from '../system-errors.ts';
+import { sanitize, showValue } from '../text.ts';
+import { warnOnce } from '../warnings.ts';
+
+/** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */
+export interface Project {
+  /** Absolute, symbolic links resolved. */
+  directory: string;
+  /** Where the queue and the attempts' files are; on a local disk. */
+  state: string;
+}
+
+export interface ProjectSettings {
+  /** What kind of network file system a path is on; undefined: on none. For tests. */
+  network?: (path: string) => string | undefined;
+  /** For tests. Default: this machine's. */
+  host?: string;
+}
+
+const STATE = '.gpu-owner';
+/** In the state directory of a project on a network file system: names the host and the directory that has the state. */
+const POINTER = 'elsewhere.json';
+
+/**
+ * The project in a directory; its state directory is made if need be.
+ * @throws ERR_INVALID_ARGUMENT where there is no such directory, ERR_QUEUE where its state can't be kept
+ */
+export function openProject(directory: string, settings: ProjectSettings = {}): Project {
+  const found = locate(directory, settings);
+  if (found.exists) return found.project;
+  const { project, inside } = found;
+  make(inside, project.directory);
+  // Nothing of it belongs into a repository.
+  write(join(inside, '.gitignore'), '*\n');
+  if (project.state !== inside) {
+    makeElsewhere(project.state);
+    const host = settings.host ?? hostname();
+    write(join(inside, POINTER), `${JSON.stringify({ host, path: project.state })}\n`);
+  }
+  return project;
+}
+
+/** As {@link openProject} for those who only look: null where no state has been kept yet. */
+export function findProject(directory: string, settings: ProjectSettings = {}): Project | null {
+  const { exists, project } = locate(directory, settings);
+  return exists ? project : null;
+}
+
+function locate(
+  directory: string,
+  { network = networkFileSystem, host = hostname() }: ProjectSettings,
+): { project: Project; inside: string; exists: boolean } {
+  const path = realDirectory(directory);
+  const inside = join(path, STATE);
+  const there = checkState(inside, path);
+  const system = network(path);
+  if (system === undefined) return { project: { directory: path, state: inside }, inside, exists: there };
+
+  const pointer = there ? readPointer(join(inside, POINTER)) : null;
+  if (pointer !== null && pointer.host !== host) {
+    throw unusable(
+      path,
+      `has its queue on ${pointer.host} (in ${pointer.path}), because it is on a network file system (${system}) and this is ${host}`,
+      `Work on ${pointer.host}; or, if nothing of it runs there any longer, remove ${join(inside, POINTER)} to begin anew here.`,
+    );
+  }
+  const state = pointer?.path ?? stateElsewhere(path);
+  const home = network(nearest(state));
+  if (home !== undefined) {
+    throw unusable(
+      path,
+      `is on a network file system (${system}), and so is ${state} (${home}): a queue needs a local disk`,
+      'Name one: XDG_STATE_HOME=/a/local/directory, or --queue sqlite:/a/local/path.',
+    );
+  }
+  const exists = pointer !== null && checkState(state, path);
+  return { project: { directory: path, state }, inside, exists };
+}
+
+function realDirectory(directory: string): string {
+  const path = resolve(directory);
+  let problem: string;
+  try {
+    if (statSync(path).isDirectory()) return realpathSync(path);
+    problem = 'is not a directory';
+  } catch (error) {
+    problem = `can't be used: ${reason(error)}`;
+  }
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    sanitize(`the project directory ${path} ${problem}.`, 1_000),
+  );
+}
+
+function stateElsewhere(project: string): string {
+  const set = process.env.XDG_STATE_HOME;
+  const home = set && isAbsolute(set) ? set : join(homedir(), '.local', 'state');
+  return join(home, 'gpu-owner', createHash('sha256').update(project).digest('hex').slice(0, 16));
+}
+
+/** The path, or the first of its parents that exists. */
+function nearest(path: string): string {
+  for (let there = path; ; there = resolve(there, '..')) {
+    if (statSync(there, { throwIfNoEntry: false }) !== undefined || there === '/') return there;
+  }
+}
+
+/**
+ * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner or root.
+ * @throws ERR_QUEUE
+ */
+function checkState(path: string, project: string): boolean {
+  let stat: Stats | undefined;
+  try {
+    stat = statSync(path, { throwIfNoEntry: false });
+    if (stat === undefined && lstatSync(path, { throwIfNoEntry: false }) !== undefined) {
+      throw unusable(
+        project,
+        `can't keep its queue in ${path}, a symbolic link that leads nowhere`,
+        'Remove it.',
+      );
+    }
+  } catch (error) {
+    if (error instanceof GPUOwnerError) throw error;
+    throw unusable(project, `can't keep its queue in ${path}: ${reason(error)}`, ELSEWHERE);
+  }
+  if (stat === undefined) return false;
+  if (!stat.isDirectory()) {
+    throw unusable(
+      project,
+      `can't keep its queue in ${path}, which is not a directory`,
+      'Remove what is there.',
+    );
+  }
+  const owners = [0, process.geteuid?.(), statSync(project).uid];
+  if (!owners.includes(stat.uid)) {
+    throw unusable(
+      project,
+      `has a queue that belongs to ${userName(stat.uid)}, who could have any command run as you`,
+      `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
+    );
+  }
+  if ((stat.mode & 0o002) !== 0) {
+    warnOnce(
+      sanitize(
+        `everybody may write to ${path}, and so have commands run as those who work on its queue: chmod o-w ${path}`,
+        1_000,
+      ),
+    );
+  }
+  return true;
+}
+
+function readPointer(path: string): { host: string; path: string } | null {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw new GPUOwnerError('ERR_QUEUE', sanitize(`${path} can't be read: ${reason(error)}.`, 1_000));
+  }
+  try {
+    const { host, path: state } = JSON.parse(text);
+    if (typeof host === 'string' && typeof state === 'string' && isAbsolute(state))
+      return { host, path: state };
+  } catch {
+    // as below
+  }
+  throw new GPUOwnerError(
+    'ERR_QUEUE',
+    sanitize(
+      `${path} should say on which host and where the queue is, but says ${showValue(text)}. ` +
+        'Correct it ({"host": "…", "path": "/…"}), or remove it to begin anew.',
+      1_000,
+    ),
+  );
+}
+
+function make(path: string, project: string): void {
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return; // another process was quicker
+    const { uid } = statSync(project);
+    const whose = code === 'EACCES' ? ` (it belongs to ${userName(uid)})` : '';
+    throw unusable(project, `can't keep a queue in ${STATE}: ${reason(error)}${whose}`, ELSEWHERE);
+  }
+}
+
+function makeElsewhere(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw unusable(
+      path,
+      `can't be made for the queue: ${reason(error)}`,
+      'Set XDG_STATE_HOME to a directory that can.',
+    );
+  }
+}
+
+/** Small files that are the same whoever writes them first. */
+function write(path: string, text: string): void {
+  try {
+    writeFileSync(path, text, { flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      sanitize(`${path} can't be written: ${reason(error)}. ${ELSEWHERE}`, 1_000),
+    );
+  }
+}
+
+const ELSEWHERE = 'The queue can be somewhere else: --queue sqlite:/a/path, the same for all who work on it.';
+
+function unusable(project: string, problem: string, remedy: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_QUEUE', sanitize(`the project ${project} ${problem}. ${remedy}`, 1_000));
+}
+
+function reason(error: unknown): string {
+  const { errno, message } = error as NodeJS.ErrnoException;
+  return errno === undefined ? message : systemError(-errno);
+}

@@ -1,0 +1,45 @@
+import { resolve } from 'node:path';
+import { GPUOwnerError } from '../../errors.ts';
+import { showValue } from '../../text.ts';
+import { findProject, openProject } from '../project.ts';
+import type { Queue } from './queue.ts';
+import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
+
+/**
+ * The queue of a project.
+ * @param url `sqlite:PATH`, from the project directory on if it is relative; null: the project's own
+ * @param project its directory
+ * @param options create: false for those who only look: nothing is made, and the answer is null where there is no queue yet
+ * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
+ */
+export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
+export function openQueue(
+  url: string | null,
+  project: string,
+  options: { create: boolean },
+): Promise<Queue | null>;
+export async function openQueue(
+  url: string | null,
+  project: string,
+  { create = true }: { create?: boolean } = {},
+): Promise<Queue | null> {
+  if (url !== null) {
+    const path = pathOf(url, project);
+    return create ? openSQLiteQueue(path) : findSQLiteQueue(path);
+  }
+  const found = create ? openProject(project) : findProject(project);
+  if (found === null) return null;
+  const path = resolve(found.state, 'queue.db');
+  return create ? openSQLiteQueue(path) : findSQLiteQueue(path);
+}
+
+function pathOf(url: string, project: string): string {
+  const path = /^sqlite:(.+)$/s.exec(url)?.[1];
+  if (path === undefined || path.includes('\0')) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${showValue(url)} names no queue; what works is sqlite:PATH.`,
+    );
+  }
+  return resolve(project, path.replace(/^\/\/(?=\/)/, '')); // sqlite:///a/b, as others write it
+}

@@ -1,0 +1,163 @@
+import { createRequire } from 'node:module';
+import { setTimeout as pause } from 'node:timers/promises';
+import type * as SQLite from '@photostructure/sqlite';
+import { now } from '../../../clock.ts';
+import { explain, isBusy, unusable } from './errors.ts';
+import { findFile, inodes, makeFile } from './files.ts';
+import { migrate } from './schema.ts';
+
+/** How long SQLite itself waits for another writer, in ms: the process does nothing else meanwhile. */
+const BLOCKING = 20;
+/** How long others are waited for in all, in ms. */
+const PATIENCE = 60_000;
+
+export type Cell = string | number | null;
+export type Row = Record<string, Cell>;
+/** Values by the names of their placeholders. */
+export type Bindings = Record<string, Cell>;
+
+/** One connection to the database of a queue: transactions that wait for their turn, and errors that say what to do. */
+export class Database {
+  /** The file, links resolved. */
+  readonly path: string;
+
+  readonly #connection: SQLite.DatabaseSyncInstance;
+  readonly #statements = new Map<string, SQLite.StatementSyncInstance>();
+  /** The files that the connection has open: what is written to files without a name is lost. */
+  readonly #files: readonly string[];
+  #inodes = '';
+
+  private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
+    this.path = path;
+    this.#connection = connection;
+    this.#files = [path, `${path}-wal`, `${path}-shm`];
+  }
+
+  /**
+   * @param create whether to make it where there is none
+   * @returns null: there is none
+   * @throws ERR_QUEUE
+   */
+  static async open(file: string, create: boolean): Promise<Database | null> {
+    const path = create ? makeFile(file) : findFile(file);
+    if (path === null) return null;
+    // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.
+    const { DatabaseSync } = createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
+    const connection = await patiently(path, () => new DatabaseSync(path, { timeout: BLOCKING }));
+    const database = new Database(path, connection);
+    try {
+      await patiently(path, () => {
+        connection.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16000');
+        migrate(connection, path);
+        connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
+      });
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+    database.#inodes = inodes(database.#files);
+    return database;
+  }
+
+  /** Runs one transaction that writes. It may be run again, if another process is in the way. @throws ERR_QUEUE */
+  write<T>(transaction: () => T): Promise<T> {
+    return this.#transact('BEGIN IMMEDIATE', transaction);
+  }
+
+  /** Runs queries that see one state of the database. @throws ERR_QUEUE */
+  read<T>(transaction: () => T): Promise<T> {
+    return this.#transact('BEGIN', transaction);
+  }
+
+  all<T = Row>(sql: string, values: Bindings = {}): T[] {
+    return this.#prepare(sql).all(values) as T[];
+  }
+
+  get<T = Row>(sql: string, values: Bindings = {}): T | undefined {
+    return this.#prepare(sql).get(values) as T | undefined;
+  }
+
+  /** @returns how many rows it has changed */
+  run(sql: string, values: Bindings = {}): number {
+    return this.#prepare(sql).run(values).changes;
+  }
+
+  setting(key: string): string | null {
+    const sql = 'SELECT value FROM setting WHERE key = :key';
+    return this.get<{ value: string }>(sql, { key })?.value ?? null;
+  }
+
+  /** @param value null: none any longer */
+  set(key: string, value: string | null): void {
+    if (value === null) this.run('DELETE FROM setting WHERE key = :key', { key });
+    else this.run('INSERT OR REPLACE INTO setting VALUES (:key, :value)', { key, value });
+  }
+
+  /** Another text whenever anybody has changed anything; costs some microseconds. */
+  version(): string {
+    const others = this.get<{ data_version: number }>('PRAGMA data_version');
+    const own = this.get<{ changes: number }>('SELECT total_changes() AS changes');
+    return `${others?.data_version}/${own?.changes}`;
+  }
+
+  get isOpen(): boolean {
+    return this.#connection.isOpen;
+  }
+
+  close(): void {
+    if (this.#connection.isOpen) this.#connection.close();
+  }
+
+  #prepare(sql: string): SQLite.StatementSyncInstance {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#connection.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  #transact<T>(begin: string, transaction: () => T): Promise<T> {
+    return patiently(this.path, () => {
+      if (!this.isOpen) throw unusable(this.path, 'is closed', 'Open it again.');
+      this.#connection.exec(begin);
+      try {
+        if (inodes(this.#files) !== this.#inodes) {
+          throw unusable(
+            this.path,
+            'was removed or replaced while it was in use',
+            'What was done since is not in it. Start again; results that are in the tables are found there.',
+          );
+        }
+        const result = transaction();
+        this.#connection.exec('COMMIT');
+        return result;
+      } catch (error) {
+        // Some errors have done so already.
+        if (this.#connection.isTransaction) this.#connection.exec('ROLLBACK');
+        throw error;
+      }
+    });
+  }
+}
+
+/** Tries again as long as others are in the way, without blocking this process. */
+async function patiently<T>(path: string, act: () => T): Promise<T> {
+  const end = now() + PATIENCE;
+  for (let milliseconds = 1; ; milliseconds = Math.min(2 * milliseconds, 50)) {
+    try {
+      return act();
+    } catch (error) {
+      if (!isBusy(error)) throw explain(error, path);
+      if (now() > end) {
+        throw unusable(
+          path,
+          `has been locked by another process for ${PATIENCE / 1000} s`,
+          'It may be stopped (kill -CONT) or hang; see who has the file open: fuser -v.',
+          error,
+        );
+      }
+    }
+    await pause(milliseconds * (0.5 + Math.random()));
+  }
+}

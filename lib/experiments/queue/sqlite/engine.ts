@@ -1,0 +1,210 @@
+import { closeSync } from 'node:fs';
+import type { Task, TaskSpec } from '../../task.ts';
+import type { Values } from '../../written.ts';
+import type {
+  Attempt,
+  AttemptInfo,
+  Completion,
+  Counts,
+  Enqueued,
+  Failure,
+  Pause,
+  Queue,
+  Selection,
+  State,
+  Taker,
+  TaskRow,
+} from '../queue.ts';
+import { Database } from './database.ts';
+import * as endings from './endings.ts';
+import { enqueue } from './enqueue.ts';
+import * as listing from './listing.ts';
+import { LockFile, MANAGER } from './locks.ts';
+import { plain, taskOf } from './rows.ts';
+import * as selections from './selections.ts';
+import { take } from './take.ts';
+import { Watch } from './watch.ts';
+
+/** The queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */
+export async function openSQLiteQueue(path: string): Promise<Queue> {
+  return new SQLiteQueue((await Database.open(path, true)) as Database);
+}
+
+/** As {@link openSQLiteQueue} where there is a file; else null. */
+export async function findSQLiteQueue(path: string): Promise<Queue | null> {
+  const database = await Database.open(path, false);
+  return database === null ? null : new SQLiteQueue(database);
+}
+
+/** Who manages, as the database has it. */
+interface Manager {
+  host: string;
+  pid: number;
+  /** Of the lock file that has the lock. */
+  inode: string;
+}
+
+class SQLiteQueue implements Queue {
+  readonly url: string;
+  readonly #database: Database;
+  readonly #locks: LockFile;
+  readonly #watch: Watch;
+
+  constructor(database: Database) {
+    this.url = `sqlite:${database.path}`;
+    this.#database = database;
+    try {
+      this.#locks = new LockFile(database.path);
+      this.#watch = new Watch(database, this.#locks);
+    } catch (error) {
+      database.close();
+      throw error;
+    }
+  }
+
+  enqueue(
+    tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
+    options: { replaceCommands?: boolean; signal?: AbortSignal } = {},
+  ): Promise<Enqueued> {
+    return enqueue(this.#database, tasks, options);
+  }
+
+  lookUp(ids: readonly string[]): Promise<(TaskRow | null)[]> {
+    return listing.lookUp(this.#database, ids);
+  }
+
+  async take(taker: Taker, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
+    const taken = await take(this.#database, this.#locks, taker, lifetime);
+    if (taken === null) return null;
+    const { token, task, start, lock } = taken;
+    const signal = this.#watch.add(token, lock);
+    return { token, task: taskOf(task), start, descriptors: lock === null ? [] : [lock], signal };
+  }
+
+  note(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {
+    return endings.note(this.#database, token, log);
+  }
+
+  submit(token: string, result: Values): Promise<boolean> {
+    return endings.submit(this.#database, token, result);
+  }
+
+  async complete(token: string, result: Values | null): Promise<boolean> {
+    return this.#ended(token, await endings.complete(this.#database, token, result));
+  }
+
+  async fail(token: string, failure: Failure): Promise<State | null> {
+    return this.#ended(token, await endings.fail(this.#database, token, failure));
+  }
+
+  async giveBack(token: string, why: string, delay = 0): Promise<boolean> {
+    return this.#ended(token, await endings.giveBack(this.#database, token, why, delay));
+  }
+
+  adopt(id: string, result: Values): Promise<boolean> {
+    return selections.adopt(this.#database, id, result);
+  }
+
+  retry(selection: Selection): Promise<string[]> {
+    return selections.retry(this.#database, selection);
+  }
+
+  cancel(selection: Selection | 'all'): Promise<string[]> {
+    return selections.cancel(this.#database, selection);
+  }
+
+  pause(by: Pause['by'], message: string): Promise<void> {
+    return this.#database.write(() => {
+      const before = this.#pause();
+      // What a person has said stands, and what was said first.
+      if (before?.by === 'person' || before?.by === by) return;
+      const pause: Pause = { by, message, since: Date.now() };
+      this.#database.set('pause', JSON.stringify(pause));
+    });
+  }
+
+  resume(): Promise<void> {
+    return this.#database.write(() => this.#database.set('pause', null));
+  }
+
+  paused(): Promise<Pause | null> {
+    return this.#database.read(() => this.#pause());
+  }
+
+  counts(): Promise<Counts> {
+    return listing.countTasks(this.#database);
+  }
+
+  nextTime(): Promise<number | null> {
+    return listing.nextTime(this.#database);
+  }
+
+  tasks(which: { state?: State; match?: string; limit?: number } = {}): AsyncIterable<TaskRow> {
+    return listing.listTasks(this.#database, which);
+  }
+
+  attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]> {
+    return listing.listAttempts(this.#database, this.#locks, which);
+  }
+
+  completions(after: number, limit: number): Promise<Completion[]> {
+    return listing.listCompletions(this.#database, after, limit);
+  }
+
+  retracted(): Promise<Task[]> {
+    return listing.listRetracted(this.#database);
+  }
+
+  forgetRetracted(ids: readonly string[]): Promise<void> {
+    return listing.forgetRetracted(this.#database, ids);
+  }
+
+  changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
+    return this.#watch.changed(milliseconds, signal);
+  }
+
+  async manage(who: { host: string; pid: number }): Promise<{ release(): Promise<void> } | null> {
+    if ((await this.manager()) !== null) return null;
+    const held = this.#locks.take(MANAGER);
+    if (held === null) return null;
+    const manager: Manager = { host: plain(who.host), pid: who.pid, inode: held.inode };
+    try {
+      await this.#database.write(() => this.#database.set('manager', JSON.stringify(manager)));
+    } catch (error) {
+      closeSync(held.descriptor);
+      throw error;
+    }
+    let isHeld = true;
+    return {
+      release: async () => {
+        if (isHeld) closeSync(held.descriptor);
+        isHeld = false;
+      },
+    };
+  }
+
+  async manager(): Promise<{ host: string; pid: number } | null> {
+    const text = await this.#database.read(() => this.#database.setting('manager'));
+    if (text === null) return null;
+    const { host, pid, inode } = JSON.parse(text) as Manager;
+    return this.#locks.isTaken(MANAGER, inode) ? { host, pid } : null;
+  }
+
+  async close(): Promise<void> {
+    if (!this.#database.isOpen) return;
+    this.#watch.close();
+    this.#locks.close();
+    this.#database.close();
+  }
+
+  #pause(): Pause | null {
+    const text = this.#database.setting('pause');
+    return text === null ? null : (JSON.parse(text) as Pause);
+  }
+
+  /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
+  #ended<T>(token: string, answer: T): T {
+    this.#watch.remove(token);
+    return answer;
+  }
+}

@@ -1,0 +1,165 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { GPUOwnerError } from '../../../errors.ts';
+import { listWords, sanitize } from '../../../text.ts';
+import { seedOf, type TaskSpec, taskId } from '../../task.ts';
+import { stringify, type Value } from '../../written.ts';
+import { phaseInName, taskName } from '../names.ts';
+import type { Enqueued } from '../queue.ts';
+import type { Database } from './database.ts';
+import { commandText, placesOf, placesText, type TaskRecord } from './rows.ts';
+
+/** Tasks per transaction: others wait for some ten milliseconds at most. */
+const BATCH = 1_000;
+/** Between transactions, in ms, for those who wait. */
+const BREATH = 2;
+/** How many conflicting tasks an error names. */
+const NAMED = 3;
+
+interface Prepared {
+  id: string;
+  parameters: string;
+  command: string;
+  seed: Value;
+  spec: TaskSpec;
+}
+
+/** See `Queue.enqueue`. */
+export async function enqueue(
+  database: Database,
+  tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
+  { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
+): Promise<Enqueued> {
+  const total: Enqueued = { added: 0, known: 0, placed: 0 };
+  const seen = replaceCommands ? new Set<string>() : null;
+  for await (const batch of batches(tasks)) {
+    signal?.throwIfAborted();
+    const { added, known, placed, ids } = await database.write(() => new Batch(database, seen).add(batch));
+    total.added += added;
+    total.known += known;
+    total.placed += placed;
+    for (const id of ids) seen?.add(id);
+    await pause(BREATH);
+  }
+  return total;
+}
+
+async function* batches(tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>): AsyncGenerator<Prepared[]> {
+  let batch: Prepared[] = [];
+  if (Symbol.iterator in tasks) {
+    for (const spec of tasks) if (batch.push(prepare(spec)) === BATCH) yield batch.splice(0);
+  } else {
+    for await (const spec of tasks) if (batch.push(prepare(spec)) === BATCH) yield batch.splice(0);
+  }
+  if (batch.length > 0) yield batch;
+  batch = [];
+}
+
+/** Outside of the transaction, which is to be short. */
+function prepare(spec: TaskSpec): Prepared {
+  const { parameters } = spec;
+  return {
+    id: taskId(parameters),
+    parameters: stringify(parameters),
+    command: commandText(spec.command),
+    seed: seedOf(parameters),
+    spec,
+  };
+}
+
+type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state'>;
+
+/** The work of one transaction. */
+class Batch {
+  readonly #database: Database;
+  /** Tasks of earlier batches of the same call, if commands may be replaced: not by two of one sweep in turn. */
+  readonly #earlier: ReadonlySet<string> | null;
+  readonly #ids = new Set<string>();
+  readonly #counters = new Map<string, number>();
+  readonly #conflicts: string[] = [];
+  #conflicting = 0;
+  readonly #done = { added: 0, known: 0, placed: 0 };
+
+  constructor(database: Database, earlier: ReadonlySet<string> | null) {
+    this.#database = database;
+    this.#earlier = earlier;
+  }
+
+  add(batch: readonly Prepared[]): Enqueued & { ids: ReadonlySet<string> } {
+    for (const task of batch) {
+      const known = this.#database.get<Known>(
+        'SELECT number, name, command, places, state FROM task WHERE id = :id',
+        { id: task.id },
+      );
+      if (known === undefined) this.#addNew(task);
+      else this.#addKnown(known, task);
+      this.#ids.add(task.id);
+    }
+    if (this.#conflicting > 0) throw this.#refusal();
+    for (const [name, next] of this.#counters) {
+      this.#database.run('INSERT OR REPLACE INTO phase VALUES (:name, :next)', { name, next });
+    }
+    return { ...this.#done, ids: this.#ids };
+  }
+
+  #addNew({ id, parameters, command, seed, spec }: Prepared): void {
+    const phase = phaseInName(spec.phase);
+    const places = placesText([spec]);
+    let counter =
+      this.#counters.get(phase) ??
+      this.#database.get<{ next: number }>('SELECT next FROM phase WHERE name = :phase', { phase })?.next ??
+      0;
+    // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
+    while (
+      this.#database.run(
+        `INSERT INTO task (id, name, parameters, command, places, state)
+         VALUES (:id, :name, :parameters, :command, :places, 'pending') ON CONFLICT (name) DO NOTHING`,
+        { id, name: taskName(phase, counter++, seed), parameters, command, places },
+      ) === 0
+    );
+    this.#counters.set(phase, counter);
+    this.#done.added++;
+  }
+
+  #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
+    this.#done.known++;
+    if (task.command !== command) {
+      if (this.#earlier === null || this.#earlier.has(task.id) || this.#ids.has(task.id)) {
+        this.#conflicting++;
+        if (this.#conflicts.length < NAMED) {
+          this.#conflicts.push(`${name}: ${inWords(command)} and ${inWords(task.command)}`);
+        }
+        return;
+      }
+      if (state !== 'active' && state !== 'completed') {
+        const { command: replacement } = task;
+        this.#database.run('UPDATE task SET command = :replacement WHERE number = :number', {
+          number,
+          replacement,
+        });
+      }
+    }
+    const { phase, outputDirectory } = task.spec;
+    const before = placesOf(places);
+    if (before.some((place) => place.phase === phase && place.outputDirectory === outputDirectory)) return;
+    this.#database.run('UPDATE task SET places = :places WHERE number = :number', {
+      number,
+      places: placesText([...before, task.spec]),
+    });
+    this.#done.placed++;
+  }
+
+  #refusal(): GPUOwnerError {
+    const more = this.#conflicting - this.#conflicts.length;
+    const list = listWords([...this.#conflicts, ...(more > 0 ? [`${more} more`] : [])]);
+    return new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
+        'the new command (--replace-commands).',
+    );
+  }
+}
+
+function inWords(command: string): string {
+  const { words, shell } = JSON.parse(command) as { words?: string[]; shell?: string };
+  return `'${sanitize(shell ?? words?.join(' '), 120)}'`;
+}

@@ -1,0 +1,94 @@
+import { closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { userName } from '../../../gpus/processes.ts';
+import { networkFileSystem } from '../../../network-file-system.ts';
+import { systemError } from '../../../system-errors.ts';
+import { unusable } from './errors.ts';
+
+/**
+ * The one path that a database goes by, whatever links lead there: the files beside it are named after it.
+ * null: there is none. It is never opened here: closing it would end the locks that SQLite has on it elsewhere in the process.
+ * @throws ERR_QUEUE for what can't be a database
+ */
+export function findFile(path: string): string | null {
+  let stat: Stats | undefined;
+  try {
+    stat = statSync(path, { throwIfNoEntry: false });
+  } catch (error) {
+    throw cannotOpen(path, error);
+  }
+  if (stat === undefined) return null;
+  const real = realpathSync(path);
+  if (!stat.isFile()) {
+    throw unusable(
+      path,
+      'is not a regular file',
+      'Remove what is there, or name another: --queue sqlite:PATH.',
+    );
+  }
+  if (stat.nlink > 1) {
+    throw unusable(
+      path,
+      `has ${stat.nlink} names (hard links), under which it would come apart`,
+      'Remove the others, or make a copy while nobody works on it.',
+    );
+  }
+  const network = networkFileSystem(real);
+  if (network !== undefined) {
+    throw unusable(
+      path,
+      `is on a network file system (${network}), where locks don't hold what they promise`,
+      'Name a file on a local disk: --queue sqlite:PATH.',
+    );
+  }
+  return real;
+}
+
+/** As {@link findFile}; makes it where there is none. */
+export function makeFile(path: string): string {
+  for (;;) {
+    const found = findFile(path);
+    if (found !== null) return found;
+    try {
+      // By ourselves, because SQLite would leave the group out, whatever the umask.
+      closeSync(openSync(join(realpathSync(dirname(path)), basename(path)), 'wx', 0o666));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
+        // Another process was quicker; or it is a link that leads nowhere.
+        if (statSync(path, { throwIfNoEntry: false }) !== undefined) continue;
+        throw unusable(path, 'is a symbolic link that leads nowhere', 'Remove it.', error);
+      }
+      throw cannotOpen(path, error);
+    }
+  }
+}
+
+/** A file for reading and writing that is made if need be. @throws ERR_QUEUE */
+export function openFile(path: string): number {
+  try {
+    return openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o666);
+  } catch (error) {
+    throw cannotOpen(path, error);
+  }
+}
+
+/** Inode numbers of files under these names; '' where there is none. */
+export function inodes(paths: readonly string[]): string {
+  return paths.map((path) => statSync(path, { throwIfNoEntry: false })?.ino ?? '').join(' ');
+}
+
+function cannotOpen(path: string, error: unknown): unknown {
+  const { errno, code, message } = error as NodeJS.ErrnoException;
+  if (errno === undefined) return error;
+  const what = systemError(-errno) || message;
+  const there = statSync(dirname(path), { throwIfNoEntry: false });
+  const whose =
+    code === 'EACCES' && there !== undefined ? `, it is in a directory of ${userName(there.uid)}` : '';
+  const remedy =
+    code === 'EMFILE'
+      ? 'Allow more open files.'
+      : code === 'ENOSPC' || code === 'EDQUOT'
+        ? 'Make room and run again.'
+        : 'Look at its directory, or name another: --queue sqlite:PATH.';
+  return unusable(path, `can't be opened: ${what}${whose}`, remedy, error);
+}

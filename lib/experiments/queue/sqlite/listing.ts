@@ -1,0 +1,137 @@
+import { setImmediate as breathe } from 'node:timers/promises';
+import type { Task } from '../../task.ts';
+import type { AttemptInfo, Completion, Counts, State, TaskRow } from '../queue.ts';
+import { presentAttempts, whyGone } from './attempts.ts';
+import type { Database } from './database.ts';
+import type { LockFile } from './locks.ts';
+import {
+  type AttemptRecord,
+  attemptInfoOf,
+  completionOf,
+  type TaskRecord,
+  taskOf,
+  taskRowOf,
+} from './rows.ts';
+import { inState } from './selections.ts';
+
+/** Tasks per query: short ones, between which others of the process get their turn. */
+const PAGE = 500;
+
+/** See `Queue.tasks`. */
+export async function* listTasks(
+  database: Database,
+  { state, match, limit = Number.POSITIVE_INFINITY }: { state?: State; match?: string; limit?: number },
+): AsyncGenerator<TaskRow> {
+  if (match === '' || match?.includes('\0')) return;
+  const conditions = state === undefined ? '' : inState(state);
+  const matching = match === undefined ? '' : 'AND (name = :match OR (id >= :match AND id < :end))';
+  for (let after = 0, left = limit; left > 0; ) {
+    const page = Math.min(PAGE, left);
+    const records = await database.read(() =>
+      database.all<TaskRecord>(
+        `SELECT * FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT :page`,
+        // Ids are of ASCII.
+        { after, page, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
+      ),
+    );
+    for (const record of records) yield taskRowOf(record);
+    if (records.length < page) return;
+    after = records.at(-1)?.number ?? after;
+    left -= records.length;
+    await breathe();
+  }
+}
+
+/** See `Queue.lookUp`. */
+export async function lookUp(database: Database, ids: readonly string[]): Promise<(TaskRow | null)[]> {
+  const rows: (TaskRow | null)[] = [];
+  for (let from = 0; from < ids.length; from += PAGE) {
+    await database.read(() => {
+      for (const id of ids.slice(from, from + PAGE)) {
+        const record = id.includes('\0')
+          ? undefined
+          : database.get<TaskRecord>('SELECT * FROM task WHERE id = :id', { id });
+        rows.push(record === undefined ? null : taskRowOf(record));
+      }
+    });
+    await breathe();
+  }
+  return rows;
+}
+
+/** See `Queue.attempts`. Those whose processes are gone don't live, although nobody has noted it yet. */
+export async function listAttempts(
+  database: Database,
+  locks: LockFile,
+  which: 'living' | { taskId: string },
+): Promise<AttemptInfo[]> {
+  type Joined = AttemptRecord & { id: string; name: string };
+  const select = 'SELECT attempt.*, task.id, task.name FROM attempt JOIN task ON task.number = attempt.task';
+  if (which === 'living') {
+    const records = await database.read(() =>
+      database.all<Joined>(`${select} WHERE outcome IS NULL AND gone = 0 ORDER BY attempt.number`),
+    );
+    return records.filter((record) => whyGone(record, locks) === null).map(attemptInfoOf);
+  }
+  const records = await database.read(() =>
+    database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
+  );
+  return records.map(attemptInfoOf);
+}
+
+/** See `Queue.completions`. */
+export async function listCompletions(
+  database: Database,
+  after: number,
+  limit: number,
+): Promise<Completion[]> {
+  const records = await database.read(() =>
+    database.all<TaskRecord>('SELECT * FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit', {
+      after,
+      limit,
+    }),
+  );
+  return records.map(completionOf);
+}
+
+export async function listRetracted(database: Database): Promise<Task[]> {
+  const records = await database.read(() =>
+    database.all<TaskRecord>(
+      'SELECT * FROM task WHERE number IN (SELECT task FROM retracted) ORDER BY number',
+    ),
+  );
+  return records.map(taskOf);
+}
+
+export function forgetRetracted(database: Database, ids: readonly string[]): Promise<void> {
+  return database.write(() => {
+    for (const id of ids) {
+      database.run('DELETE FROM retracted WHERE task = (SELECT number FROM task WHERE id = :id)', { id });
+    }
+  });
+}
+
+export async function countTasks(database: Database): Promise<Counts> {
+  const rows = await database.read(() =>
+    database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
+  );
+  return Object.fromEntries(rows.map(({ state, tasks }) => [state, tasks])) as Record<State, number>;
+}
+
+/** See `Queue.nextTime`. */
+export async function nextTime(database: Database): Promise<number | null> {
+  const row = await database.read(() =>
+    database.get<{ due: number | null }>(
+      `SELECT min(due) AS due FROM task WHERE due IS NOT NULL AND due > :now AND state = 'pending'`,
+      { now: Date.now() },
+    ),
+  );
+  return row?.due ?? null;
+}
+
+/** Those of which nothing lives any longer, though nobody has noted it: what they had can be given out again. */
+export function unnoticedAttempts(database: Database, locks: LockFile): number[] {
+  return presentAttempts(database)
+    .filter((attempt) => whyGone(attempt, locks) !== null)
+    .map(({ number }) => number);
+}

@@ -1,0 +1,81 @@
+import { closeSync, fstatSync, readFileSync, statSync } from 'node:fs';
+import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
+import { systemError } from '../../../system-errors.ts';
+import { unusable } from './errors.ts';
+import { openFile } from './files.ts';
+
+/** The byte of who manages; those of attempts are their numbers, from 1. */
+export const MANAGER = 0;
+
+/** A lock that is held; it ends when all descriptors of its open file are closed, also those that others have inherited. */
+export interface Held {
+  descriptor: number;
+  /** The inode of the lock file, as attempts note it. */
+  inode: string;
+}
+
+/**
+ * The file beside the database whose locked bytes tell what lives. Locks of open files: the kernel ends them with their last
+ * process, whatever happens to it.
+ */
+export class LockFile {
+  readonly path: string;
+  /** Never has a lock, as it wouldn't see its own. */
+  readonly #probe: number;
+  readonly #inode: string;
+
+  constructor(database: string) {
+    this.path = `${database}-lock`;
+    this.#probe = openFile(this.path);
+    this.#inode = inodeOf(this.#probe);
+  }
+
+  /** null: somebody else has it. @throws ERR_QUEUE */
+  take(byte: number): Held | null {
+    const descriptor = openFile(this.path);
+    const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
+    if (error === 0) return { descriptor, inode: inodeOf(descriptor) };
+    closeSync(descriptor);
+    if (error === errno.EAGAIN) return null;
+    throw unusable(this.path, `can't be locked: ${systemError(error)}`, 'Name another: --queue sqlite:PATH.');
+  }
+
+  /** @param inode of the lock file in which it was locked. In doubt, true. */
+  isTaken(byte: number, inode: string = this.#inode): boolean {
+    if (inode === this.#inode) return isLocked(this.#probe, byte);
+    // Somebody has replaced the file.
+    if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
+      const descriptor = openFile(this.path);
+      try {
+        return isLocked(descriptor, byte);
+      } finally {
+        closeSync(descriptor);
+      }
+    }
+    return isListed(byte, inode);
+  }
+
+  close(): void {
+    closeSync(this.#probe);
+  }
+}
+
+function isLocked(descriptor: number, byte: number): boolean {
+  return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) !== -1;
+}
+
+/** Whether the kernel knows such a lock in a file that has no name any longer. */
+function isListed(byte: number, inode: string): boolean {
+  let text: string;
+  try {
+    text = readFileSync('/proc/locks', 'utf8');
+  } catch {
+    return true;
+  }
+  // 3: OFDLCK  ADVISORY  WRITE -1 08:01:131088 5 5
+  return new RegExp(`^\\d+: OFDLCK .*:${inode} ${byte} ${byte}$`, 'm').test(text);
+}
+
+function inodeOf(descriptor: number): string {
+  return String(fstatSync(descriptor).ino);
+}

@@ -1,0 +1,132 @@
+import type { DatabaseSyncInstance } from '@photostructure/sqlite';
+import { GPUOwnerError } from '../../../errors.ts';
+import { sanitize } from '../../../text.ts';
+
+/** In the header of the file: 'gpuQ'. Whoever else's database it is has another, or none. */
+export const APPLICATION = 0x67707551;
+
+/**
+ * What makes each version of the schema from the one before; `PRAGMA user_version` counts the steps that a database has seen.
+ * Released steps are never changed: a change is one more step.
+ *
+ * - `task.number` is the order of arrival; `sequence` the order of completion. `due`: not given out before, in ms.
+ * - `attempt.number` is its byte in the lock file, `inode` that file's. `outcome` is null as long as the task is the attempt's;
+ *   `gone` is 1 once nothing of it lives. `deadline`: of those that have a lifetime and no lock, in ms; null after a retry.
+ * - Parameters, results, commands and places (`[[phase, directory], …]`) are JSON, numbers as they were written.
+ */
+export const STEPS: readonly string[] = [
+  `
+  CREATE TABLE task (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL UNIQUE,
+    parameters TEXT NOT NULL,
+    command TEXT NOT NULL,
+    places TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('pending', 'active', 'completed', 'failed', 'cancelled')),
+    starts INTEGER NOT NULL DEFAULT 0,
+    due INTEGER,
+    error TEXT,
+    ended INTEGER,
+    sequence INTEGER,
+    source TEXT,
+    result TEXT
+  ) STRICT;
+  CREATE INDEX task_pending ON task (starts, number) WHERE state = 'pending';
+  CREATE INDEX task_due ON task (due) WHERE due IS NOT NULL;
+  CREATE INDEX task_state ON task (state, number) WHERE state <> 'pending';
+  CREATE UNIQUE INDEX task_sequence ON task (sequence) WHERE sequence IS NOT NULL;
+
+  CREATE TABLE attempt (
+    number INTEGER PRIMARY KEY,
+    token TEXT NOT NULL UNIQUE,
+    task INTEGER NOT NULL REFERENCES task,
+    start INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    gpus TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    inode TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    deadline INTEGER,
+    ended INTEGER,
+    outcome TEXT CHECK (outcome IN ('completed', 'failed', 'given-back', 'lost', 'cancelled')),
+    error TEXT,
+    gone INTEGER NOT NULL DEFAULT 0,
+    log TEXT,
+    log_from INTEGER,
+    log_to INTEGER,
+    result TEXT
+  ) STRICT;
+  CREATE UNIQUE INDEX attempt_active ON attempt (task) WHERE outcome IS NULL;
+  CREATE INDEX attempt_there ON attempt (task) WHERE gone = 0;
+  CREATE INDEX attempt_task ON attempt (task);
+
+  CREATE TABLE retracted (task INTEGER PRIMARY KEY REFERENCES task) STRICT;
+  CREATE TABLE phase (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+  CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE count (state TEXT PRIMARY KEY, tasks INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+  INSERT INTO count VALUES ('pending', 0), ('active', 0), ('completed', 0), ('failed', 0), ('cancelled', 0);
+  CREATE TRIGGER task_added AFTER INSERT ON task BEGIN
+    UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
+  END;
+  CREATE TRIGGER task_moved AFTER UPDATE OF state ON task WHEN old.state <> new.state BEGIN
+    UPDATE count SET tasks = tasks - 1 WHERE state = old.state;
+    UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
+  END;
+  `,
+];
+
+/**
+ * Brings a database to the version that this program knows, in one transaction.
+ * @throws ERR_QUEUE for those of other programs and of newer versions; errors of SQLite as they come
+ */
+export function migrate(
+  database: DatabaseSyncInstance,
+  path: string,
+  steps: readonly string[] = STEPS,
+): void {
+  if (check(database, path, steps) === steps.length) return;
+  database.exec('BEGIN IMMEDIATE');
+  try {
+    // Again: another process may have done it meanwhile.
+    for (const step of steps.slice(check(database, path, steps))) database.exec(step);
+    database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${steps.length}; COMMIT`);
+  } catch (error) {
+    if (database.isTransaction) database.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+/** @returns how many steps it has seen */
+function check(database: DatabaseSyncInstance, path: string, steps: readonly string[]): number {
+  const application = pragma(database, 'application_id');
+  const version = pragma(database, 'user_version');
+  const tables = database.prepare('SELECT count(*) AS n FROM sqlite_schema').get() as { n: number };
+  if (application !== APPLICATION && (application !== 0 || version !== 0 || tables.n > 0)) {
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      sanitize(
+        `${path} is a database of another program, not a queue. Name another file: --queue sqlite:PATH.`,
+        1_000,
+      ),
+    );
+  }
+  if (version > steps.length) {
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      sanitize(
+        `the queue ${path} was made by a newer gpu-owner (its version is ${version}, this one knows ${steps.length}). ` +
+          'Update gpu-owner here, or go on with the newer one.',
+        1_000,
+      ),
+    );
+  }
+  return version;
+}
+
+function pragma(database: DatabaseSyncInstance, name: string): number {
+  return Object.values(database.prepare(`PRAGMA ${name}`).get() as Record<string, number>)[0] as number;
+}
