@@ -96,8 +96,11 @@ test.each(SEEDS)(
     await until(() => experiment.left().length === 0, 15_000).catch(() => {});
     expect(experiment.left()).toEqual([]);
     const log = experiment.testimony();
-    const fates = await experiment.fates();
-    expect(fates).toHaveLength(TASKS + 10);
+    const { tasks: fates, givenBack, check, counts, living } = await experiment.fates();
+    expect({ check, living, tasks: fates.length }).toEqual({ check: 'ok', living: 0, tasks: TASKS + 10 });
+    for (const [state, count] of Object.entries(counts)) {
+      expect([state, fates.filter((each) => each.state === state).length]).toEqual([state, count]);
+    }
     const violations = [
       ...violationsIn(log),
       ...violationsOfTables(log, fates, await experiment.rows()),
@@ -105,6 +108,8 @@ test.each(SEEDS)(
     ];
     expect(violations).toEqual([]);
     expect(said).toEqual([]);
+    // Nothing else happens here that isn't a task's own fault.
+    expect(givenBack.filter(({ why }) => !why.startsWith('exit code 75'))).toEqual([]);
     expect(await machine.states()).toEqual(Array(GPUS).fill('free'));
     expect(machine.allProcesses()).toEqual(Array(GPUS).fill([]));
     expect(JSON.parse((await machine.runCommand(['queue', '--json'])).stdout)).toEqual([]);

@@ -11,6 +11,16 @@ const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */
 export const CHAOTIC = [python, '-S', join(fixtures, 'chaotic_task.py')];
 
+export interface Fates {
+  tasks: Fate[];
+  givenBack: { name: string; why: string }[];
+  /** 'ok', or what is wrong with the file. */
+  check: string;
+  counts: Record<string, number>;
+  /** Attempts that haven't ended. */
+  living: number;
+}
+
 export class Experiment {
   readonly machine: Machine;
   readonly project: string;
@@ -99,9 +109,12 @@ export class Experiment {
     return rows;
   }
 
-  /** What gpu-owner says has become of all tasks. */
-  async fates(): Promise<Fate[]> {
-    throw new Error('not known yet');
+  /** What the queue's database says. */
+  async fates(): Promise<Fates> {
+    const words = [python, '-S', join(fixtures, 'fates.py'), join(this.project, '.gpu-owner/queue.db')];
+    const { code, stdout, stderr } = await this.machine.run(words);
+    if (code !== 0) throw new Error(stderr);
+    return JSON.parse(stdout);
   }
 
   /** The log of the manager. */
