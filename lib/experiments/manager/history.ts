@@ -1,5 +1,5 @@
 import type { AttemptInfo, Queue } from '../queue/queue.ts';
-import type { TaskEvent } from './events.ts';
+import { describeAttempt } from './events.ts';
 
 /** How many completions are read at once. */
 const BATCH = 500;
@@ -8,7 +8,7 @@ const BATCH = 500;
 export class History {
   readonly #queue: Queue;
   readonly #self: { host: string; pid: number };
-  readonly #report: (event: TaskEvent) => void;
+  readonly #report: (text: string) => void;
   /** Living attempts that have been reported. */
   readonly #living = new Map<string, AttemptInfo>();
   /** Tasks whose completion has been reported, until it is read as one. */
@@ -17,7 +17,7 @@ export class History {
 
   constructor(
     { queue, host, pid }: { queue: Queue; host: string; pid: number },
-    report: (event: TaskEvent) => void,
+    report: (text: string) => void,
   ) {
     this.#queue = queue;
     this.#self = { host, pid };
@@ -47,14 +47,14 @@ export class History {
     for (const attempt of living) {
       if (this.#isOwn(attempt) || this.#living.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
-      this.#report({ ...eventOf(attempt), outcome: null });
+      this.#report(describeAttempt({ ...attempt, outcome: null }));
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
       this.#living.delete(token);
       const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
       if (ended?.outcome) {
-        this.#report(eventOf(ended));
+        this.#report(describeAttempt(ended));
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
@@ -70,13 +70,9 @@ export class History {
         if (this.#completed.delete(task.id) || source === 'table') continue;
         const attempts = await this.#queue.attempts({ taskId: task.id });
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last !== undefined && !this.#isOwn(last)) this.#report(eventOf(last));
+        if (last !== undefined && !this.#isOwn(last)) this.#report(describeAttempt(last));
       }
       if (news.length < BATCH) return;
     }
   }
-}
-
-function eventOf({ token, taskId, taskName, taker, outcome, error }: AttemptInfo): TaskEvent {
-  return { token, taskId, name: taskName, worker: taker.worker, outcome, error };
 }

@@ -1,7 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import type { Enqueued, Queue } from '../queue/queue.ts';
 import type { TaskSpec } from '../task.ts';
-import { describe, type TaskEvent } from './events.ts';
 import { History } from './history.ts';
 import type { ManagerLog } from './log.ts';
 import { formatProgress, type Overview, overview } from './overview.ts';
@@ -49,7 +48,7 @@ export class Manager {
 
   constructor(options: ManagerOptions) {
     this.#options = options;
-    this.#history = new History(options, (event) => this.record(event));
+    this.#history = new History(options, (text) => this.record(text));
   }
 
   get manages(): boolean {
@@ -171,8 +170,7 @@ export class Manager {
   }
 
   /** What a worker does; those of this process say it here. */
-  record(event: TaskEvent): void {
-    const text = describe(event);
+  record(text: string): void {
     if (this.manages) this.#options.log.write(text);
     this.#options.tell(text, 'event');
   }
