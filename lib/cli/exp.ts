@@ -32,6 +32,7 @@ const OPTIONS = {} as const;
 
 /** Every command of the group. */
 const COMMANDS: Commands = {
+  run: async () => (await import('./exp/run.ts')).COMMAND,
   plan: async () => (await import('./exp/plan.ts')).COMMAND,
   status: async () => (await import('./exp/status.ts')).COMMAND,
   logs: async () => (await import('./exp/logs.ts')).COMMAND,

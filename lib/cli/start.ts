@@ -1,9 +1,10 @@
 // The entry of the command: runs command.cjs, which lies beside it, from V8's own compiled form where there is one. That
-// saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't.
+// saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't. `import()` of what isn't
+// bundled can't work in there: packages that are ES modules only have to be development dependencies, which are bundled.
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { constants, Script } from 'node:vm';
+import { Script } from 'node:vm';
 
 const file = join(import.meta.dirname, 'command.cjs');
 const require = createRequire(file);
@@ -18,12 +19,7 @@ function load(): void {
   }
   // The build escapes what isn't ASCII, and reading Latin-1 is faster than reading UTF-8.
   const source = `(function (require, __filename, __dirname) {${readFileSync(file, 'latin1')}\n})`;
-  const script = new Script(source, {
-    filename: file,
-    cachedData: readFileSync(cache),
-    // So that `import()` works in it, which is how packages come that are ES modules only.
-    importModuleDynamically: constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
-  });
+  const script = new Script(source, { filename: file, cachedData: readFileSync(cache) });
   script.runInThisContext()(require, file, dirname(file));
   const path = process.env.GPU_OWNER_WRITE_CODE_CACHE;
   if (path)

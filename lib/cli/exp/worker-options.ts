@@ -1,4 +1,4 @@
-import { type GPUStatus, discover } from '../../claims/discovery.ts';
+import { discover, type GPUStatus } from '../../claims/discovery.ts';
 import { runAsync } from '../../claims/effects.ts';
 import { checkOptions, type Settings } from '../../claims/options.ts';
 import { listed, refuseImpossible } from '../../claims/refusals.ts';
@@ -48,7 +48,10 @@ export async function workerSettings(values: Values, byDefault: number | null): 
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
     if (values.gpus !== 'all' || wanted < perTask) {
       throw usage(
-        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; right are ${listWords([...new Set(fitting)].map((each) => String(each * perTask)), 'or')}`,
+        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; right are ${listWords(
+          [...new Set(fitting)].map((each) => String(each * perTask)),
+          'or',
+        )}`,
       );
     }
   }
@@ -59,9 +62,13 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
   const claimable = gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
   if (value === 'all') {
     if (claimable > 0) return claimable;
-    throw new GPUOwnerError('ERR_GPU_UNAVAILABLE', `no GPU of this machine can be had${listed(reasons(gpus))}`, {
-      gpus: reasons(gpus),
-    });
+    throw new GPUOwnerError(
+      'ERR_GPU_UNAVAILABLE',
+      `no GPU of this machine can be had${listed(reasons(gpus))}`,
+      {
+        gpus: reasons(gpus),
+      },
+    );
   }
   if (value === undefined && byDefault !== null) return byDefault;
   const free = gpus.filter(({ state }) => state === 'free').length;
@@ -75,7 +82,12 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
 }
 
 function reasons(gpus: readonly GPUStatus[]) {
-  return gpus.map(({ index, instance, uuid, reason }) => ({ index, instance, uuid, reason: reason ?? 'free' }));
+  return gpus.map(({ index, instance, uuid, reason }) => ({
+    index,
+    instance,
+    uuid,
+    reason: reason ?? 'free',
+  }));
 }
 
 function usage(message: string): GPUOwnerError {

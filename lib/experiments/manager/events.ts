@@ -26,7 +26,9 @@ export function describeEvent(event: WorkerEvent): string | null {
     case 'trouble':
       return `${event.worker ?? 'a worker'}: ${firstLine(event.message)}`;
     case 'released':
-      return event.why === 'environment' ? `${event.worker} has let its GPU go: something is wrong with it` : null;
+      return event.why === 'environment'
+        ? `${event.worker} has let its GPU go: something is wrong with it`
+        : null;
     default:
       return null;
   }

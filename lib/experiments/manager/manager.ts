@@ -7,7 +7,7 @@ import { formatProgress, type Overview, overview } from './overview.ts';
 
 /** Keeps the tables of results in step with the queue. */
 export interface Tables {
-  sync(): Promise<{ adopted: number }>;
+  sync(): Promise<unknown>;
   close(): Promise<void>;
 }
 

@@ -1,0 +1,21 @@
+import { GPUOwnerError } from '../../errors.ts';
+import { isOver, type Overview } from '../../experiments/manager/overview.ts';
+import type { WorkerEnd } from '../../experiments/worker/events.ts';
+import { EXIT_CODES } from '../exit-codes.ts';
+
+export interface Outcome {
+  /** What the process exits with. */
+  code: number;
+  /** How its workers ended. */
+  ends: readonly WorkerEnd[];
+}
+
+const SOME_FAILED = 1;
+
+/** @param interrupted what to exit with if a signal has ended it before its time; null: none has */
+export function outcomeOf(now: Overview, ends: readonly WorkerEnd[], interrupted: number | null): Outcome {
+  if (isOver(now)) return { code: now.completed === now.total ? 0 : SOME_FAILED, ends };
+  if (interrupted !== null) return { code: interrupted, ends };
+  const error = ends.find((end) => end.why === 'error')?.error;
+  return { code: error instanceof GPUOwnerError ? EXIT_CODES[error.code] : SOME_FAILED, ends };
+}
