@@ -57,6 +57,11 @@ export class Experiment {
 
   /** Starts `gpu-owner exp …` in the project. */
   start(args: string[], uid?: number): ChildProcess {
+    if (process.env.CHAOS_DRIVER && ['run', 'worker'].includes(args[0] as string))
+      return this.machine.start([process.execPath, process.env.CHAOS_DRIVER, 'exp', ...args], {
+        cwd: this.project,
+        env: this.env,
+      });
     return this.machine.startCommand(['exp', ...args], {
       cwd: this.project,
       env: this.env,
