@@ -117,7 +117,7 @@ function withValues(args: readonly string[], options: OptionTable): string[] {
       continue;
     }
     const value = args[++i];
-    if (value === undefined || (/^-/.test(value) && !/^-\d/.test(value))) {
+    if (value === undefined || /^-(?!\d|$)/.test(value)) {
       throw usage(
         `${arg} needs a value${value === undefined ? '' : `, but ${showValue(value)} follows`}; see --help`,
       );

@@ -34,6 +34,7 @@ const OPTIONS = {} as const;
 const COMMANDS: Commands = {
   run: async () => (await import('./exp/run.ts')).COMMAND,
   plan: async () => (await import('./exp/plan.ts')).COMMAND,
+  worker: async () => (await import('./exp/worker.ts')).COMMAND,
   status: async () => (await import('./exp/status.ts')).COMMAND,
   logs: async () => (await import('./exp/logs.ts')).COMMAND,
   retry: async () => (await import('./exp/retry.ts')).COMMAND,

@@ -52,8 +52,8 @@ export interface Plan {
 export interface PlanOptions {
   /** It is only asked. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
-  /** Without a queue: which of the tasks have a row in a table of results, and in which file. */
-  doneIn?: (tasks: readonly TaskSpec[]) => Promise<readonly (string | null)[]>;
+  /** Tasks that have a row in a table of results, by their ids, and in which: see `recordedTasks`. */
+  recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
   onTask?: (task: PlannedTask) => void;
 }
@@ -61,13 +61,20 @@ export interface PlanOptions {
 const BATCH = 500;
 const FEW = 3;
 const MOST_REASONS = 20;
+const OTHER = 'other reasons';
+const NO_AXES: ReadonlySet<string> = new Set();
+const REPEATED = {
+  state: 'repeated',
+  why: 'equal to a task above: it runs once, and has a row here too',
+} as const;
 /** Beyond it nothing is remembered per task, and so repetitions are not seen. */
 const MOST_TRACKED = 1_000_000;
 
 /** What running a sweep would do. Changes nothing. */
-export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOptions): Promise<Plan> {
+export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
   const novelty = new Novelty();
-  const missing = await knownTasks(queue, novelty);
+  const known = await knownTasks(queue, novelty);
+  const missing = known && new Set(known.keys());
   const seen = new Map<string, number>();
   const counts = noCounts();
   const phases = new Map<string, PhasePlan>();
@@ -83,76 +90,90 @@ export async function planSweep(sweep: Sweep, { queue, doneIn, onTask }: PlanOpt
 
   for (const batch of batches(sweep.tasks())) {
     const ids = batch.map(({ parameters }) => taskId(parameters));
-    const rows = queue ? await queue.lookUp(ids) : [];
-    const tables = doneIn && !queue ? await doneIn(batch) : [];
+    const rows = known === null && queue ? (await queue.lookUp(ids)).map((row) => row && knownTask(row)) : [];
     batch.forEach((spec, i) => {
       const id = ids[i] as string;
-      const row = rows[i] ?? null;
+      const task = known?.get(id) ?? rows[i] ?? null;
       const phase = phases.get(spec.phase) as PhasePlan;
       const command = crc32(JSON.stringify(spec.command));
       const earlier = seen.get(id);
       if (seen.size < MOST_TRACKED && earlier === undefined) seen.set(id, command);
       missing?.delete(id);
       const hasCommand = !('words' in spec.command) || spec.command.words.length > 0;
-      const known = earlier ?? (row ? crc32(JSON.stringify(row.task.command)) : command);
-      if (hasCommand && known !== command) otherCommands++;
-      const newBecause = () => novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? new Set());
+      if (hasCommand && (earlier ?? task?.command ?? command) !== command) otherCommands++;
       const { state, why } =
         earlier !== undefined
-          ? { state: 'repeated' as const, why: 'equal to a task above: it runs once, and has a row here too' }
-          : row
-            ? { state: row.state, why: explain(row) }
-            : tables[i]
-              ? { state: 'completed' as const, why: `${sanitize(tables[i], 200)} has its row` }
-              : { state: 'new' as const, why: newBecause() };
+          ? REPEATED
+          : (adopted(task, recorded?.get(id)) ??
+            task ?? {
+              state: 'new' as const,
+              why: novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
+            });
       const { outputDirectory, parameters } = spec;
-      const planned = {
-        id,
-        name: row?.task.name ?? null,
-        phase: spec.phase,
-        outputDirectory,
-        parameters,
-        state,
-        why,
-      };
+      const name = task?.name ?? null;
+      const planned = { id, name, phase: spec.phase, outputDirectory, parameters, state, why };
       counts[state]++;
       note(phase, planned);
       onTask?.(planned);
     });
   }
   for (const phase of phases.values()) phase.reasons.sort((a, b) => b.count - a.count);
-  const tracked = missing !== null && seen.size < MOST_TRACKED;
+  const tracked = known !== null && missing !== null && seen.size < MOST_TRACKED;
   return {
     size: sweep.size,
     counts,
     phases: Array.from(phases.values()),
-    gone: tracked ? await summarise(missing, queue) : null,
+    gone: tracked ? summarise(Array.from(missing, (id) => known.get(id) as KnownTask)) : null,
     otherCommands,
   };
 }
 
+/** A task that isn't done gets its result from a table, if one has its row: before anything is run. */
+function adopted(
+  task: KnownTask | null,
+  table: string | undefined,
+): Pick<PlannedTask, 'state' | 'why'> | null {
+  if (table === undefined || task?.state === 'active' || task?.state === 'completed') return null;
+  return { state: 'completed', why: `${sanitize(table, 200)} has its row` };
+}
+
+/** What the plan needs of a task that the queue has. */
+interface KnownTask {
+  name: string;
+  state: State;
+  why: string | null;
+  /** A checksum. */
+  command: number;
+}
+
+function knownTask(row: TaskRow): KnownTask {
+  const { task, state } = row;
+  return { name: task.name, state, why: explain(row), command: crc32(JSON.stringify(task.command)) };
+}
+
 /** @returns the tasks of the queue; null: too many */
-async function knownTasks(queue: PlanOptions['queue'], novelty: Novelty): Promise<Map<string, State> | null> {
-  let known: Map<string, State> | null = new Map();
+async function knownTasks(
+  queue: PlanOptions['queue'],
+  novelty: Novelty,
+): Promise<Map<string, KnownTask> | null> {
+  let known: Map<string, KnownTask> | null = new Map();
   if (queue === null) return known;
-  for await (const { task, state } of queue.tasks()) {
-    novelty.add(task);
-    known?.set(task.id, state);
+  for await (const row of queue.tasks()) {
+    novelty.add(row.task);
+    known?.set(row.task.id, knownTask(row));
     if (known && known.size > MOST_TRACKED) known = null;
   }
   return known;
 }
 
-async function summarise(
-  gone: ReadonlyMap<string, State>,
-  queue: PlanOptions['queue'],
-): Promise<Plan['gone']> {
-  const counts = noCounts();
-  for (const state of gone.values()) counts[state]++;
-  const rows = (await queue?.lookUp(Array.from(gone.keys()).slice(0, FEW))) ?? [];
-  const first = rows.flatMap((row) => (row ? { name: row.task.name, state: row.state } : []));
-  const { new: _, repeated: __, ...states } = counts;
-  return { count: gone.size, counts: states, first };
+function summarise(gone: readonly KnownTask[]): Plan['gone'] {
+  const { new: _, repeated: __, ...counts } = noCounts();
+  for (const { state } of gone) counts[state]++;
+  return {
+    count: gone.length,
+    counts,
+    first: gone.slice(0, FEW).map(({ name, state }) => ({ name, state })),
+  };
 }
 
 function* batches(tasks: Iterable<TaskSpec>): Generator<TaskSpec[]> {
@@ -191,8 +212,6 @@ function note(phase: PhasePlan, task: PlannedTask): void {
     else phase.reasons.push({ state, why: OTHER, count: 1 });
   }
 }
-
-const OTHER = 'other reasons';
 
 function emptyPhase(
   phase: string,

@@ -104,8 +104,8 @@ Spawned spawn(const std::string& path, const std::vector<std::string>& arguments
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   const std::vector<char*> list = pointers(arguments);
-  // Not a conditional of the strings: that would be a copy, gone before its characters are used.
-  const std::vector<char*> variables = environment == nullptr ? std::vector<char*>() : pointers(*environment);
+  std::vector<char*> variables;
+  if (environment != nullptr) variables = pointers(*environment);
   spawned.error = posix_spawn(&spawned.pid, path.c_str(), &actions, &attributes, list.data(),
                               environment == nullptr ? environ : variables.data());
   posix_spawnattr_destroy(&attributes);

@@ -4,9 +4,9 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
-import { Experiment } from './experiment.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
+import { WitnessedExperiment } from './witnessed.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const honest = (seconds: number, lines = 1) => [
@@ -18,7 +18,7 @@ const honest = (seconds: number, lines = 1) => [
 ];
 const range = (size: number) => Array.from({ length: size }, (_, i) => i);
 
-let experiment: Experiment;
+let experiment: WitnessedExperiment;
 afterEach(() => experiment.close());
 
 const starts = () =>
@@ -57,7 +57,7 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     ['the whole tree', ['manager', ...KEEPERS, 'command', 'child', 'other']],
   ];
   test.each(ways)('%s', { timeout: 90_000 }, async (_, kinds) => {
-    experiment = new Experiment(4);
+    experiment = new WitnessedExperiment(4);
     experiment.sweep(honest(0.02), {
       exp1_vary_width: { dataset: 'mnist', width_factor: range(6), depth: range(4), seed: range(10) },
     });
@@ -115,7 +115,7 @@ describe('a full disk', () => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
       mkdirSync(disk);
       expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=3m', 'none', disk]).status).toBe(0);
-      experiment = new Experiment(2, { project: disk });
+      experiment = new WitnessedExperiment(2, { project: disk });
       experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
       const first = experiment.start(['run', '--gpus', '2']);
       const end = finished(first);
@@ -139,7 +139,7 @@ describe('a full disk', () => {
 test('everything stopped for some seconds: it goes on, and no task is started twice', {
   timeout: 60_000,
 }, async () => {
-  experiment = new Experiment(2);
+  experiment = new WitnessedExperiment(2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
   await until(() => starts() > 8, 20_000);
@@ -155,7 +155,7 @@ test('everything stopped for some seconds: it goes on, and no task is started tw
 test('a table that an editor saves again and again: at the end it has every row once', {
   timeout: 60_000,
 }, async () => {
-  experiment = new Experiment(2);
+  experiment = new WitnessedExperiment(2);
   experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
   const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
   const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '3']));
@@ -170,7 +170,7 @@ test('a table that an editor saves again and again: at the end it has every row 
 test('two managers: one writes the tables, both work, and each ends when all is done', {
   timeout: 60_000,
 }, async () => {
-  experiment = new Experiment(4);
+  experiment = new WitnessedExperiment(4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
   const [one, other] = await Promise.all(ends);
@@ -183,7 +183,7 @@ test('two managers: one writes the tables, both work, and each ends when all is 
 });
 
 test('the first manager is killed: the second takes over', { timeout: 60_000 }, async () => {
-  experiment = new Experiment(4);
+  experiment = new WitnessedExperiment(4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first, 'exit');
@@ -201,7 +201,7 @@ const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 test(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, {
   timeout: 60_000,
 }, async () => {
-  experiment = new Experiment(1);
+  experiment = new WitnessedExperiment(1);
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
   await until(() => starts() > 2, 20_000);
@@ -217,7 +217,7 @@ test(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a
 test('a job beside that holds a GPU keeps it, and the sweep runs on the other', {
   timeout: 60_000,
 }, async () => {
-  experiment = new Experiment(2);
+  experiment = new WitnessedExperiment(2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
   const holder = experiment.machine.start(
     [process.execPath, command, 'run', '--', python, '-S', fixture('chaotic_task.py'), 'claimant', '4'],

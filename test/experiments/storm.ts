@@ -2,9 +2,9 @@
 import type { ChildProcess } from 'node:child_process';
 import { command, type Finished, finished, pause, until } from '../machine.ts';
 import { DriverWatch } from './driver-watch.ts';
-import { CHAOTIC, type Experiment } from './experiment.ts';
 import { Monkey } from './monkey.ts';
 import type { Random } from './random.ts';
+import { CHAOTIC, type WitnessedExperiment } from './witnessed.ts';
 
 export interface Weather {
   gpus: number;
@@ -22,7 +22,7 @@ export interface Weather {
 const CODES = [0, 1, 75];
 
 export class Storm {
-  readonly #experiment: Experiment;
+  readonly #experiment: WitnessedExperiment;
   readonly #random: Random;
   readonly #weather: Weather;
   readonly monkey: Monkey;
@@ -34,7 +34,7 @@ export class Storm {
   #last = '';
   #isOver = false;
 
-  constructor(experiment: Experiment, random: Random, weather: Weather) {
+  constructor(experiment: WitnessedExperiment, random: Random, weather: Weather) {
     this.#experiment = experiment;
     this.#random = random;
     this.#weather = weather;

@@ -55,7 +55,7 @@ function linesOf({ name, summary, options, operands }: CommandDescription): stri
 function optionArguments({ name, short, summary, value }: OptionDescription): string {
   const parts = [`-l ${name}`];
   if (short !== null) parts.push(`-s ${short}`);
-  if (value?.form === 'next') parts.push('-x');
+  if (value?.form === 'next') parts.push(value.values === 'file' ? '-r' : '-x');
   if (value?.values === 'directory') parts.push(`-a '(__fish_complete_directories)'`);
   else if (value?.values === 'file') parts.push('-F');
   else if (value?.values) parts.push(`-a ${quote(value.values.join(' '))}`);

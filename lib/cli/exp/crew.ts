@@ -45,7 +45,7 @@ export class Crew {
             slot.line = lineAfter(event, slot.line, unnamed);
             const text = describeEvent(event);
             if (text !== null) record(text);
-            if (event.type === 'failed') onFailure(event.task.name, event.error);
+            if (event.type === 'failed') onFailure(event.task.name, firstLine(event.error));
           },
         }),
       };
@@ -105,6 +105,20 @@ function waitsFor(state: WaitingState | null): string {
   const { count, position } = state;
   const place = position === null ? '' : ` (place ${position} in line)`;
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${place}`;
+}
+
+/** For those that ended before the work did: a line for each reason. */
+export function whyStopped(ends: readonly WorkerEnd[]): string[] {
+  const counts = new Map<string, number>();
+  for (const end of ends) {
+    if (!['failures', 'environment', 'error'].includes(end.why)) continue;
+    const text = endText(end);
+    counts.set(text, (counts.get(text) ?? 0) + 1);
+  }
+  return Array.from(
+    counts,
+    ([text, count]) => `${count === 1 ? 'a worker has' : `${count} workers have`} stopped: ${text}`,
+  );
 }
 
 /** Why a worker has ended, in a few words. */

@@ -40,6 +40,22 @@ export class Ending {
     return this.#code;
   }
 
+  /** Workers end as they are asked to. @param tell says so */
+  obey(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
+    this.asked.addEventListener('abort', () => {
+      tell(
+        'ending: no task is started any more, those that run are finished; Ctrl-C once more ends them at once',
+      );
+      workers.drain();
+    });
+    this.atOnce.addEventListener('abort', () => {
+      tell('ending at once: tasks that run are ended and given back');
+      workers.stop();
+    });
+    if (this.asked.aborted) workers.drain();
+    if (this.atOnce.aborted) workers.stop();
+  }
+
   #receive(number: number): void {
     if (this.#code === null) {
       this.#code = 128 + number;

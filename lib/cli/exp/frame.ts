@@ -59,7 +59,7 @@ function progress({ overview, pace }: View, now: number, columns: number, style:
   const words = [
     formatProgress(ended, total),
     ...(rate === null ? [] : [formatRate(rate)]),
-    ...(left === null ? [] : [`${formatDuration(left)} left`]),
+    ...(left === null ? [] : [`${seconds(left)} left`]),
   ];
   const text = words.join('  ');
   const room = Math.min(LONGEST_BAR, columns - text.length - 2);
@@ -90,9 +90,14 @@ export function counts({ counts }: Pick<Overview, 'counts'>): string {
 function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
   const width = Math.max(4, ...workers.map(({ worker }) => worker.length));
   return workers.map(({ worker, doing, since }) => {
-    const time = since === null ? '' : `  ${formatDuration(Math.max(0, now - since))}`;
+    const time = since === null ? '' : `  ${seconds(now - since)}`;
     return clip(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
   });
+}
+
+/** Less than a second is none: what changes all the time can't be read. */
+function seconds(milliseconds: number): string {
+  return milliseconds < 1_000 ? '0 s' : formatDuration(milliseconds);
 }
 
 function limited(lines: readonly string[], room: number): string[] {

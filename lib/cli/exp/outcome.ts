@@ -15,7 +15,21 @@ const SOME_FAILED = 1;
 /** @param interrupted what to exit with if a signal has ended it before its time; null: none has */
 export function outcomeOf(now: Overview, ends: readonly WorkerEnd[], interrupted: number | null): Outcome {
   if (isOver(now)) return { code: now.completed === now.total ? 0 : SOME_FAILED, ends };
-  if (interrupted !== null) return { code: interrupted, ends };
+  return { code: interrupted ?? codeOf(ends) ?? SOME_FAILED, ends };
+}
+
+/** As {@link outcomeOf} for workers alone: failures of tasks are the manager's business. @returns the exit code */
+export function outcomeOfWorkers(
+  now: Overview,
+  ends: readonly WorkerEnd[],
+  interrupted: number | null,
+): number {
+  if (isOver(now)) return 0;
+  return interrupted ?? codeOf(ends) ?? (ends.every(({ why }) => why === 'finished') ? 0 : SOME_FAILED);
+}
+
+/** Of workers that could not go on. */
+function codeOf(ends: readonly WorkerEnd[]): number | null {
   const error = ends.find((end) => end.why === 'error')?.error;
-  return { code: error instanceof GPUOwnerError ? EXIT_CODES[error.code] : SOME_FAILED, ends };
+  return error instanceof GPUOwnerError ? EXIT_CODES[error.code] : null;
 }

@@ -78,7 +78,7 @@ function footer({ gone, otherCommands }: Plan): string[] {
   }
   if (otherCommands > 0) {
     lines.push(
-      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them; a parameter that differs keeps them apart.`,
+      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them, unless told to --replace-commands.`,
     );
   }
   return lines;

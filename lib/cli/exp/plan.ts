@@ -1,11 +1,14 @@
-import { type Plan, type PlannedTask, planSweep } from '../../experiments/plan.ts';
-import { openSweep } from '../../experiments/sweep/sweep.ts';
+import { type Plan, type PlannedTask, type PlanOptions, planSweep } from '../../experiments/plan.ts';
+import { openQueue } from '../../experiments/queue/open.ts';
+import { recordedTasks } from '../../experiments/recorded.ts';
+import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
 import { stringify, type Value } from '../../experiments/written.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
 import { planTable, taskLine } from './plan-table.ts';
+import { projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
 import { SWEEP, SWEEP_HELP, sweepSource } from './sweep-options.ts';
 
 const HELP = `Usage: gpu-owner exp plan [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
@@ -16,18 +19,16 @@ and why tasks are new. It changes nothing, and needs no command.
   --all                     every task, not only the first few
   --json                    { size, counts, phases, gone, otherCommands }, and
                             with --all tasks: an array
-  --project DIR             the project (default: the current directory)
-  --queue URL               its queue (default: in the project's .gpu-owner)
+${QUEUE_HELP}
 ${EVERY_HELP}
 
 ${SWEEP_HELP}`;
 
 const OPTIONS = {
   ...SWEEP,
+  ...QUEUE,
   all: { type: 'boolean' },
   json: { type: 'boolean' },
-  project: { type: 'string' },
-  queue: { type: 'string' },
 } as const;
 
 async function plan(args: readonly string[]): Promise<void> {
@@ -36,20 +37,30 @@ async function plan(args: readonly string[]): Promise<void> {
   if (values.help) return print(HELP);
   const project = (values.project as string | undefined) ?? '.';
   const sweep = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
-  const axes = new Map(sweep.phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
-  if (!values.json) {
-    const onTask = (task: PlannedTask) => print(taskLine(task, axes.get(task.phase) ?? []));
-    const planned = await planSweep(sweep, { queue: null, ...(values.all ? { onTask } : {}) });
-    return print(`${values.all ? '\n' : ''}${planTable(planned)}`);
+  const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
+  try {
+    const recorded = await recordedTasks(sweep, projectOf(values));
+    await show(sweep, { queue, recorded }, values.json === true, values.all === true);
+  } finally {
+    await queue?.close();
   }
-  if (!values.all) return print(planJSON(await planSweep(sweep, { queue: null })));
+}
+
+async function show(sweep: Sweep, options: PlanOptions, json: boolean, all: boolean): Promise<void> {
+  const axes = new Map(sweep.phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
+  if (!json) {
+    const onTask = (task: PlannedTask) => print(taskLine(task, axes.get(task.phase) ?? []));
+    const planned = await planSweep(sweep, { ...options, ...(all ? { onTask } : {}) });
+    return print(`${all ? '\n' : ''}${planTable(planned)}`);
+  }
+  if (!all) return print(planJSON(await planSweep(sweep, options)));
   // Written as they come: a hundred thousand tasks are many megabytes.
   let separator = '{"tasks":[\n';
   const onTask = (task: PlannedTask) => {
     print(separator + stringify(task as unknown as Value));
     separator = ',';
   };
-  const planned = await planSweep(sweep, { queue: null, onTask });
+  const planned = await planSweep(sweep, { ...options, onTask });
   print(`],\n${planJSON(planned).slice(1)}`);
 }
 

@@ -27,12 +27,17 @@ export async function openScreen(): Promise<Screen> {
 }
 
 /** A line per event, with its time. */
-function plainScreen(): Screen {
+export function plainScreen(): Screen {
   return {
-    line: (text) => writeIfRead(1, `${timestamp(new Date())} ${sanitize(text, 2_000)}\n`),
+    line: (text) => writeIfRead(1, `${timestamp(new Date())} ${clean(text)}\n`),
     show: () => {},
     end: () => {},
   };
+}
+
+/** Keeps the indentation. */
+function clean(text: string): string {
+  return (/^ */.exec(text)?.[0] ?? '') + sanitize(text, 2_000);
 }
 
 async function liveScreen(): Promise<Screen> {
@@ -70,7 +75,7 @@ async function liveScreen(): Promise<Screen> {
     line: (text, kind) => {
       if (kind === 'event') return;
       if (shown) draw.clear();
-      writeIfRead(1, `${sanitize(text, 2_000)}\n`);
+      writeIfRead(1, `${clean(text)}\n`);
       if (shown) paint();
     },
     show: (how) => {

@@ -117,24 +117,16 @@ export class Session {
       watched: isTerminal(1),
     });
     this.#crew = crew;
-    ending.asked.addEventListener('abort', () => {
-      screen.line(
-        'ending: no task is started any more, and those that run are finished; Ctrl-C once more ends them at once',
-      );
-      crew.drain();
-    });
-    ending.atOnce.addEventListener('abort', () => {
-      screen.line('ending at once: tasks that run are ended and given back');
-      crew.stop();
-    });
+    ending.obey(crew, (text) => screen.line(text));
     screen.show(() => this.#view());
     const managing = this.#manager.run(over.signal);
-    const ends = await Promise.race([crew.run(), managing.then(() => crew.run())]);
+    const ends = await crew.run();
     await this.#pauseAfterFailures(
       ends.flatMap((end) => (end.why === 'failures' ? [end.message ?? ''] : [])),
       ends.length,
     );
     over.abort();
+    this.#crew = null; // what became of its workers is for the summary
     await managing;
     await this.#manager.finish(ending.asked);
     return outcomeOf(await overview(queue), ends, ending.code);
@@ -183,7 +175,7 @@ export class Session {
       overview: now,
       pace: this.#pace as Pace,
       workers: [...own, ...others],
-      failures: this.#failures,
+      failures: this.#crew === null ? [] : this.#failures,
       notes,
     };
   }

@@ -3,6 +3,7 @@ import { failedTasks, isOver, type Overview } from '../../experiments/manager/ov
 import type { Queue } from '../../experiments/queue/queue.ts';
 import { sanitize, shellWords } from '../../text.ts';
 import type { Values } from '../arguments.ts';
+import { whyStopped } from './crew.ts';
 import { counts } from './frame.ts';
 import type { Outcome } from './outcome.ts';
 import { sameQueue } from './queue-options.ts';
@@ -18,22 +19,19 @@ export async function summary(
 ): Promise<string[]> {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
   const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
-  for (const { why, message, error } of ends) {
-    const text = message ?? error?.message;
-    if (['failures', 'environment', 'error'].includes(why) && text !== undefined && !lines.includes(text)) {
-      lines.push(`a worker has stopped: ${firstLine(text)}`);
-    }
-  }
   const { pause, counts: all } = now;
+  if (pause?.by !== 'failures') lines.push(...whyStopped(ends));
   if (pause !== null) {
-    const after = pause.by === 'failures' ? 'after failures' : 'by a person';
-    const go = pause.by === 'failures' ? `started again, it goes on` : `to go on: ${command('resume')}`;
-    lines.push(`paused ${after}${pause.message === '' ? '' : `: ${sanitize(pause.message, 1_000)}`}; ${go}`);
+    const [first = '', ...details] = pause.message.split('\n');
+    lines.push(
+      `paused${pause.by === 'failures' ? ' after failures' : ''}${first === '' ? '' : `: ${first}`}`,
+      ...details,
+    );
+    lines.push(pause.by === 'failures' ? 'started again, it goes on' : `to go on: ${command('resume')}`);
   }
   if (all.failed > 0) {
     for (const { task, error } of await failedTasks(queue, MOST_FAILURES)) {
       lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
-      if (lines.length === 0) continue;
     }
     if (all.failed > MOST_FAILURES) lines.push(`and ${all.failed - MOST_FAILURES} more failed`);
     lines.push(`their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);

@@ -52,6 +52,11 @@ export function checkPlaceholder(
 ): void {
   if (known.includes(name)) return;
   const shown = `{${sanitize(name, 60)}}`;
+  if (name === 'task_id') {
+    throw refuse(
+      `${shown} isn't known before the task is in the queue; what runs finds it in the file $GPU_OWNER_TASK`,
+    );
+  }
   const meant = closest(name, known);
   const instead = meant
     ? `did you mean {${meant}}?`

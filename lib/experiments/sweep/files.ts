@@ -8,8 +8,8 @@ import { sanitize } from '../../text.ts';
 const DIRECTORY = 'configs';
 const PATTERN = /^config_exp.*\.yaml$/s;
 const MIB = 1024 * 1024;
-/** A sweep has some kilobytes; the parser needs some seconds for this. */
-const LARGEST_SWEEP = 4 * MIB;
+/** A sweep has some kilobytes; the parser needs seconds, and hundreds of megabytes, for this. */
+const LARGEST_SWEEP = MIB;
 const LARGEST_COMMANDS = 64 * MIB;
 
 /**
@@ -43,7 +43,11 @@ export function findSweepFiles(project: string): string[] {
 
 /** @throws ERR_CONFIGURATION if it can't be read, is no regular file, is too large, or isn't UTF-8 */
 export function readSweepFile(path: string): string {
-  return readRegular(path, LARGEST_SWEEP, 'larger than 4 MiB; is it really a sweep?');
+  return readRegular(
+    path,
+    LARGEST_SWEEP,
+    'larger than 1 MiB; long ranges can be written as --grid seed=0..100000',
+  );
 }
 
 /** @param path '-': standard input @throws as {@link readSweepFile} */

@@ -6,11 +6,6 @@ const LONGEST = 100;
 export function checkParameterName(name: string, refuse: (why: string) => Error): void {
   if (name === '') throw refuse('a parameter needs a name');
   if (name === '__proto__') throw refuse(`a parameter can't be called ${name}`);
-  if (name === 'task_id') {
-    throw refuse(
-      "a parameter can't be called task_id: so is the first column of the results; call it otherwise",
-    );
-  }
   if (name.length > LONGEST) throw refuse(`${showValue(name)} is longer than ${LONGEST} characters`);
   if (sanitize(name) !== name || /[{}]/.test(name)) {
     throw refuse(

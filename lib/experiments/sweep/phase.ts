@@ -31,11 +31,13 @@ export interface Phase {
 const OUTPUT = 'output_dir';
 const PHASE = 'phase';
 const DEFAULT_OUTPUT = 'results_{phase}';
+/** Of larger phases only the first task is tried. */
+const MOST_TRIED = 100_000;
 /** For a plan without a command. */
 const NO_COMMAND = { words: [] };
 
 /**
- * @returns the phase, its first task made for a test
+ * Each task is made once for a test: what is wrong with one shall not come up when half of them are done.
  * @throws for placeholders that name nothing or refer to each other in a circle
  */
 export function compilePhase(source: PhaseSource): Phase {
@@ -128,10 +130,12 @@ export function compilePhase(source: PhaseSource): Phase {
     return { phase: name, outputDirectory: place, parameters, command: command?.fill(textOf) ?? NO_COMMAND };
   };
 
-  make(axes.map(() => 0));
+  const size = counts.reduce((all, count) => all * count, 1);
+  if (size > MOST_TRIED) make(axes.map(() => 0));
+  else for (const indices of product(counts)) make(indices);
   return {
     name,
-    size: counts.reduce((product, count) => product * count, 1),
+    size,
     factors: axes.map(({ key }, i) => ({ name: key, count: counts[i] as number })),
     *tasks() {
       for (const indices of product(counts)) yield make(indices);

@@ -34,7 +34,9 @@ function surroundings({ literals, names }: Template, refuse: (why: string) => Er
   let quoting: Quoting = 'none';
   /** What makes quoting unsure from here to the end of the line. */
   let unsure: string | null = null;
-  literals.forEach((literal, place) => {
+  literals.forEach((text, place) => {
+    // To a shell, the line goes on as if a backslash and the line break behind it weren't there.
+    const literal = text.replace(/\\(.)/gs, (pair, escapee) => (escapee === '\n' ? '' : pair));
     let escaped = false;
     let dollar = false;
     for (let i = 0; i < literal.length; i++) {
@@ -68,6 +70,7 @@ function surroundings({ literals, names }: Template, refuse: (why: string) => Er
 }
 
 function unsureFrom(literal: string, i: number, before: string, quoting: Quoting): string | null {
+  if (/^\$\{\w+\}/.test(literal.slice(i, i + 100))) return null;
   const two = literal.slice(i, i + 2);
   if (two[0] === '`') return 'a backquote (`)';
   if (quoting === 'double') return two === '$(' || two === '${' ? `${two} in double quotes` : null;

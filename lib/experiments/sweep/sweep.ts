@@ -45,12 +45,12 @@ export interface Sweep {
   readonly phases: readonly Phase[];
   /** How many tasks there are, equal ones counted each time. */
   readonly size: number;
-  /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for a task whose output directory is impossible */
+  /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
 }
 
 /**
- * Reads a sweep; nothing is expanded but the first task of each phase.
+ * Reads a sweep, and tries its tasks (of a phase with more than 100,000, the first).
  * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
  */
 export async function openSweep(source: SweepSource): Promise<Sweep> {
@@ -154,6 +154,6 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
 }
 
 /** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
-export function formatCount(count: number): string {
+function formatCount(count: number): string {
   return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
 }

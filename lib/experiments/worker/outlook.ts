@@ -12,6 +12,8 @@ export type View =
 /** The limit for changes that nobody told of, in ms. */
 const LOOK_AGAIN = 5_000;
 const SHORTEST = 10;
+/** The end of somebody's enqueueing is no change of the queue, in ms. */
+const EXPECTING = 500;
 
 export class Outlook {
   readonly #queue: Queue;
@@ -28,7 +30,7 @@ export class Outlook {
     if (pending === 0) {
       return active === 0 && !expecting
         ? { state: 'done' }
-        : { state: 'wait', why: 'active', longest: LOOK_AGAIN };
+        : { state: 'wait', why: 'active', longest: expecting ? EXPECTING : LOOK_AGAIN };
     }
     if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', longest: LOOK_AGAIN };
     const time = await this.#queue.nextTime();

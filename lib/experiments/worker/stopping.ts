@@ -1,3 +1,6 @@
+/** Between SIGTERM and SIGKILL for a worker that is to end at once, in ms. */
+const STOP_GRACE = 2_000;
+
 /** Somebody wants a worker to end. */
 export class Stopping {
   #drain = false;
@@ -7,9 +10,12 @@ export class Stopping {
   readonly #waits = new AbortController();
   /** How long a current command may take when the worker drains, in ms; null: as long as it takes. */
   readonly #grace: number | null;
+  readonly #endingGrace: number;
 
-  constructor(grace: number | null) {
+  /** @param endingGrace between SIGTERM and SIGKILL once that time is over, in ms */
+  constructor(grace: number | null, endingGrace: number) {
     this.#grace = grace;
+    this.#endingGrace = endingGrace;
   }
 
   /** Aborts with the first request: ends all waits. */
@@ -56,11 +62,6 @@ export class Stopping {
   #limit(): void {
     if (this.#grace === null) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#current?.interrupt(LIMIT_GRACE), this.#grace);
+    this.#timer = setTimeout(() => this.#current?.interrupt(this.#endingGrace), this.#grace);
   }
 }
-
-/** Between SIGTERM and SIGKILL for a worker that is to end at once, in ms. */
-const STOP_GRACE = 2_000;
-/** The same where the limit for draining is reached. */
-const LIMIT_GRACE = 10_000;

@@ -24,6 +24,8 @@ export interface WorkerOptions {
   host?: string;
   /** Told of everything that happens. Must not throw. */
   report?: (event: WorkerEvent) => void;
+  /** Between SIGTERM and SIGKILL when a command must end, in ms. Default: 10 s. */
+  endingGrace?: number;
   /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
   idleLimit?: number;
   /** Whether more tasks may still come into the queue: then an empty one isn't the end. */
@@ -35,8 +37,7 @@ export interface WorkerOptions {
 const IDLE_LIMIT = 30_000;
 /** When to try again to get a task that is there but could not be had, in ms. */
 const SOON = 200;
-/** Between SIGTERM and SIGKILL for the command of a worker that dies, or whose task isn't its own any longer, in ms. */
-const GRACE = 10_000;
+const ENDING_GRACE = 10_000;
 
 /** Claims GPUs and runs tasks of a queue on them, one after the other. Several may run in one process. */
 export class Worker {
@@ -52,7 +53,7 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     this.#options = options;
-    this.#stopping = new Stopping(options.grace ?? null);
+    this.#stopping = new Stopping(options.grace ?? null, options.endingGrace ?? ENDING_GRACE);
     this.#outlook = new Outlook(options.queue, options.expecting ?? (() => false));
     this.#persistence = new Persistence(this.#stopping, (message) =>
       this.#report({ type: 'trouble', worker: this.name, message }),
@@ -162,7 +163,7 @@ export class Worker {
   }
 
   async #attempt(attempt: Attempt, claim: WorkerClaim): Promise<void> {
-    const { queue, project } = this.#options;
+    const { queue, project, endingGrace: grace = ENDING_GRACE } = this.#options;
     const { task, token, start } = attempt;
     const worker = nameOf(claim.gpus);
     this.#report({ type: 'assigned', worker, task, start, log: logPath(project.directory, task, worker) });
@@ -172,11 +173,11 @@ export class Worker {
       claim,
       name: worker,
       project,
-      grace: GRACE,
+      grace,
       // Nothing hangs on it, so it is not worth waiting for, nor trying again.
       onLog: (log) => noted.push(queue.note(token, log).catch(() => {})),
     });
-    const revoke = () => run.interrupt(GRACE);
+    const revoke = () => run.interrupt(grace);
     attempt.signal.addEventListener('abort', revoke, { once: true });
     if (attempt.signal.aborted) revoke();
     const verdict = await this.#stopping.during(run, () => run.run());

@@ -105,7 +105,21 @@ export class Database {
   }
 
   close(): void {
-    if (this.#connection.isOpen) this.#connection.close();
+    if (!this.isOpen) return;
+    try {
+      // As far as nobody is in the way: the file is then whole without the one beside it. The connection itself ends only when
+      // its statements are collected as garbage.
+      if (this.#isInPlace()) this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+    } catch {
+      // Nothing is lost: it is in the file beside.
+    }
+    this.#statements.clear();
+    this.#connection.close();
+  }
+
+  /** Whether the files that the connection has open are those that others find. */
+  #isInPlace(): boolean {
+    return inodes(this.#files) === this.#inodes;
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {
@@ -122,7 +136,7 @@ export class Database {
       if (!this.isOpen) throw unusable(this.path, 'is closed', 'Open it again.');
       this.#connection.exec(begin);
       try {
-        if (inodes(this.#files) !== this.#inodes) {
+        if (!this.#isInPlace()) {
           throw unusable(
             this.path,
             'was removed or replaced while it was in use',

@@ -49,6 +49,8 @@ class SQLiteQueue implements Queue {
   readonly #database: Database;
   readonly #locks: LockFile;
   readonly #watch: Watch;
+  /** The descriptor of its lock, as long as this process manages. */
+  #management: number | null = null;
 
   constructor(database: Database) {
     this.url = `sqlite:${database.path}`;
@@ -174,11 +176,10 @@ class SQLiteQueue implements Queue {
       closeSync(held.descriptor);
       throw error;
     }
-    let isHeld = true;
+    this.#management = held.descriptor;
     return {
       release: async () => {
-        if (isHeld) closeSync(held.descriptor);
-        isHeld = false;
+        if (this.#management === held.descriptor) this.#release();
       },
     };
   }
@@ -192,9 +193,15 @@ class SQLiteQueue implements Queue {
 
   async close(): Promise<void> {
     if (!this.#database.isOpen) return;
+    this.#release();
     this.#watch.close();
     this.#locks.close();
     this.#database.close();
+  }
+
+  #release(): void {
+    if (this.#management !== null) closeSync(this.#management);
+    this.#management = null;
   }
 
   #pause(): Pause | null {

@@ -122,7 +122,8 @@ export async function countTasks(database: Database): Promise<Counts> {
 export async function nextTime(database: Database): Promise<number | null> {
   const row = await database.read(() =>
     database.get<{ due: number | null }>(
-      `SELECT min(due) AS due FROM task WHERE due IS NOT NULL AND due > :now AND state = 'pending'`,
+      `SELECT min(due) AS due FROM task WHERE due IS NOT NULL AND due > :now AND state = 'pending'
+         AND NOT EXISTS (SELECT 1 FROM task WHERE state = 'pending' AND (due IS NULL OR due <= :now))`,
       { now: Date.now() },
     ),
   );

@@ -1,0 +1,56 @@
+import type { Task } from '../task.ts';
+import { canonical, type Value, type Values } from '../written.ts';
+import { columnOf, NAME_COLUMN } from './matching.ts';
+import { cellText, valueOfCell } from './meaning.ts';
+
+const RESULT_PREFIX = 'result_';
+
+/**
+ * The cells of a task's row by the names of their columns, in their order: its name, its parameters, its result.
+ * @param parameterColumns of all tasks of the table: a result never goes there, or the row would be another task's
+ */
+export function cellsOf(
+  task: Task,
+  result: Values,
+  parameterColumns: ReadonlySet<string>,
+): Map<string, string> {
+  const cells = new Map([[NAME_COLUMN, cellText(task.name)]]);
+  for (const [key, value] of Object.entries(task.parameters)) cells.set(columnOf(key), cellText(value));
+  for (const [key, value] of Object.entries(result)) {
+    if (Object.hasOwn(task.parameters, key) && sameValue(task.parameters[key] as Value, value)) continue;
+    let column = cellText(key).trim();
+    if (column === '') column = RESULT_PREFIX;
+    while (parameterColumns.has(column) || cells.has(column)) column = RESULT_PREFIX + column;
+    cells.set(column, cellText(value));
+  }
+  return cells;
+}
+
+/** What a row says beyond the parameters. Empty cells say nothing. */
+export function resultOf(
+  header: readonly string[],
+  cells: readonly string[],
+  parameterColumns: ReadonlySet<string>,
+): Values {
+  const result: Record<string, Value> = {};
+  for (const [at, column] of header.entries()) {
+    const cell = cells[at] ?? '';
+    if (cell === '' || column === '' || column === NAME_COLUMN || parameterColumns.has(column)) continue;
+    let key = column;
+    while (key.startsWith(RESULT_PREFIX) && parameterColumns.has(key.slice(RESULT_PREFIX.length))) {
+      key = key.slice(RESULT_PREFIX.length);
+    }
+    // As own data, also if it is called `__proto__`.
+    Object.defineProperty(result, key, {
+      value: valueOfCell(cell),
+      enumerable: true,
+      configurable: true,
+      writable: true,
+    });
+  }
+  return result;
+}
+
+function sameValue(one: Value, other: Value): boolean {
+  return canonical(one) === canonical(other);
+}

@@ -1,0 +1,95 @@
+import { Buffer } from 'node:buffer';
+import { BOM, Malformed, type Row, readRows } from './csv.ts';
+import { Changed, openToRead, Refused, type Stamp, stampOfOpen } from './file.ts';
+
+/** What is known of a table's file after reading it. */
+export interface Contents {
+  stamp: Stamp;
+  /** Empty: the file has no text. */
+  header: readonly string[];
+  bom: boolean;
+  newline: '\n' | '\r\n';
+  /** Where the last complete row ends, with its line break. What the file has behind is the `tail`. */
+  end: number;
+  tail: Tail | null;
+  /** The first row with values in more cells than the table has columns: no column can be added then. */
+  tooWide: number | null;
+}
+
+/** What a file ends with that is no complete line. */
+export interface Tail {
+  row: Row | null;
+  bytes: Buffer;
+}
+
+/**
+ * Reads a table from its beginning to its end. The last row is left out (see `tail`) if no line break is behind it.
+ * @param onRows gets them all, the header not, and what they were cut from
+ * @throws Refused, Malformed, Changed, or an error of the system
+ */
+export async function readContents(
+  path: string,
+  onHeader: (header: readonly string[]) => Promise<void>,
+  onRows: (rows: readonly Row[], bytes: Buffer, position: number) => Promise<void>,
+): Promise<Contents> {
+  const { file, stamp } = await openToRead(path);
+  try {
+    const begin = Buffer.alloc(BOM.length);
+    const { bytesRead } = await file.read(begin, 0, BOM.length, 0);
+    const bom = bytesRead === BOM.length && begin.equals(BOM);
+    const contents: Contents = { stamp, header: [], bom, newline: '\n', end: 0, tail: null, tooWide: null };
+    let first = true;
+    const batches = readRows(file, bom ? BOM.length : 0);
+    let batch = await batches.next();
+    for (; !batch.done; batch = await batches.next()) {
+      const { rows, bytes, position } = batch.value;
+      const head = first ? rows.shift() : undefined;
+      if (head !== undefined) {
+        first = false;
+        contents.header = headerOf(head);
+        if (head.newline !== '') contents.newline = head.newline;
+        await onHeader(contents.header);
+      }
+      const last = rows.at(-1);
+      if (last?.newline === '') {
+        rows.pop();
+        contents.tail = { row: last, bytes: Buffer.from(bytes.subarray(last.start - position)) };
+      }
+      for (const row of rows) {
+        if (isTooWide(row, contents.header.length)) contents.tooWide ??= row.line;
+      }
+      await onRows(rows, bytes, position);
+    }
+    if ((await stampOfOpen(file)) !== stamp) throw new Changed();
+    const size = (await file.stat()).size;
+    const textEnd = batch.value;
+    contents.end = contents.tail === null ? textEnd : (contents.tail.row as Row).start;
+    // Zeros behind the text.
+    if (contents.tail === null && size > textEnd) contents.tail = { row: null, bytes: Buffer.alloc(0) };
+    return contents;
+  } catch (error) {
+    if (error instanceof Malformed && (await stampOfOpen(file)) !== stamp) throw new Changed();
+    throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+export function isTooWide(row: Row, columns: number): boolean {
+  return row.cells.length > columns && row.cells.slice(columns).some((cell) => cell.trim() !== '');
+}
+
+function headerOf(row: Row): string[] {
+  if (row.open)
+    throw new Malformed(row.line, 'the names of the columns are cut off: complete or remove them');
+  const header = row.cells.map((cell) => cell.trim());
+  const seen = new Set<string>();
+  for (const name of header) {
+    if (name === '') continue;
+    if (seen.has(name)) throw new Malformed(row.line, `two columns are named '${name}': rename one`);
+    seen.add(name);
+  }
+  return header;
+}
+
+export { Malformed, Refused };

@@ -1,0 +1,200 @@
+import type { BigIntStats } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  ftruncateSync,
+  linkSync,
+  openSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, realpath, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Somebody else has changed the file meanwhile: it has to be read again. */
+export class Changed extends Error {}
+
+/** What is there can't be used. The message is for people, and names the remedy. */
+export class Refused extends Error {}
+
+/** Equal as long as nobody has touched the file. */
+export type Stamp = string;
+
+function stampOf(stats: BigIntStats): Stamp {
+  return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join(':');
+}
+
+export function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
+}
+
+/** null: nothing is there. */
+export async function look(path: string): Promise<Stamp | null> {
+  try {
+    return stampOf(await stat(path, { bigint: true }));
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error;
+    if (await lstat(path).catch(() => null)) throw new Refused('it is a symbolic link to nothing: remove it');
+    return null;
+  }
+}
+
+const QUIET = 50;
+const MOST_LOOKS = 20;
+const LONG_AGO = 2_000;
+
+/**
+ * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
+ * @throws Changed if that takes longer than a second
+ */
+export async function settle(path: string): Promise<void> {
+  for (let looks = 0; looks < MOST_LOOKS; looks++) {
+    const stats = await stat(path, { bigint: true });
+    if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO) return;
+    await sleep(QUIET);
+    if ((await look(path)) === stampOf(stats)) return;
+  }
+  throw new Changed('somebody goes on changing it');
+}
+
+/** @throws Refused for what is no file */
+export async function openToRead(path: string): Promise<{ file: FileHandle; stamp: Stamp }> {
+  // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  try {
+    const stats = await file.stat({ bigint: true });
+    if (!stats.isFile()) {
+      throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'no file'}: move it away`);
+    }
+    return { file, stamp: stampOf(stats) };
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
+
+/** As long as the file is open, its own stamp. */
+export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
+  return stampOf(await file.stat({ bigint: true }));
+}
+
+/**
+ * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
+ * others to change it.
+ * @param end where the text is to end before; null: where the file does
+ * @throws Changed if the file isn't the one of the stamp any longer; errors of the system, such as ENOSPC
+ */
+export function append(path: string, stamp: Stamp, bytes: Buffer, end: number | null): Stamp {
+  const file = openSync(
+    path,
+    constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY,
+  );
+  try {
+    const before = fstatSync(file, { bigint: true });
+    if (stampOf(before) !== stamp) throw new Changed();
+    if (end !== null) ftruncateSync(file, end);
+    const size = end ?? Number(before.size);
+    let written = 0;
+    try {
+      while (written < bytes.length) written += writeSync(file, bytes, written);
+    } catch (error) {
+      // If others wrote meanwhile, the end isn't ours to cut off: the next reader mends it.
+      if (written > 0 && fstatSync(file).size === size + written) ftruncateSync(file, size);
+      throw error;
+    }
+    const after = fstatSync(file, { bigint: true });
+    if (Number(after.size) !== size + bytes.length) throw new Changed();
+    const there = statSync(path, { bigint: true, throwIfNoEntry: false });
+    if (there === undefined || stampOf(there) !== stampOf(after)) throw new Changed();
+    return stampOf(after);
+  } finally {
+    closeSync(file);
+  }
+}
+
+/**
+ * Puts a new file in the place of the old one, at once; mode and owner stay.
+ * @param stamp of what is to be replaced; null: nothing is there
+ * @throws Changed if something else is there now
+ */
+export async function replace(
+  path: string,
+  stamp: Stamp | null,
+  write: (file: FileHandle) => Promise<void>,
+): Promise<Stamp> {
+  const target = stamp === null ? path : await realpath(path);
+  const directory = dirname(target);
+  if (stamp === null) await mkdir(directory, { recursive: true });
+  const temporary = temporaryOf(target);
+  await rm(temporary, { force: true });
+  const file = await open(temporary, 'wx', 0o666);
+  try {
+    try {
+      if (stamp !== null) await copyOwner(target, file);
+      await write(file);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    if (stamp === null) place(temporary, path);
+    else {
+      const there = statSync(path, { bigint: true, throwIfNoEntry: false });
+      if (there === undefined || stampOf(there) !== stamp) throw new Changed();
+      renameSync(temporary, target);
+    }
+  } finally {
+    await rm(temporary, { force: true });
+  }
+  await sync(directory);
+  const now = await look(path);
+  if (now === null) throw new Changed();
+  return now;
+}
+
+/** Leftovers of somebody who was killed are in the way of nobody, but ugly. */
+export async function removeLeftover(path: string): Promise<void> {
+  const target = await realpath(path).catch(() => path);
+  await rm(temporaryOf(target), { force: true }).catch(() => {});
+}
+
+/** Until it is on the disk. Also for directories. */
+export async function sync(path: string): Promise<void> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    await file.sync();
+  } catch (error) {
+    // Some file systems can't, for directories.
+    if (codeOf(error) !== 'EINVAL') throw error;
+  } finally {
+    await file.close();
+  }
+}
+
+function temporaryOf(path: string): string {
+  return join(dirname(path), `.${basename(path)}.gpu-owner`);
+}
+
+/** Unlike a rename, a link never replaces what has come meanwhile. */
+function place(temporary: string, path: string): void {
+  try {
+    linkSync(temporary, path);
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') throw new Changed();
+    // File systems without hard links.
+    if (statSync(path, { throwIfNoEntry: false }) !== undefined) throw new Changed();
+    renameSync(temporary, path);
+  }
+}
+
+async function copyOwner(from: string, to: FileHandle): Promise<void> {
+  const old = await stat(from);
+  const own = await to.stat();
+  // Only root can give files away; a group can be kept by its members.
+  if (old.uid !== own.uid || old.gid !== own.gid) {
+    await to.chown(old.uid, old.gid).catch(() => to.chown(own.uid, old.gid).catch(() => {}));
+  }
+  await to.chmod(old.mode & 0o777);
+}

@@ -1,0 +1,225 @@
+import { sanitize } from '../../text.ts';
+import type { Values } from '../written.ts';
+import { cellText, meaningAsWritten, meaningOfCell, meaningOfValue } from './meaning.ts';
+
+/** The column with the names of tasks. */
+export const NAME_COLUMN = 'task_id';
+
+/** Whose result a row is: one task's, nobody's, or it can't be told. */
+export type Match =
+  | { readonly kind: 'one'; readonly task: number }
+  | { readonly kind: 'none' }
+  /** `named`: the one of them whose name the row has. */
+  | { readonly kind: 'several'; readonly tasks: readonly number[]; readonly named: number | null };
+
+/** The name of a parameter's column. */
+export function columnOf(parameter: string): string {
+  const name = cellText(parameter).trim();
+  return name === NAME_COLUMN || name === '' ? `parameter_${name}` : name;
+}
+
+/** Tasks with the same parameter names. */
+interface Group {
+  columns: readonly string[];
+  /** Per task the meanings of its parameters, in the order of `columns`: once or, if they are written otherwise than they mean, twice. */
+  tasks: { task: number; forms: (readonly string[])[] }[];
+}
+
+/** The tasks that have one output directory, by the numbers that the caller gives them. */
+export class TaskIndex {
+  /** The columns of all parameters, in the order of their first appearance. */
+  readonly columns = new Set<string>();
+  readonly names = new Map<string, number>();
+  readonly groups = new Map<string, Group>();
+  size = 0;
+  /** Values repeat: each is kept once. */
+  private readonly known = new Map<string, string>();
+  private readonly groupOf = new Map<number, { group: Group; at: number }>();
+
+  add(task: number, parameters: Values, name: string | null): void {
+    const keys = Object.keys(parameters).sort();
+    const id = JSON.stringify(keys);
+    let group = this.groups.get(id);
+    if (group === undefined) {
+      group = { columns: keys.map(columnOf), tasks: [] };
+      this.groups.set(id, group);
+      for (const key of Object.keys(parameters)) this.columns.add(columnOf(key));
+    }
+    const values = keys.map((key) => parameters[key] ?? null);
+    const meant = values.map((value) => this.keep(meaningOfValue(value)));
+    const written = values.map((value) => this.keep(meaningAsWritten(value)));
+    const forms = meant.every((meaning, at) => meaning === written[at]) ? [meant] : [meant, written];
+    this.groupOf.set(task, { group, at: group.tasks.length });
+    group.tasks.push({ task, forms });
+    if (name !== null) this.names.set(name, task);
+    this.size++;
+  }
+
+  /** What is known of a task, per column. */
+  formsOf(task: number): { columns: readonly string[]; forms: readonly (readonly string[])[] } {
+    const { group, at } = this.groupOf.get(task) as { group: Group; at: number };
+    return { columns: group.columns, forms: group.tasks[at]?.forms ?? [] };
+  }
+
+  private keep(text: string): string {
+    const known = this.known.get(text);
+    if (known !== undefined) return known;
+    this.known.set(text, text);
+    return text;
+  }
+}
+
+/** No cell has it: files with NUL bytes are refused. */
+const SEPARATOR = '\u0000';
+/** Rows with gaps are looked up by which cells they have: so many kinds of gaps, times groups of tasks, at most. */
+const MOST_PATTERNS = 256;
+/** Cells whose meaning is remembered, since most repeat. */
+const MOST_REMEMBERED = 20_000;
+const PAUSE_AFTER = 5_000;
+
+type Tasks = number | number[];
+
+/**
+ * Finds the task of a row in a table with certain columns. A row is a task's result if what it says of the task's parameters is
+ * so, and if of no other task that can be said. At first, an empty cell must be an absent or empty parameter; if nothing fits
+ * then, empty cells say nothing, nor do cells of parameters that only other tasks have. The task's name in the row decides
+ * between several that fit, and nothing else: names are given anew with every new queue.
+ */
+export class RowMatcher {
+  private readonly index: TaskIndex;
+  /** Where parameters are in the rows. */
+  private readonly columns: readonly { name: string; at: number }[];
+  private readonly nameAt: number;
+  private readonly exact = new Map<string, Tasks>();
+  private readonly patterns = new Map<string, Map<string, Tasks>>();
+  private readonly remembered = new Map<string, string>();
+
+  /** @param header the names of the table's columns */
+  static async make(index: TaskIndex, header: readonly string[]): Promise<RowMatcher> {
+    const matcher = new RowMatcher(index, header);
+    let count = 0;
+    for (const group of index.groups.values()) {
+      const places = matcher.columns.map(({ name }) => group.columns.indexOf(name));
+      for (const { task, forms } of group.tasks) {
+        for (const form of forms)
+          add(matcher.exact, places.map((at) => form[at] ?? '').join(SEPARATOR), task);
+        if (++count % PAUSE_AFTER === 0) await new Promise(setImmediate);
+      }
+    }
+    return matcher;
+  }
+
+  private constructor(index: TaskIndex, header: readonly string[]) {
+    this.index = index;
+    this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
+    this.nameAt = header.indexOf(NAME_COLUMN);
+  }
+
+  /** Whether the table has any column by which rows could be told apart. */
+  get usable(): boolean {
+    return this.columns.length > 0 || this.nameAt !== -1;
+  }
+
+  match(cells: readonly string[]): Match {
+    const meanings = this.columns.map(({ at }) => this.meaning(cells[at]));
+    const named = this.index.names.get(cells[this.nameAt]?.trim() ?? '') ?? null;
+    const fitting = this.exact.get(meanings.join(SEPARATOR)) ?? null;
+    // Without any parameter, every row would fit: then the name has to.
+    if (meanings.every((meaning) => meaning === '')) {
+      return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
+    }
+    if (fitting === null) return decide(this.loosely(meanings), named);
+    if (named === null || includes(fitting, named) || !this.agrees(named, meanings))
+      return decide(fitting, named);
+    // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
+    return { kind: 'several', tasks: [named, ...(typeof fitting === 'number' ? [fitting] : fitting)], named };
+  }
+
+  /** For people: what no task has. */
+  whyNone(cells: readonly string[]): string {
+    const filled = this.columns.filter(({ at }) => this.meaning(cells[at]) !== '');
+    if (filled.length === 0) return 'it has no parameters';
+    for (const { name, at } of filled) {
+      const wanted = this.meaning(cells[at]);
+      if (!this.anyHas(name, wanted)) {
+        return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
+      }
+    }
+    return `no task of this sweep has all of ${filled
+      .slice(0, 8)
+      .map(({ name, at }) => `${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`)
+      .join(', ')}`;
+  }
+
+  private anyHas(column: string, wanted: string): boolean {
+    for (const group of this.index.groups.values()) {
+      const at = group.columns.indexOf(column);
+      if (at !== -1 && group.tasks.some(({ forms }) => forms.some((form) => form[at] === wanted)))
+        return true;
+    }
+    return false;
+  }
+
+  private loosely(meanings: readonly string[]): Tasks | null {
+    let found: Tasks | null = null;
+    for (const [id, group] of this.index.groups) {
+      const told = this.columns.flatMap(({ name }, at) => {
+        const inTask = group.columns.indexOf(name);
+        return inTask !== -1 && meanings[at] !== '' ? [{ at, inTask }] : [];
+      });
+      if (told.length === 0) continue;
+      const pattern = `${id}${told.map(({ at }) => at).join(',')}`;
+      let map = this.patterns.get(pattern);
+      if (map === undefined) {
+        if (this.patterns.size >= MOST_PATTERNS) continue;
+        map = new Map();
+        for (const { task, forms } of group.tasks) {
+          for (const form of forms) add(map, told.map(({ inTask }) => form[inTask]).join(SEPARATOR), task);
+        }
+        this.patterns.set(pattern, map);
+      }
+      const more = map.get(told.map(({ at }) => meanings[at]).join(SEPARATOR));
+      if (more !== undefined) found = found === null ? more : [found, more].flat();
+    }
+    return found;
+  }
+
+  /** Whether nothing in the row is against the task. */
+  private agrees(task: number, meanings: readonly string[]): boolean {
+    const { columns, forms } = this.index.formsOf(task);
+    return forms.some((form) =>
+      this.columns.every(({ name }, at) => {
+        const inTask = columns.indexOf(name);
+        return inTask === -1 || meanings[at] === '' || form[inTask] === meanings[at];
+      }),
+    );
+  }
+
+  private meaning(cell: string | undefined): string {
+    if (cell === undefined || cell === '') return '';
+    const known = this.remembered.get(cell);
+    if (known !== undefined) return known;
+    const meaning = meaningOfCell(cell);
+    if (this.remembered.size < MOST_REMEMBERED && cell.length < 200) this.remembered.set(cell, meaning);
+    return meaning;
+  }
+}
+
+function decide(fitting: Tasks | null, named: number | null): Match {
+  if (fitting === null) return { kind: 'none' };
+  if (typeof fitting === 'number') return { kind: 'one', task: fitting };
+  if (named !== null && fitting.includes(named)) return { kind: 'one', task: named };
+  return { kind: 'several', tasks: fitting, named: null };
+}
+
+function includes(tasks: Tasks | null, task: number): boolean {
+  return typeof tasks === 'number' ? tasks === task : (tasks?.includes(task) ?? false);
+}
+
+function add(map: Map<string, Tasks>, key: string, task: number): void {
+  const there = map.get(key);
+  if (there === undefined) map.set(key, task);
+  else if (typeof there === 'number') {
+    if (there !== task) map.set(key, [there, task]);
+  } else if (there.at(-1) !== task) there.push(task);
+}

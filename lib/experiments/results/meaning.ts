@@ -1,0 +1,107 @@
+import { parse, show, type Value, type Values, Written } from '../written.ts';
+
+// Cells of tables are text, and every program spells values its own way. Two cells mean the same if these texts are equal.
+// Coarser than the meaning of parameters (the string "1" is the number 1): what then fits several tasks is reported.
+
+const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$/;
+const INFINITE = /^([+-]?)\.?inf(?:inity)?$/i;
+const NOTHING = /^(?:none|null|~)$/i;
+const TRUE = /^(?:true|yes|on)$/i;
+const FALSE = /^(?:false|no|off)$/i;
+/** First characters of what isn't just a string. */
+const SPECIAL = /^[\d+\-.[{(NnTtYyOoFfIi~]/;
+
+/** What is written into a cell. Tables are text in UTF-8: a NUL, or half of a character, can't be in them. */
+export function cellText(value: Value): string {
+  return show(value).replaceAll('\u0000', '\ufffd').toWellFormed();
+}
+
+/** What a cell means. '': nothing. */
+export function meaningOfCell(cell: string): string {
+  const text = cell.trim();
+  if (!SPECIAL.test(text)) return text === '' ? '' : `s${text}`;
+  if (NUMBER.test(text)) return number(Number(text));
+  if (NOTHING.test(text)) return '';
+  if (TRUE.test(text)) return 'true';
+  if (FALSE.test(text)) return 'false';
+  if (/^\.?nan$/i.test(text)) return 'NaN';
+  const infinite = INFINITE.exec(text);
+  if (infinite !== null) return infinite[1] === '-' ? '-Infinity' : 'Infinity';
+  return nested(text) ?? `s${text}`;
+}
+
+/** What a parameter means. */
+export function meaningOfValue(value: Value): string {
+  if (value instanceof Written) return meaningOfValue(value.data);
+  if (value === null) return '';
+  if (typeof value === 'number') return number(value);
+  if (typeof value === 'boolean') return String(value);
+  if (typeof value === 'string') return meaningOfCell(value);
+  if (Array.isArray(value)) return `[${value.map((each) => JSON.stringify(meaningOfValue(each))).join(',')}]`;
+  const members = value as Values;
+  const keys = Object.keys(members).sort();
+  const pairs = keys.map((key) => JSON.stringify([key, meaningOfValue(members[key] as Value)]));
+  return `{${pairs.join(',')}}`;
+}
+
+/** What the cell that is written for a parameter means. Differs for numbers such as `0x10` and `010`, which only YAML reads so. */
+export function meaningAsWritten(value: Value): string {
+  return meaningOfCell(cellText(value));
+}
+
+/** A cell as a value: the result that a row has. Numbers stay as they were written. */
+export function valueOfCell(cell: string): Value {
+  const text = cell.trim();
+  if (NUMBER.test(text) || /^(?:NaN|-?Infinity)$/.test(text))
+    return parsed(text) ?? new Written(Number(text), text);
+  if (/^(?:True|true|TRUE)$/.test(text)) return text === 'true' ? true : new Written(true, text);
+  if (/^(?:False|false|FALSE)$/.test(text)) return text === 'false' ? false : new Written(false, text);
+  if (/^nan$/i.test(text)) return new Written(Number.NaN, text);
+  const infinite = INFINITE.exec(text);
+  if (infinite !== null) {
+    return new Written(infinite[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY, text);
+  }
+  if (/^[[{]/.test(text)) return parsed(text) ?? cell;
+  return cell;
+}
+
+function number(data: number): string {
+  return Object.is(data, -0) ? '0' : String(data);
+}
+
+function nested(text: string): string | null {
+  if (!/^(?:\[.*\]|\{.*\}|\(.*\))$/s.test(text)) return null;
+  const value = parsed(text) ?? parsed(pythonAsJSON(text));
+  if (value === null) return null;
+  try {
+    return meaningOfValue(value);
+  } catch {
+    return null; // nested too deeply
+  }
+}
+
+function parsed(text: string): Value {
+  try {
+    return parse(text);
+  } catch {
+    return null;
+  }
+}
+
+const PYTHON_TOKENS = /'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:True|False|None|inf|nan)\b|,?\s*\)|\(/g;
+const PYTHON_WORDS: Readonly<Record<string, string>> = {
+  True: 'true',
+  False: 'false',
+  None: 'null',
+  inf: 'Infinity',
+  nan: 'NaN',
+  '(': '[',
+};
+
+/** As Python's `str` writes lists, tuples and dictionaries of simple values. */
+function pythonAsJSON(text: string): string {
+  return text.replace(PYTHON_TOKENS, (token, inner: string | undefined) => {
+    if (inner !== undefined) return JSON.stringify(inner.replace(/\\(['"\\])/g, '$1'));
+    return PYTHON_WORDS[token] ?? (token.endsWith(')') ? ']' : token);
+  });
+}

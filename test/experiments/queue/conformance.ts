@@ -1,0 +1,137 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe } from 'vitest';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import type { Attempt, Queue, Taker, TaskRow } from '../../../lib/experiments/queue/queue.ts';
+import type { TaskSpec } from '../../../lib/experiments/task.ts';
+import { testArrival } from './promises/arrival.ts';
+import { testAttempts } from './promises/attempts.ts';
+import { testCrowds } from './promises/crowds.ts';
+import { testDeaths } from './promises/deaths.ts';
+import { testLifetimes } from './promises/lifetimes.ts';
+import { testLists } from './promises/lists.ts';
+import { testSelections } from './promises/selections.ts';
+import { Remote } from './remote.ts';
+
+export interface Engine {
+  name: string;
+  /** Where a new, empty queue is: its URL, and how it is removed. @param directory an empty one for the test */
+  make(directory: string): Promise<{ url: string; remove(): Promise<void> }>;
+  /** How long it may take until the task of a killed worker is given out again, in ms. */
+  recovery: number;
+}
+
+export const taker: Taker = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+
+/** A new queue for each test, and other processes that have it. */
+export class Bench {
+  readonly directory = mkdtempSync(join(tmpdir(), 'gpu-owner-queue-'));
+  readonly engine: Engine;
+  url = '';
+  readonly #remotes: Remote[] = [];
+  readonly #queues: Queue[] = [];
+  readonly #pids: number[] = [];
+  #remove: () => Promise<void> = async () => {};
+
+  constructor(engine: Engine) {
+    this.engine = engine;
+  }
+
+  async make(): Promise<void> {
+    const { url, remove } = await this.engine.make(this.directory);
+    this.url = url;
+    this.#remove = remove;
+  }
+
+  /** In this process. */
+  async open(): Promise<Queue> {
+    const queue = await openQueue(this.url, this.directory);
+    this.#queues.push(queue);
+    return queue;
+  }
+
+  /** With these tasks in it. */
+  async opened(...tasks: TaskSpec[]): Promise<Queue> {
+    const queue = await this.open();
+    await queue.enqueue(tasks);
+    return queue;
+  }
+
+  /** In another process. */
+  async remote(): Promise<Remote> {
+    const remote = await Remote.start(this.url, this.directory);
+    this.#remotes.push(remote);
+    return remote;
+  }
+
+  /** A process that is to be killed at the end of the test. */
+  kills(pid: number): void {
+    this.#pids.push(pid);
+  }
+
+  async close(): Promise<void> {
+    for (const pid of this.#pids) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {
+        // it has ended
+      }
+    }
+    await Promise.all(this.#remotes.map((remote) => remote.kill()));
+    for (const queue of this.#queues) await queue.close();
+    await this.#remove();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+export async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const item of items) list.push(item);
+  return list;
+}
+
+/** The only task with this name or id. */
+export async function rowOf(queue: Queue, match: string): Promise<TaskRow> {
+  const rows = await all(queue.tasks({ match }));
+  if (rows.length !== 1) throw new Error(`${rows.length} tasks match ${match}`);
+  return rows[0] as TaskRow;
+}
+
+/** The next task, which there must be. */
+export async function takeFrom(queue: Queue, options?: { lifetime?: number }): Promise<Attempt> {
+  const attempt = await queue.take(taker, options);
+  if (attempt === null) throw new Error('no task was given out');
+  return attempt;
+}
+
+/** Takes as a worker would: again when something has changed. */
+export async function takeWithin(queue: Queue, milliseconds: number): Promise<Attempt> {
+  for (const end = performance.now() + milliseconds; ; ) {
+    const attempt = await queue.take(taker);
+    if (attempt !== null) return attempt;
+    if (performance.now() > end) throw new Error(`no task was given out within ${milliseconds} ms`);
+    await queue.changed(1_000);
+  }
+}
+
+/** A test for every promise of `Queue`, the same for all engines. */
+export function testConformance(engine: Engine): void {
+  describe(engine.name, () => {
+    let bench: Bench;
+    beforeEach(async () => {
+      bench = new Bench(engine);
+      await bench.make();
+    });
+    afterEach(() => bench.close());
+
+    const current = () => bench;
+    describe('arrival', () => testArrival(current));
+    describe('attempts', () => testAttempts(current));
+    describe('deaths', () => testDeaths(current));
+    describe('lifetimes', () => testLifetimes(current));
+    describe('selections', () => testSelections(current));
+    describe('lists', () => testLists(current));
+    describe('crowds', () => testCrowds(current));
+  });
+}

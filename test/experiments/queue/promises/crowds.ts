@@ -1,0 +1,56 @@
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import type { Bench } from '../conformance.ts';
+import { plainTasks } from '../fixtures/tasks.ts';
+
+const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
+
+/** Many processes, and many tasks. */
+export function testCrowds(bench: () => Bench): void {
+  test('16 processes never start a task twice', { timeout: 120_000, retry: 0 }, async () => {
+    const count = SOAK ? 10_000 : 1_500;
+    const witness = join(bench().directory, 'witness');
+    mkdirSync(witness);
+    const queue = await bench().open();
+    await queue.enqueue(plainTasks(count));
+    const remotes = await Promise.all(Array.from({ length: 16 }, () => bench().remote()));
+    const done = await Promise.all(remotes.map((remote) => remote.ask<number>('consume', witness)));
+    expect(existsSync(join(witness, 'double'))).toBe(false);
+    const started = readFileSync(join(witness, 'started'), 'utf8').trimEnd().split('\n');
+    expect(started).toHaveLength(count);
+    expect(new Set(started).size).toBe(count);
+    expect(done.reduce((sum, each) => sum + each, 0)).toBe(count);
+    expect(done.filter((each) => each === 0)).toEqual([]);
+    expect(await queue.counts()).toMatchObject({ completed: count });
+  });
+
+  test('workers that are killed all the time lose nothing', { timeout: 120_000, retry: 0 }, async () => {
+    const witness = join(bench().directory, 'witness');
+    mkdirSync(witness);
+    const queue = await bench().open();
+    const count = SOAK ? 5_000 : 400;
+    await queue.enqueue(plainTasks(count));
+    for (let times = 0; times < (SOAK ? 50 : 6); times++) {
+      const remotes = await Promise.all([bench().remote(), bench().remote(), bench().remote()]);
+      for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
+      await new Promise((resolve) => setTimeout(resolve, 100 + Math.random() * 100));
+      await Promise.all(remotes.map((remote) => remote.kill()));
+    }
+    const last = await bench().remote();
+    await last.ask('consume', witness);
+    expect(existsSync(join(witness, 'double'))).toBe(false);
+    expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
+    expect(await queue.completions(0, count + 1)).toHaveLength(count);
+  });
+
+  test('100,000 tasks', { timeout: 120_000 }, async () => {
+    const queue = await bench().open();
+    let started = performance.now();
+    expect(await queue.enqueue(plainTasks(100_000))).toMatchObject({ added: 100_000 });
+    expect(performance.now() - started).toBeLessThan(30_000);
+    started = performance.now();
+    expect(await queue.counts()).toMatchObject({ pending: 100_000 });
+    expect(performance.now() - started).toBeLessThan(100);
+  });
+}

@@ -1,0 +1,69 @@
+import { expect, test } from 'vitest';
+import { taskId } from '../../../../lib/experiments/task.ts';
+import { all, type Bench, takeFrom } from '../conformance.ts';
+import { plainTasks, spec } from '../fixtures/tasks.ts';
+
+/** What can be seen. */
+export function testLists(bench: () => Bench): void {
+  test('tasks by state, name, id and beginning of an id, in the order of arrival', async () => {
+    const queue = await bench().open();
+    await queue.enqueue(plainTasks(1_200));
+    await queue.complete((await takeFrom(queue)).token, {});
+    await takeFrom(queue);
+    const names = async (which: Parameters<typeof queue.tasks>[0]) =>
+      (await all(queue.tasks(which))).map(({ task }) => task.name);
+    expect(await names({})).toEqual(Array.from({ length: 1_200 }, (_, n) => `exp1_${n}_${n % 3}`));
+    expect(await names({ state: 'pending' })).toHaveLength(1_198);
+    expect(await names({ state: 'completed' })).toEqual(['exp1_0_0']);
+    expect(await names({ state: 'active' })).toEqual(['exp1_1_1']);
+    expect(await names({ state: 'failed' })).toEqual([]);
+    expect(await names({ limit: 700 })).toHaveLength(700);
+    expect(await names({ limit: 0 })).toEqual([]);
+    expect(await names({ match: 'exp1_7_1' })).toEqual(['exp1_7_1']);
+    expect(await names({ match: 'exp1_7' })).toEqual([]);
+    expect(await names({ match: 'exp1_7_1', state: 'completed' })).toEqual([]);
+    const [first] = await all(queue.tasks({ limit: 1 }));
+    const id = first?.task.id as string;
+    expect(await names({ match: id })).toEqual(['exp1_0_0']);
+    expect(await names({ match: id.slice(0, 20) })).toEqual(['exp1_0_0']);
+    expect(await names({ match: `${id}0` })).toEqual([]);
+    for (const match of ['', '%', '_', "' OR 1=1 --", '*']) expect(await names({ match })).toEqual([]);
+  });
+
+  test('known ones are looked up in their order', async () => {
+    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const rows = await queue.lookUp([taskId({ n: 1 }), 't-unknown', '', taskId({ n: 0 }), taskId({ n: 1 })]);
+    expect(rows.map((row) => row?.task.name ?? null)).toEqual(['exp1_1', null, null, 'exp1_0', 'exp1_1']);
+    expect(await queue.lookUp([])).toEqual([]);
+  });
+
+  test('completions come in portions', async () => {
+    const queue = await bench().open();
+    await queue.enqueue(plainTasks(7));
+    for (let n = 0; n < 7; n++) await queue.complete((await takeFrom(queue)).token, { n });
+    const seen: unknown[] = [];
+    for (let cursor = 0; ; ) {
+      const some = await queue.completions(cursor, 3);
+      if (some.length === 0) break;
+      expect(some.length).toBeLessThanOrEqual(3);
+      for (const { sequence, result } of some) {
+        expect(sequence).toBeGreaterThan(cursor);
+        cursor = sequence;
+        seen.push(result.n);
+      }
+    }
+    expect(seen).toEqual([0, 1, 2, 3, 4, 5, 6]);
+  });
+
+  test('lists can be read while others change them', async () => {
+    const queue = await bench().open();
+    await queue.enqueue(plainTasks(2_000));
+    const seen = new Set<string>();
+    for await (const { task } of queue.tasks()) {
+      seen.add(task.id);
+      if (seen.size % 100 === 0) await queue.complete((await takeFrom(queue)).token, {});
+    }
+    expect(seen.size).toBe(2_000);
+    expect(await queue.counts()).toMatchObject({ pending: 1_980, completed: 20 });
+  });
+}

@@ -1,0 +1,8 @@
+import { join } from 'node:path';
+import { testConformance } from './conformance.ts';
+
+testConformance({
+  name: 'SQLite',
+  make: async (directory) => ({ url: `sqlite:${join(directory, 'queue.db')}`, remove: async () => {} }),
+  recovery: 10_000,
+});
