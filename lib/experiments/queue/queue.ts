@@ -30,7 +30,10 @@ export interface Attempt {
    * out again while they are. The engine closes its own when the attempt is ended.
    */
   descriptors: readonly number[];
-  /** Aborts when the task isn't this attempt's any longer (cancelled, lost): its command must be killed. The reason is an Error that says why. */
+  /**
+   * Aborts when the task isn't this attempt's any longer (cancelled, lost): its command must be killed. The reason is an Error that
+   * says why. Once the command is gone, `giveBack` (which is rejected) closes the descriptors, so that the task can be had again.
+   */
   signal: AbortSignal;
 }
 
@@ -120,7 +123,8 @@ export interface Queue {
    * batches: after a crash, doing it again does the rest.
    * @param replaceCommands what to do with known tasks whose command is another: give it to those that are neither active nor
    *   completed, or refuse
-   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, with the first few of them
+   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, with the first few of them: in the sweep whatever
+   *   the options, else only if commands aren't to be replaced. Nothing of that batch is added.
    */
   enqueue(
     tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
@@ -144,7 +148,7 @@ export interface Queue {
   /**
    * The task is done; the result is committed with it. Without a result, the one that was submitted counts.
    * @returns false: rejected, since the task isn't this attempt's any longer. An attempt whose lifetime is over still counts, if
-   *   the task has no result yet.
+   *   the task has no result yet. Saying the same again, because the answer was lost, is no rejection.
    */
   complete(token: string, result: Values | null): Promise<boolean>;
   /** @returns what became of the task; null: rejected */
@@ -152,8 +156,10 @@ export interface Queue {
   /** It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again @returns false: rejected */
   giveBack(token: string, why: string, delay?: number): Promise<boolean>;
 
-  /** Completes a task whose row was found in a table, unless it is active or completed. @returns whether it did */
+  /** Completes a task whose row was found in a table, unless it is active, completed or retracted. @returns whether it did */
   adopt(id: string, result: Values): Promise<boolean>;
+  /** As `adopt` for each of them, at once: thousands cost hardly more than one. */
+  adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
 
   /** Starts of failed and cancelled tasks begin anew; a completed one loses its result (see `retracted`). @returns their names */
   retry(selection: Selection): Promise<string[]>;

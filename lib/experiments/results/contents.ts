@@ -12,14 +12,21 @@ export interface Contents {
   /** Where the last complete row ends, with its line break. What the file has behind is the `tail`. */
   end: number;
   tail: Tail | null;
+  /** What is to become of the tail: a row of ours that is written anew, or somebody's that nobody can complete. null: not known yet. */
+  tailIs: 'ours' | 'cut' | null;
+  /** No line break is before `end`. */
+  openEnd: boolean;
   /** The first row with values in more cells than the table has columns: no column can be added then. */
   tooWide: number | null;
 }
 
 /** What a file ends with that is no complete line. */
 export interface Tail {
+  /** null: nothing but zeros. */
   row: Row | null;
   bytes: Buffer;
+  /** Whether zeros are behind it: it was longer once. */
+  zeros: boolean;
 }
 
 /**
@@ -37,7 +44,17 @@ export async function readContents(
     const begin = Buffer.alloc(BOM.length);
     const { bytesRead } = await file.read(begin, 0, BOM.length, 0);
     const bom = bytesRead === BOM.length && begin.equals(BOM);
-    const contents: Contents = { stamp, header: [], bom, newline: '\n', end: 0, tail: null, tooWide: null };
+    const contents: Contents = {
+      stamp,
+      header: [],
+      bom,
+      newline: '\n',
+      end: 0,
+      tail: null,
+      tailIs: null,
+      openEnd: false,
+      tooWide: null,
+    };
     let first = true;
     const batches = readRows(file, bom ? BOM.length : 0);
     let batch = await batches.next();
@@ -53,7 +70,11 @@ export async function readContents(
       const last = rows.at(-1);
       if (last?.newline === '') {
         rows.pop();
-        contents.tail = { row: last, bytes: Buffer.from(bytes.subarray(last.start - position)) };
+        contents.tail = {
+          row: last,
+          bytes: Buffer.from(bytes.subarray(last.start - position)),
+          zeros: false,
+        };
       }
       for (const row of rows) {
         if (isTooWide(row, contents.header.length)) contents.tooWide ??= row.line;
@@ -63,9 +84,14 @@ export async function readContents(
     if ((await stampOfOpen(file)) !== stamp) throw new Changed();
     const size = (await file.stat()).size;
     const textEnd = batch.value;
-    contents.end = contents.tail === null ? textEnd : (contents.tail.row as Row).start;
-    // Zeros behind the text.
-    if (contents.tail === null && size > textEnd) contents.tail = { row: null, bytes: Buffer.alloc(0) };
+    contents.end = contents.tail?.row?.start ?? textEnd;
+    if (size > textEnd) {
+      contents.tail = { row: null, bytes: Buffer.alloc(0), ...contents.tail, zeros: true };
+    }
+    if (contents.header.length > 0 && contents.end > 0) {
+      const { buffer } = await file.read(Buffer.alloc(1), 0, 1, contents.end - 1);
+      contents.openEnd = buffer[0] !== 0x0a;
+    }
     return contents;
   } catch (error) {
     if (error instanceof Malformed && (await stampOfOpen(file)) !== stamp) throw new Changed();

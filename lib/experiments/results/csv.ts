@@ -190,6 +190,8 @@ class Scanner {
       while (bytes[lineEnd] === CR) lineEnd++;
       if (lineEnd >= bytes.length) return last ? this.finish(cells, end, bytes.length, inside) : null;
       if (bytes[lineEnd] === LF) return this.finish(cells, end, lineEnd + 1, inside + 1);
+      // Zeros behind the last line are taken off at the end of the file.
+      if (bytes[lineEnd] === 0 && !last) return null;
       throw new Malformed(
         this.line + inside,
         'there is text behind a closing quote: quotes within quoted values are doubled ("")',

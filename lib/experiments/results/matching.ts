@@ -55,6 +55,10 @@ export class TaskIndex {
     this.size++;
   }
 
+  has(task: number): boolean {
+    return this.groupOf.has(task);
+  }
+
   /** What is known of a task, per column. */
   formsOf(task: number): { columns: readonly string[]; forms: readonly (readonly string[])[] } {
     const { group, at } = this.groupOf.get(task) as { group: Group; at: number };

@@ -13,7 +13,9 @@ const SPECIAL = /^[\d+\-.[{(NnTtYyOoFfIi~]/;
 
 /** What is written into a cell. Tables are text in UTF-8: a NUL, or half of a character, can't be in them. */
 export function cellText(value: Value): string {
-  return show(value).replaceAll('\u0000', '\ufffd').toWellFormed();
+  return show(value)
+    .replaceAll('\u0000', '\ufffd')
+    .replace(/\p{Surrogate}/gu, '\ufffd');
 }
 
 /** What a cell means. '': nothing. */

@@ -33,15 +33,18 @@ export function findFile(path: string): string | null {
       'Remove the others, or make a copy while nobody works on it.',
     );
   }
-  const network = networkFileSystem(real);
-  if (network !== undefined) {
-    throw unusable(
-      path,
-      `is on a network file system (${network}), where locks don't hold what they promise`,
-      'Name a file on a local disk: --queue sqlite:PATH.',
-    );
-  }
+  checkDisk(real, path);
   return real;
+}
+
+function checkDisk(there: string, path: string): void {
+  const network = networkFileSystem(there);
+  if (network === undefined) return;
+  throw unusable(
+    path,
+    `is on a network file system (${network}), where locks don't hold what they promise`,
+    'Name a file on a local disk: --queue sqlite:PATH.',
+  );
 }
 
 /** As {@link findFile}; makes it where there is none. */
@@ -50,8 +53,10 @@ export function makeFile(path: string): string {
     const found = findFile(path);
     if (found !== null) return found;
     try {
+      const directory = realpathSync(dirname(path));
+      checkDisk(directory, path);
       // By ourselves, because SQLite would leave the group out, whatever the umask.
-      closeSync(openSync(join(realpathSync(dirname(path)), basename(path)), 'wx', 0o666));
+      closeSync(openSync(join(directory, basename(path)), 'wx', 0o666));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
         // Another process was quicker; or it is a link that leads nowhere.

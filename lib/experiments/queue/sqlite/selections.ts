@@ -51,19 +51,28 @@ export function cancel(database: Database, selection: Selection | 'all'): Promis
   });
 }
 
-/** See `Queue.adopt`. A row that is to be taken out of its table is no result. */
-export function adopt(database: Database, id: string, result: Values): Promise<boolean> {
-  const text = stringify(result);
-  return database.write(() => {
-    const task = database.get<{ number: number }>(
-      `SELECT number FROM task WHERE id = :id AND state NOT IN ('active', 'completed')
-         AND number NOT IN (SELECT task FROM retracted)`,
-      { id },
+/** See `Queue.adoptAll`. A row that is to be taken out of its table is no result. */
+export async function adopt(
+  database: Database,
+  rows: readonly { id: string; result: Values }[],
+): Promise<boolean[]> {
+  const adopted: boolean[] = [];
+  for (let from = 0; from < rows.length; from += BATCH) {
+    const batch = rows.slice(from, from + BATCH).map(({ id, result }) => ({ id, text: stringify(result) }));
+    const done = await database.write(() =>
+      batch.map(({ id, text }) => {
+        const task = database.get<{ number: number }>(
+          `SELECT number FROM task WHERE id = :id AND state NOT IN ('active', 'completed')
+             AND number NOT IN (SELECT task FROM retracted)`,
+          { id },
+        );
+        if (task !== undefined) completeTask(database, task.number, 'table', text);
+        return task !== undefined;
+      }),
     );
-    if (task === undefined) return false;
-    completeTask(database, task.number, 'table', text);
-    return true;
-  });
+    adopted.push(...done);
+  }
+  return adopted;
 }
 
 /** @returns the names of those for which something was done */

@@ -1,0 +1,86 @@
+import { once } from 'node:events';
+import type { Writable } from 'node:stream';
+import type { Completion, Queue } from '../queue/queue.ts';
+import { stringify, type Value, type Values } from '../written.ts';
+import { cellsOf } from './columns.ts';
+import { columnOf, NAME_COLUMN } from './matching.ts';
+import { formatRow } from './quoting.ts';
+
+export type ExportFormat = 'csv' | 'jsonl';
+
+const PAGE = 200;
+
+/**
+ * Writes all completed tasks, in the order of completion. CSV: one table for all directories, with the columns of their tables;
+ * JSON lines: `{"task_id", "id", "phases", "parameters", "result", "source"}`, numbers as they were written (NaN and infinities
+ * as Python's json has them).
+ * @param output isn't ended
+ * @returns how many
+ * @throws what `output` fails with, e.g. EPIPE
+ */
+export async function exportResults(queue: Queue, output: Writable, format: ExportFormat): Promise<number> {
+  const write = writerTo(output);
+  if (format === 'jsonl') {
+    return eachPage(queue, Number.POSITIVE_INFINITY, (page) => write(page.map(lineOf)));
+  }
+  // Columns have to be known before the first row. What is completed meanwhile is left for the next time.
+  const parameters = new Set<string>();
+  let last = 0;
+  await eachPage(queue, Number.POSITIVE_INFINITY, (page) => {
+    for (const { task, sequence } of page) {
+      for (const key of Object.keys(task.parameters)) parameters.add(columnOf(key));
+      last = sequence;
+    }
+  });
+  const columns = new Set([NAME_COLUMN, ...parameters]);
+  await eachPage(queue, last, (page) => {
+    for (const { task, result } of page) {
+      for (const column of cellsOf(task, result, parameters).keys()) columns.add(column);
+    }
+  });
+  const header = [...columns];
+  await write([formatRow(header)]);
+  return eachPage(queue, last, (page) =>
+    write(
+      page.map(({ task, result }) => {
+        const cells = cellsOf(task, result, parameters);
+        return formatRow(header.map((column) => cells.get(column) ?? ''));
+      }),
+    ),
+  );
+}
+
+async function eachPage(
+  queue: Queue,
+  last: number,
+  act: (page: readonly Completion[]) => Promise<void> | void,
+): Promise<number> {
+  let count = 0;
+  for (let cursor = 0; ; ) {
+    const page = await queue.completions(cursor, PAGE);
+    const wanted = page.filter(({ sequence }) => sequence <= last);
+    if (wanted.length > 0) await act(wanted);
+    count += wanted.length;
+    if (page.length < PAGE || wanted.length < page.length) return count;
+    cursor = (page.at(-1) as Completion).sequence;
+  }
+}
+
+function lineOf({ task, result, source }: Completion): string {
+  const line: Record<string, Value> = {
+    task_id: task.name,
+    id: task.id,
+    phases: [...new Set(task.places.map(({ phase }) => phase))],
+    parameters: task.parameters as Values,
+    result,
+    source,
+  };
+  return stringify(line);
+}
+
+function writerTo(output: Writable): (lines: readonly string[]) => Promise<void> {
+  return async (lines) => {
+    if (output.write(`${lines.join('\n')}\n`)) return;
+    await once(output, 'drain');
+  };
+}

@@ -1,0 +1,153 @@
+import { resolve } from 'node:path';
+import type { Completion, Queue, Task } from '../queue/queue.ts';
+import type { Values } from '../written.ts';
+import { shownPath, tablePath } from './paths.ts';
+import type { Problems } from './problems.ts';
+import { Table, type Tasks } from './table.ts';
+import type { Entry } from './writing.ts';
+
+/** Results per query: each has up to 1 MiB. */
+export const PAGE = 200;
+
+/** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
+export class KnownTasks implements Tasks {
+  /** By their paths. */
+  readonly tables = new Map<string, Table>();
+  private readonly queue: Queue;
+  private readonly project: string;
+  private readonly problems: Problems;
+  private readonly ids: string[] = [];
+  private readonly names: string[] = [];
+  private readonly numbers = new Map<string, number>();
+  /** Of completions; 0: none that is known. */
+  private readonly sequences: number[] = [];
+  private readonly completed = new Set<number>();
+  private readonly tablesOf: Table[][] = [];
+  private readonly paths = new Map<string, string>();
+
+  constructor(queue: Queue, project: string, problems: Problems) {
+    this.queue = queue;
+    this.project = resolve(project);
+    this.problems = problems;
+  }
+
+  get size(): number {
+    return this.ids.length;
+  }
+
+  /** Reads all tasks, and notes those that are new, or in new places. */
+  async load(): Promise<void> {
+    for await (const { task, state } of this.queue.tasks()) {
+      const number = this.add(task);
+      if (state === 'completed') this.completed.add(number);
+    }
+  }
+
+  /** @returns its number */
+  add(task: Task): number {
+    let number = this.numbers.get(task.id);
+    if (number === undefined) {
+      number = this.ids.length;
+      this.numbers.set(task.id, number);
+      this.ids.push(task.id);
+      this.names.push(task.name);
+      this.sequences.push(0);
+      this.tablesOf.push([]);
+    }
+    const tables = this.tablesOf[number] as Table[];
+    for (const { outputDirectory } of task.places) {
+      const table = this.tableIn(outputDirectory);
+      if (tables.includes(table)) continue;
+      tables.push(table);
+      table.index.add(number, task.parameters, task.name);
+      // Rows that fitted one task may fit two now.
+      table.forget();
+      if (this.completed.has(number)) table.waiting.add(number);
+    }
+    return number;
+  }
+
+  /** The tables that get its row. */
+  of(task: number): readonly Table[] {
+    return this.tablesOf[task] as Table[];
+  }
+
+  numberOf(id: string): number | undefined {
+    return this.numbers.get(id);
+  }
+
+  nameOf(task: number): string {
+    return this.names[task] ?? '';
+  }
+
+  isCompleted(task: number): boolean {
+    return this.completed.has(task);
+  }
+
+  complete(task: number, sequence: number): void {
+    this.completed.add(task);
+    this.sequences[task] = sequence;
+  }
+
+  /** Its result doesn't count any longer. */
+  async retract(task: number): Promise<void> {
+    if (!this.completed.has(task)) return;
+    // Unless it has a new one already.
+    const sequence = this.sequences[task] as number;
+    const [there] = sequence === 0 ? [] : await this.queue.completions(sequence - 1, 1);
+    if (there?.sequence === sequence) return;
+    this.completed.delete(task);
+    this.sequences[task] = 0;
+    for (const table of this.of(task)) {
+      table.waiting.delete(task);
+      table.lost.delete(task);
+    }
+  }
+
+  async adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]> {
+    const adopted = await this.queue.adoptAll(
+      rows.map(({ task, result }) => ({ id: this.ids[task] as string, result })),
+    );
+    for (const [at, { task }] of rows.entries()) if (adopted[at]) this.completed.add(task);
+    return adopted;
+  }
+
+  /** The results of some of the tasks, in the order of completion. */
+  async *results(tasks: Iterable<number>): AsyncGenerator<Entry[]> {
+    const wanted = new Map<number, number>();
+    for (const task of tasks) {
+      const sequence = this.sequences[task];
+      if (sequence) wanted.set(sequence, task);
+    }
+    const sequences = [...wanted.keys()].sort((one, other) => one - other);
+    for (let at = 0; at < sequences.length; ) {
+      const first = sequences[at] as number;
+      // As many as are close together: others would be read for nothing.
+      let next = at + 1;
+      while (next < sequences.length && (sequences[next] as number) - first < PAGE) next++;
+      const last = sequences[next - 1] as number;
+      const page = await this.queue.completions(first - 1, last - first + 1);
+      yield page.flatMap((completion) => this.entryOf(wanted, completion));
+      at = next;
+    }
+  }
+
+  private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): Entry[] {
+    const task = wanted.get(completion.sequence);
+    return task !== undefined && this.ids[task] === completion.task.id ? [{ task, completion }] : [];
+  }
+
+  private tableIn(outputDirectory: string): Table {
+    let path = this.paths.get(outputDirectory);
+    if (path === undefined) {
+      path = tablePath(this.project, outputDirectory);
+      this.paths.set(outputDirectory, path);
+    }
+    let table = this.tables.get(path);
+    if (table === undefined) {
+      table = new Table(path, shownPath(this.project, path), this, this.problems);
+      this.tables.set(path, table);
+    }
+    return table;
+  }
+}

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto';
+
+/** So many rows of a table are named at a time. */
+const MOST_ROWS = 5;
+const MOST_REMEMBERED = 50_000;
+
+/** Says to people what is wrong with tables: everything once, and not too much. */
+export class Problems {
+  private readonly tell: (message: string) => void;
+  private readonly told = new Set<string>();
+
+  constructor(tell: (message: string) => void) {
+    this.tell = tell;
+  }
+
+  /** @param key what it is about: the message may differ each time */
+  once(key: string, message: string): void {
+    if (this.told.has(key)) return;
+    if (this.told.size >= MOST_REMEMBERED) this.told.clear();
+    this.told.add(key);
+    this.tell(message);
+  }
+
+  /** The problem is over: when it comes again, it is news. */
+  over(key: string): void {
+    this.told.delete(key);
+  }
+
+  say(message: string): void {
+    this.tell(message);
+  }
+
+  /** What is wrong with rows of a table, while it is read once. */
+  ofRows(table: string): RowProblems {
+    return new RowProblems(this, table);
+  }
+}
+
+export class RowProblems {
+  private readonly problems: Problems;
+  private readonly table: string;
+  count = 0;
+
+  constructor(problems: Problems, table: string) {
+    this.problems = problems;
+    this.table = table;
+  }
+
+  /** @param why is only asked for the rows that are named */
+  add(line: number, cells: readonly string[], why: () => string): void {
+    if (this.count++ >= MOST_ROWS) return;
+    const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
+    this.problems.once(`${this.table}\n${content}`, `${this.table}:${line}: ${why()}`);
+  }
+
+  /** @returns in short, for lists of problems; null: nothing */
+  end(): string | null {
+    const { count, table } = this;
+    if (count === 0) return null;
+    const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} no task's result`;
+    if (count > MOST_ROWS)
+      this.problems.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
+    return text;
+  }
+}

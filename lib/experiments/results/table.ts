@@ -1,0 +1,232 @@
+import { sanitize } from '../../text.ts';
+import type { Values } from '../written.ts';
+import { resultOf } from './columns.ts';
+import { type Contents, Malformed, readContents } from './contents.ts';
+import type { Row } from './csv.ts';
+import { Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
+import { NAME_COLUMN, RowMatcher, TaskIndex } from './matching.ts';
+import type { Problems, RowProblems } from './problems.ts';
+import { RowReader } from './rows.ts';
+
+/** What a table has to know of tasks, which are numbers to it. */
+export interface Tasks {
+  nameOf(task: number): string;
+  isCompleted(task: number): boolean;
+  /** @returns for each whether it counts now */
+  adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
+}
+
+export const UNTIL_THEN =
+  'Until that is mended, or the file moved away, nothing is written to it; the results are kept in the queue.';
+
+/** One final_results.csv, as it was when it was last looked at. */
+export class Table {
+  readonly path: string;
+  /** For people. */
+  readonly shown: string;
+  readonly index = new TaskIndex();
+  /** The tasks that have a row. */
+  rows = new Set<number>();
+  /** Completed ones that have none. */
+  readonly waiting = new Set<number>();
+  /** Those of them that had one, as far as can be told. */
+  readonly lost = new Set<number>();
+  /** Rows of tasks that are running: if they fail, the row counts. */
+  readonly undecided = new Map<number, Values>();
+  /** null: there is no file, or it can't be used. */
+  contents: Contents | null = null;
+  /** What stands in the way of reading it, or of writing to it; both for people. */
+  unreadable: string | null = null;
+  unwritable: string | null = null;
+  /** What was told about writing to it. */
+  readonly told = new Set<string>();
+  private strangers: string | null = null;
+  /** undefined: has to be read. null: there is nothing. */
+  stamp: Stamp | null | undefined = undefined;
+  private readonly problems: Problems;
+  private readonly tasks: Tasks;
+
+  constructor(path: string, shown: string, tasks: Tasks, problems: Problems) {
+    this.path = path;
+    this.shown = sanitize(shown, 500);
+    this.tasks = tasks;
+    this.problems = problems;
+  }
+
+  /** For lists of problems. */
+  get troubles(): string[] {
+    return [this.unreadable, this.unwritable, this.strangers].filter((text) => text !== null);
+  }
+
+  /** Has to be read again. */
+  forget(): void {
+    this.stamp = undefined;
+  }
+
+  /** After writing: what was written is known, and isn't read again. */
+  written(contents: Contents): void {
+    this.contents = contents;
+    this.stamp = contents.stamp;
+  }
+
+  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed if somebody goes on doing so */
+  async refresh({ leftovers = true } = {}): Promise<number> {
+    let stamp: Stamp | null | undefined;
+    try {
+      stamp = await look(this.path);
+      if (stamp === this.stamp) return 0;
+      if (leftovers && this.stamp === undefined) await removeLeftover(this.path);
+      const adopted = await this.read(stamp);
+      if (this.unreadable !== null) this.problems.over(`${this.shown} unreadable`);
+      this.unreadable = null;
+      return adopted;
+    } catch (error) {
+      if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
+      this.refuse(error, stamp);
+      return 0;
+    }
+  }
+
+  private refuse(error: unknown, stamp: Stamp | null | undefined): void {
+    const where = error instanceof Malformed ? `${this.shown}:${error.line}` : this.shown;
+    const isContent = error instanceof Malformed || error instanceof Refused;
+    if (!isContent && codeOf(error) === undefined) throw error;
+    this.contents = null;
+    // Permissions of directories can change without a trace in the file.
+    this.stamp = isContent ? stamp : undefined;
+    this.unreadable = `${where}: ${sanitize(isContent ? error.message : explain(error), 500)}`;
+    this.problems.once(`${this.shown} unreadable`, `${this.unreadable}. ${UNTIL_THEN}`);
+  }
+
+  private async read(stamp: Stamp | null): Promise<number> {
+    const rows = new Map<number, number>();
+    const problems = this.problems.ofRows(this.shown);
+    let adopted = 0;
+    let contents: Contents | null = null;
+    this.undecided.clear();
+    if (stamp !== null) {
+      await settle(this.path);
+      let header: readonly string[] = [];
+      let reader: RowReader | null = null;
+      contents = await readContents(
+        this.path,
+        async (names) => {
+          header = names;
+          reader = await this.readerOf(header);
+        },
+        async (batch) => {
+          if (reader !== null) adopted += await this.readBatch(header, reader, batch, rows, problems);
+        },
+      );
+    }
+    this.strangers = problems.end();
+    this.unwritable = null;
+    this.contents = contents;
+    this.stamp = contents?.stamp ?? null;
+    this.settleRows(new Set(rows.keys()));
+    return adopted;
+  }
+
+  /** For a header of this table. @throws Refused if nothing in it is known */
+  async readerOf(header: readonly string[]): Promise<RowReader> {
+    const matcher = await RowMatcher.make(this.index, header);
+    if (!matcher.usable && this.index.size > 0) {
+      const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
+      if (other) {
+        const name = other === ';' ? 'semicolons' : 'tabs';
+        throw new Malformed(1, `its columns are separated by ${name}: save it with commas`);
+      }
+      throw new Malformed(
+        1,
+        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns].slice(0, 5).join(', ')}): the first line must name the columns`,
+      );
+    }
+    return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));
+  }
+
+  private async readBatch(
+    header: readonly string[],
+    reader: RowReader,
+    batch: readonly Row[],
+    rows: Map<number, number>,
+    problems: RowProblems,
+  ): Promise<number> {
+    const found: { task: number; result: Values }[] = [];
+    for (const row of batch) {
+      const { owner, certain, why } = reader.read(row);
+      const first = owner === null ? undefined : rows.get(owner);
+      if (owner !== null && first === undefined) rows.set(owner, row.line);
+      if (owner === null || !certain) problems.add(row.line, row.cells, why);
+      else if (first !== undefined) {
+        const name = this.tasks.nameOf(owner);
+        problems.add(
+          row.line,
+          row.cells,
+          () => `task ${name} has a row already${first ? ` (line ${first})` : ''}; that one counts.`,
+        );
+      } else if (!this.tasks.isCompleted(owner)) {
+        found.push({ task: owner, result: resultOf(header, row.cells, this.index.columns) });
+      }
+    }
+    return this.adopt(found);
+  }
+
+  private async adopt(found: readonly { task: number; result: Values }[]): Promise<number> {
+    if (found.length === 0) return 0;
+    const adopted = await this.tasks.adopt(found);
+    for (const [at, { task, result }] of found.entries()) {
+      if (adopted[at]) this.undecided.delete(task);
+      else this.undecided.set(task, result);
+    }
+    return adopted.filter(Boolean).length;
+  }
+
+  /** Rows of tasks that ran when they were read, and perhaps have failed since. */
+  async adoptUndecided(): Promise<number> {
+    for (const task of this.undecided.keys()) if (this.tasks.isCompleted(task)) this.undecided.delete(task);
+    return this.adopt([...this.undecided].map(([task, result]) => ({ task, result })));
+  }
+
+  /** The row without a line break at the end, which turned out to be complete. */
+  async take(row: Row): Promise<number> {
+    const { header } = this.contents as Contents;
+    const rows = new Map([...this.rows].map((task) => [task, 0]));
+    const problems = this.problems.ofRows(this.shown);
+    const adopted = await this.readBatch(header, await this.readerOf(header), [row], rows, problems);
+    this.settleRows(new Set(rows.keys()));
+    return adopted;
+  }
+
+  private settleRows(rows: Set<number>): void {
+    for (const task of this.rows) {
+      if (rows.has(task) || !this.tasks.isCompleted(task)) continue;
+      this.lost.add(task);
+      this.waiting.add(task);
+    }
+    for (const task of rows) {
+      this.waiting.delete(task);
+      this.lost.delete(task);
+    }
+    this.rows = rows;
+  }
+}
+
+/** Errors of the system that people meet, in words. */
+export function explain(error: unknown): string {
+  switch (codeOf(error)) {
+    case 'ENOSPC':
+      return 'the disk is full: make room';
+    case 'EDQUOT':
+      return 'your quota is used up: make room';
+    case 'EROFS':
+      return 'it is on a file system that can only be read: mount it for writing';
+    case 'EACCES':
+    case 'EPERM':
+      return 'permission denied: chmod or chown it';
+    case 'ENOTDIR':
+    case 'EEXIST':
+      return 'a file is where its directory should be: move that away';
+    default:
+      return error instanceof Error ? error.message : String(error);
+  }
+}

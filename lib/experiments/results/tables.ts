@@ -1,0 +1,277 @@
+import { now } from '../../clock.ts';
+import { listWords, shellWords } from '../../text.ts';
+import type { Queue } from '../queue/queue.ts';
+import { Changed, codeOf, sync } from './file.ts';
+import { KnownTasks, PAGE } from './known-tasks.ts';
+import { Problems } from './problems.ts';
+import { explain, type Table, UNTIL_THEN } from './table.ts';
+import { judgeTail } from './tail.ts';
+import { drop, type Entry, Unwritable, write } from './writing.ts';
+
+/** What a look at the tables has changed, and what is wrong with them now. */
+export interface TablesReport {
+  /** Tasks that are completed now because of rows in tables. */
+  adopted: number;
+  /** Rows that tables had lost. */
+  restored: number;
+  /** New rows. */
+  appended: number;
+  problems: string[];
+}
+
+/** Somebody who changes a table all the time gets so many tries at a time. */
+const MOST_TRIES = 5;
+/** The queue has the results, so that the disk needn't at once. In ms. */
+const SYNC_EVERY = 1_000;
+const NAMES_AT_MOST = 3;
+
+/**
+ * Keeps the table of every output directory (`final_results.csv`) and the queue in step: rows of others complete tasks, completed
+ * tasks get rows, never two in one table. Only one process may do so at a time: who holds `queue.manage()`.
+ */
+export class ResultTables {
+  private readonly queue: Queue;
+  private readonly tell: (message: string) => void;
+  private readonly problems: Problems;
+  private readonly tasks: KnownTasks;
+  private cursor = 0;
+  private known = -1;
+  /** Whether all completions from before the start have been seen. */
+  private caughtUp = false;
+  /** Tasks whose rows were taken out just now: that they are missing is nobody's fault. */
+  private readonly takenOut = new Set<number>();
+  private readonly restored = new Map<Table, number[]>();
+  private readonly unsynced = new Map<Table, number>();
+  private running: Promise<unknown> = Promise.resolve();
+
+  /**
+   * @param project the directory that relative output directories are in
+   * @param tell gets what people should know, once
+   */
+  constructor(queue: Queue, project: string, tell: (message: string) => void) {
+    this.queue = queue;
+    this.tell = tell;
+    this.problems = new Problems(tell);
+    this.tasks = new KnownTasks(queue, project, this.problems);
+  }
+
+  /**
+   * Looks at the tables and the queue, and writes what is missing. Costs a look per table if nothing has changed. What can't be
+   * written now is tried again each time.
+   * @throws ERR_QUEUE. Never because of tables: see `problems` of the report.
+   */
+  sync(): Promise<TablesReport> {
+    const next = this.running.then(() => this.syncNow());
+    this.running = next.catch(() => {});
+    return next;
+  }
+
+  /** Tasks have got new places: `sync` notices new tasks by itself, but not this. */
+  placesChanged(): void {
+    this.known = -1;
+  }
+
+  /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
+  async close(): Promise<void> {
+    await this.running;
+    await this.toDisk(true);
+  }
+
+  private async syncNow(): Promise<TablesReport> {
+    const report: TablesReport = { adopted: 0, restored: 0, appended: 0, problems: [] };
+    const counts = Object.values(await this.queue.counts()).reduce((sum, count) => sum + count, 0);
+    if (counts !== this.known) {
+      await this.tasks.load();
+      this.known = counts;
+    }
+    for (const table of this.tasks.tables.values()) {
+      await this.attempt(table, report, async () => {
+        if (table.undecided.size > 0) report.adopted += await table.adoptUndecided();
+      });
+    }
+    await this.takeOutRetracted(report);
+    await this.takeCompletions(report);
+    for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
+    for (const [table, tasks] of this.restored) this.tellRestored(table, tasks);
+    this.restored.clear();
+    await this.toDisk(false);
+    for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
+    return report;
+  }
+
+  /** Does something with a table as it is now. @returns whether it could be done */
+  private async attempt(
+    table: Table,
+    report: TablesReport,
+    act: () => Promise<void> | void,
+  ): Promise<boolean> {
+    for (let tries = 0; tries < MOST_TRIES; tries++) {
+      try {
+        report.adopted += await table.refresh();
+        if (table.unreadable !== null) return false;
+        await act();
+        return true;
+      } catch (error) {
+        // What went away meanwhile is looked for again; what isn't there then is an error.
+        const isGone = codeOf(error) === 'ENOENT' && tries < MOST_TRIES - 1;
+        if (error instanceof Changed || isGone) table.forget();
+        else {
+          this.refuse(table, error);
+          return false;
+        }
+      }
+    }
+    return false;
+  }
+
+  private refuse(table: Table, error: unknown): void {
+    const isKnown = error instanceof Unwritable;
+    if (!isKnown && codeOf(error) === undefined) throw error;
+    const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
+    table.unwritable = message;
+    const key = `${table.shown}\n${message}`;
+    table.told.add(key);
+    this.problems.once(key, `${message}. ${UNTIL_THEN}`);
+  }
+
+  private succeeded(table: Table): void {
+    table.unwritable = null;
+    for (const key of table.told) this.problems.over(key);
+    table.told.clear();
+    if (!this.unsynced.has(table)) this.unsynced.set(table, now());
+  }
+
+  private async takeOutRetracted(report: TablesReport): Promise<void> {
+    const retracted = await this.queue.retracted();
+    if (retracted.length === 0) return;
+    const numbers = new Set(retracted.map((task) => this.tasks.add(task)));
+    const tables = new Set<Table>();
+    for (const number of numbers) {
+      await this.tasks.retract(number);
+      for (const table of this.tasks.of(number)) tables.add(table);
+    }
+    const failed = new Set<Table>();
+    for (const table of tables) {
+      const done = await this.attempt(table, report, async () => {
+        await this.judge(table, report);
+        const rows = new Set([...numbers].filter((number) => table.rows.has(number)));
+        if (rows.size === 0) return;
+        await drop(table, rows);
+        // Completed once more already: then its new row is still to come.
+        for (const number of rows) {
+          if (this.tasks.isCompleted(number)) table.waiting.add(number);
+          this.takenOut.add(number);
+        }
+        this.succeeded(table);
+      });
+      if (!done) failed.add(table);
+    }
+    const out = [...numbers].filter((number) => !this.tasks.of(number).some((table) => failed.has(table)));
+    const ids = new Set(out);
+    await this.queue.forgetRetracted(
+      retracted.filter(({ id }) => ids.has(this.tasks.numberOf(id) as number)).map(({ id }) => id),
+    );
+  }
+
+  /** What was completed since the last time gets its rows, page by page. */
+  private async takeCompletions(report: TablesReport): Promise<void> {
+    for (;;) {
+      const page = await this.queue.completions(this.cursor, PAGE);
+      const tables = new Map<Table, Entry[]>();
+      for (const completion of page) {
+        const task = this.tasks.add(completion.task);
+        this.tasks.complete(task, completion.sequence);
+        for (const table of this.tasks.of(task)) {
+          if (table.rows.has(task)) continue;
+          table.waiting.add(task);
+          if (!this.caughtUp && !this.takenOut.has(task)) table.lost.add(task);
+          const entries = tables.get(table);
+          if (entries === undefined) tables.set(table, [{ task, completion }]);
+          else entries.push({ task, completion });
+        }
+        this.cursor = completion.sequence;
+      }
+      // At the start, what a last line without an end is can only be told when all completions are known.
+      for (const [table, entries] of tables) {
+        if (table.contents?.tail == null && table.unwritable === null) {
+          await this.writeEntries(table, entries, report);
+        }
+      }
+      if (page.length < PAGE) break;
+    }
+    this.caughtUp = true;
+    this.takenOut.clear();
+  }
+
+  private async writeWaiting(table: Table, report: TablesReport): Promise<void> {
+    if (table.unreadable !== null) return;
+    if (table.contents?.tail) await this.attempt(table, report, () => this.judge(table, report));
+    for (let tries = 0; tries < MOST_TRIES && table.waiting.size > 0; tries++) {
+      let isDone = true;
+      for await (const entries of this.tasks.results([...table.waiting])) {
+        isDone = await this.writeEntries(table, entries, report);
+        if (!isDone) break;
+      }
+      if (isDone || table.unwritable !== null) return;
+    }
+  }
+
+  private async judge(table: Table, report: TablesReport): Promise<void> {
+    report.adopted += await judgeTail(table, (only) => {
+      const members = [...table.index.names.values()];
+      return this.tasks.results(members.filter(only));
+    });
+  }
+
+  private async writeEntries(
+    table: Table,
+    entries: readonly Entry[],
+    report: TablesReport,
+  ): Promise<boolean> {
+    const lost: number[] = [];
+    const done = await this.attempt(table, report, async () => {
+      await this.judge(table, report);
+      const missing = entries.filter(({ task }) => table.waiting.has(task));
+      if (missing.length === 0) return;
+      const waiting = missing.map(({ task }) => ({ task, wasLost: table.lost.has(task) }));
+      try {
+        await write(table, missing);
+      } finally {
+        // Also of what was written before something went wrong.
+        for (const { task, wasLost } of waiting) {
+          if (table.waiting.has(task)) continue;
+          if (wasLost) lost.push(task);
+          else report.appended++;
+        }
+      }
+      this.succeeded(table);
+    });
+    report.restored += lost.length;
+    if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
+    return done;
+  }
+
+  private tellRestored(table: Table, tasks: readonly number[]): void {
+    const names = tasks.slice(0, NAMES_AT_MOST).map((task) => this.tasks.nameOf(task));
+    const more = tasks.length > NAMES_AT_MOST ? [`${tasks.length - NAMES_AT_MOST} more`] : [];
+    const [rows, was, them] = tasks.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
+    this.tell(
+      `${table.shown}: the ${rows} of ${listWords([...names, ...more])}, completed before, ${was} missing and ` +
+        `${was} written again from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(names.slice(0, 1))}`,
+    );
+  }
+
+  private async toDisk(all: boolean): Promise<void> {
+    for (const [table, since] of this.unsynced) {
+      if (!all && now() - since < SYNC_EVERY) continue;
+      this.unsynced.delete(table);
+      try {
+        await sync(table.path);
+      } catch (error) {
+        // Gone meanwhile, or lost on its way to the disk: the next look at the file tells which rows it has.
+        table.forget();
+        if (codeOf(error) !== 'ENOENT') this.refuse(table, error);
+      }
+    }
+  }
+}

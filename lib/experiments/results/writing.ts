@@ -1,0 +1,189 @@
+import type { FileHandle } from 'node:fs/promises';
+import { sanitize } from '../../text.ts';
+import type { Completion } from '../queue/queue.ts';
+import { cellsOf } from './columns.ts';
+import { type Contents, readContents } from './contents.ts';
+import { BOM } from './csv.ts';
+import { append, Changed, replace } from './file.ts';
+import { NAME_COLUMN } from './matching.ts';
+import { formatRow } from './quoting.ts';
+import type { RowReader } from './rows.ts';
+import type { Table } from './table.ts';
+
+/** A row that is to be written. */
+export interface Entry {
+  task: number;
+  completion: Completion;
+}
+
+/** It can't be written as the file is; the message is for people. */
+export class Unwritable extends Error {}
+
+const AT_ONCE = 4 * 1024 * 1024;
+
+/** A task's row in a table with these columns. */
+export function rowOf({ task, result }: Completion, header: readonly string[], table: Table): string {
+  const cells = cellsOf(task, result, table.index.columns);
+  return formatRow(header.map((column) => cells.get(column) ?? ''));
+}
+
+/** Writes rows. Those that are written are taken from `table.waiting` at once. @throws Changed, Unwritable, errors of the system */
+export async function write(table: Table, entries: readonly Entry[]): Promise<void> {
+  const { contents } = table;
+  if (contents?.tailIs === 'cut') {
+    throw new Unwritable(
+      `${table.shown}:${contents.tail?.row?.line ?? ''}: the last line is cut off: complete or remove it`,
+    );
+  }
+  const known = new Set(contents?.header);
+  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns]) known.add(column);
+  for (const { completion } of entries) {
+    for (const column of cellsOf(completion.task, completion.result, table.index.columns).keys()) {
+      known.add(column);
+    }
+  }
+  // Columns without a name, and names twice, count as well: where cells stand is what matters.
+  const before = contents?.header ?? [];
+  const there = new Set(before);
+  const header = [...before, ...[...known].filter((column) => !there.has(column))];
+  if (contents === null || header.length > before.length) await rewrite(table, header, new Set(), entries);
+  else appendRows(table, contents, entries);
+}
+
+/** Takes the rows of tasks out. @throws as {@link write} */
+export async function drop(table: Table, tasks: ReadonlySet<number>): Promise<void> {
+  if (table.contents === null) return;
+  await rewrite(table, table.contents.header, tasks, []);
+}
+
+function appendRows(table: Table, before: Contents, entries: readonly Entry[]): void {
+  let contents = before;
+  for (let from = 0; from < entries.length; ) {
+    let text = contents.openEnd ? contents.newline : '';
+    let to = from;
+    for (; to < entries.length && text.length < AT_ONCE; to++) {
+      text += rowOf((entries[to] as Entry).completion, contents.header, table) + contents.newline;
+    }
+    const end = contents.tailIs === 'ours' ? contents.end : null;
+    const stamp = append(table.path, contents.stamp, Buffer.from(text), end);
+    contents = { ...contents, stamp, tail: null, tailIs: null, openEnd: false };
+    table.written(contents);
+    noteWritten(table, entries.slice(from, to));
+    from = to;
+  }
+}
+
+function noteWritten(table: Table, entries: readonly Entry[]): void {
+  for (const { task } of entries) {
+    table.rows.add(task);
+    table.waiting.delete(task);
+    table.lost.delete(task);
+  }
+}
+
+async function rewrite(
+  table: Table,
+  header: readonly string[],
+  dropped: ReadonlySet<number>,
+  entries: readonly Entry[],
+): Promise<void> {
+  const { contents } = table;
+  const added = header.length - (contents?.header.length ?? 0);
+  if (added > 0 && contents !== null && contents.tooWide !== null) {
+    const names = header.slice(-added).map((name) => sanitize(name, 60));
+    throw new Unwritable(
+      `${table.shown}:${contents.tooWide}: this row has values beyond the last column, so that no column can be added (${names.join(', ')}): values with commas need quotes`,
+    );
+  }
+  const newline = contents?.newline ?? '\n';
+  const reader = dropped.size === 0 ? null : await table.readerOf(contents?.header ?? []);
+  const stamp = await replace(table.path, table.stamp ?? null, async (file) => {
+    const output = new Output(file);
+    if (contents?.bom) output.add(BOM);
+    output.add(Buffer.from(formatRow(header) + newline));
+    if (contents !== null) await copyRows(table, contents, header, reader, dropped, output);
+    for (const { completion } of entries) {
+      output.add(Buffer.from(rowOf(completion, header, table) + newline));
+      if (output.isFull) await output.flush();
+    }
+    await output.flush();
+  });
+  table.written({
+    stamp,
+    header,
+    bom: contents?.bom ?? false,
+    newline,
+    end: 0,
+    tail: null,
+    tailIs: null,
+    openEnd: false,
+    tooWide: contents?.tooWide ?? null,
+  });
+  for (const task of dropped) {
+    table.rows.delete(task);
+    table.undecided.delete(task);
+  }
+  noteWritten(table, entries);
+}
+
+/** Byte by byte, but for the cells of new columns. */
+async function copyRows(
+  table: Table,
+  contents: Contents,
+  header: readonly string[],
+  reader: RowReader | null,
+  dropped: ReadonlySet<number>,
+  output: Output,
+): Promise<void> {
+  const before = contents.header.length;
+  // A row that is too short stays so: with empty cells, it would look complete.
+  const gap = (cells: number) => (cells < before ? '' : ','.repeat(Math.max(0, header.length - cells)));
+  const now = await readContents(
+    table.path,
+    async () => {},
+    async (rows, bytes, position) => {
+      for (const row of rows) {
+        const owner = reader?.read(row).owner ?? null;
+        if (owner !== null && dropped.has(owner)) continue;
+        output.add(bytes.subarray(row.start - position, row.end - position));
+        output.add(Buffer.from(gap(row.cells.length) + row.newline));
+      }
+      await output.flush();
+    },
+  );
+  if (now.stamp !== contents.stamp) throw new Changed();
+  const { tail } = now;
+  if (tail?.row && contents.tailIs !== 'ours') {
+    const owner = reader?.read(tail.row).owner ?? null;
+    if (owner === null || !dropped.has(owner)) {
+      output.add(tail.bytes);
+      output.add(Buffer.from(gap(tail.row.cells.length) + contents.newline));
+    }
+  }
+}
+
+class Output {
+  private readonly file: FileHandle;
+  private parts: Buffer[] = [];
+  private size = 0;
+
+  constructor(file: FileHandle) {
+    this.file = file;
+  }
+
+  add(bytes: Buffer): void {
+    this.parts.push(bytes);
+    this.size += bytes.length;
+  }
+
+  get isFull(): boolean {
+    return this.size > AT_ONCE;
+  }
+
+  async flush(): Promise<void> {
+    const bytes = Buffer.concat(this.parts);
+    this.parts = [];
+    this.size = 0;
+    if (bytes.length > 0) await this.file.appendFile(bytes);
+  }
+}

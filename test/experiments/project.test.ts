@@ -1,0 +1,207 @@
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { findProject, openProject } from '../../lib/experiments/project.ts';
+import { openQueue } from '../../lib/experiments/queue/open.ts';
+import { onWarning } from '../../lib/warnings.ts';
+import { NOBODY } from '../machine.ts';
+
+let directory: string;
+let project: string;
+let home: string;
+const before = process.env.XDG_STATE_HOME;
+
+beforeEach(() => {
+  directory = realpathSync(mkdtempSync(join(tmpdir(), 'gpu-owner-project-')));
+  project = join(directory, 'project');
+  home = join(directory, 'state');
+  mkdirSync(project);
+  process.env.XDG_STATE_HOME = home;
+});
+
+afterEach(() => {
+  if (before === undefined) delete process.env.XDG_STATE_HOME;
+  else process.env.XDG_STATE_HOME = before;
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** Everything in the project, and nothing else, is on NFS. */
+const network = (path: string) => (path.startsWith(project) ? 'NFS' : undefined);
+
+function refusal(act: () => unknown): string {
+  try {
+    act();
+  } catch (error) {
+    expect(error).toMatchObject({ code: 'ERR_QUEUE' });
+    return (error as Error).message;
+  }
+  throw new Error('it was not refused');
+}
+
+test('a project keeps its state in itself, and out of repositories', () => {
+  expect(findProject(project)).toBeNull();
+  const link = join(directory, 'link');
+  symlinkSync(project, link);
+  const expected = { directory: project, state: join(project, '.gpu-owner') };
+  expect(openProject(link)).toEqual(expected);
+  expect(readFileSync(join(expected.state, '.gitignore'), 'utf8')).toBe('*\n');
+  writeFileSync(join(expected.state, '.gitignore'), '# mine\n');
+  expect(openProject(project)).toEqual(expected);
+  expect(findProject(project)).toEqual(expected);
+  expect(readFileSync(join(expected.state, '.gitignore'), 'utf8')).toBe('# mine\n');
+  expect(existsSync(home)).toBe(false);
+});
+
+test('what is no directory is no project', () => {
+  for (const name of ['nothing', 'file']) {
+    if (name === 'file') writeFileSync(join(directory, name), '');
+    expect(() => openProject(join(directory, name))).toThrow(/project directory/);
+    expect(() => findProject(join(directory, name))).toThrow(
+      expect.objectContaining({ code: 'ERR_INVALID_ARGUMENT' }),
+    );
+  }
+});
+
+test('something else by the name of the state directory', () => {
+  writeFileSync(join(project, '.gpu-owner'), '');
+  expect(refusal(() => openProject(project))).toMatch(/not a directory/);
+  rmSync(join(project, '.gpu-owner'));
+  symlinkSync(join(directory, 'nowhere'), join(project, '.gpu-owner'));
+  expect(refusal(() => findProject(project))).toMatch(/symbolic link/);
+});
+
+describe('on a network file system', () => {
+  test('the state is on a local disk, and the project says where', () => {
+    expect(findProject(project, { network })).toBeNull();
+    expect(existsSync(home)).toBe(false);
+    const opened = openProject(project, { network, host: 'alpha' });
+    expect(opened.directory).toBe(project);
+    expect(opened.state).toMatch(new RegExp(`^${home}/gpu-owner/[0-9a-f]{16}$`));
+    expect(JSON.parse(readFileSync(join(project, '.gpu-owner', 'elsewhere.json'), 'utf8'))).toEqual({
+      host: 'alpha',
+      path: opened.state,
+    });
+    process.env.XDG_STATE_HOME = join(directory, 'another');
+    expect(openProject(project, { network, host: 'alpha' })).toEqual(opened);
+    expect(findProject(project, { network, host: 'alpha' })).toEqual(opened);
+    expect(openProject(directory, { network }).state).toBe(join(directory, '.gpu-owner'));
+  });
+
+  test('other hosts are told where the queue is', () => {
+    openProject(project, { network, host: 'alpha' });
+    for (const open of [openProject, findProject]) {
+      const message = refusal(() => open(project, { network, host: 'beta' }));
+      expect(message).toMatch(/queue on alpha.*NFS.*this is beta.*elsewhere\.json/);
+    }
+    rmSync(join(project, '.gpu-owner', 'elsewhere.json'));
+    expect(findProject(project, { network, host: 'beta' })).toBeNull();
+    openProject(project, { network, host: 'beta' });
+    expect(refusal(() => openProject(project, { network, host: 'alpha' }))).toMatch(/queue on beta/);
+  });
+
+  test('state that has been cleaned away begins anew', () => {
+    const { state } = openProject(project, { network });
+    rmSync(home, { recursive: true });
+    expect(findProject(project, { network })).toBeNull();
+    expect(openProject(project, { network }).state).toBe(state);
+    expect(existsSync(state)).toBe(true);
+  });
+
+  test('without a local disk there is a remedy', () => {
+    const message = refusal(() => openProject(project, { network: () => 'Lustre' }));
+    expect(message).toMatch(/Lustre.*local disk.*XDG_STATE_HOME.*--queue/);
+    expect(existsSync(join(project, '.gpu-owner'))).toBe(false);
+  });
+
+  test('a pointer that says something else', () => {
+    openProject(project, { network });
+    for (const text of ['', 'nonsense', '{}', '{"host": "a", "path": "relative"}', 'null']) {
+      writeFileSync(join(project, '.gpu-owner', 'elsewhere.json'), text);
+      expect(refusal(() => openProject(project, { network }))).toMatch(/Correct it/);
+    }
+  });
+});
+
+const whyNotRoot = process.geteuid?.() === 0 ? null : 'needs root, to act as two users';
+
+describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` (${whyNotRoot})`}`, () => {
+  const asNobody = <T>(act: () => T): T => {
+    process.seteuid?.(NOBODY);
+    try {
+      return act();
+    } finally {
+      process.seteuid?.(0);
+    }
+  };
+  beforeEach(() => chmodSync(directory, 0o755));
+
+  test('whose project may not be written to', () => {
+    const message = refusal(() => asNobody(() => openProject(project)));
+    expect(message).toMatch(/permission denied.*belongs to root.*--queue/);
+    expect(asNobody(() => findProject(project))).toBeNull();
+  });
+
+  test("whose queue isn't theirs", async () => {
+    await (await openQueue(null, project)).close();
+    process.seteuid?.(NOBODY);
+    try {
+      await expect(openQueue(null, project)).rejects.toMatchObject({
+        code: 'ERR_QUEUE',
+        message: expect.stringMatching(/permission|read-only for you/),
+      });
+    } finally {
+      process.seteuid?.(0);
+    }
+  });
+
+  test('who have put a queue where others will work', () => {
+    mkdirSync(join(project, '.gpu-owner'));
+    chownSync(join(project, '.gpu-owner'), NOBODY, NOBODY);
+    expect(refusal(() => findProject(project))).toMatch(/have any command run as you/);
+    chownSync(project, NOBODY, NOBODY); // it is their project
+    expect(findProject(project)?.state).toBe(join(project, '.gpu-owner'));
+    chownSync(join(project, '.gpu-owner'), 0, 0);
+    expect(asNobody(() => findProject(project))?.state).toBe(join(project, '.gpu-owner'));
+  });
+
+  test('who may all write', () => {
+    const warnings: string[] = [];
+    onWarning((message) => warnings.push(message));
+    openProject(project);
+    chmodSync(join(project, '.gpu-owner'), 0o777);
+    findProject(project);
+    expect(warnings).toEqual([expect.stringMatching(/chmod o-w/)]);
+  });
+
+  test('a read-only directory', () => {
+    spawnSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'tmpfs', project]);
+    try {
+      expect(refusal(() => openProject(project))).toMatch(/read-only/);
+      expect(findProject(project)).toBeNull();
+    } finally {
+      spawnSync('umount', [project]);
+    }
+  });
+
+  test('a full disk', () => {
+    spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,nr_inodes=1', 'tmpfs', project]);
+    try {
+      expect(refusal(() => openProject(project))).toMatch(/no space/);
+    } finally {
+      spawnSync('umount', [project]);
+    }
+  });
+});

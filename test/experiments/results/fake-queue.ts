@@ -1,0 +1,118 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Completion, Counts, Queue, State, TaskRow } from '../../../lib/experiments/queue/queue.ts';
+import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
+import { parse, type Values } from '../../../lib/experiments/written.ts';
+
+type Part = 'tasks' | 'completions' | 'adopt' | 'adoptAll' | 'retracted' | 'forgetRetracted' | 'counts';
+
+/** What tables need of a queue, in memory. */
+export class FakeQueue implements Pick<Queue, Part> {
+  readonly rows: (TaskRow & { sequence: number; result: Values })[] = [];
+  readonly byId = new Map<string, TaskRow & { sequence: number; result: Values }>();
+  private order: (TaskRow & { sequence: number; result: Values })[] = [];
+  private readonly out = new Set<string>();
+  private sequence = 0;
+
+  get queue(): Queue {
+    return this as unknown as Queue;
+  }
+
+  add(spec: Pick<TaskSpec, 'parameters' | 'outputDirectory'> & { phase?: string }): Task {
+    const id = taskId(spec.parameters);
+    const place = { phase: spec.phase ?? 'exp1', outputDirectory: spec.outputDirectory };
+    const known = this.byId.get(id);
+    if (known !== undefined) {
+      (known.task as { places: unknown }).places = [...known.task.places, place];
+      return known.task;
+    }
+    const task = {
+      id,
+      name: `${place.phase}_${this.rows.length}`,
+      parameters: spec.parameters,
+      command: { words: [] },
+      places: [place],
+    };
+    const row = { task, state: 'pending' as State, starts: 0, error: null, ended: null, source: null };
+    const whole = { ...row, sequence: 0, result: {} };
+    this.rows.push(whole);
+    this.byId.set(id, whole);
+    return task;
+  }
+
+  set(id: string, state: State): void {
+    this.get(id).state = state;
+  }
+
+  complete(id: string, result: Values, source: 'worker' | 'table' = 'worker'): void {
+    const row = this.get(id);
+    row.state = 'completed';
+    row.result = result;
+    row.source = source;
+    row.sequence = ++this.sequence;
+    this.order.push(row);
+  }
+
+  retry(id: string): void {
+    const row = this.get(id);
+    if (row.state === 'completed') this.out.add(id);
+    row.state = 'pending';
+    row.sequence = 0;
+    this.order = this.order.filter((each) => each !== row);
+  }
+
+  get(id: string): TaskRow & { sequence: number; result: Values } {
+    return this.byId.get(id) as TaskRow & { sequence: number; result: Values };
+  }
+
+  async *tasks(): AsyncGenerator<TaskRow> {
+    for (const [at, row] of this.rows.entries()) {
+      if (at % 500 === 0) await sleep(0);
+      yield row;
+    }
+  }
+
+  async completions(after: number, limit: number): Promise<Completion[]> {
+    let low = 0;
+    for (let high = this.order.length; low < high; ) {
+      const middle = (low + high) >> 1;
+      if ((this.order[middle]?.sequence ?? 0) > after) high = middle;
+      else low = middle + 1;
+    }
+    return this.order.slice(low, low + limit).map(({ sequence, task, result, source }) => ({
+      sequence,
+      task,
+      result,
+      source: source ?? 'worker',
+    }));
+  }
+
+  async adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+    return rows.map(({ id, result }) => {
+      const { state } = this.get(id);
+      if (state === 'active' || state === 'completed' || this.out.has(id)) return false;
+      this.complete(id, result, 'table');
+      return true;
+    });
+  }
+
+  async adopt(id: string, result: Values): Promise<boolean> {
+    return (await this.adoptAll([{ id, result }]))[0] as boolean;
+  }
+
+  async retracted(): Promise<Task[]> {
+    return [...this.out].map((id) => this.get(id).task);
+  }
+
+  async forgetRetracted(ids: readonly string[]): Promise<void> {
+    for (const id of ids) this.out.delete(id);
+  }
+
+  async counts(): Promise<Counts> {
+    return { pending: this.rows.length, active: 0, completed: 0, failed: 0, cancelled: 0 };
+  }
+}
+
+/** Values as a sweep has them, numbers as they are written. */
+export function values(json: string): Values {
+  return parse(json) as Values;
+}
