@@ -57,11 +57,6 @@ export class WitnessedExperiment {
 
   /** Starts `gpu-owner exp …` in the project. */
   start(args: string[], uid?: number): ChildProcess {
-    if (process.env.CHAOS_DRIVER && ['run', 'worker'].includes(args[0] as string))
-      return this.machine.start([process.execPath, process.env.CHAOS_DRIVER, 'exp', ...args], {
-        cwd: this.project,
-        env: this.env,
-      });
     return this.machine.startCommand(['exp', ...args], {
       cwd: this.project,
       env: this.env,
