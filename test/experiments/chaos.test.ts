@@ -8,7 +8,8 @@ import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TASKS = SOAK ? 2_000 : 120;
+const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [110, 10];
+const TASKS = QUICK + STUBBORN;
 const GPUS = 4;
 const WEATHER = SOAK
   ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
@@ -50,7 +51,7 @@ test.each(SEEDS)(
       ...violationsOfTables(log, tasks, rows),
       ...storm.watch.violations(log),
     ];
-    expect(violations).toEqual([]);
+    expect(violations.slice(0, 20)).toEqual([]);
     expect(storm.complaints).toEqual([]);
     // Whatever else happens here is the task's own fault.
     expect(givenBack.filter(({ why }) => !why.startsWith('exit code 75'))).toEqual([]);

@@ -73,6 +73,8 @@ export class Storm {
   }
 
   async #keepStarting(rest: number, start: () => ChildProcess, isManager = false): Promise<void> {
+    // There must be an experiment before anybody can work for it.
+    if (!isManager) await until(() => this.#isOver || this.#experiment.log() !== '', 20_000);
     while (!this.#isOver) {
       this.starts++;
       const end = await finished(start());
