@@ -114,7 +114,7 @@ describe('a full disk', () => {
     async () => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
       mkdirSync(disk);
-      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=3m', 'none', disk]).status).toBe(0);
+      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m', 'none', disk]).status).toBe(0);
       experiment = new WitnessedExperiment(2, { project: disk });
       experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
       const first = experiment.start(['run', '--gpus', '2']);
@@ -207,7 +207,7 @@ test(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a
   await until(() => starts() > 2, 20_000);
   const before = starts();
   expect(
-    await experiment.machine.runCommand(['run', '--wait', '20s', '--', 'true'], { ...user, cwd: '/' }),
+    await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
   ).toMatchObject({ code: 0 });
   expect(starts() - before).toBeLessThan(10);
   expect(await end).toMatchObject({ code: 0 });
