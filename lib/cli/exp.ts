@@ -41,6 +41,7 @@ const COMMANDS: Commands = {
   pause: async () => (await import('./exp/pause.ts')).COMMAND,
   resume: async () => (await import('./exp/resume.ts')).COMMAND,
   cancel: async () => (await import('./exp/cancel.ts')).COMMAND,
+  export: async () => (await import('./exp/export.ts')).COMMAND,
 };
 
 async function exp([name, ...args]: readonly string[]): Promise<void> {

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { native } from '../native.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
@@ -90,4 +89,8 @@ function stat(pid: number): { parent: number; session: number } | null {
   } catch {
     return null;
   }
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

@@ -1,5 +1,4 @@
 import { closeSync, writeSync } from 'node:fs';
-import { Socket } from 'node:net';
 import { GPUOwnerError } from '../errors.ts';
 import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
@@ -127,6 +126,7 @@ function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
 
 /** What it says first; '' if it ends before, or says nothing for too long. Closes the descriptor. */
 function firstLine(descriptor: number): Promise<string> {
+  const { Socket } = process.getBuiltinModule('node:net'); // `run` needs nothing of it
   return new Promise((resolve) => {
     const socket = new Socket({ fd: descriptor, readable: true, writable: false });
     let text = '';

@@ -213,11 +213,17 @@ test('values that are offered are right', () => {
   const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
   const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
   expect(cases.length).toBeGreaterThan(5);
-  const places: Record<string, string[]> = { watch: [], machine: [], memory: [] };
+  const places: Record<string, string[]> = { watch: [], machine: [], memory: [], format: [] };
+  const exp = ['gpus-per-task', 'grace'];
+  const words = (name: string, value: string) => [
+    ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
+    ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
+    'true',
+  ];
   for (const [, name = '', values = ''] of cases) {
     if (places[name]) continue;
     for (const value of values.split(' ')) {
-      const { stderr } = spawnSync(process.execPath, [command, 'run', `--${name}=${value}`, 'true'], {
+      const { stderr } = spawnSync(process.execPath, words(name, value), {
         env,
         encoding: 'utf8',
       });

@@ -53,18 +53,18 @@ export function frame(view: View, now: number, style: Style): string {
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
 function progress({ overview, pace }: View, now: number, columns: number, style: Style): string[] {
-  const { ended, total } = overview;
+  const { completed, ended, total } = overview;
   const rate = pace.rate(now);
   const left = total === ended ? null : pace.left(now, total - ended);
   const words = [
-    formatProgress(ended, total),
+    formatProgress(completed, total),
     ...(rate === null ? [] : [formatRate(rate)]),
     ...(left === null ? [] : [`${seconds(left)} left`]),
   ];
   const text = words.join('  ');
   const room = Math.min(LONGEST_BAR, columns - text.length - 2);
   if (room < 10) return [shorten(text, columns)];
-  return [`${bar(total === 0 ? 1 : ended / total, room, style)}  ${text}`];
+  return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
 }
 
 function bar(share: number, width: number, { colour, unicode }: Style): string {

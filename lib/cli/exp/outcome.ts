@@ -12,9 +12,17 @@ export interface Outcome {
 
 const SOME_FAILED = 1;
 
-/** @param interrupted what to exit with if a signal has ended it before its time; null: none has */
-export function outcomeOf(now: Overview, ends: readonly WorkerEnd[], interrupted: number | null): Outcome {
-  if (isOver(now)) return { code: now.completed === now.total ? 0 : SOME_FAILED, ends };
+/**
+ * @param interrupted what to exit with if a signal has ended it before its time; null: none has
+ * @param inStep do the tables have all rows, as far as that is this process's business?
+ */
+export function outcomeOf(
+  now: Overview,
+  ends: readonly WorkerEnd[],
+  interrupted: number | null,
+  inStep: boolean,
+): Outcome {
+  if (isOver(now) && inStep) return { code: now.completed === now.total ? 0 : SOME_FAILED, ends };
   return { code: interrupted ?? codeOf(ends) ?? SOME_FAILED, ends };
 }
 

@@ -1,7 +1,5 @@
 import { hostname } from 'node:os';
-import { join } from 'node:path';
 import type { Settings } from '../../claims/options.ts';
-import { ManagerLog } from '../../experiments/manager/log.ts';
 import { Manager } from '../../experiments/manager/manager.ts';
 import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
 import { Pace } from '../../experiments/manager/pace.ts';
@@ -31,7 +29,6 @@ export interface SessionOptions {
 }
 
 const MOST_FAILURES = 10;
-export const LOG = 'experiment_manager.log';
 
 /** `exp run`, from the sweep to the summary. */
 export class Session {
@@ -49,8 +46,7 @@ export class Session {
     this.#options = options;
     this.#manager = new Manager({
       queue,
-      tables: () => ({ sync: async () => {}, close: async () => {} }),
-      log: new ManagerLog(join(project.directory, LOG), (message) => screen.line(`warning: ${message}`)),
+      project: project.directory,
       host: this.#host,
       pid: process.pid,
       tell: (text, kind) => screen.line(text, kind),
@@ -64,13 +60,13 @@ export class Session {
     try {
       await this.#manager.begin();
       if (sweep !== null) await this.#enqueue(sweep, replaceCommands);
-      if (!ending.asked.aborted) await this.#manager.firstSync(ending.asked);
+      if (!ending.asked.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();
       const now = await overview(queue);
       this.#look(now);
       this.#options.screen.end();
-      for (const line of await summary(queue, now, outcome, this.#options.values))
+      for (const line of await summary(queue, now, outcome, this.#manager.tables, this.#options.values))
         this.#options.screen.line(line);
       return outcome.code;
     } finally {
@@ -102,8 +98,8 @@ export class Session {
     this.#pace = new Pace(Date.now(), now.ended);
     const over = new AbortController();
     if (isOver(now)) {
-      await this.#manager.finish(ending.asked);
-      return outcomeOf(now, [], ending.code);
+      const inStep = await this.#manager.finish(ending.asked);
+      return outcomeOf(now, [], ending.code, inStep);
     }
     const crew = new Crew({
       ...this.#options,
@@ -128,8 +124,8 @@ export class Session {
     over.abort();
     this.#crew = null; // what became of its workers is for the summary
     await managing;
-    await this.#manager.finish(ending.asked);
-    return outcomeOf(await overview(queue), ends, ending.code);
+    const inStep = await this.#manager.finish(ending.asked);
+    return outcomeOf(await overview(queue), ends, ending.code, inStep);
   }
 
   /** All workers have stopped for failures, and no others run anything. */

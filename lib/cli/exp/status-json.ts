@@ -5,7 +5,7 @@ import type { TaskRow } from '../../experiments/queue/queue.ts';
 export function experimentJSON(
   project: string,
   queue: string,
-  { counts, total, ended, running, manager, pause, nextTime }: Overview,
+  { counts, total, completed, running, manager, pause, nextTime }: Overview,
   failures: readonly TaskRow[],
 ) {
   return {
@@ -13,7 +13,7 @@ export function experimentJSON(
     queue,
     total,
     counts,
-    progress: formatProgress(ended, total),
+    progress: formatProgress(completed, total),
     manager,
     pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
     nextTime: iso(nextTime),

@@ -25,8 +25,8 @@ export function statusPage(
 ): string {
   const clip = (line: string) => shorten(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
-  const { ended, total, counts: all, running } = overview;
-  const lines = [`${formatProgress(ended, total)}: ${counts(overview)}`, ...standing(overview, command)];
+  const { completed, total, counts: all, running } = overview;
+  const lines = [`${formatProgress(completed, total)}: ${counts(overview)}`, ...standing(overview, command)];
   if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');

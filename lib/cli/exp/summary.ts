@@ -1,7 +1,7 @@
 import { firstLine } from '../../experiments/manager/events.ts';
 import { failedTasks, isOver, type Overview } from '../../experiments/manager/overview.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
-import { sanitize, shellWords } from '../../text.ts';
+import { listWords, sanitize, shellWords } from '../../text.ts';
 import type { Values } from '../arguments.ts';
 import { whyStopped } from './crew.ts';
 import { counts } from './frame.ts';
@@ -9,12 +9,14 @@ import type { Outcome } from './outcome.ts';
 import { sameQueue } from './queue-options.ts';
 
 const MOST_FAILURES = 3;
+const MOST_TABLES = 3;
 
 /** What came of it, and what to do next: lines for people. */
 export async function summary(
   queue: Queue,
   now: Overview,
   { ends }: Outcome,
+  tables: readonly string[] | null,
   values: Values,
 ): Promise<string[]> {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
@@ -35,6 +37,10 @@ export async function summary(
     }
     if (all.failed > MOST_FAILURES) lines.push(`and ${all.failed - MOST_FAILURES} more failed`);
     lines.push(`their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+  }
+  if (tables !== null && now.completed > 0) {
+    const more = tables.length > MOST_TABLES ? [`${tables.length - MOST_TABLES} more`] : [];
+    lines.push(`results: ${listWords([...tables.slice(0, MOST_TABLES), ...more])}`);
   }
   if (!isOver(now) && pause === null) lines.push('started again, it goes on where it was');
   return lines;

@@ -1,21 +1,16 @@
+import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Enqueued, Queue } from '../queue/queue.ts';
+import { ResultTables, type TablesReport } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
-import type { ManagerLog } from './log.ts';
+import { ManagerLog } from './log.ts';
 import { formatProgress, type Overview, overview } from './overview.ts';
-
-/** Keeps the tables of results in step with the queue. */
-export interface Tables {
-  sync(): Promise<unknown>;
-  close(): Promise<void>;
-}
 
 export interface ManagerOptions {
   queue: Queue;
-  /** Made when this manager becomes the one that writes them. */
-  tables: () => Tables;
-  log: ManagerLog;
+  /** The directory of the project: it has the tables, and the log. */
+  project: string;
   host: string;
   pid: number;
   /** For people: what happens. `event`: of one task, `message`: of the whole. */
@@ -24,6 +19,7 @@ export interface ManagerOptions {
   onLook: (overview: Overview) => void;
 }
 
+const LOG = 'experiment_manager.log';
 /** How often everything is looked at, at least, in ms: tables may be changed by others. */
 const LOOK = 5_000;
 /** And at most: many tasks that end at once are one piece of work. */
@@ -38,16 +34,19 @@ const RETRY = 5_000;
 export class Manager {
   readonly #options: ManagerOptions;
   readonly #history: History;
-  #tables: Tables | null = null;
+  readonly #log: ManagerLog;
+  #tables: ResultTables | null = null;
+  #report: TablesReport | null = null;
   #office: { release(): Promise<void> } | null = null;
   /** Who manages, as was told. */
   #told: string | null = null;
-  /** The last thing that kept the tables from being written, as was told. */
-  #trouble: string | null = null;
   #logged = '';
 
   constructor(options: ManagerOptions) {
     this.#options = options;
+    this.#log = new ManagerLog(join(options.project, LOG), (message) =>
+      options.tell(`warning: ${message}`, 'message'),
+    );
     this.#history = new History(options, (text) => this.record(text));
   }
 
@@ -57,12 +56,12 @@ export class Manager {
 
   /** Becomes the manager, unless somebody is; says who is. */
   async begin(): Promise<void> {
-    const { queue, host, pid, tell, tables } = this.#options;
+    const { queue, project, host, pid, tell } = this.#options;
     if (this.#office !== null) return;
     if (this.#told === null) await this.#history.begin();
     this.#office = await queue.manage({ host, pid });
     if (this.#office === null) return this.#tellWhoManages();
-    this.#tables = tables();
+    this.#tables = new ResultTables(queue, project, (message) => this.#note(message));
     if (this.#told !== null)
       tell('the other manager is gone: this one writes the tables from now on', 'message');
     this.#told = null;
@@ -87,6 +86,7 @@ export class Manager {
   ): Promise<Enqueued> {
     const enqueued = await this.#options.queue.enqueue(tasks, options);
     const { added, known, placed } = enqueued;
+    if (placed > 0) this.#tables?.placesChanged();
     this.#note(`Generated ${added + known} total tasks`);
     if (known > 0) {
       const places = placed > 0 ? `, of which ${placed} get one more row` : '';
@@ -95,10 +95,21 @@ export class Manager {
     return enqueued;
   }
 
-  /** Reads the tables for the first time: what has its row needn't be run. Tries until it can. */
-  async firstSync(signal: AbortSignal): Promise<void> {
+  /**
+   * Reads the tables for the first time: what has its row needn't be run.
+   * @throws ERR_CONFIGURATION if a table can't be read: what it has would be run again
+   */
+  async firstSync(): Promise<void> {
     if (this.#tables === null) return;
-    while (!(await this.#sync()) && !signal.aborted) await this.#options.queue.changed(RETRY, signal);
+    await this.#sync();
+    const unreadable = this.#report?.unreadable ?? [];
+    if (unreadable.length > 0) {
+      const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
+      throw new GPUOwnerError(
+        'ERR_CONFIGURATION',
+        `${which} can't be read, and tasks that have their row there would be run again: put it right or move it away, and start again. ${unreadable[0]}`,
+      );
+    }
     const { completed } = await this.look();
     this.#note(`Marked ${completed} tasks as already completed`);
   }
@@ -109,13 +120,14 @@ export class Manager {
     while (!signal.aborted) {
       await this.#round();
       await pause(PAUSE, signal);
-      await queue.changed(this.#trouble === null ? LOOK : RETRY, signal);
+      await queue.changed(LOOK, signal);
     }
     await this.#round();
   }
 
   /** Tries until the tables are in step. @returns false: the signal came first */
   async finish(signal: AbortSignal): Promise<boolean> {
+    this.#tables?.placesChanged(); // other processes may have brought some
     while (this.manages && !(await this.#round())) {
       if (signal.aborted) return false;
       await pause(RETRY, signal);
@@ -130,7 +142,7 @@ export class Manager {
     await this.#history.look();
     const now = await this.look();
     this.#logProgress(now);
-    this.#options.log.flush();
+    this.#log.flush();
     return inStep;
   }
 
@@ -140,43 +152,34 @@ export class Manager {
     return now;
   }
 
-  /** @returns false: they can't be written now; that has been told */
+  /** @returns false: something is still to be written, and that can't be done now; it has been told */
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
-    try {
-      await this.#tables.sync();
-      if (this.#trouble !== null) this.#options.tell('the tables of results are in step again', 'message');
-      this.#trouble = null;
-      return true;
-    } catch (error) {
-      if (!isSystemError(error) && !(error instanceof GPUOwnerError)) throw error;
-      const { message } = error as Error;
-      if (message !== this.#trouble) {
-        this.#note(
-          `the tables of results can't be brought up to date: ${message.replace(/\.$/, '')}. Nothing is lost: the queue has the results, and it is tried again`,
-        );
-      }
-      this.#trouble = message;
-      return false;
-    }
+    this.#report = await this.#tables.sync();
+    return this.#report.missing === 0;
   }
 
-  #logProgress({ ended, total }: Overview): void {
-    const progress = `Progress: ${formatProgress(ended, total)}`;
+  /** Of results; null: somebody else looks after them. */
+  get tables(): readonly string[] | null {
+    return this.#report?.tables ?? null;
+  }
+
+  #logProgress({ completed, total }: Overview): void {
+    const progress = `Progress: ${formatProgress(completed, total)}`;
     if (progress === this.#logged || !this.manages) return;
     this.#logged = progress;
-    this.#options.log.write(progress);
+    this.#log.write(progress);
     this.#options.tell(progress, 'event');
   }
 
   /** What a worker does; those of this process say it here. */
   record(text: string): void {
-    if (this.manages) this.#options.log.write(text);
+    if (this.manages) this.#log.write(text);
     this.#options.tell(text, 'event');
   }
 
   #note(text: string): void {
-    if (this.manages) this.#options.log.write(text);
+    if (this.manages) this.#log.write(text);
     this.#options.tell(text, 'message');
   }
 
@@ -185,12 +188,8 @@ export class Manager {
     await this.#office?.release();
     this.#office = null;
     this.#tables = null;
-    this.#options.log.close();
+    this.#log.close();
   }
-}
-
-function isSystemError(error: unknown): boolean {
-  return error instanceof Error && 'syscall' in error && 'code' in error;
 }
 
 function pause(milliseconds: number, signal: AbortSignal): Promise<void> {

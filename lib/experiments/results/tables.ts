@@ -17,6 +17,12 @@ export interface TablesReport {
   /** New rows. */
   appended: number;
   problems: string[];
+  /** What keeps tables from being read: which of their tasks are completed isn't known. */
+  unreadable: string[];
+  /** Rows that are still to be written. */
+  missing: number;
+  /** All tables, as people are shown them. */
+  tables: string[];
 }
 
 /** Somebody who changes a table all the time gets so many tries at a time. */
@@ -78,7 +84,15 @@ export class ResultTables {
   }
 
   private async syncNow(): Promise<TablesReport> {
-    const report: TablesReport = { adopted: 0, restored: 0, appended: 0, problems: [] };
+    const report: TablesReport = {
+      adopted: 0,
+      restored: 0,
+      appended: 0,
+      problems: [],
+      unreadable: [],
+      missing: 0,
+      tables: [],
+    };
     const counts = Object.values(await this.queue.counts()).reduce((sum, count) => sum + count, 0);
     if (counts !== this.known) {
       await this.tasks.load();
@@ -95,7 +109,12 @@ export class ResultTables {
     for (const [table, tasks] of this.restored) this.tellRestored(table, tasks);
     this.restored.clear();
     await this.toDisk(false);
-    for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
+    for (const table of this.tasks.tables.values()) {
+      report.problems.push(...table.troubles);
+      if (table.unreadable !== null) report.unreadable.push(table.unreadable);
+      report.missing += table.waiting.size;
+      report.tables.push(table.shown);
+    }
     return report;
   }
 

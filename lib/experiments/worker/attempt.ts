@@ -7,7 +7,7 @@ import type { Attempt } from '../queue/queue.ts';
 import type { Task, TaskCommand } from '../task.ts';
 import type { Values } from '../written.ts';
 import { AttemptFiles } from './attempt-files.ts';
-import { environmentFor } from './environment.ts';
+import { environmentFor, freePort } from './environment.ts';
 import { AttemptLog } from './log.ts';
 import { readResult } from './result.ts';
 
@@ -78,9 +78,10 @@ export class AttemptRun {
     const { attempt, name, project } = this.#running;
     const path = logPath(project.directory, attempt.task, name);
     let log: AttemptLog;
+    let port: number;
     try {
-      this.#files = await AttemptFiles.make(project.state, attempt, name);
-      log = await AttemptLog.open(path, header(attempt, name));
+      this.#files = AttemptFiles.make(project.state, attempt, name);
+      [log, port] = await Promise.all([AttemptLog.open(path, header(attempt, name)), freePort()]);
     } catch (error) {
       const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
       const why = `${where} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
@@ -88,7 +89,7 @@ export class AttemptRun {
     }
     try {
       this.#running.onLog({ path, from: log.from, to: null });
-      return await this.#supervise(log);
+      return await this.#supervise(log, port);
     } catch (error) {
       return { kind: 'environment', why: (error as Error).message, spoiled: false };
     } finally {
@@ -101,14 +102,15 @@ export class AttemptRun {
     if (!this.#keepFiles) await this.#files?.remove();
   }
 
-  async #supervise(log: AttemptLog): Promise<Verdict> {
+  async #supervise(log: AttemptLog, port: number): Promise<Verdict> {
     const { attempt, claim, project, grace } = this.#running;
     const { task } = attempt;
     const files = this.#files as AttemptFiles;
-    const env = await environmentFor({
+    const env = environmentFor({
       taskFile: files.task,
       resultFile: files.result,
       gpus: claim.environment,
+      port,
     });
     const started = performance.now();
     // Whoever wanted it to end while all that was prepared has had to wait.

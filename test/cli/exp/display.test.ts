@@ -60,7 +60,7 @@ test('on a narrow and low terminal, after it was made smaller, no line is too lo
   const { screens, wrapped, status } = await see(
     [70, 6],
     ['--resize', '30'],
-    sweep('--seconds', '0.5', 'x=1'),
+    sweep('--seconds', '0.8', 'x=1'),
   );
   expect(status).toBe(0);
   const summary = /^(6 tasks|Generated|Marked)/;
