@@ -161,9 +161,7 @@ export class ResultTables {
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
-        for (const number of rows) {
-          if (this.tasks.isCompleted(number)) table.waiting.add(number);
-        }
+        for (const number of rows) if (this.tasks.isCompleted(number)) table.waiting.add(number);
         this.succeeded(table);
       });
       if (!done) failed.add(table);
