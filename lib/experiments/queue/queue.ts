@@ -71,7 +71,7 @@ export interface TaskRow {
 
 /** A completed task, in the order of completion. */
 export interface Completion {
-  /** Grows with each completion; the cursor for the next call. */
+  /** Counts completions, from 1, and is never given twice; the cursor for the next call. */
   sequence: number;
   task: Task;
   result: Values;

@@ -5,10 +5,10 @@ import { cellsOf } from './columns.ts';
 import { type Contents, readContents } from './contents.ts';
 import { BOM } from './csv.ts';
 import { append, Changed, replace } from './file.ts';
-import { NAME_COLUMN } from './matching.ts';
 import { formatRow } from './quoting.ts';
 import type { RowReader } from './rows.ts';
 import type { Table } from './table.ts';
+import { NAME_COLUMN } from './task-index.ts';
 
 /** A row that is to be written. */
 export interface Entry {
