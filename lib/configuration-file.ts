@@ -1,5 +1,6 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync, readSync, statSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } from 'node:fs';
 import { GPUOwnerError } from './errors.ts';
+import { decode, readAtMost } from './file-text.ts';
 import { sanitize } from './text.ts';
 
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
@@ -47,7 +48,9 @@ export function readText(path: string, kind: Kind, required: boolean): string | 
     if (stat.isDirectory()) throw problem(path, null, 'it is a directory; it must be a file in YAML');
     if (!stat.isFile()) throw problem(path, null, 'it is not a regular file; it must be a file in YAML');
     checkTrust(path, stat.mode, stat.uid, kind, required);
-    return decode(path, readAtMost(descriptor, path));
+    const refuse = (why: string, cause?: unknown) => problem(path, null, why, cause);
+    const tooLarge = 'it is larger than 64 KiB; is it really the configuration?';
+    return decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
   } finally {
     closeSync(descriptor);
   }
@@ -85,33 +88,5 @@ function readOrEmpty(path: string): string {
     return readFileSync(path, 'utf8');
   } catch {
     return '';
-  }
-}
-
-/** The size is not taken from stat: the file may be growing. */
-function readAtMost(descriptor: number, path: string): Buffer {
-  const chunks: Buffer[] = [];
-  let total = 0;
-  for (;;) {
-    const chunk = Buffer.alloc(64 * 1024);
-    let length: number;
-    try {
-      length = readSync(descriptor, chunk);
-    } catch (error) {
-      throw problem(path, null, `it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
-    }
-    if (length === 0) return Buffer.concat(chunks);
-    total += length;
-    if (total > MAX_BYTES)
-      throw problem(path, null, 'it is larger than 64 KiB; is it really the configuration?');
-    chunks.push(chunk.subarray(0, length));
-  }
-}
-
-function decode(path: string, bytes: Buffer): string {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch (error) {
-    throw problem(path, null, 'it is not UTF-8; save it as UTF-8', error);
   }
 }

@@ -1,4 +1,3 @@
-import { createRequire } from 'node:module';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import type * as YAML from 'yaml';
@@ -15,6 +14,7 @@ import {
 } from './gpus/criteria.ts';
 import { parseDuration } from './quantities.ts';
 import { closest, listWords, sanitize, showValue } from './text.ts';
+import { loadYAML, nestingBeyond } from './yaml.ts';
 
 /** The conditions a configuration file may set; a call's own win. */
 const THRESHOLDS = [
@@ -28,8 +28,9 @@ const THRESHOLDS = [
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
-const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
+/** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
+const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
 
 /** What the configuration files of machine and user say together. What no file says is missing. */
 export interface Configuration {
@@ -152,17 +153,12 @@ function loadFile(path: string, kind: Kind, required: boolean): Entries | null {
   return text === null ? null : parseFile(text, path, kind);
 }
 
-/** Loaded only where there is a file, and synchronously, as constructors need the result. */
-function loadYAML(): typeof YAML {
-  const require = createRequire(import.meta.filename);
-  return require('yaml') as typeof YAML;
-}
-
 function parseFile(text: string, path: string, kind: Kind): Entries {
   const yaml = loadYAML();
   const lines = new yaml.LineCounter();
   const lineAt = (offset: number | undefined) => (offset === undefined ? null : lines.linePos(offset).line);
-  refuseNesting(yaml, text, path);
+  const tooDeep = nestingBeyond(yaml, text, MAX_DEPTH);
+  if (tooDeep !== null) throw problem(path, tooDeep, 'nested too deep; values are single ones or lists');
   const document = yaml.parseDocument(text, {
     lineCounter: lines,
     prettyErrors: false,
@@ -201,32 +197,6 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
     }
   }
   return entries;
-}
-
-/**
- * A configuration is two levels deep. Composing a document recurses, and a stack that fills up can take the whole
- * process down, so the depth is measured before, in the parser's flat syntax tree.
- */
-function refuseNesting(yaml: typeof YAML, text: string, path: string): void {
-  const lines = new yaml.LineCounter();
-  const open: { token: YAML.CST.Token; depth: number }[] = [];
-  for (const token of new yaml.Parser(lines.addNewLine).parse(text)) open.push({ token, depth: 0 });
-  for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const { token, depth } = next;
-    if (depth > MAX_DEPTH) {
-      throw problem(
-        path,
-        lines.linePos(token.offset).line,
-        'nested too deep; values are single ones or lists',
-      );
-    }
-    if (token.type === 'document' && token.value) open.push({ token: token.value, depth });
-    if (!('items' in token)) continue;
-    for (const { key, value } of token.items) {
-      if (key) open.push({ token: key, depth: depth + 1 });
-      if (value) open.push({ token: value, depth: depth + 1 });
-    }
-  }
 }
 
 function rangeOf(node: unknown): number | undefined {

@@ -109,7 +109,18 @@ export interface Native {
   processSpawn(
     path: string,
     args: readonly string[],
+    environment?: readonly string[],
   ): { error: number; pid: number; input: number; output: number };
+  processStart(
+    path: string,
+    args: readonly string[],
+    environment: readonly string[],
+    output: number,
+    first: number,
+    descriptors: readonly number[],
+  ): { error: number; pid: number; control: number };
+  processCollect(pid: number): boolean;
+  processAdopt(): boolean;
   processReadLine(descriptor: number, milliseconds: number): string;
   processWatchSignals(): void;
   processUnwatchSignals(): void;

@@ -1,5 +1,5 @@
-// Compiles lib/ to dist/: the library (ES module), the command (CommonJS, with a cache of its compiled form) and the
-// declarations.
+// Compiles lib/ to dist/: the library (ES module), the command (CommonJS, with a cache of its compiled form), twice: once
+// without experiments, as every `gpu-owner run` pays for the size of what it loads; and the declarations.
 //
 // Each output is one file, because the number of modules is what start-up time goes into: 25 ES modules cost 19 ms,
 // the same bundled into one CommonJS file 5 ms. Modules that lib/cli/main.ts imports dynamically are wrapped in
@@ -35,6 +35,8 @@ const command = {
   define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
 };
 
+const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
+
 const { build } = await import('esbuild').catch(() => {
   // npm runs `prepare` with `--omit=dev` too.
   const state = existsSync(dist) ? 'stays as it is' : 'is not built: run `npm ci` without `--omit=dev` once';
@@ -54,18 +56,38 @@ await Promise.all([
   }),
   build({
     ...common,
-    ...command,
+    ...bundle,
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/command.cjs',
-    minifySyntax: true,
-    minifyWhitespace: true,
+    // lib/cli/start.ts doesn't take this one for them.
+    external: [...common.external, './exp.ts'],
   }),
+  build({
+    ...common,
+    ...bundle,
+    entryPoints: ['lib/cli/main.ts'],
+    outfile: 'dist/experiments.cjs',
+    metafile: true,
+  }).then(({ metafile }) => writeLicences(Object.keys(metafile.inputs))),
   build({ ...common, ...command, entryPoints: ['lib/cli/start.ts'], outfile: 'dist/gpu-owner.cjs' }),
 ]);
 
-if (/[^\0-\x7f]/.test(readFileSync(join(dist, 'command.cjs'), 'latin1'))) {
+/** Packages that are ES modules only can't stay outside of the command; what is bundled comes with its licence. */
+function writeLicences(inputs) {
+  const packages = new Set(inputs.map((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]));
+  packages.delete(undefined);
+  const texts = [...packages].sort().map((path) => {
+    const file = readdirSync(join(root, path)).find((name) => /^licen[cs]e/i.test(name));
+    if (file === undefined) throw new Error(`${path} has no licence`);
+    return `${path.replace(/^.*node_modules\//, '')}\n\n${readFileSync(join(root, path, file), 'utf8').trim()}\n`;
+  });
+  writeFileSync(join(dist, 'experiments.licenses.txt'), texts.join(`\n${'-'.repeat(72)}\n\n`));
+}
+
+for (const name of ['command.cjs', 'experiments.cjs']) {
+  if (!/[^\0-\x7f]/.test(readFileSync(join(dist, name), 'latin1'))) continue;
   throw new Error(
-    'dist/command.cjs is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)',
+    `dist/${name} is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)`,
   );
 }
 

@@ -17,13 +17,8 @@ export function findIntruders(
 ): GPUOwnerError | null {
   const claimed = (gpu: GPU) => before.some(({ uuid }) => uuid === gpu.uuid);
   const reasons = after.filter(claimed).flatMap((gpu) => {
-    const expected = expectedOn(gpu);
-    const known = new Set([...expected, ...computePids(before.find(({ uuid }) => uuid === gpu.uuid))]);
-    const now = computePids(gpu);
-    // Our own placeholder may have made the MPS control daemon start a server.
-    let strangers = now.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
-    const renumbered = expected.length > 0 && !now.some((pid) => expected.includes(pid));
-    if (renumbered) strangers = strangers.slice(1);
+    const earlier = before.find(({ uuid }) => uuid === gpu.uuid);
+    const strangers = strangersOn(gpu, earlier, expectedOn(gpu));
     if (strangers.length === 0) return [];
     const { name, user, alive } = describeListedProcess(strangers[0] as number);
     const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
@@ -35,6 +30,19 @@ export function findIntruders(
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `somebody who doesn't claim came in between:\n${list}`, {
     gpus: reasons,
   });
+}
+
+/**
+ * Compute processes on a GPU that neither were there before nor are expected.
+ * @param expected PIDs of the claim's own processes on it, as for {@link findIntruders}
+ */
+export function strangersOn(gpu: GPU, before: GPU | undefined, expected: readonly number[]): number[] {
+  const known = new Set([...expected, ...computePids(before)]);
+  const now = computePids(gpu);
+  // Our own placeholder may have made the MPS control daemon start a server.
+  const strangers = now.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
+  const renumbered = expected.length > 0 && !now.some((pid) => expected.includes(pid));
+  return renumbered ? strangers.slice(1) : strangers;
 }
 
 function computePids(gpu: GPU | undefined): number[] {

@@ -48,7 +48,7 @@ export type Values = Record<string, string | boolean | (string | boolean)[] | un
 export interface Parsed {
   values: Values;
   positionals: string[];
-  /** What stands behind `--`, or from the first word on that is no option, if the command takes a command. */
+  /** If the command takes a command: what stands behind `--`, or from the first word on that is no option. */
   command: string[];
 }
 
@@ -57,12 +57,17 @@ function usage(message: string): GPUOwnerError {
 }
 
 /**
- * @param takesCommand the arguments end with a command line of the user's, which is left alone
+ * @param takesCommand the arguments end with a command line of the user's, which is left alone; 'behind-dashes': words may stand
+ *   before it, so that only `--` begins it
  * @throws ERR_INVALID_ARGUMENT, naming what is wrong
  */
-export function parse(args: readonly string[], table: OptionTable, takesCommand = false): Parsed {
+export function parse(
+  args: readonly string[],
+  table: OptionTable,
+  takesCommand: boolean | 'behind-dashes' = false,
+): Parsed {
   const options = { ...COMMON, ...table };
-  const split = takesCommand ? commandStart(args, options) : args.length;
+  const split = takesCommand ? commandStart(args, options, takesCommand === true) : args.length;
   const own = args
     .slice(0, split)
     .map((arg) => (arg.startsWith('--wait=') ? `--max-wait=${arg.slice(7)}` : arg));
@@ -70,7 +75,7 @@ export function parse(args: readonly string[], table: OptionTable, takesCommand 
   const joined = withValues(own, options);
   let parsed: { values: object; positionals: string[] };
   try {
-    parsed = parseArgs({ args: joined, options, allowPositionals: !takesCommand, strict: true });
+    parsed = parseArgs({ args: joined, options, allowPositionals: takesCommand !== true, strict: true });
   } catch (error) {
     throw explained(error as NodeJS.ErrnoException, own, options);
   }
@@ -83,10 +88,10 @@ export function parse(args: readonly string[], table: OptionTable, takesCommand 
   return { values, positionals: parsed.positionals, command };
 }
 
-function commandStart(args: readonly string[], options: OptionTable): number {
+function commandStart(args: readonly string[], options: OptionTable, byWord: boolean): number {
   for (let i = 0; i < args.length; i++) {
     const arg = args[i] as string;
-    if (arg === '--' || !arg.startsWith('-') || arg === '-') return i;
+    if (arg === '--' || (byWord && (!arg.startsWith('-') || arg === '-'))) return i;
     if (optionWithValue(arg, options) !== null) i++;
   }
   return args.length;
@@ -112,7 +117,7 @@ function withValues(args: readonly string[], options: OptionTable): string[] {
       continue;
     }
     const value = args[++i];
-    if (value === undefined || (/^-/.test(value) && !/^-\d/.test(value))) {
+    if (value === undefined || /^-(?!\d|$)/.test(value)) {
       throw usage(
         `${arg} needs a value${value === undefined ? '' : `, but ${showValue(value)} follows`}; see --help`,
       );

@@ -4,8 +4,13 @@ import type { OptionTable } from './arguments.ts';
 export type Operands =
   /** A command line of the user's. */
   | 'command-line'
+  /** Files, and behind `--` a command line of the user's. */
+  | 'files-and-command-line'
   /** Words: the first, and what may follow it. */
   | { first: readonly string[]; after?: Readonly<Record<string, readonly string[]>> };
+
+/** Commands by their names, loaded when they are called for. */
+export type Commands = Readonly<Record<string, () => Promise<Command>>>;
 
 /** A command, as main.ts runs it and `gpu-owner completion` describes it to shells. */
 export interface Command {
@@ -15,4 +20,6 @@ export interface Command {
   /** The options that it parses, without those that every command has. */
   options: OptionTable;
   operands?: Operands;
+  /** Of a group, as `exp` is: its own. It takes nothing else then. */
+  commands?: Commands;
 }

@@ -32,6 +32,7 @@ Commands:
   status      show every GPU: free, or who has it
   find        print what CUDA_VISIBLE_DEVICES would be, without claiming
   queue       show who waits for GPUs, and for which
+  exp         run experiments: a sweep of tasks on many GPUs, with results
   doctor      say what is wrong on this machine, and what to do
   simulate    look after a simulated machine
   completion  print what makes a shell complete all this

@@ -1,28 +1,25 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, showValue } from '../text.ts';
 import { onWarning } from '../warnings.ts';
-import { COMMANDS } from './commands.ts';
+import { COMMANDS, findCommand } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { print, say } from './output.ts';
 
 async function main([name, ...args]: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
-  if (name === 'help' && args[0] !== undefined && args[0] !== 'help') return main([args[0], '--help']);
+  if (name === 'help' && args[0] !== undefined && args[0] !== 'help') return explain(args[0], args[1]);
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
     print((await import('./help.ts')).MAIN_HELP);
     if (name === undefined) process.exitCode = EXIT_CODES.ERR_INVALID_ARGUMENT;
     return;
   }
   if (name === '--version') return print((await import('./version.ts')).version());
-  const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
-  if (load === undefined) {
-    const meant = closest(name, Object.keys(COMMANDS));
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : '; see gpu-owner --help'}`,
-    );
-  }
-  await (await load()).run(args);
+  await (await findCommand(COMMANDS, name, 'gpu-owner')).run(args);
+}
+
+/** `help NAME`, or `help GROUP NAME`. */
+async function explain(name: string, inside: string | undefined): Promise<void> {
+  const command = await findCommand(COMMANDS, name, 'gpu-owner');
+  await command.run(command.commands && inside !== undefined ? [inside, '--help'] : ['--help']);
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {

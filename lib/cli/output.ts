@@ -17,8 +17,8 @@ export function say(text: string): void {
   write(2, `gpu-owner: ${text}\n`);
 }
 
-export function write(descriptor: number, text: string): void {
-  const bytes = Buffer.from(text);
+export function write(descriptor: number, text: string | Uint8Array): void {
+  const bytes = typeof text === 'string' ? Buffer.from(text) : text;
   for (let done = 0; done < bytes.length; ) {
     try {
       done += writeSync(descriptor, bytes, done);

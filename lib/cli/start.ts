@@ -1,15 +1,18 @@
-// The entry of the command: runs command.cjs, which lies beside it, from V8's own compiled form where there is one. That
-// saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't.
+// The entry of the command: runs command.cjs, which lies beside it, or for experiments the larger experiments.cjs, which has
+// everything; from V8's own compiled form where there is one. That saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't. `import()` of what isn't
+// bundled can't work in there: packages that are ES modules only have to be development dependencies, which are bundled.
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { Script } from 'node:vm';
 
-const file = join(import.meta.dirname, 'command.cjs');
+// Those that must know every command, or are commands of experiments. Others needn't pay for the size of those.
+const bundle = ['exp', 'help', 'completion'].includes(process.argv[2] ?? '') ? 'experiments' : 'command';
+const file = join(import.meta.dirname, `${bundle}.cjs`);
 const require = createRequire(file);
 
 /** Made by the build, for the Node.js that it ran on; V8 refuses it on any other. */
-const cache = join(import.meta.dirname, `command.${process.version}-${process.arch}.cache`);
+const cache = join(import.meta.dirname, `${bundle}.${process.version}-${process.arch}.cache`);
 
 function load(): void {
   if (!existsSync(cache)) {

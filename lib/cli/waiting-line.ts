@@ -86,7 +86,7 @@ function paint(): WaitingReport {
 }
 
 /** In the background, a line that is kept current would be painted over what its user types at the prompt. */
-function isInForeground(): boolean {
+export function isInForeground(): boolean {
   try {
     const stat = readFileSync('/proc/self/stat', 'latin1');
     // "PID (NAME) state parent group session terminal foreground-group …"; 0 or less: there is none that is known here.
@@ -117,7 +117,7 @@ const WIDE =
   /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
 
 /** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
-function shorten(text: string, width: number): string {
+export function shorten(text: string, width: number): string {
   let used = 0;
   let kept = '';
   for (const character of text) {

@@ -66,7 +66,7 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
  * In other modes a GPU serves one process only: the placeholder would lock the command out. An MPS server would let both in;
  * but whether it would let this process in, only trying tells.
  */
-function admitsPlaceholder({ computeMode }: GPU): boolean {
+export function admitsPlaceholder({ computeMode }: GPU): boolean {
   return computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread';
 }
 

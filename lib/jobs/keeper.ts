@@ -7,7 +7,7 @@ import { systemError } from '../system-errors.ts';
 import type { JobClaim } from './job-claim.ts';
 
 /** What the program that started us had and Node.js has changed: the launcher writes it down. */
-const INHERITED = 'GPU_OWNER_INHERITED';
+export const INHERITED = 'GPU_OWNER_INHERITED';
 
 /**
  * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
@@ -20,7 +20,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   delete process.env[INHERITED];
   // So that a claim inside the job is met from what the job holds.
   process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
-  if (simulatedMachine() !== null) showSimulatedLibraries();
+  showSimulatedLibraries(process.env);
   const args = [
     'gpu-owner-keeper',
     'run',
@@ -87,7 +87,7 @@ function become(args: string[], words: number, descriptors: readonly number[]): 
 }
 
 /** `sigign=0000000000000001 nofile=1024 fds=3,4`; what isn't of this form counts as nothing. */
-function parseInherited(text = '') {
+export function parseInherited(text = '') {
   const value = (pattern: RegExp) => pattern.exec(text)?.[1];
   return {
     sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
@@ -96,8 +96,9 @@ function parseInherited(text = '') {
   };
 }
 
-/** A command finds the simulated driver's libraries as it would find the real ones. */
-function showSimulatedLibraries(): void {
-  const { LD_LIBRARY_PATH } = process.env;
-  process.env.LD_LIBRARY_PATH = nativeFile('simulator') + (LD_LIBRARY_PATH ? `:${LD_LIBRARY_PATH}` : '');
+/** On a simulated machine, a command finds the driver's libraries as it would find the real ones. */
+export function showSimulatedLibraries(env: NodeJS.ProcessEnv): void {
+  if (simulatedMachine() === null) return;
+  const { LD_LIBRARY_PATH } = env;
+  env.LD_LIBRARY_PATH = nativeFile('simulator') + (LD_LIBRARY_PATH ? `:${LD_LIBRARY_PATH}` : '');
 }

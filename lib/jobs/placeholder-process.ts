@@ -1,4 +1,4 @@
-import { closeSync } from 'node:fs';
+import { closeSync, writeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
@@ -6,11 +6,14 @@ import { native, nativeFile } from '../native.ts';
 import { driverLibraries } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
+import { collect, collected, started } from './children.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const PATIENCE = 60_000;
 /** With 'auto', how long a command may take to get to its GPUs, in seconds. */
 const AUTO_SECONDS = 60;
+/** How long one whose input was closed may take to end until nobody waits for it any longer, in ms. */
+const COLLECTING = 5_000;
 
 /**
  * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. It ends when its input is closed;
@@ -21,6 +24,8 @@ export class PlaceholderProcess {
   /** The end of its standard input that keeps it going. */
   readonly input: number;
 
+  #ended = false;
+
   private constructor(pid: number, input: number) {
     this.pid = pid;
     this.input = input;
@@ -28,41 +33,123 @@ export class PlaceholderProcess {
 
   /** CUDA_VISIBLE_DEVICES of this process must show the GPUs. @throws ERR_PLACEHOLDER */
   static start(gpus: readonly GPU[], until: 'auto' | 'keep'): PlaceholderProcess {
-    const path = nativeFile('gpu-owner-placeholder');
-    const { nvml, cuda } = driverLibraries();
-    const args = [
-      'gpu-owner-placeholder',
-      ...(nvml ? ['--nvml', nvml] : []),
-      ...(cuda ? ['--cuda', cuda] : []),
-      '--seconds',
-      String(until === 'auto' ? AUTO_SECONDS : 0),
-      ...gpus.flatMap(({ uuid }) => ['--uuid', uuid]),
-    ];
-    const { error, pid, input, output } = native().processSpawn(path, args);
-    if (error !== 0) {
-      throw new GPUOwnerError(
-        'ERR_PLACEHOLDER',
-        `${path} can't be started: ${systemError(error)}. Is the package complete?`,
-      );
-    }
-    const started = new PlaceholderProcess(pid, input);
+    const { pid, input, output } = spawn(argumentsFor(gpus, until));
+    const placeholder = new PlaceholderProcess(pid, input);
     try {
-      const line = native().processReadLine(output, PATIENCE);
-      if (!/^ready( \d+)?$/.test(line)) throw failure(line, gpus);
-      if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
-      return started;
+      check(native().processReadLine(output, PATIENCE), gpus);
+      return placeholder;
     } catch (error) {
-      started.end();
-      process.kill(pid, 'SIGKILL'); // it may hang in the driver; not reaped yet, so the number is still its own
+      process.kill(pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
+      placeholder.end();
       throw error;
     } finally {
       closeSync(output);
     }
   }
 
-  end(): void {
-    closeSync(this.input);
+  /**
+   * As {@link start} for a worker, which starts one command after the other: without blocking, and until {@link go} it doesn't
+   * look whether a command has come. @param env shows the GPUs @throws ERR_PLACEHOLDER
+   */
+  static async startIdle(
+    gpus: readonly GPU[],
+    until: 'auto' | 'keep',
+    env: NodeJS.ProcessEnv,
+  ): Promise<PlaceholderProcess> {
+    const { pid, input, output } = spawn([...argumentsFor(gpus, until), '--idle'], env);
+    started(pid);
+    const placeholder = new PlaceholderProcess(pid, input);
+    try {
+      check(await firstLine(output), gpus);
+      return placeholder;
+    } catch (error) {
+      process.kill(pid, 'SIGKILL');
+      placeholder.end();
+      throw error;
+    }
   }
+
+  /** A command gets under way: once its processes show on the GPUs, or after 60 s, this one ends. @returns false: it has ended */
+  go(): boolean {
+    return this.#say('g');
+  }
+
+  /** There is no command: it stays. @returns false: it has ended */
+  keep(): boolean {
+    return this.#say('k');
+  }
+
+  #say(word: string): boolean {
+    if (this.#ended || collect(this.pid)) {
+      this.end();
+      return false;
+    }
+    try {
+      writeSync(this.input, word);
+      return true;
+    } catch {
+      this.end(); // it is about to end
+      return false;
+    }
+  }
+
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    closeSync(this.input);
+    void collected(this.pid, COLLECTING, false);
+  }
+}
+
+function argumentsFor(gpus: readonly GPU[], until: 'auto' | 'keep'): string[] {
+  const { nvml, cuda } = driverLibraries();
+  return [
+    'gpu-owner-placeholder',
+    ...(nvml ? ['--nvml', nvml] : []),
+    ...(cuda ? ['--cuda', cuda] : []),
+    '--seconds',
+    String(until === 'auto' ? AUTO_SECONDS : 0),
+    ...gpus.flatMap(({ uuid }) => ['--uuid', uuid]),
+  ];
+}
+
+function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
+  const path = nativeFile('gpu-owner-placeholder');
+  const variables = env && Object.entries(env).map(([name, value]) => `${name}=${value ?? ''}`);
+  const spawned = native().processSpawn(path, args, variables);
+  if (spawned.error === 0) return spawned;
+  throw new GPUOwnerError(
+    'ERR_PLACEHOLDER',
+    `${path} can't be started: ${systemError(spawned.error)}. Is the package complete?`,
+  );
+}
+
+/** What it says first; '' if it ends before, or says nothing for too long. Closes the descriptor. */
+function firstLine(descriptor: number): Promise<string> {
+  const { Socket } = process.getBuiltinModule('node:net'); // `gpu-owner run` doesn't need it
+  return new Promise((resolve) => {
+    const socket = new Socket({ fd: descriptor, readable: true, writable: false });
+    let text = '';
+    const done = (line: string) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(line);
+    };
+    const timer = setTimeout(() => done(''), PATIENCE);
+    socket
+      .setEncoding('utf8')
+      .on('data', (chunk: string) => {
+        text += chunk;
+        if (text.includes('\n')) done(text.slice(0, text.indexOf('\n')));
+      })
+      .on('error', () => done(''))
+      .on('end', () => done(''));
+  });
+}
+
+function check(line: string, gpus: readonly GPU[]): void {
+  if (!/^ready( \d+)?$/.test(line)) throw failure(line, gpus);
+  if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
 }
 
 function failure(line: string, gpus: readonly GPU[]): GPUOwnerError {

@@ -1,5 +1,8 @@
+#include <errno.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>
@@ -25,15 +28,41 @@ Napi::Value inheritable(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), process::inheritable_duplicate(integer(info[0])));
 }
 
-// processSpawn(path, arguments) -> { error, pid, input, output }
+// processSpawn(path, arguments, environment?) -> { error, pid, input, output }
 Napi::Value spawn(const Napi::CallbackInfo& info) {
-  const process::Spawned spawned = process::spawn(text(info[0]), texts(info[1]));
+  std::vector<std::string> environment;
+  if (info[2].IsArray()) environment = texts(info[2]);
+  const process::Spawned spawned =
+      process::spawn(text(info[0]), texts(info[1]), info[2].IsArray() ? &environment : nullptr);
   auto result = Napi::Object::New(info.Env());
   result.Set("error", spawned.error);
   result.Set("pid", spawned.pid);
   result.Set("input", spawned.input);
   result.Set("output", spawned.output);
   return result;
+}
+
+// processStart(path, arguments, environment, output, first, descriptors) -> { error, pid, control }
+Napi::Value start(const Napi::CallbackInfo& info) {
+  const process::Started started = process::start(text(info[0]), texts(info[1]), texts(info[2]), integer(info[3]),
+                                                  integer(info[4]), integers(info[5]));
+  auto result = Napi::Object::New(info.Env());
+  result.Set("error", started.error);
+  result.Set("pid", started.pid);
+  result.Set("control", started.control);
+  return result;
+}
+
+// processCollect(pid) -> whether it is gone: it has ended, and is collected by this; or it is no child of this process
+Napi::Value collect(const Napi::CallbackInfo& info) {
+  const pid_t pid = integer(info[0]);
+  const pid_t collected = waitpid(pid, nullptr, WNOHANG);
+  return Napi::Boolean::New(info.Env(), collected == pid || (collected < 0 && errno == ECHILD));
+}
+
+// processAdopt() -> whether descendants whose parents have ended become children of this process from now on
+Napi::Value adopt(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }
 
 // processReadLine(descriptor, milliseconds) -> the first line that a helper writes, or ''
@@ -82,6 +111,9 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processWatchSignals", Napi::Function::New<watch_signals>(env));
   exports.Set("processUnwatchSignals", Napi::Function::New<unwatch_signals>(env));
   exports.Set("processSpawn", Napi::Function::New<spawn>(env));
+  exports.Set("processStart", Napi::Function::New<start>(env));
+  exports.Set("processCollect", Napi::Function::New<collect>(env));
+  exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
   exports.Set("processColumns", Napi::Function::New<columns>(env));
 }

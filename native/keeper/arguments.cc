@@ -18,7 +18,7 @@ constexpr char help[] =
     "It is started by gpu-owner, not by people: use `gpu-owner run` and `gpu-owner hold`.\n"
     "\n"
     "  gpu-owner-keeper run  [OPTION...] -- COMMAND [ARGUMENT...]\n"
-    "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] -- COMMAND [ARGUMENT...]\n"
+    "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] [--directory PATH] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
     "Options: --leases FD,...  --shared FD,...  --held FD,...  --record JSON  --placeholder FD\n"
@@ -131,6 +131,8 @@ int parse_option(const char *option, const char *value, Options *options) {
   } else if (is("--name")) {
     options->name = value;
     set_message_prefix(value);
+  } else if (is("--directory")) {
+    options->directory = value;
   } else if (is("--placeholder-pid")) {
     long pid = 0;
     if (!parse_number(value, INT_MAX, &pid) || pid == 0) return complain_value(option, value, "a process id");
@@ -155,6 +157,10 @@ int check(const Options &options) {
   }
   if ((options.mode == Mode::task) != (options.control >= 0)) {
     say(options.mode == Mode::task ? "keeper: task needs --control" : "keeper: --control is for task only");
+    return exit_usage;
+  }
+  if (options.directory && options.mode != Mode::task) {
+    say("keeper: --directory is for task only");
     return exit_usage;
   }
   if (options.recheck < 1) {

@@ -12,6 +12,18 @@ namespace keeper {
 
 namespace {
 
+constexpr int first_inherited = 200;
+
+void raise_all(DescriptorList *list) {
+  for (int i = 0; i < list->count; ++i) {
+    if (list->fds[i] >= first_inherited) continue;
+    const int raised = fcntl(list->fds[i], F_DUPFD, first_inherited);
+    if (raised < 0) continue;
+    close(list->fds[i]);
+    list->fds[i] = raised;
+  }
+}
+
 void set_close_on_exec(int fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
 
 }  // namespace
@@ -22,6 +34,11 @@ void occupy_standard_descriptors() {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd > STDERR_FILENO) close(fd);
+}
+
+void raise_inherited(Options *options) {
+  raise_all(&options->leases);
+  raise_all(&options->shared);
 }
 
 void mark_close_on_exec(const Options &options) {

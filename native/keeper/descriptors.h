@@ -9,6 +9,10 @@ struct Options;
 // Started with 0, 1 or 2 closed: keeps our own descriptors out of those places. The command gets them closed again.
 void occupy_standard_descriptors();
 
+// Moves what the command inherits to numbers from 200 on: Node.js, as a command, marks low ones close-on-exec. A descriptor for
+// which no number is left stays where it is.
+void raise_inherited(Options *options);
+
 // The locks that aren't the command's business, and our sockets, don't reach it.
 void mark_close_on_exec(const Options &options);
 

@@ -23,11 +23,14 @@ constexpr int most_looks = 12;
 // Processes can be born while we kill: look again this soon.
 constexpr int64_t kill_round_ms = 5;
 constexpr int64_t slow_kill_round_ms = 500;
+// What a task leaves behind has been told to end with it: the next task waits for the GPU.
+constexpr int64_t leftover_grace_ms = 2000;
 
 }  // namespace
 
 void Job::begin(pid_t command) {
   command_ = command;
+  if (ledger_) __atomic_store_n(ledger_, command, __ATOMIC_RELEASE);
   recheck_at_ = now_ms() + options_.recheck;
   record(command, 0, false);
 }
@@ -61,8 +64,8 @@ void Job::record(pid_t pid, int survivors, bool ended) {
 }
 
 void Job::react() {
-  const bool anybody = reap();
-  if (phase_ != Phase::running && !anybody) {
+  // Also where a keeper that was killed had seen the command's end and couldn't tell.
+  if (!reap()) {
     release();
     return;
   }
@@ -130,12 +133,17 @@ void Job::signal_command(int signal) {
   if (phase_ == Phase::running && command_) kill(command_, signal);
 }
 
-void Job::terminate() {
-  if (kill_at_ >= 0) return;
+void Job::terminate(int64_t grace) {
+  const int64_t at = now_ms() + grace;
+  if (kill_at_ >= 0) {
+    if (at < kill_at_) kill_at_ = at;
+    return;
+  }
+  kill_at_ = at;
+  if (grace == 0) return;  // the first round of killing does it
   signal_descendants(getpid(), SIGTERM);
   // A process that is stopped gets it only when it goes on.
   signal_descendants(getpid(), SIGCONT);
-  kill_at_ = now_ms() + options_.grace;
 }
 
 void Job::kill_on() {
@@ -176,6 +184,7 @@ void Job::report(const Descendants &descendants) {
   }
   line.add("]}");
   events_.send(line.c_str());
+  if (worker_) terminate(options_.grace < leftover_grace_ms ? options_.grace : leftover_grace_ms);
 }
 
 void Job::check_lease_files() {
@@ -186,9 +195,13 @@ void Job::check_lease_files() {
 }
 
 void Job::release() {
-  if (options_.placeholder >= 0) close(options_.placeholder);
-  record(command_, 0, true);
-  unlock(options_);
+  if (worker_) {
+    write_record(options_, {worker_, worker_, 0, -1});
+  } else {
+    if (options_.placeholder >= 0) close(options_.placeholder);
+    record(command_, 0, true);
+    unlock(options_);
+  }
   phase_ = Phase::released;
   events_.send("{\"event\":\"released\"}");
 }

@@ -29,6 +29,10 @@ class Job {
   void set_front(pid_t front) { front_ = front; }
   // A child of ours that isn't the command's.
   void set_helper(pid_t helper) { helper_ = helper; }
+  // Whose the leases are: it keeps them for its next task, and nothing of this one may be left then. 0: they end with the job.
+  void set_worker(pid_t worker) { worker_ = worker; }
+  // Where to note the command's process before it runs.
+  void set_ledger(pid_t *command) { ledger_ = command; }
 
   void begin(pid_t command);
   // Takes over a command of which it is known that it ended, or not.
@@ -42,7 +46,8 @@ class Job {
   bool released() const { return phase_ == Phase::released; }
 
   void signal_command(int signal);
-  void terminate();
+  // SIGTERM to all, SIGKILL after so many ms. A second call can only make that sooner.
+  void terminate(int64_t grace);
 
  private:
   enum class Phase { running, settling, surviving, released };
@@ -61,6 +66,8 @@ class Job {
   const Events events_;
   pid_t front_ = 0;
   pid_t helper_ = 0;
+  pid_t worker_ = 0;
+  pid_t *ledger_ = nullptr;
   pid_t command_ = 0;
   Phase phase_ = Phase::running;
   int64_t settled_at_ = 0;

@@ -26,14 +26,22 @@ void send_event(void *channel, const char *line, bool dispensable) {
   static_cast<Channel *>(channel)->send(line, dispensable);
 }
 
-// Out of reach of the terminal, and of whoever waits for the end of our standard descriptors.
+}  // namespace
+
 void withdraw(const Options &options, int socket, int signals) {
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options, Keep::leases_and_placeholder, socket, signals);
 }
 
-bool start(const Options &options, Job *job, int signals, const Channel &channel, bool own_session) {
+bool start_command(const Options &options, Job *job, int signals, const Channel &channel, bool own_session) {
+  if (options.directory && chdir(options.directory) != 0) {
+    const int error = errno;
+    Buffer<256> text;
+    text.add("the directory to start in can't be entered: %s", strerror(error));
+    job->failed(error, text.c_str(), exit_not_executable);
+    return false;
+  }
   Command command;
   const bool forked = command.fork(options, own_session);
   if (!forked) {
@@ -53,45 +61,37 @@ bool start(const Options &options, Job *job, int signals, const Channel &channel
   return true;
 }
 
-void obey(Job *job, const char *line) {
-  long signal = 0;
-  if (strcmp(line, "terminate") == 0) {
-    job->terminate();
-  } else if (number_in(line, "signal", &signal) && signal > 0 && signal <= SIGRTMAX) {
-    job->signal_command(static_cast<int>(signal));
+bool obey(Job *job, Channel *channel) {
+  const bool open = channel->receive();
+  while (const char *line = channel->next_line()) {
+    long number = 0;
+    if (number_in(line, "terminate", &number)) {
+      job->terminate(number);
+    } else if (number_in(line, "signal", &number) && number > 0 && number <= SIGRTMAX) {
+      job->signal_command(static_cast<int>(number));
+    }
   }
+  if (!open) channel->close();
+  return open;
 }
 
-}  // namespace
-
 int keep(const Options &options, int socket, pid_t front) {
-  const bool is_task = front == 0;
   prctl(PR_SET_NAME, "gpu-owner-keep");
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int signals = open_signals();
   Channel channel(socket);
   Job job(options, {send_event, &channel});
   job.set_front(front);
-  if (is_task) job.set_helper(options.placeholder_pid);
   sign_markers(options);
-  if (!start(options, &job, signals, channel, is_task)) return is_task ? 0 : exit_internal;
+  if (!start_command(options, &job, signals, channel, false)) return exit_internal;
 
   while (!job.released()) {
     pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}};
     poll(ready, 2, job.timeout());
+    // Signals don't matter here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
-    while (next_signal(signals, &info)) {
-      // Otherwise signals don't matter here: a job's keeper that could be ended by one would be none.
-      if (is_task && info.ssi_signo == SIGTERM) job.terminate();
-    }
-    if (ready[1].revents) {
-      const bool open = channel.receive();
-      while (const char *line = channel.next_line()) obey(&job, line);
-      if (!open) {
-        channel.close();
-        if (is_task) job.terminate();
-      }
-    }
+    while (next_signal(signals, &info)) continue;
+    if (ready[1].revents) obey(&job, &channel);
     job.react();
   }
   return 0;

@@ -2,8 +2,8 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/front.h"
+#include "keeper/guard.h"
 #include "keeper/hold.h"
-#include "keeper/keeper.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
@@ -27,7 +27,8 @@ int main(int argc, char **argv) {
     case Mode::hold:
       return hold(options);
     case Mode::task:
-      return keep(options, options.control, 0);
+      raise_inherited(&options);
+      return Guard(options).run();
     default:
       return Front(options).run();
   }

@@ -2,7 +2,8 @@
 //
 // `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. It ends when its standard input is closed, when
 // the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no lease: should
-// the driver hang in it, nobody's lock hangs with it.
+// the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the other, it waits with
+// --idle until one has got under way.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,7 @@ struct Options {
   std::vector<std::string> uuids;
   size_t bytes = 1024 * 1024;
   int64_t seconds = 60;  // 0 = until standard input is closed
+  bool idle = false;     // no command is under way as yet
   bool list = false;     // instead: print the UUIDs of CUDA's devices in CUDA's order
 };
 
@@ -48,6 +51,10 @@ bool parse(int argc, char** argv, Options& options, std::string& problem) {
     const std::string name = argv[i];
     if (name == "--list") {
       options.list = true;
+      continue;
+    }
+    if (name == "--idle") {
+      options.idle = true;
       continue;
     }
     if (i + 1 == argc) {
@@ -155,6 +162,9 @@ class Watch {
   std::vector<nvml::Process> list_;
 };
 
+// When a command got under way, or 0: none has. By `g` and `k` (keep) on standard input.
+std::atomic<int64_t> going{0};
+
 // Ends the process when standard input has been closed, also while the driver hangs in the main thread. The process's end
 // gives the memory back, faster and more surely than calls to the driver.
 void* end_with_input(void*) {
@@ -162,6 +172,7 @@ void* end_with_input(void*) {
   for (;;) {
     const ssize_t got = read(STDIN_FILENO, ignored, sizeof ignored);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) _exit(0);
+    if (got > 0) going = ignored[got - 1] == 'g' ? process::monotonic_nanoseconds() : 0;
     if (got < 0 && errno == EAGAIN) {
       pollfd input = {STDIN_FILENO, POLLIN, 0};
       poll(&input, 1, -1);
@@ -202,11 +213,14 @@ int main(int argc, char** argv) {
   // Nobody reads further; the pipe must not stay open here for whoever waits for its end.
   if (freopen("/dev/null", "w", stdout) == nullptr) close(STDOUT_FILENO);
 
-  const int64_t end = process::monotonic_nanoseconds() + options.seconds * kSecond;
+  if (!options.idle) going = process::monotonic_nanoseconds();
   Watch watch;
   const bool watching = options.seconds > 0 && watch.open(options);
-  while (options.seconds == 0 || process::monotonic_nanoseconds() < end) {
+  for (;;) {
     poll(nullptr, 0, kLookEvery);
+    const int64_t since = going;
+    if (since == 0 || options.seconds == 0) continue;
+    if (process::monotonic_nanoseconds() > since + options.seconds * kSecond) break;
     if (watching && watch.all_taken()) break;
   }
   _exit(0);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "process/futex.h"
@@ -79,7 +80,8 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
   return -error;
 }
 
-Spawned spawn(const std::string& path, const std::vector<std::string>& arguments) {
+Spawned spawn(const std::string& path, const std::vector<std::string>& arguments,
+              const std::vector<std::string>* environment) {
   Spawned spawned;
   int input[2], output[2];
   if (pipe2(input, O_CLOEXEC) != 0) return {errno};
@@ -102,7 +104,10 @@ Spawned spawn(const std::string& path, const std::vector<std::string>& arguments
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   const std::vector<char*> list = pointers(arguments);
-  spawned.error = posix_spawn(&spawned.pid, path.c_str(), &actions, &attributes, list.data(), environ);
+  std::vector<char*> variables;
+  if (environment != nullptr) variables = pointers(*environment);
+  spawned.error = posix_spawn(&spawned.pid, path.c_str(), &actions, &attributes, list.data(),
+                              environment == nullptr ? environ : variables.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(input[0]);
@@ -115,6 +120,47 @@ Spawned spawn(const std::string& path, const std::vector<std::string>& arguments
   spawned.input = input[1];
   spawned.output = output[0];
   return spawned;
+}
+
+Started start(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+              int output, int first, const std::vector<int>& descriptors) {
+  Started started;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return {errno};
+  if (pair[1] == first) {
+    // Not every C library's dup2 onto the same number clears close-on-exec.
+    pair[1] = fcntl(first, F_DUPFD_CLOEXEC, first + 1);
+    close(first);
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // First of all, so that none of them is a number that is given away below.
+  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  int number = first;
+  posix_spawn_file_actions_adddup2(&actions, pair[1], number);
+  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, ++number);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  // The terminal's Ctrl-C is for this process: it decides what becomes of the other.
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const std::vector<char*> list = pointers(arguments);
+  const std::vector<char*> variables = pointers(environment);
+  started.error = posix_spawn(&started.pid, path.c_str(), &actions, &attributes, list.data(), variables.data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  close(pair[1]);
+  if (started.error != 0) {
+    close(pair[0]);
+    return started;
+  }
+  started.control = pair[0];
+  return started;
 }
 
 std::string read_line(int descriptor, int milliseconds) {

@@ -19,9 +19,22 @@ struct Spawned {
   int pid = -1;
   int input = -1, output = -1;  // the ends of its standard input and output, close-on-exec
 };
-// Starts a helper with this process's environment and standard error; it has no other descriptor of this process. The
+// Starts a helper with this process's standard error and environment; it has no other descriptor of this process. The
 // helper ends, if it is one of ours, when its input is closed.
-Spawned spawn(const std::string& path, const std::vector<std::string>& arguments);
+// Another environment, if one is given.
+Spawned spawn(const std::string& path, const std::vector<std::string>& arguments,
+              const std::vector<std::string>* environment = nullptr);
+
+// A program under way: with an environment of its own, and with descriptors under the numbers that it expects.
+struct Started {
+  int error = 0;  // errno
+  int pid = -1;
+  int control = -1;  // the other end of the socket that it has as number `first`; close-on-exec
+};
+// Starts it with all signals blocked. Standard input is /dev/null, standard output and error are `output`. It gets a socket as
+// number `first`, and `descriptors` as those that follow; `first` must be above all of these. It has nothing else of this process.
+Started start(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+              int output, int first, const std::vector<int>& descriptors);
 
 // What a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
 std::string read_line(int descriptor, int milliseconds);

@@ -1,16 +1,20 @@
-// A worker's task: no front, and everything ends with the worker.
+// A worker's task: the leases stay the worker's as long as it lives, and everything ends with it.
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { basename } from 'node:path';
 import { expect, test } from 'vitest';
 import {
+  childrenOf,
   fixture,
   isAlive,
+  keeperPath,
   type LaunchOptions,
   launch,
   Probe,
   pidIn,
   python,
-  type Running,
+  Running,
+  stat,
   until,
   workspace,
 } from './keeper.ts';
@@ -28,6 +32,7 @@ interface Event {
 }
 
 interface Task {
+  /** The guard. */
   running: Running;
   control: Socket;
   events: Event[];
@@ -72,16 +77,41 @@ const job = (way: string, ...rest: string[]): ((directory: string) => string[]) 
   return (directory) => [python, fixture('job.py'), directory, way, ...rest];
 };
 
-test('a task from start to end', async () => {
-  const { running, events, lease } = start(() => ['sh', '-c', 'echo out; echo err >&2; exit 4']);
+/** What is there of a task, as soon as its command runs. */
+async function processes({ event }: Task): Promise<{ keeper: number; command: number }> {
+  const [keeper, command] = [await event('keeper'), await event('started')];
+  return { keeper: keeper.pid as number, command: command.pid as number };
+}
+
+test('a task from start to end: the lease stays the worker’s', async () => {
+  const { running, control, events, lease } = start(() => ['sh', '-c', 'echo out; echo err >&2; exit 4']);
   expect(await running.exited).toEqual({ code: 0, signal: null });
-  await until(() => events.length === 3, 'all events');
+  await until(() => events.length === 4, 'all events');
   expect(events).toEqual([
+    { event: 'keeper', pid: expect.any(Number) },
     { event: 'started', pid: expect.any(Number) },
     { event: 'ended', code: 4 },
     { event: 'released' },
   ]);
   expect([running.stdout, running.stderr]).toEqual(['out\n', 'err\n']);
+  const record = JSON.parse(readFileSync(lease, 'utf8'));
+  expect(record).toEqual({ pid: process.pid, keeper: process.pid, survivors: 0, ended: null });
+  // Nobody has told the kernel to unlock: the launcher's descriptor was the only one, and that is gone.
+  expect(await probe.isHeld(lease)).toBe(false);
+  control.destroy();
+});
+
+test('the worker’s own descriptor holds the lease from task to task', async () => {
+  const { directory, leases } = workspace();
+  const lease = leases[0] as string;
+  // Python plays the worker: two tasks one after the other under a lease that it has locked itself.
+  const worker = new Running(python, [fixture('two_tasks.py'), keeperPath, lease, directory]);
+  for (const task of [1, 2]) {
+    await worker.printed(new RegExp(`task ${task} has ended: 0`));
+    expect(await probe.isHeld(lease)).toBe(true);
+    process.kill(worker.pid, 'SIGUSR1');
+  }
+  expect((await worker.exited).code).toBe(0);
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
@@ -94,12 +124,33 @@ test('the command has a session of its own', async () => {
 test('a command that can’t start', async () => {
   const { running, events, lease } = start(() => ['pyhton']);
   expect((await running.exited).code).toBe(0);
-  await until(() => events.length === 2, 'all events');
-  expect(events).toEqual([
+  await until(() => events.length === 3, 'all events');
+  expect(events.slice(1)).toEqual([
     { event: 'failed', errno: 2, code: 127, text: 'not found' },
     { event: 'released' },
   ]);
   expect(await probe.isHeld(lease)).toBe(false);
+});
+
+test('a directory to start in', async () => {
+  const { directory } = workspace();
+  const there = start(() => ['pwd'], ['--directory', directory]);
+  await there.running.printed(new RegExp(`^${directory}\n`));
+  const nowhere = start(() => ['pwd'], ['--directory', `${directory}/nowhere`]);
+  expect(await nowhere.event('failed')).toMatchObject({
+    errno: 2,
+    text: expect.stringContaining('directory to start in'),
+  });
+});
+
+test('leases reach the command under numbers from 200 on', async () => {
+  // Besides number 200, which the launcher gives it.
+  const setup = 'os.set_inheritable(3, True); os.dup2(200, 9)';
+  const code = `import os
+names = {n: os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")}
+print("leases:", sorted(int(n) for n, name in names.items() if "lease-0" in name))`;
+  const { running } = start(() => [python, '-c', code], ['--leases', '9'], { launcher: ['--setup', setup] });
+  await running.printed(/leases: \[200, 201\]/);
 });
 
 test('a signal for the command, also in pieces and among nonsense', async () => {
@@ -124,26 +175,37 @@ test('stops and continuations are told', async () => {
   process.kill(pid as number, 'SIGCONT');
   await event('continued');
   process.kill(pid as number, 'SIGSTOP');
-  control.write('terminate\n'); // a stopped one ends as well
+  control.write('{"terminate":10000}\n'); // a stopped one ends as well
   expect(await event('ended')).toEqual({ event: 'ended', signal: 15 });
   await running.exited;
 });
 
-test('survivors are told, and end on request', async () => {
-  const { running, control, directory, event, lease } = start(job('daemon'));
-  const child = await pidIn(directory, 'daemon-child');
-  expect(await event('ended')).toEqual({ event: 'ended', code: 0 });
-  const survivors = await event('survivors');
-  expect(survivors).toEqual({
-    event: 'survivors',
-    count: 1,
-    processes: [{ pid: child, name: basename(python) }],
-  });
-  expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  control.write('terminate\n');
+test.each(['daemon', 'popen', 'stubborn', 'respawning'])(
+  'what the command leaves behind is told, and ends (%s)',
+  async (way) => {
+    const { running, directory, event, events } = start(job(way), ['--grace', '150']);
+    const child = await pidIn(directory, `${way}-child`);
+    expect(await event('ended')).toEqual({ event: 'ended', code: 0 });
+    const survivors = await event('survivors');
+    if (way === 'daemon') {
+      expect(survivors).toEqual({
+        event: 'survivors',
+        count: 1,
+        processes: [{ pid: child, name: basename(python) }],
+      });
+    }
+    expect(await running.exited).toEqual({ code: 0, signal: null });
+    await until(() => events.at(-1)?.event === 'released', 'the last event');
+    expect(isAlive(child)).toBe(false);
+  },
+);
+
+test('terminate: at once, if no grace is given', async () => {
+  const { running, control, directory, event } = start(job('stubborn', '--stay'));
+  const child = await pidIn(directory, 'stubborn-child');
+  control.write('{"terminate":60000}\n{"terminate":0}\n');
   await event('released');
-  expect(await running.exited).toEqual({ code: 0, signal: null });
-  expect(await probe.isHeld(lease)).toBe(false);
+  await running.exited;
   expect(isAlive(child)).toBe(false);
 });
 
@@ -172,24 +234,133 @@ test('SIGTERM to the keeper ends the task', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('the keeper is killed: what the command inherited keeps the lease', async () => {
-  const { running, directory, lease } = start(job('fork', '--stay'));
-  const command = await pidIn(directory, 'fork-command');
-  running.kill('SIGKILL');
+test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
+  'the keeper is killed: the guard ends everything (%s)',
+  async (way) => {
+    const task = start(job(way, '--stay'), ['--grace', '150']);
+    const { running, directory, event, events, lease } = task;
+    const child = await pidIn(directory, `${way}-child`);
+    const { keeper, command } = await processes(task);
+    process.kill(keeper, 'SIGKILL');
+    await event('keeper-lost');
+    await event('released');
+    expect([child, command].map(isAlive)).toEqual([false, false]);
+    expect(await running.exited).toEqual({ code: 0, signal: null });
+    expect(events.filter((one) => one.event === 'released')).toHaveLength(1);
+    expect(await probe.isHeld(lease)).toBe(false);
+  },
+);
+
+test('the keeper is killed after the command’s end', async () => {
+  const task = start(job('stubborn'), ['--grace', '60000']);
+  const { running, event } = task;
+  const { keeper } = await processes(task);
+  expect(await event('ended')).toEqual({ event: 'ended', code: 0 });
+  await event('survivors');
+  process.kill(keeper, 'SIGKILL');
+  await event('keeper-lost');
+  task.control.write('{"terminate":0}\n');
+  await event('released');
   await running.exited;
-  expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  process.kill(command, 'SIGKILL');
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
-  await probe.free(lease);
 });
 
-test('a placeholder that is the keeper’s child counts as nobody’s', async () => {
-  const { directory } = workspace();
-  const file = `${directory}/placeholder`;
-  const launcher = ['--setup', 'os.set_inheritable(3, True)', '--placeholder', file];
-  const { running, events, lease } = start(() => ['true'], [], { launcher });
-  expect((await running.exited).code).toBe(0);
-  expect(events.map((one) => one.event)).not.toContain('survivors');
-  expect(isAlive(await pidIn(directory, 'placeholder'))).toBe(false);
+test('the guard is killed: the keeper goes on', async () => {
+  const task = start(job('fork', '--stay'), ['--grace', '150']);
+  const { running, control, directory, event } = task;
+  const child = await pidIn(directory, 'fork-child');
+  const { command } = await processes(task);
+  running.kill('SIGKILL');
+  await running.exited;
+  expect([child, command].map(isAlive)).toEqual([true, true]);
+  control.write('{"terminate":50}\n');
+  expect(await event('ended')).toEqual({ event: 'ended', signal: 15 });
+  await event('released');
+  await until(() => !isAlive(child), 'the end of the child');
+});
+
+test('guard and worker are killed: the keeper ends everything', async () => {
+  const task = start(job('popen', '--stay'), ['--grace', '150']);
+  const { running, control, directory, lease } = task;
+  const child = await pidIn(directory, 'popen-child');
+  const { command } = await processes(task);
+  running.kill('SIGKILL');
+  control.destroy();
+  await probe.free(lease);
+  expect([child, command].map(isAlive)).toEqual([false, false]);
+});
+
+test('keeper and worker are killed: the guard ends everything', async () => {
+  const task = start(job('popen', '--stay'), ['--grace', '150']);
+  const { control, directory, lease } = task;
+  const child = await pidIn(directory, 'popen-child');
+  const { command, keeper } = await processes(task);
+  control.destroy();
+  process.kill(keeper, 'SIGKILL');
+  await probe.free(lease);
+  expect([child, command].map(isAlive)).toEqual([false, false]);
+});
+
+test('keeper and guard are killed: the command itself ends with them', async () => {
+  const task = start(job('fork', '--stay'));
+  const { running, directory } = task;
+  const child = await pidIn(directory, 'fork-child');
+  const { command, keeper } = await processes(task);
+  running.kill('SIGKILL');
+  process.kill(keeper, 'SIGKILL');
+  await until(() => !isAlive(command), 'the end of the command');
+  expect(await probe.isHeld(task.lease)).toBe(true); // its child has the descriptor
+  process.kill(child, 'SIGKILL');
+});
+
+test('a keeper that is stopped goes on', async () => {
+  const task = start(job('fork', '--stay'));
+  const { keeper } = await processes(task);
+  await pidIn(task.directory, 'fork-command');
+  process.kill(keeper, 'SIGSTOP');
+  process.kill(task.running.pid, 'SIGSTOP'); // and a guard that is stopped, too, when somebody continues it
+  process.kill(keeper, 'SIGSTOP');
+  await until(() => stat(keeper)?.state === 'T', 'the keeper is stopped');
+  task.running.kill('SIGCONT');
+  await until(() => stat(keeper)?.state === 'S', 'the keeper goes on');
+  task.control.write('{"terminate":0}\n');
+  await task.event('released');
+  expect(await task.running.exited).toEqual({ code: 0, signal: null });
+});
+
+test('a guard that is stopped does not keep the lease', async () => {
+  const task = start(job('fork', '--stay'));
+  const { running, control, lease } = task;
+  await pidIn(task.directory, 'fork-command');
+  running.kill('SIGSTOP');
+  control.write('{"terminate":0}\n');
+  await task.event('released');
+  expect(await running.exited).toEqual({ code: 0, signal: null }); // the keeper has continued it
   expect(await probe.isHeld(lease)).toBe(false);
+});
+
+test('guard, keeper and command are in place', async () => {
+  const task = start(job('fork', '--stay'));
+  const { keeper, command } = await processes(task);
+  expect(childrenOf(task.running.pid)).toEqual([keeper]);
+  expect(childrenOf(keeper)).toEqual([command]);
+  const name = (pid: number) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+  await until(() => name(keeper) === 'gpu-owner-keep', 'its name');
+  expect(name(task.running.pid)).toBe('gpu-owner-guard');
+});
+
+test('the end with the worker: noted, markers removed, unlocked; with a living worker they stay', async () => {
+  for (const dies of [false, true]) {
+    const { directory } = workspace();
+    const marker = `${directory}/marker`;
+    writeFileSync(marker, `{"owner": 0, "token": "abc"}`);
+    const launcher = ['--setup', 'os.set_inheritable(3, True)', '--marker', `${marker}=abc`];
+    const task = start(job('fork', '--stay'), ['--grace', '150'], { launcher });
+    await pidIn(task.directory, 'fork-command');
+    if (dies) task.control.destroy();
+    else task.control.write('{"terminate":0}\n');
+    await task.running.exited;
+    expect(existsSync(marker)).toBe(!dies);
+    const { ended } = JSON.parse(readFileSync(task.lease, 'utf8'));
+    expect(ended === null).toBe(!dies);
+  }
 });

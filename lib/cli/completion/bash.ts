@@ -1,12 +1,17 @@
-import type { CommandDescription, OptionDescription, Program } from './description.ts';
+import {
+  type CommandDescription,
+  everyCommand,
+  lastWord,
+  type OptionDescription,
+  type Program,
+} from './description.ts';
 
 /** A script for bash 4.2 or newer; for the user's command it uses bash-completion where that is loaded. */
-export function bash({ commands }: Program): string {
-  const options = new Map(
-    commands.flatMap((command) => command.options.map((option) => [option.name, option])),
-  );
-  return TEMPLATE.replace('@COMMANDS@', () => commands.map(({ name }) => name).join(' '))
-    .replace('@TABLE@', () => commands.map(table).join('\n'))
+export function bash(program: Program): string {
+  const every = everyCommand(program);
+  const options = new Map(every.flatMap((command) => command.options.map((option) => [option.name, option])));
+  return TEMPLATE.replace('@COMMANDS@', () => program.commands.map(lastWord).join(' '))
+    .replace('@TABLE@', () => every.map(table).join('\n'))
     .replace('@VALUES@', () => [...options.values()].flatMap(valueCase).join('\n'));
 }
 
@@ -14,26 +19,31 @@ function spellings({ name, short }: OptionDescription): string[] {
   return [`--${name}`, ...(short === null ? [] : [`-${short}`])];
 }
 
-function table({ name, options, operands }: CommandDescription): string {
+function table({ name, options, operands, commands }: CommandDescription): string {
   const valued = options.filter(({ value }) => value?.form === 'next').flatMap(spellings);
   const offered = options.flatMap((option) => [
     ...spellings(option),
     ...(option.value?.form === 'attached' ? [`--${option.name}=`] : []),
   ]);
   const lines = [`options=${quote(offered.join(' '))}`, `valued=${quote(valued.join(' '))}`];
+  if (commands.length > 0) lines.push(`commands=${quote(commands.map(lastWord).join(' '))}`);
   if (operands === 'command-line') lines.push('runs=1');
+  else if (operands === 'files-and-command-line') lines.push('runs=dashes');
   else if (operands !== null) {
     const cases = Object.entries({ "''": operands.first, ...operands.after });
     const texts = cases.map(([operand, words]) => `  ${operand}) next=${quote(words.join(' '))} ;;`);
     lines.push('case $operand in', ...texts, '  *) next= ;;', 'esac');
   }
-  return `    ${name})\n${lines.map((line) => `      ${line}\n`).join('')}      ;;`;
+  return `    ${name.includes(' ') ? quote(name) : name})\n${lines.map((line) => `      ${line}\n`).join('')}      ;;`;
 }
 
 function valueCase(option: OptionDescription): string[] {
   if (option.value === null || option.value.values === null) return [];
   const { values } = option.value;
-  const action = values === 'directory' ? 'directories=1' : `candidates=${quote(values.join(' '))}`;
+  const action =
+    values === 'directory' || values === 'file'
+      ? `paths='${values}'`
+      : `candidates=${quote(values.join(' '))}`;
   return [`    ${spellings(option).join(' | ')}) ${action} ;;`];
 }
 
@@ -43,7 +53,8 @@ function quote(text: string): string {
 
 const TEMPLATE = `# Completion of gpu-owner for bash. Made by \`gpu-owner completion bash\`.
 
-# Sets options, valued (those whose value is the next word), next (words that may follow) and runs.
+# Sets options, valued (those whose value is the next word), next (words that may follow), commands (of a group) and runs
+# (1: a command follows; dashes: files, and behind -- a command).
 __gpu_owner_table() { # COMMAND
   case $1 in
 @TABLE@
@@ -51,7 +62,7 @@ __gpu_owner_table() { # COMMAND
   esac
 }
 
-# Sets candidates, or directories, for the value of an option.
+# Sets candidates, or paths (directory or file), for the value of an option.
 __gpu_owner_values() { # OPTION
   case $1 in
 @VALUES@
@@ -98,30 +109,41 @@ _gpu_owner() {
   local last=$((\${#words[@]} - 1))
   local current=\${words[last]} prefix=''
   local value=$current value_of='' operand='' ended=''
-  local options='' valued='' next='' runs='' candidates='' directories=''
+  local options='' valued='' next='' runs='' commands='' candidates='' paths=''
+  local command=\${words[1]} first='@COMMANDS@' flags='--help --version' from=2
   COMPREPLY=()
 
-  if ((last == 1)); then
-    candidates='@COMMANDS@'
-    [[ $current != -* ]] || candidates='--help --version'
+  if ((last > 1)); then
+    __gpu_owner_table "$command" || return 0
+    first=$commands
+    flags=$options
+    if [[ $commands ]] && ((last > 2)); then
+      command+=" \${words[2]}"
+      first=''
+      from=3
+      __gpu_owner_table "$command" || return 0
+    fi
+  fi
+  if [[ $first ]]; then
+    candidates=$first
+    [[ $current != -* ]] || candidates=$flags
   else
-    __gpu_owner_table "\${words[1]}" || return 0
-    for ((i = 2; i < last; i++)); do
+    for ((i = from; i < last; i++)); do
       word=\${words[i]}
       if [[ $word == -- && ! $ended ]]; then
         ended=1
       elif [[ $ended || $word != -?* ]]; then
-        [[ ! $runs ]] || break
+        [[ ! $runs || ($runs == dashes && ! $ended) ]] || break
         operand=\${operand:-$word}
       elif [[ " $valued " == *" $word "* ]]; then
         ((++i < last)) || value_of=$word
       fi
     done
-    if [[ $runs && ! $value_of ]] && [[ $ended || $i -lt $last || $current != -* ]]; then
+    if [[ $runs && ! $value_of ]] && [[ $ended || ($runs == 1 && ($i -lt $last || $current != -*)) ]]; then
       __gpu_owner_command "\${at[i]}"
       return
     fi
-    __gpu_owner_table "\${words[1]}"
+    __gpu_owner_table "$command"
     if [[ $value_of ]]; then
       __gpu_owner_values "$value_of"
     elif [[ ! $ended && $current == --*=* ]]; then
@@ -130,14 +152,16 @@ _gpu_owner() {
       __gpu_owner_values "\${current%%=*}"
     elif [[ ! $ended && $current == -* ]]; then
       candidates=$options
+    elif [[ $runs == dashes ]]; then
+      paths='file'
     else
       candidates=$next
       [[ $candidates || $current || $ended ]] || candidates=$options
     fi
   fi
 
-  if [[ $directories ]]; then
-    mapfile -t COMPREPLY < <(compgen -P "$prefix" -d -- "$value")
+  if [[ $paths ]]; then
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -A "$paths" -- "$value")
     compopt -o filenames 2>/dev/null
   else
     mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$candidates" -- "$value")

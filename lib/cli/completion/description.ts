@@ -1,6 +1,6 @@
 // What there is to complete, gathered from what the commands parse (their option tables) and say (their help).
 import { COMMON, type OptionTable } from '../arguments.ts';
-import type { Operands } from '../command.ts';
+import type { Commands, Operands } from '../command.ts';
 import { COMMANDS } from '../commands.ts';
 import { MAIN_HELP } from '../help.ts';
 import { type Values, valuesOf } from './values.ts';
@@ -18,10 +18,13 @@ export interface OptionDescription {
 }
 
 export interface CommandDescription {
+  /** As it is typed: `run`, `exp run`. */
   name: string;
   summary: string;
   options: readonly OptionDescription[];
   operands: Operands | null;
+  /** Of a group: its own commands; otherwise none. */
+  commands: readonly CommandDescription[];
 }
 
 export interface Program {
@@ -29,20 +32,43 @@ export interface Program {
 }
 
 export async function describe(): Promise<Program> {
-  const names = Object.keys(COMMANDS);
-  const commands = await Promise.all(names.map(describeCommand));
+  const commands = await describeAll(COMMANDS, '', MAIN_HELP);
+  const groups = commands.filter((command) => command.commands.length > 0);
+  const after = Object.fromEntries(groups.map((group) => [group.name, group.commands.map(lastWord)]));
   const help: CommandDescription = {
     name: 'help',
     summary: 'explain a command',
     options: [],
-    operands: { first: names },
+    operands: { first: Object.keys(COMMANDS), after },
+    commands: [],
   };
   return { commands: [...commands, help] };
 }
 
-async function describeCommand(name: string): Promise<CommandDescription> {
-  const load = COMMANDS[name] as (typeof COMMANDS)[string];
+/** Those of groups stand behind their group. */
+export function everyCommand({ commands }: Program): CommandDescription[] {
+  return commands.flatMap((command) => [command, ...everyCommand(command)]);
+}
+
+/** What is typed for it inside its group. */
+export function lastWord({ name }: Pick<CommandDescription, 'name'>): string {
+  return name.slice(name.lastIndexOf(' ') + 1);
+}
+
+/** @param before what is typed before their names. @param parentHelp has a line for each */
+function describeAll(commands: Commands, before: string, parentHelp: string): Promise<CommandDescription[]> {
+  const all = Object.entries(commands);
+  return Promise.all(all.map(([name, load]) => describeCommand(name, load, before, parentHelp)));
+}
+
+async function describeCommand(
+  word: string,
+  load: Commands[string],
+  before: string,
+  parentHelp: string,
+): Promise<CommandDescription> {
   const command = await load();
+  const name = before + word;
   const { help } = command;
   const said = explanations(help);
   const table: OptionTable = { ...command.options, ...COMMON };
@@ -55,7 +81,13 @@ async function describeCommand(name: string): Promise<CommandDescription> {
     const value = form === null ? null : { form, what: what ?? 'VALUE', values: valuesOf(option) };
     options.push({ name: option, short, summary, repeatable: multiple, value });
   }
-  return { name, summary: summaryOf(name), options, operands: command.operands ?? null };
+  return {
+    name,
+    summary: summaryOf(word, parentHelp),
+    options,
+    operands: command.operands ?? null,
+    commands: command.commands ? await describeAll(command.commands, `${name} `, help) : [],
+  };
 }
 
 const LONGEST = 70;
@@ -70,7 +102,8 @@ interface Explanation {
 /** From lines such as `  -n, --gpus N              how many GPUs (default 1)`, and those that go on below them. */
 function explanations(help: string): Map<string, Explanation> {
   const found = new Map<string, Explanation>();
-  const line = /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z|]+)\]?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
+  const line =
+    /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z][A-Za-z|=]*|[a-z]+\|[a-z|]+)\]?(?: \.\.\.)?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
   for (const [, name = '', separator, what, text = ''] of help.matchAll(line)) {
     found.set(name, { attached: separator === '[=', what: what ?? null, summary: brief(text) });
   }
@@ -84,6 +117,6 @@ function brief(text: string): string {
   return clause.length <= LONGEST ? clause : `${clause.slice(0, LONGEST).replace(/ \S*$/, '')} …`;
 }
 
-function summaryOf(command: string): string {
-  return new RegExp(`^ {2}${command} +(.*)$`, 'm').exec(MAIN_HELP)?.[1] ?? '';
+function summaryOf(command: string, help: string): string {
+  return new RegExp(`^ {2}${command} +(.*)$`, 'm').exec(help)?.[1] ?? '';
 }

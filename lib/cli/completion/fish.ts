@@ -1,13 +1,25 @@
-import type { CommandDescription, OptionDescription, Program } from './description.ts';
+import {
+  type CommandDescription,
+  everyCommand,
+  lastWord,
+  type OptionDescription,
+  type Program,
+} from './description.ts';
 
 /** A script for fish 3.1 or newer. */
-export function fish({ commands }: Program): string {
+export function fish(program: Program): string {
+  const commands = everyCommand(program);
   const valued = [
     ...new Set(commands.flatMap(({ options }) => options.filter(takesNext).flatMap(spellings))),
   ];
-  const runs = commands.filter(({ operands }) => operands === 'command-line').map(({ name }) => name);
+  const named = (which: (command: CommandDescription) => boolean) =>
+    commands
+      .filter(which)
+      .map(({ name }) => (name.includes(' ') ? quote(name) : name))
+      .join(' ');
   return TEMPLATE.replace('@VALUED@', () => valued.join(' '))
-    .replace('@RUNS@', () => runs.join(' '))
+    .replace('@ENDING@', () => named((each) => each.operands === 'command-line' || each.commands.length > 0))
+    .replaceAll('@DASHES@', () => named(({ operands }) => operands === 'files-and-command-line'))
     .replace('@LINES@', () => commands.flatMap(linesOf).join('\n'));
 }
 
@@ -21,15 +33,20 @@ function spellings({ name, short }: OptionDescription): string[] {
 
 function linesOf({ name, summary, options, operands }: CommandDescription): string[] {
   const begin = 'complete -c gpu-owner';
-  const lines = [`${begin} -n __gpu_owner_at -a ${name} -d ${quote(summary)}`];
-  const here = `${begin} -n '__gpu_owner_at ${name}'`;
+  const at = (place: string) => `${begin} -n ${quote(`__gpu_owner_at ${place}`.trimEnd())}`;
+  const path = name.includes(' ') ? `"${name}"` : name;
+  const group = name.slice(0, -lastWord({ name }).length).trimEnd();
+  const lines = [`${at(group && `${group} --first`)} -a ${lastWord({ name })} -d ${quote(summary)}`];
+  const here = at(path);
   for (const option of options) lines.push(`${here} ${optionArguments(option)}`);
   if (operands === 'command-line') {
-    lines.push(`${begin} -n '__gpu_owner_at ${name} --command' -a '(__gpu_owner_command ${name})'`);
+    lines.push(`${at(`${path} --command`)} -a '(__gpu_owner_command ${path})'`);
+  } else if (operands === 'files-and-command-line') {
+    lines.push(`${at(`${path} --files`)} -F`, `${at(`${path} --behind`)} -a '(__gpu_owner_command ${path})'`);
   } else if (operands !== null) {
     const cases = [['--first', operands.first] as const, ...Object.entries(operands.after ?? {})];
     for (const [after, words] of cases) {
-      lines.push(`${begin} -n '__gpu_owner_at ${name} ${after}' -a ${quote(words.join(' '))}`);
+      lines.push(`${at(`${path} ${after}`)} -a ${quote(words.join(' '))}`);
     }
   }
   return lines;
@@ -38,8 +55,9 @@ function linesOf({ name, summary, options, operands }: CommandDescription): stri
 function optionArguments({ name, short, summary, value }: OptionDescription): string {
   const parts = [`-l ${name}`];
   if (short !== null) parts.push(`-s ${short}`);
-  if (value?.form === 'next') parts.push('-x');
+  if (value?.form === 'next') parts.push(value.values === 'file' ? '-r' : '-x');
   if (value?.values === 'directory') parts.push(`-a '(__fish_complete_directories)'`);
+  else if (value?.values === 'file') parts.push('-F');
   else if (value?.values) parts.push(`-a ${quote(value.values.join(' '))}`);
   if (summary !== '') parts.push(`-d ${quote(summary)}`);
   return parts.join(' ');
@@ -54,8 +72,17 @@ const TEMPLATE = `# Completion of gpu-owner for fish. Made by \`gpu-owner comple
 # Prints the words before the cursor from the first operand of COMMAND on. Fails where it isn't about COMMAND.
 function __gpu_owner_operands # COMMAND
     set -l words (commandline -opc)
-    test "$words[2]" = "$argv[1]"; or return 1
-    set -e words[1..2]
+    set -l last (math 1 + (count (string split ' ' -- $argv[1])))
+    test "$words[2..$last]" = "$argv[1]"; or return 1
+    set -e words[1..$last]
+    if contains -- $argv[1] @DASHES@
+        # Operands of these are only what stands behind --, the user's command; nothing yet is --.
+        set -l at (contains -i -- -- $words); or return 0
+        set -e words[1..$at]
+        set -q words[1]; or set words --
+        string join -- \\n $words
+        return 0
+    end
     while set -q words[1]
         set -l word $words[1]
         if string match -q -- -- $word
@@ -75,8 +102,9 @@ function __gpu_owner_operands # COMMAND
 end
 
 # Does the cursor stand where a command is expected? With COMMAND: one of its options; with COMMAND and --first: its
-# first operand; with --command: the user's own command line; with a WORD: what follows this operand.
-function __gpu_owner_at # [COMMAND [--first | --command | WORD]]
+# first operand; with --command: the user's own command line; with --files and --behind: before and behind --; with a WORD:
+# what follows this operand.
+function __gpu_owner_at # [COMMAND [--first | --command | --files | --behind | WORD]]
     if not set -q argv[1]
         test (count (commandline -opc)) -eq 1
         return
@@ -84,11 +112,15 @@ function __gpu_owner_at # [COMMAND [--first | --command | WORD]]
     set -l operands (__gpu_owner_operands $argv[1]); or return 1
     switch "$argv[2]"
         case ''
-            not set -q operands[1]; or not contains -- $argv[1] @RUNS@ --
+            not set -q operands[1]; or not contains -- $argv[1] @ENDING@ @DASHES@ --
         case --first
             not set -q operands[1]; or string match -q -- -- $operands[1]
         case --command
             set -q operands[1]; or not string match -q -- '-*' (commandline -ct)
+        case --files
+            not set -q operands[1]
+        case --behind
+            set -q operands[1]
         case '*'
             test "$operands[1]" = "$argv[2]"
     end

@@ -1,7 +1,7 @@
 import { nativeFile } from '../../native.ts';
 
-/** What an option's value can be: some of these words (others may be right, too), a directory, or anything. */
-export type Values = readonly string[] | 'directory' | null;
+/** What an option's value can be: some of these words (others may be right, too), a directory, a file, or anything. */
+export type Values = readonly string[] | 'directory' | 'file' | null;
 
 const COUNTS = ['1', '2', '4', '8'];
 const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
@@ -10,6 +10,12 @@ const DURATIONS = ['30s', '10m', '1h', '8h'];
 // By the option's name, which means the same with every command. Nothing here looks at the machine: completion must never be slow.
 const VALUES: Readonly<Record<string, Values>> = {
   gpus: COUNTS,
+  'gpus-per-task': COUNTS,
+  grace: DURATIONS,
+  format: ['csv', 'jsonl'],
+  output: 'file',
+  commands: 'file',
+  project: 'directory',
   wait: DURATIONS,
   watch: ['1s', '5s', '1m'],
   'lock-timeout': ['2s', '10s'],

@@ -1,21 +1,61 @@
-import type { CommandDescription, OptionDescription, Program } from './description.ts';
+import {
+  type CommandDescription,
+  everyCommand,
+  lastWord,
+  type OptionDescription,
+  type Program,
+} from './description.ts';
 import type { Values } from './values.ts';
 
 /** A script that works as a file `_gpu-owner` in `fpath`, and sourced. */
-export function zsh({ commands }: Program): string {
-  const names = commands.map(({ name, summary }) => quote(`${name}:${summary}`));
-  return TEMPLATE.replace('@COMMANDS@', () => names.join(' '))
+export function zsh(program: Program): string {
+  const { commands } = program;
+  return TEMPLATE.replace('@COMMANDS@', () => names(commands))
     .replace('@CASES@', () => commands.map(commandCase).join('\n'))
-    .replace('@AFTER@', () => commands.flatMap(furtherCases).join('\n'));
+    .replace('@AFTER@', () => everyCommand(program).flatMap(furtherCases).join('\n'));
 }
 
-function commandCase({ name, options, operands }: CommandDescription): string {
+function names(commands: readonly CommandDescription[]): string {
+  return commands.map((command) => quote(`${lastWord(command)}:${command.summary}`)).join(' ');
+}
+
+function commandCase({ name, options, operands, commands }: CommandDescription): string {
   const specifications = options.flatMap(optionSpecifications);
+  if (commands.length > 0) specifications.push("'1: :->first'", "'*:: :->inside'");
+  if (operands === 'files-and-command-line') specifications.push("'*: :_files'");
   if (operands === 'command-line') specifications.push("'(-)1: :_command_names -e'", "'*:: :_normal'");
-  else if (operands !== null) specifications.push(quote(`1: :${list(operands.first)}`), "'*: :->further'");
+  else if (operands !== null && typeof operands === 'object')
+    specifications.push(quote(`1: :${list(operands.first)}`), "'*: :->further'");
   // Behind the user's command, options are the command's own.
   const flags = operands === 'command-line' ? "-C -S -A '-*'" : '-C -S';
-  return `      ${name})\n        _arguments ${flags} ${specifications.join(' \\\n          ')} && ret=0\n        ;;`;
+  const call = `_arguments ${flags} ${specifications.join(' \\\n          ')} && ret=0`;
+  const label = name.includes(' ') ? quote(name) : name;
+  const body = commands.length > 0 ? group(call, name, commands) : behindDashes(call, operands);
+  return `      ${label})\n        ${body}\n        ;;`;
+}
+
+function group(call: string, name: string, commands: readonly CommandDescription[]): string {
+  return `${call}
+        if [[ $state == first ]]; then
+          names=(${names(commands)})
+          _describe -t commands command names && ret=0
+        elif [[ $state == inside ]]; then
+          command="${name} $words[1]" state=
+          case $command in
+${commands.map(commandCase).join('\n')}
+          esac
+        fi`;
+}
+
+/** What stands behind `--` is completed as if it stood alone. */
+function behindDashes(call: string, operands: CommandDescription['operands']): string {
+  if (operands !== 'files-and-command-line') return call;
+  return `at=\${words[(i)--]}
+        if (( at < CURRENT )); then
+          shift $at words; (( CURRENT -= at )); _normal && ret=0
+        else
+          ${call}
+        fi`;
 }
 
 function optionSpecifications({ name, short, summary, repeatable, value }: OptionDescription): string[] {
@@ -33,15 +73,16 @@ function optionSpecifications({ name, short, summary, repeatable, value }: Optio
 
 function action(values: Values): string {
   if (values === null) return ' ';
+  if (values === 'file') return '_files';
   return values === 'directory' ? '_files -/' : list(values);
 }
 
 function furtherCases({ name, operands }: CommandDescription): string[] {
-  if (operands === null || operands === 'command-line') return [];
+  if (operands === null || typeof operands === 'string') return [];
   return Object.entries(operands.after ?? {}).map(([word, words]) => {
     const begun = words.filter((each) => each.endsWith('='));
     const whole = words.filter((each) => !each.endsWith('='));
-    return `      ${name}:${word}) compadd -S '' -- ${begun.join(' ')} && ret=0; compadd -- ${whole.join(' ')} && ret=0 ;;`;
+    return `      ${quote(`${name}:${word}`)}) compadd -S '' -- ${begun.join(' ')} && ret=0; compadd -- ${whole.join(' ')} && ret=0 ;;`;
   });
 }
 
@@ -57,7 +98,7 @@ const TEMPLATE = `#compdef gpu-owner
 # Completion of gpu-owner for zsh. Made by \`gpu-owner completion zsh\`.
 
 _gpu-owner() {
-  local curcontext=$curcontext state command ret=1
+  local curcontext=$curcontext state command at ret=1
   local -a line names
   local -A opt_args
   _arguments -C '(- *)'{-h,--help}'[show help]' '(- *)--version[show the version]' '1: :->command' '*:: :->rest' && ret=0

@@ -172,7 +172,10 @@ export interface Queue {
   paused(): Promise<Pause | null>;
 
   counts(): Promise<Counts>;
-  /** When a pending task that waits for its time may be given out, in ms since the epoch; null: no need to wait. */
+  /**
+   * When the first of the pending tasks that wait for their time may be given out, in ms since the epoch; null: none waits, or
+   * there is another one to be had.
+   */
   nextTime(): Promise<number | null>;
   /** In the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;

@@ -58,6 +58,19 @@ export class ResultTables {
     this.known = -1;
   }
 
+  /**
+   * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
+   * are still to be written, and all tables as people are shown them.
+   */
+  get standing(): { unreadable: string[]; missing: number; tables: string[] } {
+    const tables = [...this.tasks.tables.values()];
+    return {
+      unreadable: tables.map(({ unreadable }) => unreadable).filter((text) => text !== null),
+      missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
+      tables: tables.map(({ shown }) => shown),
+    };
+  }
+
   /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
   async close(): Promise<void> {
     await this.running;

@@ -1,0 +1,90 @@
+import { closeSync, openSync, writeFileSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import { GPUOwnerError } from '../../errors.ts';
+import { type ExportFormat, exportResults } from '../../experiments/results/export.ts';
+import { systemError } from '../../system-errors.ts';
+import { closest, sanitize, showValue } from '../../text.ts';
+import { parse, refuseWords } from '../arguments.ts';
+import type { Command } from '../command.ts';
+import { EVERY_HELP } from '../help.ts';
+import { print, say, write } from '../output.ts';
+import { QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+
+const HELP = `Usage: gpu-owner exp export [OPTIONS]
+
+Writes the results of all completed tasks to one table, in the order of
+completion: parameters and metrics of all phases, empty where a task has none.
+
+  --format csv|jsonl        jsonl: an object per line, { task_id, id, phases,
+                            parameters, result, source } (default: csv)
+  -o, --output FILE         a file instead of standard output
+${QUEUE_HELP}
+${EVERY_HELP}`;
+
+const OPTIONS = {
+  ...QUEUE,
+  format: { type: 'string' },
+  output: { type: 'string', short: 'o' },
+} as const;
+
+const FORMATS: readonly string[] = ['csv', 'jsonl'];
+
+async function run(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
+  if (values.help) return print(HELP);
+  refuseWords(positionals);
+  const format = String(values.format ?? 'csv');
+  if (!FORMATS.includes(format)) {
+    const meant = closest(format, FORMATS);
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `--format: ${showValue(format)} is not known; ${meant ? `did you mean '${meant}'?` : 'right are csv and jsonl'}`,
+    );
+  }
+  const path = values.output === undefined || values.output === '-' ? null : String(values.output);
+  await withQueue(values, async (queue) => {
+    const file = path === null ? null : openFile(path);
+    const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));
+    try {
+      const count = await exportResults(queue, output, format as ExportFormat);
+      if (path !== null)
+        say(`${count} ${count === 1 ? 'result' : 'results'} written to ${sanitize(path, 500)}`);
+    } catch (error) {
+      throw (error as NodeJS.ErrnoException).syscall === 'write' ? unwritable(path as string, error) : error;
+    } finally {
+      if (file !== null) closeSync(file);
+    }
+  });
+}
+
+function openFile(path: string): number {
+  try {
+    return openSync(path, 'w');
+  } catch (error) {
+    throw unwritable(path, error);
+  }
+}
+
+function unwritable(path: string, error: unknown): GPUOwnerError {
+  const { errno = 0 } = error as NodeJS.ErrnoException;
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${sanitize(path, 500)} can't be written: ${systemError(-errno)}`,
+  );
+}
+
+function writerTo(append: (chunk: Buffer) => void): Writable {
+  const output = new Writable({
+    write: (chunk: Buffer, _, done) => {
+      try {
+        append(chunk);
+        done();
+      } catch (error) {
+        done(error as Error);
+      }
+    },
+  });
+  return output.on('error', () => {}); // told where it is written to
+}
+
+export const COMMAND: Command = { run, help: HELP, options: OPTIONS };

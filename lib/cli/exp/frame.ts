@@ -1,0 +1,106 @@
+import { formatProgress, type Overview } from '../../experiments/manager/overview.ts';
+import { formatRate, type Pace } from '../../experiments/manager/pace.ts';
+import { formatDuration } from '../../quantities.ts';
+import { sanitize } from '../../text.ts';
+import { shorten } from '../waiting-line.ts';
+
+export interface WorkerLine {
+  worker: string;
+  /** What it does, or why it does nothing: a task's name, `waits for a GPU`. */
+  doing: string;
+  /** ms since the epoch; null: unknown. */
+  since: number | null;
+}
+
+/** What the display shows. */
+export interface View {
+  overview: Overview;
+  pace: Pace;
+  workers: readonly WorkerLine[];
+  /** The last ones, newest first. */
+  failures: readonly { name: string; error: string }[];
+  /** What a person should know now: paused, ending, who manages. */
+  notes: readonly string[];
+}
+
+export interface Style {
+  columns: number;
+  rows: number;
+  colour: boolean;
+  /** Can the terminal show more than ASCII? */
+  unicode: boolean;
+}
+
+const NARROWEST = 20;
+const LONGEST_BAR = 40;
+const MOST_FAILURES = 3;
+
+/** The lines of the display: none wider than the terminal, and together not higher. @param now ms since the epoch */
+export function frame(view: View, now: number, style: Style): string {
+  const columns = Math.max(style.columns, NARROWEST) - 1;
+  const clip = (text: string) => shorten(text, columns);
+  const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
+  const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
+  const notes = view.notes.map((note) => paint(clip(note), '33'));
+  const failures = view.failures
+    .slice(0, MOST_FAILURES)
+    .map(({ name, error }) => paint(clip(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
+  const below = failures.length === 0 ? [] : ['last failures', ...failures];
+  const room = Math.max(1, style.rows - 1 - head.length - notes.length - below.length);
+  const workers = limited(workerLines(view.workers, now, clip), room);
+  return [...head, ...workers, ...notes, ...below].slice(0, Math.max(1, style.rows - 1)).join('\n');
+}
+
+/** One line where there is room for a bar beside the words, otherwise what matters most. */
+function progress({ overview, pace }: View, now: number, columns: number, style: Style): string[] {
+  const { completed, ended, total } = overview;
+  const rate = pace.rate(now);
+  const left = total === ended ? null : pace.left(now, total - ended);
+  const words = [
+    formatProgress(completed, total),
+    ...(rate === null ? [] : [formatRate(rate)]),
+    ...(left === null ? [] : [`${seconds(left)} left`]),
+  ];
+  const text = words.join('  ');
+  const room = Math.min(LONGEST_BAR, columns - text.length - 2);
+  if (room < 10) return [shorten(text, columns)];
+  return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
+}
+
+function bar(share: number, width: number, { colour, unicode }: Style): string {
+  const filled = Math.floor(share * width);
+  const [full, empty] = unicode ? ['\u2588', '\u2591'] : ['#', '-'];
+  const [done, rest] = [(full as string).repeat(filled), (empty as string).repeat(width - filled)];
+  return colour ? `\u001b[32m${done}\u001b[0m\u001b[2m${rest}\u001b[0m` : done + rest;
+}
+
+/** "43 completed, 2 failed, 4 running, 191 waiting" */
+export function counts({ counts }: Pick<Overview, 'counts'>): string {
+  const { completed, failed, cancelled, active, pending } = counts;
+  const parts = [
+    `${completed} completed`,
+    ...(failed > 0 ? [`${failed} failed`] : []),
+    ...(cancelled > 0 ? [`${cancelled} cancelled`] : []),
+    `${active} running`,
+    `${pending} waiting`,
+  ];
+  return parts.join(', ');
+}
+
+function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
+  const width = Math.max(4, ...workers.map(({ worker }) => worker.length));
+  return workers.map(({ worker, doing, since }) => {
+    const time = since === null ? '' : `  ${seconds(now - since)}`;
+    return clip(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
+  });
+}
+
+/** Less than a second is none: what changes all the time can't be read. */
+export function seconds(milliseconds: number): string {
+  return milliseconds < 1_000 ? '0 s' : formatDuration(milliseconds);
+}
+
+function limited(lines: readonly string[], room: number): string[] {
+  if (lines.length <= room) return [...lines];
+  return [...lines.slice(0, room - 1), `  and ${lines.length - room + 1} more`];
+}

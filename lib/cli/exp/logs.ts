@@ -1,0 +1,132 @@
+import { resolve } from 'node:path';
+import { GPUOwnerError } from '../../errors.ts';
+import { FileTail } from '../../experiments/manager/file-tail.ts';
+import type { AttemptInfo, Queue, TaskRow } from '../../experiments/queue/queue.ts';
+import { formatSince } from '../../quantities.ts';
+import { sanitize } from '../../text.ts';
+import { parse } from '../arguments.ts';
+import type { Command } from '../command.ts';
+import { EVERY_HELP } from '../help.ts';
+import { print, say, write } from '../output.ts';
+import { projectOf, QUEUE, QUEUE_HELP, resolveTasks, withQueue } from './queue-options.ts';
+
+const HELP = `Usage: gpu-owner exp logs [OPTIONS] NAME|ID
+
+Prints the output of a task: of all its starts, each below a line that says
+where and when. What it says at the moment comes with -f.
+
+  -f, --follow              go on until the task has ended
+${QUEUE_HELP}
+${EVERY_HELP}`;
+
+const OPTIONS = { ...QUEUE, follow: { type: 'boolean', short: 'f' } } as const;
+
+/** The line above the output of an attempt. */
+const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
+/** How often a file is looked at for more, in ms. */
+const LOOK = 300;
+
+async function logs(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
+  if (values.help) return print(HELP);
+  const [name] = positionals;
+  if (name === undefined || positionals.length > 1) {
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which task? gpu-owner exp logs NAME');
+  }
+  await withQueue(values, async (queue) => {
+    const [id] = await resolveTasks(queue, [name]);
+    await new Reader(queue, id as string, projectOf(values)).read(values.follow === true);
+  });
+}
+
+export const COMMAND: Command = { run: logs, help: HELP, options: OPTIONS };
+
+class Reader {
+  readonly #queue: Queue;
+  readonly #id: string;
+  readonly #project: string;
+
+  constructor(queue: Queue, id: string, project: string) {
+    this.#queue = queue;
+    this.#id = id;
+    this.#project = project;
+  }
+
+  async read(follow: boolean): Promise<void> {
+    const shown = new Set<string>();
+    for (;;) {
+      const attempts = await this.#queue.attempts({ taskId: this.#id });
+      for (const attempt of attempts) {
+        if (shown.has(attempt.token)) continue;
+        shown.add(attempt.token);
+        await this.#show(attempt, follow);
+      }
+      const row = await this.#row();
+      const over = row === null || !['pending', 'active'].includes(row.state);
+      if (attempts.length === 0 && (over || !follow)) {
+        const why =
+          row?.source === 'table'
+            ? 'its result is from a table'
+            : `it is ${row?.state ?? 'gone'} and has never been started`;
+        say(`there is no output of ${sanitize(row?.task.name, 100)}: ${why}`);
+        return;
+      }
+      if (!follow || over) return;
+      await this.#queue.changed(1_000);
+    }
+  }
+
+  async #row(): Promise<TaskRow | null> {
+    const [row] = await this.#queue.lookUp([this.#id]);
+    return row ?? null;
+  }
+
+  async #show(attempt: AttemptInfo, follow: boolean): Promise<void> {
+    const { taskName, taker, since } = attempt;
+    print(
+      `==> ${sanitize(taskName, 100)} on ${sanitize(taker.worker, 40)} (${sanitize(taker.host, 60)}) since ${formatSince(since) ?? '?'}`,
+    );
+    let { log, outcome } = attempt;
+    while (follow && log === null && outcome === null) {
+      await new Promise((resolve) => setTimeout(resolve, LOOK));
+      ({ log, outcome } = await this.#now(attempt));
+    }
+    if (log === null) return print('<== no output: its command has not been started');
+    const path = resolve(this.#project, log.path);
+    const tail = FileTail.open(path, log.from);
+    if ('problem' in tail) {
+      return print(
+        `<== its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}, which can't be read here: ${tail.problem}`,
+      );
+    }
+    let last: Uint8Array = Buffer.from('\n');
+    const copy = (to: number | null, over: boolean) => {
+      for (const bytes of tail.read(to)) {
+        // Of one that was lost it isn't known where its output ends: at the latest where the next begins.
+        const next = to === null && over ? bytes.toString('latin1').search(NEXT) : -1;
+        last = next === -1 ? bytes : bytes.subarray(0, next);
+        write(1, last);
+        if (next !== -1) return;
+      }
+    };
+    try {
+      for (;;) {
+        const now = await this.#now(attempt);
+        copy(now.log?.to ?? null, now.outcome !== null);
+        if (now.outcome !== null || !follow) {
+          if (last.at(-1) !== 0x0a) print('');
+          const error = now.error === null ? '' : `: ${sanitize(now.error.split('\n')[0], 300)}`;
+          return print(`<== ${now.outcome ?? 'it runs'}${error}`);
+        }
+        await new Promise((resolve) => setTimeout(resolve, LOOK));
+      }
+    } finally {
+      tail.close();
+    }
+  }
+
+  async #now({ token }: AttemptInfo): Promise<AttemptInfo> {
+    const attempts = await this.#queue.attempts({ taskId: this.#id });
+    return attempts.find((each) => each.token === token) as AttemptInfo;
+  }
+}

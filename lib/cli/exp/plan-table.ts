@@ -1,0 +1,112 @@
+import type { PhasePlan, Plan, PlannedTask, PlanState } from '../../experiments/plan.ts';
+import { show } from '../../experiments/written.ts';
+import { listWords, sanitize } from '../../text.ts';
+
+const STATES: Readonly<Record<PlanState, string>> = {
+  new: 'new',
+  pending: 'waiting in the queue',
+  active: 'running',
+  completed: 'done',
+  failed: 'failed',
+  cancelled: 'cancelled',
+  repeated: 'repeated',
+};
+const LONGEST_NAME = 40;
+const MOST_REASONS = 8;
+
+/** A line per phase, below it why tasks are new, done or failed. */
+export function planTable(plan: Plan): string {
+  const rows = plan.phases.map(({ phase, size, counts, outputDirectories }) => [
+    shorten(phase),
+    ...numbers(size, counts),
+    outputDirectories.map((each) => sanitize(each, 60)).join(' '),
+  ]);
+  const total = ['all', ...numbers(plan.size, plan.counts), ''];
+  const header = ['PHASE', 'TASKS', 'TO RUN', 'DONE', 'FAILED', 'OUTPUT DIRECTORIES'];
+  const table = align(plan.phases.length === 1 ? [header, ...rows] : [header, ...rows, total]);
+  return [...table, '', ...plan.phases.flatMap(details), ...footer(plan)].join('\n').trimEnd();
+}
+
+/** A line for each task. */
+export function taskLine(
+  { name, phase, parameters, state, why }: PlannedTask,
+  axes: readonly string[],
+): string {
+  const shown = axes.map((key) => `${key}=${show(parameters[key] ?? null)}`).join(' ');
+  return sanitize(
+    [STATES[state].padEnd(9), name ?? phase, shown, why === null ? '' : `(${why})`]
+      .filter(Boolean)
+      .join('  '),
+    500,
+  );
+}
+
+function numbers(size: number, { new: fresh, pending, active, completed, failed }: Plan['counts']): string[] {
+  return [size, fresh + pending + active, completed, failed].map((each) => each.toLocaleString('en'));
+}
+
+function details({ phase, factors, reasons, next }: PhasePlan): string[] {
+  const size = factors.map(({ name, count }) => `${name} ${count.toLocaleString('en')}`).join(' x ');
+  const lines = reasons.slice(0, MOST_REASONS).map(({ state, why, count }) => {
+    const what = `${count.toLocaleString('en').padStart(9)} ${STATES[state]}`;
+    return sanitizeEnd(`${what}${why === null ? '' : `: ${why}`}`);
+  });
+  const rest = reasons.slice(MOST_REASONS).reduce((sum, { count }) => sum + count, 0);
+  if (rest > 0) lines.push(`${rest.toLocaleString('en').padStart(9)} for other reasons`);
+  const first = next.map(({ parameters }) =>
+    sanitizeEnd(
+      `${' '.repeat(12)}${factors.map(({ name }) => `${name}=${show(parameters[name] ?? null)}`).join(' ') || 'its only task'}`,
+    ),
+  );
+  if (first.length > 0) lines.push('      next:', ...first);
+  return [sanitizeEnd(`${shorten(phase)}${size ? `: ${size}` : ''}`), ...lines, ''];
+}
+
+function footer({ gone, otherCommands }: Plan): string[] {
+  const lines: string[] = [];
+  if (gone === null) {
+    lines.push('There are too many tasks to say which repeat others, and which the sweep has no longer.');
+  } else if (gone.count > 0) {
+    const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
+    const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
+    const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
+    const run =
+      gone.counts.pending > 0 ? ' They run all the same, unless they are cancelled (exp cancel).' : '';
+    lines.push(
+      `The queue has ${amount(gone.count)} that this sweep hasn't: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
+    );
+  }
+  if (otherCommands > 0) {
+    lines.push(
+      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them, unless told to --replace-commands.`,
+    );
+  }
+  return lines;
+}
+
+function amount(count: number): string {
+  return count === 1 ? '1 task' : `${count.toLocaleString('en')} tasks`;
+}
+
+/** Names left, numbers right. */
+function align(rows: readonly string[][]): string[] {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) =>
+        i === 0 || i === row.length - 1 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0),
+      )
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+function shorten(name: string): string {
+  return sanitize(name, LONGEST_NAME);
+}
+
+/** Keeps the indentation. */
+function sanitizeEnd(line: string): string {
+  const indent = /^ */.exec(line)?.[0] ?? '';
+  return indent + sanitize(line, 300);
+}

@@ -1,0 +1,46 @@
+import { GPUOwnerError } from '../../errors.ts';
+import type { Selection } from '../../experiments/queue/queue.ts';
+import { parse } from '../arguments.ts';
+import type { Command } from '../command.ts';
+import { EVERY_HELP } from '../help.ts';
+import { print } from '../output.ts';
+import { QUEUE, QUEUE_HELP, resolveTasks, tasksNamed, withQueue } from './queue-options.ts';
+
+const HELP = `Usage: gpu-owner exp retry [OPTIONS] failed|cancelled|NAME|ID ...
+
+These tasks are started again, as if they had never been: all failed or all
+cancelled ones, or those that are named. A completed one loses its result, and
+its rows are taken out of the tables.
+
+${QUEUE_HELP}
+${EVERY_HELP}`;
+
+const OPTIONS = QUEUE;
+const STATES = ['failed', 'cancelled'] as const;
+
+async function retry(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
+  if (values.help) return print(HELP);
+  if (positionals.length === 0) {
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which tasks? gpu-owner exp retry failed, or NAME ...');
+  }
+  await withQueue(values, async (queue) => {
+    const states = STATES.filter((state) => positionals.includes(state));
+    const named = positionals.filter((word) => !STATES.some((state) => state === word));
+    const ids = await resolveTasks(queue, named);
+    const selections: Selection[] = states.map((state) => ({ state }));
+    if (ids.length > 0) selections.push({ ids });
+    const names: string[] = [];
+    for (const selection of selections) names.push(...(await queue.retry(selection)));
+    const manager = await queue.manager();
+    const who = names.length > 0 && manager === null ? ' gpu-owner exp run goes on with them.' : '';
+    print(`To be started again: ${tasksNamed(names)}.${who}`);
+  });
+}
+
+export const COMMAND: Command = {
+  run: retry,
+  help: HELP,
+  options: OPTIONS,
+  operands: { first: [...STATES] },
+};

@@ -1,0 +1,124 @@
+import { stripVTControlCharacters } from 'node:util';
+import { timestamp } from '../../experiments/manager/log.ts';
+import { sanitize } from '../../text.ts';
+import { isTerminal } from '../output.ts';
+import { isInForeground } from '../waiting-line.ts';
+import { frame, type Style, type View } from './frame.ts';
+import { writeIfRead } from './tolerant-output.ts';
+
+/** Where a long run says what happens. */
+export interface Screen {
+  /** Something that stays readable. `event`: one of many, that the display shows as well. */
+  line: (text: string, kind?: 'event' | 'message') => void;
+  /** How things stand; `view` is asked as often as it is needed. */
+  show: (view: () => View) => void;
+  /** The display stays as it was last, and nothing more is drawn. */
+  end: () => void;
+}
+
+const REPAINT = 500;
+const HIDE_CURSOR = '\u001b[?25l';
+const SHOW_CURSOR = '\u001b[?25h';
+
+/** A display that is kept current on a terminal that can have one; plain lines elsewhere, and where `CI` is set. */
+export async function openScreen(): Promise<Screen> {
+  const { CI, TERM } = process.env;
+  const live = isTerminal(1) && TERM !== 'dumb' && (CI === undefined || CI === '' || CI === 'false');
+  return live ? liveScreen() : plainScreen();
+}
+
+/** A line per event, with its time. */
+export function plainScreen(): Screen {
+  return {
+    line: (text) => writeIfRead(1, `${timestamp(new Date())} ${clean(text)}\n`),
+    show: () => {},
+    end: () => {},
+  };
+}
+
+/** Keeps the indentation. */
+function clean(text: string): string {
+  return (/^ */.exec(text)?.[0] ?? '') + sanitize(text, 2_000);
+}
+
+async function liveScreen(): Promise<Screen> {
+  const { createLogUpdate } = await import('log-update');
+  const terminal = process.stdout;
+  // It closed, for instance: the work goes on.
+  terminal.on('error', () => {});
+  const stream = {
+    write: (text: string) => {
+      writeIfRead(1, text);
+      return true;
+    },
+    get columns() {
+      return terminal.columns;
+    },
+    get rows() {
+      return terminal.rows;
+    },
+    isTTY: true,
+  };
+  const draw = createLogUpdate(stream as NodeJS.WriteStream, { showCursor: true });
+  let view: (() => View) | null = null;
+  let shown = false;
+  let drawn = '';
+  const paint = () => {
+    // In the background it would be painted over what is typed at the prompt.
+    if (view === null || !isInForeground()) return;
+    if (!shown) writeIfRead(1, HIDE_CURSOR);
+    shown = true;
+    drawn = frame(view(), Date.now(), style(terminal));
+    draw(drawn);
+  };
+  // Terminals break lines anew that are too long by now.
+  const resize = () => {
+    if (shown) {
+      const lines = stripVTControlCharacters(drawn).split('\n');
+      const rows = lines.reduce(
+        (sum, line) => sum + Math.max(1, Math.ceil(line.length / terminal.columns)),
+        0,
+      );
+      writeIfRead(1, `\u001b[${rows}A\r\u001b[J`);
+      draw.done();
+    }
+    paint();
+  };
+  const timer = setInterval(paint, REPAINT);
+  terminal.on('resize', resize);
+  process.on('SIGCONT', paint);
+  return {
+    line: (text, kind) => {
+      if (kind === 'event') return;
+      if (shown) draw.clear();
+      writeIfRead(1, `${clean(text)}\n`);
+      if (shown) paint();
+    },
+    show: (how) => {
+      view = how;
+      paint();
+    },
+    end: () => {
+      paint();
+      clearInterval(timer);
+      terminal.off('resize', resize);
+      process.off('SIGCONT', paint);
+      view = null;
+      if (shown) {
+        draw.done();
+        writeIfRead(1, SHOW_CURSOR);
+      }
+      shown = false;
+    },
+  };
+}
+
+function style({ columns, rows }: NodeJS.WriteStream): Style {
+  const { NO_COLOR, LC_ALL, LC_CTYPE, LANG } = process.env;
+  return {
+    columns: columns || 80,
+    rows: rows || 24,
+    colour: !NO_COLOR,
+    unicode: /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || ''),
+  };
+}

@@ -1,0 +1,80 @@
+import { hostname } from 'node:os';
+import { formatProgress, isOver, type Overview } from '../../experiments/manager/overview.ts';
+import type { AttemptInfo, TaskRow } from '../../experiments/queue/queue.ts';
+import { formatSince } from '../../quantities.ts';
+import { sanitize, shellWords } from '../../text.ts';
+import { shorten } from '../waiting-line.ts';
+import { counts, seconds } from './frame.ts';
+
+const MOST_FAILURES = 5;
+
+export interface PageOptions {
+  /** Columns of the terminal. */
+  width: number;
+  /** ms since the epoch. */
+  now: number;
+  /** What commands that are named need, so that they mean the same queue. */
+  options: readonly string[];
+}
+
+/** How an experiment stands, for people. */
+export function statusPage(
+  overview: Overview,
+  failures: readonly TaskRow[],
+  { width, now, options }: PageOptions,
+): string {
+  const clip = (line: string) => shorten(line, Math.max(width, 40));
+  const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
+  const { completed, total, counts: all, running } = overview;
+  const lines = [`${formatProgress(completed, total)}: ${counts(overview)}`, ...standing(overview, command)];
+  if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
+  if (failures.length > 0) {
+    lines.push('Failed:');
+    for (const { task, starts, error } of failures.slice(0, MOST_FAILURES)) {
+      const times = starts === 1 ? '1 start' : `${starts} starts`;
+      lines.push(clip(`  ${sanitize(task.name, 80)} (${times}): ${brief(error)}`));
+    }
+    if (all.failed > MOST_FAILURES) lines.push(`  and ${all.failed - MOST_FAILURES} more`);
+    lines.push(`  their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+  }
+  return lines.join('\n');
+}
+
+function standing(overview: Overview, command: (name: string) => string): string[] {
+  const { manager, pause, nextTime, counts, running } = overview;
+  const lines: string[] = [];
+  if (pause !== null) {
+    const since = formatSince(pause.since);
+    const who = pause.by === 'person' ? '' : ' after failures';
+    const message = pause.message === '' ? '' : `: ${sanitize(pause.message, 500)}`;
+    lines.push(`Paused${who}${since === null ? '' : ` since ${since}`}${message}`);
+    lines.push(`  to go on: ${command('resume')}`);
+  }
+  if (manager !== null) {
+    const where = manager.host === hostname() ? '' : ` on ${sanitize(manager.host, 60)}`;
+    lines.push(`Its manager is pid ${manager.pid}${where}.`);
+  } else if (!isOver(overview) || counts.active > 0) {
+    lines.push(`Nobody manages it: tables of results wait. To go on: ${command('run')}`);
+  }
+  if (nextTime !== null && running.length === 0 && counts.pending > 0) {
+    lines.push(`The next task waits until ${formatSince(nextTime) ?? 'later'}.`);
+  }
+  return lines;
+}
+
+function table(running: readonly AttemptInfo[], now: number): string[] {
+  const own = hostname();
+  const rows = running.map(({ taskName, taker, since }) => [
+    `${taker.host === own ? '' : `${sanitize(taker.host, 30)} `}${sanitize(taker.worker, 30)}`,
+    sanitize(taskName, 80),
+    taker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
+    `since ${formatSince(since) ?? '?'} (${seconds(now - since)})`,
+  ]);
+  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
+  return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')}`.trimEnd());
+}
+
+/** Errors are told with the end of the log; its first line says what happened. */
+function brief(error: string | null): string {
+  return error === null ? 'failed' : sanitize(error.split('\n')[0], 300);
+}

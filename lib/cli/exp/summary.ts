@@ -1,0 +1,47 @@
+import { firstLine } from '../../experiments/manager/events.ts';
+import { failedTasks, isOver, type Overview } from '../../experiments/manager/overview.ts';
+import type { Queue } from '../../experiments/queue/queue.ts';
+import { listWords, sanitize, shellWords } from '../../text.ts';
+import type { Values } from '../arguments.ts';
+import { whyStopped } from './crew.ts';
+import { counts } from './frame.ts';
+import type { Outcome } from './outcome.ts';
+import { sameQueue } from './queue-options.ts';
+
+const MOST_FAILURES = 3;
+const MOST_TABLES = 3;
+
+/** What came of it, and what to do next: lines for people. */
+export async function summary(
+  queue: Queue,
+  now: Overview,
+  { ends }: Outcome,
+  tables: readonly string[] | null,
+  values: Values,
+): Promise<string[]> {
+  const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
+  const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
+  const { pause, counts: all } = now;
+  if (pause?.by !== 'failures') lines.push(...whyStopped(ends));
+  if (pause !== null) {
+    const [first = '', ...details] = pause.message.split('\n');
+    lines.push(
+      `paused${pause.by === 'failures' ? ' after failures' : ''}${first === '' ? '' : `: ${first}`}`,
+      ...details,
+    );
+    lines.push(pause.by === 'failures' ? 'started again, it goes on' : `to go on: ${command('resume')}`);
+  }
+  if (all.failed > 0) {
+    for (const { task, error } of await failedTasks(queue, MOST_FAILURES)) {
+      lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
+    }
+    if (all.failed > MOST_FAILURES) lines.push(`and ${all.failed - MOST_FAILURES} more failed`);
+    lines.push(`their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+  }
+  if (tables !== null && now.completed > 0) {
+    const more = tables.length > MOST_TABLES ? [`${tables.length - MOST_TABLES} more`] : [];
+    lines.push(`results: ${listWords([...tables.slice(0, MOST_TABLES), ...more])}`);
+  }
+  if (!isOver(now) && pause === null) lines.push('started again, it goes on where it was');
+  return lines;
+}

@@ -1,0 +1,67 @@
+import { hostname } from 'node:os';
+import { overview } from '../../experiments/manager/overview.ts';
+import { openProject } from '../../experiments/project.ts';
+import { onWarning } from '../../warnings.ts';
+import { parse, refuseWords } from '../arguments.ts';
+import type { Command } from '../command.ts';
+import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
+import { isTerminal, print } from '../output.ts';
+import { Crew, whyStopped } from './crew.ts';
+import { Ending } from './ending.ts';
+import { outcomeOfWorkers } from './outcome.ts';
+import { projectOf, QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { plainScreen } from './screen.ts';
+import { WORKERS, WORKERS_HELP, workerSettings } from './worker-options.ts';
+
+const HELP = `Usage: gpu-owner exp worker [OPTIONS]
+
+Adds workers to an experiment that \`gpu-owner exp run\` has begun. They end when
+no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write
+tables of results: a manager (\`exp run\`) does, at the latest when it is started
+again.
+
+  -n, --gpus N|all          how many GPUs they may take in all (default: one
+                            worker's)
+${WORKERS_HELP}
+${QUEUE_HELP}
+${COMMON_HELP}
+
+${CRITERIA_HELP}
+
+Exit code: 0 no task is left; 1 a worker stopped after failures; 129, 130, 143
+ended by a signal with work left; 64 bad usage, 69 no driver or no queue.`;
+
+const OPTIONS = { ...WORKERS, ...QUEUE } as const;
+
+async function worker(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parse(args, OPTIONS);
+  if (values.help) return print(HELP);
+  refuseWords(positionals);
+  await withQueue(values, async (queue) => {
+    const { settings, workers, grace } = await workerSettings(values, 1);
+    const screen = plainScreen();
+    const ending = new Ending();
+    onWarning((message) => screen.line(`warning: ${message}`));
+    const crew = new Crew({
+      queue,
+      project: openProject(projectOf(values)),
+      settings,
+      grace,
+      size: workers,
+      host: hostname(),
+      record: (text) => screen.line(text),
+      onFailure: () => {},
+      watched: isTerminal(1),
+    });
+    ending.obey(crew, (text) => screen.line(text));
+    try {
+      const ends = await crew.run();
+      for (const text of whyStopped(ends)) screen.line(text);
+      process.exitCode = outcomeOfWorkers(await overview(queue), ends, ending.code);
+    } finally {
+      ending.close();
+    }
+  });
+}
+
+export const COMMAND: Command = { run: worker, help: HELP, options: OPTIONS };

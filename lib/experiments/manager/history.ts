@@ -1,0 +1,78 @@
+import type { AttemptInfo, Queue } from '../queue/queue.ts';
+import { describeAttempt } from './events.ts';
+
+/** How many completions are read at once. */
+const BATCH = 500;
+
+/** What workers of other processes do, as far as the queue tells: those of this one report themselves. */
+export class History {
+  readonly #queue: Queue;
+  readonly #self: { host: string; pid: number };
+  readonly #report: (text: string) => void;
+  /** Living attempts that have been reported. */
+  readonly #living = new Map<string, AttemptInfo>();
+  /** Tasks whose completion has been reported, until it is read as one. */
+  readonly #completed = new Set<string>();
+  #cursor = 0;
+
+  constructor(
+    { queue, host, pid }: { queue: Queue; host: string; pid: number },
+    report: (text: string) => void,
+  ) {
+    this.#queue = queue;
+    this.#self = { host, pid };
+    this.#report = report;
+  }
+
+  /** What was before isn't told. */
+  async begin(): Promise<void> {
+    for (;;) {
+      const before = await this.#queue.completions(this.#cursor, BATCH);
+      const last = before.at(-1);
+      if (last === undefined) break;
+      this.#cursor = last.sequence;
+    }
+    for (const attempt of await this.#queue.attempts('living')) {
+      if (!this.#isOwn(attempt)) this.#living.set(attempt.token, attempt);
+    }
+  }
+
+  #isOwn({ taker: { host, pid } }: AttemptInfo): boolean {
+    return pid === this.#self.pid && host === this.#self.host;
+  }
+
+  async look(): Promise<void> {
+    const living = await this.#queue.attempts('living');
+    const tokens = new Set(living.map(({ token }) => token));
+    for (const attempt of living) {
+      if (this.#isOwn(attempt) || this.#living.has(attempt.token)) continue;
+      this.#living.set(attempt.token, attempt);
+      this.#report(describeAttempt({ ...attempt, outcome: null }));
+    }
+    for (const [token, { taskId }] of this.#living) {
+      if (tokens.has(token)) continue;
+      this.#living.delete(token);
+      const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
+      if (ended?.outcome) {
+        this.#report(describeAttempt(ended));
+        if (ended.outcome === 'completed') this.#completed.add(taskId);
+      }
+    }
+    await this.#completions();
+  }
+
+  /** Tasks that came and went between two looks. */
+  async #completions(): Promise<void> {
+    for (;;) {
+      const news = await this.#queue.completions(this.#cursor, BATCH);
+      for (const { sequence, task, source } of news) {
+        this.#cursor = sequence;
+        if (this.#completed.delete(task.id) || source === 'table') continue;
+        const attempts = await this.#queue.attempts({ taskId: task.id });
+        const last = attempts.findLast(({ outcome }) => outcome === 'completed');
+        if (last !== undefined && !this.#isOwn(last)) this.#report(describeAttempt(last));
+      }
+      if (news.length < BATCH) return;
+    }
+  }
+}

@@ -1,0 +1,224 @@
+import { join } from 'node:path';
+import { GPUOwnerError } from '../../errors.ts';
+import type { Enqueued, Queue } from '../queue/queue.ts';
+import { ResultTables } from '../results/tables.ts';
+import type { TaskSpec } from '../task.ts';
+import { History } from './history.ts';
+import { ManagerLog } from './log.ts';
+import { formatProgress, isOver, type Overview, overview } from './overview.ts';
+
+export interface ManagerOptions {
+  queue: Queue;
+  /** The directory of the project: it has the tables, and the log. */
+  project: string;
+  host: string;
+  pid: number;
+  /** For people: what happens. `event`: of one task, `message`: of the whole. */
+  tell: (text: string, kind: 'event' | 'message') => void;
+  /** Gets how things stand, whenever it has been looked at. */
+  onLook: (overview: Overview) => void;
+}
+
+const LOG = 'experiment_manager.log';
+/** How often everything is looked at, at least, in ms: tables may be changed by others. */
+const LOOK = 5_000;
+/** And at most: many tasks that end at once are one piece of work. */
+const PAUSE = 300;
+/** How often a table that can't be written is tried again, in ms. */
+const RETRY = 5_000;
+
+/**
+ * Adds the tasks, keeps the tables current, and says what happens. Of several on a queue one manages; the others watch, and one of
+ * them takes over when it is gone. It may be killed at any time: another one goes on from what queue and tables say.
+ */
+export class Manager {
+  readonly #options: ManagerOptions;
+  readonly #history: History;
+  readonly #log: ManagerLog;
+  #tables: ResultTables | null = null;
+  #last: Overview | null = null;
+  #office: { release(): Promise<void> } | null = null;
+  /** Who manages, as was told. */
+  #told: string | null = null;
+  /** What keeps the queue from being used, as was told. */
+  #trouble: string | null = null;
+  #logged = '';
+
+  constructor(options: ManagerOptions) {
+    this.#options = options;
+    this.#log = new ManagerLog(join(options.project, LOG), (message) =>
+      options.tell(`warning: ${message}`, 'message'),
+    );
+    this.#history = new History(options, (text) => this.record(text));
+  }
+
+  get manages(): boolean {
+    return this.#office !== null;
+  }
+
+  /** Becomes the manager, unless somebody is; says who is. */
+  async begin(): Promise<void> {
+    const { queue, project, host, pid, tell } = this.#options;
+    if (this.#office !== null) return;
+    if (this.#told === null) await this.#history.begin();
+    this.#office = await queue.manage({ host, pid });
+    if (this.#office === null) return this.#tellWhoManages();
+    this.#tables = new ResultTables(queue, project, (message) => this.#note(message));
+    if (this.#told !== null)
+      tell('the other manager is gone: this one writes the tables from now on', 'message');
+    this.#told = null;
+  }
+
+  async #tellWhoManages(): Promise<void> {
+    const who = await this.#options.queue.manager();
+    if (who === null) return; // it has just gone; the next try will do
+    const name = `pid ${who.pid}${who.host === this.#options.host ? '' : ` on ${who.host}`}`;
+    if (this.#told === name) return;
+    this.#told = name;
+    this.#options.tell(
+      `${name} manages this queue and writes its tables; this one works, watches, and takes over when it is gone`,
+      'message',
+    );
+  }
+
+  /** @throws what `Queue.enqueue` throws, and what is wrong with a task */
+  async enqueue(
+    tasks: Iterable<TaskSpec>,
+    options: { replaceCommands: boolean; signal: AbortSignal },
+  ): Promise<Enqueued> {
+    const enqueued = await this.#options.queue.enqueue(tasks, options);
+    const { added, known, placed } = enqueued;
+    if (placed > 0) this.#tables?.placesChanged();
+    this.#note(`Generated ${added + known} total tasks`);
+    if (known > 0) {
+      const places = placed > 0 ? `, of which ${placed} get one more row` : '';
+      this.#note(`${added} of them are new, ${known} are known already${places}`);
+    }
+    return enqueued;
+  }
+
+  /**
+   * Reads the tables for the first time: what has its row needn't be run.
+   * @throws ERR_CONFIGURATION if a table can't be read: what it has would be run again
+   */
+  async firstSync(): Promise<void> {
+    if (this.#tables === null) return;
+    await this.#sync();
+    const { unreadable } = this.#tables.standing;
+    if (unreadable.length > 0) {
+      const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
+      throw new GPUOwnerError(
+        'ERR_CONFIGURATION',
+        `${which} can't be read, and tasks that have their row there would be run again: put it right or move it away, and start again. ${unreadable[0]}`,
+      );
+    }
+    const { completed } = await this.look();
+    this.#note(`Marked ${completed} tasks as already completed`);
+  }
+
+  /** Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { queue } = this.#options;
+    while (!signal.aborted) {
+      await this.#round();
+      await pause(this.#trouble === null ? PAUSE : RETRY, signal);
+      if (this.#trouble === null) await queue.changed(LOOK, signal).catch(() => {}); // the next look tells
+    }
+    await this.#round();
+  }
+
+  /** Tries until the tables are in step. @returns false: the signal came first */
+  async finish(signal: AbortSignal): Promise<boolean> {
+    // Other processes may have brought some; that is worth a look at every task only at the very end.
+    if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
+    for (let tries = 0; !(await this.#round()); tries++) {
+      if (signal.aborted) return false;
+      if (tries === 0) {
+        this.#note(
+          'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
+        );
+      }
+      await pause(RETRY, signal);
+    }
+    return true;
+  }
+
+  /** @returns are the tables in step, as far as that is ours? false also where the queue can't be used at the moment, which is told */
+  async #round(): Promise<boolean> {
+    try {
+      await this.begin();
+      const inStep = await this.#sync();
+      await this.#history.look();
+      const now = await this.look();
+      this.#logProgress(now);
+      this.#log.flush();
+      if (this.#trouble !== null) this.#note('the queue can be used again');
+      this.#trouble = null;
+      return inStep;
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      if (this.#trouble !== error.message) this.#note(error.message);
+      this.#trouble = error.message;
+      return false;
+    }
+  }
+
+  async look(): Promise<Overview> {
+    const now = await overview(this.#options.queue);
+    this.#last = now;
+    this.#options.onLook(now);
+    return now;
+  }
+
+  /** @returns false: something is still to be written, and that can't be done now; it has been told */
+  async #sync(): Promise<boolean> {
+    if (this.#tables === null) return true;
+    await this.#tables.sync();
+    return this.#tables.standing.missing === 0;
+  }
+
+  /** Of results; null: somebody else looks after them. */
+  get tables(): readonly string[] | null {
+    return this.#tables?.standing.tables ?? null;
+  }
+
+  #logProgress({ completed, total }: Overview): void {
+    const progress = `Progress: ${formatProgress(completed, total)}`;
+    if (progress === this.#logged || !this.manages) return;
+    this.#logged = progress;
+    this.#log.write(progress);
+    this.#options.tell(progress, 'event');
+  }
+
+  /** What a worker does; those of this process say it here. */
+  record(text: string): void {
+    if (this.manages) this.#log.write(text);
+    this.#options.tell(text, 'event');
+  }
+
+  #note(text: string): void {
+    if (this.manages) this.#log.write(text);
+    this.#options.tell(text, 'message');
+  }
+
+  async close(): Promise<void> {
+    await this.#tables?.close().catch(() => {}); // its trouble has been told
+    await this.#office?.release();
+    this.#office = null;
+    this.#tables = null;
+    this.#log.close();
+  }
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    signal.addEventListener('abort', end);
+  });
+}

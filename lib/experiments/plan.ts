@@ -1,0 +1,234 @@
+import { crc32 } from 'node:zlib';
+import { sanitize } from '../text.ts';
+import { Novelty } from './novelty.ts';
+import { type Queue, STATES, type State, type TaskRow } from './queue/queue.ts';
+import type { Sweep } from './sweep/sweep.ts';
+import { type TaskSpec, taskId } from './task.ts';
+
+/** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
+export type PlanState = 'new' | 'repeated' | State;
+
+export const PLAN_STATES: readonly PlanState[] = ['new', ...STATES, 'repeated'];
+
+export type PlanCounts = Record<PlanState, number>;
+
+export interface PlannedTask {
+  id: string;
+  /** null: it gets one when it is enqueued. */
+  name: string | null;
+  phase: string;
+  outputDirectory: string;
+  parameters: TaskSpec['parameters'];
+  state: PlanState;
+  /** Why it is in that state: why it is new, what went wrong; null: nothing to say. */
+  why: string | null;
+}
+
+export interface PhasePlan {
+  phase: string;
+  /** Equal tasks counted each time. */
+  size: number;
+  /** The parameters that have several values, and how many. */
+  factors: { name: string; count: number }[];
+  /** The first few. */
+  outputDirectories: string[];
+  counts: PlanCounts;
+  /** Why tasks are in their states, the most frequent reasons first. */
+  reasons: { state: PlanState; why: string | null; count: number }[];
+  /** The first few that would run. */
+  next: PlannedTask[];
+}
+
+export interface Plan {
+  size: number;
+  counts: PlanCounts;
+  phases: PhasePlan[];
+  /** What the queue has and the sweep hasn't; null: there are too many tasks to say. */
+  gone: { count: number; counts: Record<State, number>; first: { name: string; state: State }[] } | null;
+  /** Tasks that the queue, or an earlier phase, has with another command. */
+  otherCommands: number;
+}
+
+export interface PlanOptions {
+  /** It is only asked. null: there is none yet. */
+  queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
+  /** Tasks that have a row in a table of results, by their ids, and in which: see `recordedTasks`. */
+  recorded?: ReadonlyMap<string, string>;
+  /** Gets every task, in order. */
+  onTask?: (task: PlannedTask) => void;
+}
+
+const BATCH = 500;
+const FEW = 3;
+const MOST_REASONS = 20;
+const OTHER = 'other reasons';
+const NO_AXES: ReadonlySet<string> = new Set();
+const REPEATED = {
+  state: 'repeated',
+  why: 'equal to a task above: it runs once, and has a row here too',
+} as const;
+/** Beyond it nothing is remembered per task, and so repetitions are not seen. */
+const MOST_TRACKED = 1_000_000;
+
+/** What running a sweep would do. Changes nothing. */
+export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
+  const novelty = new Novelty();
+  const known = await knownTasks(queue, novelty);
+  const missing = known && new Set(known.keys());
+  const seen = new Map<string, number>();
+  const counts = noCounts();
+  const phases = new Map<string, PhasePlan>();
+  let otherCommands = 0;
+  for (const { name, size, factors } of sweep.phases) {
+    const phase = phases.get(name);
+    if (phase) phase.size += size;
+    else phases.set(name, emptyPhase(name, size, factors));
+  }
+  const axes = new Map(
+    Array.from(phases, ([name, { factors }]) => [name, new Set(factors.map((factor) => factor.name))]),
+  );
+
+  for (const batch of batches(sweep.tasks())) {
+    const ids = batch.map(({ parameters }) => taskId(parameters));
+    const rows = known === null && queue ? (await queue.lookUp(ids)).map((row) => row && knownTask(row)) : [];
+    batch.forEach((spec, i) => {
+      const id = ids[i] as string;
+      const task = known?.get(id) ?? rows[i] ?? null;
+      const phase = phases.get(spec.phase) as PhasePlan;
+      const command = crc32(JSON.stringify(spec.command));
+      const earlier = seen.get(id);
+      if (seen.size < MOST_TRACKED && earlier === undefined) seen.set(id, command);
+      missing?.delete(id);
+      const hasCommand = !('words' in spec.command) || spec.command.words.length > 0;
+      if (hasCommand && (earlier ?? task?.command ?? command) !== command) otherCommands++;
+      const { state, why } =
+        earlier !== undefined
+          ? REPEATED
+          : (adopted(task, recorded?.get(id)) ??
+            task ?? {
+              state: 'new' as const,
+              why: novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
+            });
+      const { outputDirectory, parameters } = spec;
+      const name = task?.name ?? null;
+      const planned = { id, name, phase: spec.phase, outputDirectory, parameters, state, why };
+      counts[state]++;
+      note(phase, planned);
+      onTask?.(planned);
+    });
+  }
+  for (const phase of phases.values()) phase.reasons.sort((a, b) => b.count - a.count);
+  const tracked = known !== null && missing !== null && seen.size < MOST_TRACKED;
+  return {
+    size: sweep.size,
+    counts,
+    phases: Array.from(phases.values()),
+    gone: tracked ? summarise(Array.from(missing, (id) => known.get(id) as KnownTask)) : null,
+    otherCommands,
+  };
+}
+
+/** A task that isn't done gets its result from a table, if one has its row: before anything is run. */
+function adopted(
+  task: KnownTask | null,
+  table: string | undefined,
+): Pick<PlannedTask, 'state' | 'why'> | null {
+  if (table === undefined || task?.state === 'active' || task?.state === 'completed') return null;
+  return { state: 'completed', why: `${sanitize(table, 200)} has its row` };
+}
+
+/** What the plan needs of a task that the queue has. */
+interface KnownTask {
+  name: string;
+  state: State;
+  why: string | null;
+  /** A checksum. */
+  command: number;
+}
+
+function knownTask(row: TaskRow): KnownTask {
+  const { task, state } = row;
+  return { name: task.name, state, why: explain(row), command: crc32(JSON.stringify(task.command)) };
+}
+
+/** @returns the tasks of the queue; null: too many */
+async function knownTasks(
+  queue: PlanOptions['queue'],
+  novelty: Novelty,
+): Promise<Map<string, KnownTask> | null> {
+  let known: Map<string, KnownTask> | null = new Map();
+  if (queue === null) return known;
+  for await (const row of queue.tasks()) {
+    novelty.add(row.task);
+    known?.set(row.task.id, knownTask(row));
+    if (known && known.size > MOST_TRACKED) known = null;
+  }
+  return known;
+}
+
+function summarise(gone: readonly KnownTask[]): Plan['gone'] {
+  const { new: _, repeated: __, ...counts } = noCounts();
+  for (const { state } of gone) counts[state]++;
+  return {
+    count: gone.length,
+    counts,
+    first: gone.slice(0, FEW).map(({ name, state }) => ({ name, state })),
+  };
+}
+
+function* batches(tasks: Iterable<TaskSpec>): Generator<TaskSpec[]> {
+  let batch: TaskSpec[] = [];
+  for (const task of tasks) {
+    batch.push(task);
+    if (batch.length < BATCH) continue;
+    yield batch;
+    batch = [];
+  }
+  if (batch.length > 0) yield batch;
+}
+
+function explain({ state, starts, error, source }: TaskRow): string | null {
+  const wrong = sanitize(error?.split('\n')[0] ?? '', 120);
+  if (state === 'completed') return source === 'table' ? 'its row was found in a table' : 'a worker ran it';
+  if (state === 'failed') return wrong || null;
+  if (state === 'pending' && starts > 0)
+    return `started ${starts === 1 ? 'once' : `${starts} times`} so far${wrong && `: ${wrong}`}`;
+  return null;
+}
+
+function note(phase: PhasePlan, task: PlannedTask): void {
+  const { state, why, outputDirectory } = task;
+  phase.counts[state]++;
+  if (phase.outputDirectories.length < FEW && !phase.outputDirectories.includes(outputDirectory)) {
+    phase.outputDirectories.push(outputDirectory);
+  }
+  if ((state === 'new' || state === 'pending') && phase.next.length < FEW) phase.next.push(task);
+  const reason = phase.reasons.find((each) => each.state === state && each.why === why);
+  if (reason) reason.count++;
+  else if (phase.reasons.length < MOST_REASONS) phase.reasons.push({ state, why, count: 1 });
+  else {
+    const other = phase.reasons.find((each) => each.state === state && each.why === OTHER);
+    if (other) other.count++;
+    else phase.reasons.push({ state, why: OTHER, count: 1 });
+  }
+}
+
+function emptyPhase(
+  phase: string,
+  size: number,
+  factors: readonly { name: string; count: number }[],
+): PhasePlan {
+  return {
+    phase,
+    size,
+    factors: [...factors],
+    outputDirectories: [],
+    counts: noCounts(),
+    reasons: [],
+    next: [],
+  };
+}
+
+function noCounts(): PlanCounts {
+  return Object.fromEntries(PLAN_STATES.map((state) => [state, 0])) as PlanCounts;
+}

@@ -1,0 +1,109 @@
+import { showValue } from '../../text.ts';
+import type { Value } from '../written.ts';
+import type { Axis, Given, Range } from './axes.ts';
+import { checkParameterName } from './names.ts';
+import { mistake, type Origin } from './origin.ts';
+import { plainScalar } from './scalars.ts';
+import { readTree, toValue } from './tree.ts';
+
+const EXAMPLE = 'width=1,2 seed=42..44';
+const QUOTED = /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/sy;
+const RANGE = /^(.+?)\.\.(.+?)(?:\.\.(.+))?$/s;
+
+/**
+ * The axes of an inline grid: `width=1,2`, `seed=42..44`, `lr=1e-3,1e-4`, `name='a,b',c`, `layers=[64,64],[128]`. Values are scalars
+ * as in sweep files; ranges are of whole numbers and include both ends, `0..10..2` has a step.
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function parseGrid(words: readonly string[]): Axis[] {
+  const axes = new Map<string, Axis>();
+  for (const word of words) {
+    const sign = word.indexOf('=');
+    if (sign < 0) {
+      throw mistake(
+        { option: '--grid' },
+        `${showValue(word)} has no '='; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`,
+      );
+    }
+    const key = word.slice(0, sign);
+    const origin = { option: `--grid ${showValue(word)}` };
+    checkParameterName(key, (why) => mistake(origin, why));
+    if (axes.has(key))
+      throw mistake(origin, `${showValue(key)} is there twice; put all its values into one list`);
+    const segments = splitValues(word.slice(sign + 1), origin).map((text) => segment(key, text, origin));
+    axes.set(key, { key, origin, segments });
+  }
+  return Array.from(axes.values());
+}
+
+function splitValues(text: string, origin: Origin): string[] {
+  if (text === '') throw mistake(origin, `it has no values; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`);
+  const values: string[] = [];
+  let value = '';
+  let depth = 0;
+  for (let i = 0; i < text.length; i++) {
+    // Quotes count where a value begins, and in lists.
+    QUOTED.lastIndex = i;
+    const quoted = depth > 0 || value.trim() === '' ? QUOTED.exec(text) : null;
+    const piece = quoted?.[0] ?? (text[i] as string);
+    i += piece.length - 1;
+    if (piece === '[' && (depth > 0 || value.trim() === '')) depth++;
+    if (piece === ']' && depth > 0) depth--;
+    if (piece === ',' && depth === 0) {
+      values.push(value);
+      value = '';
+    } else {
+      value += piece;
+    }
+  }
+  values.push(value);
+  return values.map((each) => each.trim());
+}
+
+function segment(key: string, text: string, origin: Origin): Given | Range {
+  const refuse = (why: string) => mistake(origin, why);
+  if (text === '') throw refuse("a value is missing beside a comma; write '' for an empty one");
+  if (text.includes('\0')) throw refuse('the character U+0000 is in it');
+  if (/^['"[]/.test(text)) {
+    const value = quotedOrList(text, refuse);
+    if (Array.isArray(value) && (key === 'seed' || key === 'output_dir')) {
+      throw refuse(`a value of ${showValue(key)} must be a single one, not a list`);
+    }
+    return { value, origin };
+  }
+  return range(text, refuse) ?? { value: plainScalar(text, refuse), origin };
+}
+
+/** As in YAML. */
+function quotedOrList(text: string, refuse: (why: string) => Error): Value {
+  try {
+    const node = readTree(text, '--grid');
+    if (node === null || node.kind === 'map') throw refuse(`${showValue(text)} isn't a value`);
+    return toValue(node);
+  } catch (error) {
+    throw refuse(
+      `${showValue(text)} is neither a text in quotes nor a list in brackets (${(error as Error).message.replace(/^--grid:1: /, '')})`,
+    );
+  }
+}
+
+function range(text: string, refuse: (why: string) => Error): Range | null {
+  const match = RANGE.exec(text);
+  if (match === null) return null;
+  const parts = match.slice(1).filter((part) => part !== undefined);
+  if (!parts.every((part) => /^[-+]?[.\d][\d.eE_+-]*$/.test(part))) return null; // such as ../data
+  const numbers = parts.map((part) => (/^-?(?:0|[1-9]\d*)$/.test(part) ? Number(part) : Number.NaN));
+  if (!numbers.every(Number.isSafeInteger)) {
+    throw refuse(
+      `the range ${showValue(text)} must be of whole numbers, such as 42..44 or 0..10..2; other values go with commas`,
+    );
+  }
+  const [first, last, given] = numbers as [number, number, number | undefined];
+  const step = given ?? 1;
+  if (step === 0) throw refuse(`the range ${showValue(text)} has the step 0`);
+  if ((last - first) * step < 0) {
+    const right = given === undefined ? `${first}..${last}..-1` : `${first}..${last}..${-given}`;
+    throw refuse(`the range ${showValue(text)} is empty; backwards is ${right}`);
+  }
+  return { first, step, count: Math.floor((last - first) / step) + 1 };
+}

@@ -1,0 +1,187 @@
+import { closest, listWords, showValue } from '../../text.ts';
+import { show } from '../written.ts';
+import type { Axis, Given } from './axes.ts';
+import { type CommandTemplate, commandTemplate } from './command.ts';
+import { checkParameterName, checkPhaseName } from './names.ts';
+import { mistake } from './origin.ts';
+import type { PhaseSource } from './phase.ts';
+import { type Entry, type MapNode, type Node, readTree, toValue } from './tree.ts';
+
+const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
+const MOST_PARAMETERS = 1000;
+/** Scalars in one value, references followed. */
+const LARGEST_VALUE = 10_000;
+/** They belong to the whole file. */
+const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
+
+type Fail = (line: number, text: string) => Error;
+
+/**
+ * The phases of a sweep file.
+ * @param path for messages
+ * @param override a command that is used instead of the file's
+ * @throws ERR_CONFIGURATION, with file, line and key
+ */
+export function parseSweepFile(
+  text: string,
+  path: string,
+  override: CommandTemplate | null,
+  shell: boolean,
+): PhaseSource[] {
+  const fail: Fail = (line, what) => mistake({ file: path, line }, what);
+  const tree = readTree(text, path);
+  if (tree === null) throw fail(1, `it is empty; a sweep has a phase such as ${EXAMPLE}`);
+  if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
+  const command = override ?? fileCommand(tree, path, shell, fail);
+  const defaults = parseDefaults(tree.entries.get('defaults'), fail);
+  const phases: PhaseSource[] = [];
+  for (const [name, { node, line }] of tree.entries) {
+    if (['defaults', 'command', 'shell'].includes(name)) continue;
+    if (node.kind !== 'map' || !node.entries.has('combinations')) throw notAPhase(name, node, line, fail);
+    checkPhaseName(name, (why) => fail(line, why));
+    phases.push(parsePhase(name, node, line, defaults));
+  }
+  if (phases.length === 0) throw fail(tree.line, `there is no phase in it; add one such as ${EXAMPLE}`);
+  return phases;
+
+  function parsePhase(
+    name: string,
+    map: MapNode,
+    line: number,
+    inherited: ReadonlyMap<string, Given>,
+  ): PhaseSource {
+    const fixed = new Map(inherited);
+    for (const [key, entry] of map.entries) {
+      if (key !== 'combinations') fixed.set(key, parameter(key, entry, `${showValue(name)}: `));
+    }
+    const axes = parseCombinations(name, map.entries.get('combinations') as Entry, fail, path);
+    if (fixed.size + axes.length > MOST_PARAMETERS) {
+      throw fail(line, `${showValue(name)} has more than ${MOST_PARAMETERS} parameters`);
+    }
+    return { name, origin: { file: path, line }, fixed, axes, command };
+  }
+
+  function parseDefaults(entry: Entry | undefined, failing: Fail): Map<string, Given> {
+    if (entry === undefined || (entry.node.kind === 'scalar' && entry.node.value === null)) return new Map();
+    if (entry.node.kind !== 'map')
+      throw failing(entry.line, "defaults: it must be a map such as '{seed: 42}'");
+    return new Map(
+      Array.from(entry.node.entries, ([key, each]) => [key, parameter(key, each, 'defaults: ')]),
+    );
+  }
+
+  function parameter(key: string, { node, line }: Entry, where: string): Given {
+    const refuse = (why: string) => fail(line, `${where}${why}`);
+    if (NO_PARAMETERS.includes(key)) {
+      throw refuse(
+        key === 'command'
+          ? "'command' belongs to the file, not to a phase or its defaults: write it at the left margin"
+          : `${showValue(key)} can't be a parameter`,
+      );
+    }
+    checkParameterName(key, refuse);
+    if (node.kind !== 'scalar' && (key === 'seed' || key === 'output_dir')) {
+      throw refuse(
+        `${showValue(key)} must be a single value${key === 'seed' ? "; several go below combinations, such as '- seed: [42, 43]'" : ''}`,
+      );
+    }
+    return given(key, node, path, refuse);
+  }
+}
+
+function given(key: string, node: Node, file: string, refuse: (why: string) => Error): Given {
+  if (node.kind !== 'scalar' && node.size > LARGEST_VALUE) {
+    throw refuse(`the value of ${showValue(key)} has more than ${LARGEST_VALUE.toLocaleString('en')} parts`);
+  }
+  return { value: toValue(node), origin: { file, line: node.line } };
+}
+
+/** The keys of all maps in the list multiply; also those of one map. */
+function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string): Axis[] {
+  const where = `${showValue(phase)}: combinations`;
+  const right = "right is a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
+  if (entry.node.kind !== 'list') throw fail(entry.line, `${where}: ${right}`);
+  if (entry.node.items.length === 0) throw fail(entry.line, `${where}: it is an empty list; ${right}`);
+  const axes = new Map<string, Axis>();
+  for (const item of entry.node.items) {
+    if (item.kind !== 'map' || item.entries.size === 0) {
+      throw fail(item.line, `${where}: an entry must be a map of lists; ${right}`);
+    }
+    for (const [key, { node, line }] of item.entries) {
+      const refuse = (why: string) => fail(line, `${where}: ${why}`);
+      if (key === 'combinations' || key === 'defaults')
+        throw refuse(`${showValue(key)} can't be a parameter`);
+      checkParameterName(key, refuse);
+      if (axes.has(key)) throw refuse(`${showValue(key)} is there twice; put all its values into one list`);
+      if (node.kind !== 'list') {
+        const shown = node.kind === 'scalar' ? `[${show(node.value)}]` : '[...]';
+        throw refuse(`${showValue(key)} needs a list of values, such as ${showValue(`${key}: ${shown}`)}`);
+      }
+      if (node.items.length === 0)
+        throw refuse(`${showValue(key)} has an empty list; give it values, or leave it out`);
+      const segments = node.items.map((each) => {
+        if (each.kind !== 'scalar' && (key === 'seed' || key === 'output_dir')) {
+          throw fail(
+            each.line,
+            `${where}: a value of ${showValue(key)} must be a single one, not a ${each.kind}`,
+          );
+        }
+        return given(key, each, file, (why) => fail(each.line, `${where}: ${why}`));
+      });
+      axes.set(key, { key, origin: { file, line }, segments });
+    }
+  }
+  return Array.from(axes.values());
+}
+
+function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): CommandTemplate | null {
+  const entry = tree.entries.get('command');
+  const shell = tree.entries.get('shell');
+  let useShell = always;
+  if (shell) {
+    const { node } = shell;
+    const value =
+      node.kind === 'scalar' && node.value !== null && typeof node.value === 'object'
+        ? (node.value as { data?: unknown }).data
+        : node.kind === 'scalar'
+          ? node.value
+          : undefined;
+    if (typeof value !== 'boolean') {
+      throw fail(
+        shell.line,
+        "shell: it says whether a shell runs the command, true or false; a phase can't be called so",
+      );
+    }
+    useShell ||= value;
+    if (entry === undefined)
+      throw fail(shell.line, "shell: there is no 'command' that it could be about; add one, or leave it out");
+  }
+  if (entry === undefined) return null;
+  const { node, line } = entry;
+  const refuse = () =>
+    fail(
+      line,
+      "command: it must be a line or a list of words, such as 'python train.py --seed {seed}'; a phase can't be called so",
+    );
+  const word = (each: Node): string => {
+    if (each.kind !== 'scalar' || each.value === null) throw refuse();
+    return show(each.value);
+  };
+  const words = node.kind === 'list' ? node.items.map(word) : word(node);
+  return commandTemplate(words, useShell, { file: path, line: node.line });
+}
+
+function notAPhase(name: string, node: Node, line: number, fail: Fail): Error {
+  const shown = showValue(name);
+  const reserved = closest(name, ['defaults', 'command', 'shell']);
+  if (reserved) return fail(line, `there is no key ${shown}; did you mean '${reserved}'?`);
+  const keys = node.kind === 'map' ? Array.from(node.entries.keys()) : [];
+  const meant = keys.find((key) => closest(key, ['combinations']) !== null);
+  if (meant !== undefined)
+    return fail(line, `${shown}: there is ${showValue(meant)} in it; did you mean 'combinations'?`);
+  const others = listWords(["'defaults'", "'command'", "'shell'"]);
+  return fail(
+    line,
+    `${shown} has no 'combinations', so it is no phase; add them, such as ${EXAMPLE}, or move what all phases share to 'defaults' (besides phases there are ${others})`,
+  );
+}

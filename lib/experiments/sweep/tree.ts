@@ -1,0 +1,201 @@
+import type * as YAML from 'yaml';
+import { problem } from '../../configuration-file.ts';
+import { sanitize, showValue } from '../../text.ts';
+import { loadYAML, nestingBeyond } from '../../yaml.ts';
+import type { Value } from '../written.ts';
+import { plainScalar } from './scalars.ts';
+
+/** What a YAML file says, references and merges resolved, with the line in which each part begins. */
+export type Node =
+  | { kind: 'scalar'; line: number; value: Value }
+  | { kind: 'list'; line: number; items: readonly Node[]; size: number; depth: number }
+  | { kind: 'map'; line: number; entries: ReadonlyMap<string, Entry>; size: number; depth: number };
+
+export type MapNode = Extract<Node, { kind: 'map' }>;
+
+export interface Entry {
+  line: number;
+  node: Node;
+}
+
+const MAX_DEPTH = 20;
+/** Scalars, references followed: some lines of references to references can mean billions. */
+const MAX_SIZE = 1_000_000;
+
+/** @returns null for a file without content @throws ERR_CONFIGURATION, with the line */
+export function readTree(text: string, path: string): Node | null {
+  return new Reader(text, path).read();
+}
+
+/** A node as a parameter has it. */
+export function toValue(node: Node): Value {
+  if (node.kind === 'scalar') return node.value;
+  if (node.kind === 'list') return node.items.map(toValue);
+  return Object.fromEntries(Array.from(node.entries, ([key, entry]) => [key, toValue(entry.node)]));
+}
+
+class Reader {
+  readonly #path: string;
+  readonly #text: string;
+  readonly #yaml = loadYAML();
+  readonly #lines = new this.#yaml.LineCounter();
+  /** null: still being read. A name can be given anew; references mean the last one before them. */
+  readonly #anchors = new Map<string, Node | null>();
+
+  constructor(text: string, path: string) {
+    this.#text = text;
+    this.#path = path;
+  }
+
+  read(): Node | null {
+    const yaml = this.#yaml;
+    const tooDeep = nestingBeyond(yaml, this.#text, MAX_DEPTH);
+    if (tooDeep !== null) throw problem(this.#path, tooDeep, `nested deeper than ${MAX_DEPTH} levels`);
+    const document = yaml.parseDocument(this.#text, {
+      lineCounter: this.#lines,
+      prettyErrors: false,
+      logLevel: 'error',
+      version: '1.1',
+      schema: 'failsafe', // what scalars mean is decided in scalars.ts: the parser doesn't keep how they are written
+      uniqueKeys: false, // checked below: the parser compares each key with each other
+    });
+    const wrong = document.errors[0] ?? document.warnings.find(({ code }) => code !== 'TAG_RESOLVE_FAILED');
+    if (wrong) {
+      const line = this.#lines.linePos(wrong.pos[0]).line;
+      throw problem(this.#path, line, explained(wrong), wrong);
+    }
+    const { contents } = document;
+    if (
+      contents === null ||
+      (yaml.isScalar(contents) && contents.source === '' && contents.type === 'PLAIN')
+    ) {
+      return null;
+    }
+    return this.#node(contents, 1);
+  }
+
+  #node(node: unknown, near: number): Node {
+    const yaml = this.#yaml;
+    if (node === null || node === undefined) return { kind: 'scalar', line: near, value: null };
+    const line = this.#lineOf(node) ?? near;
+    if (yaml.isAlias(node)) {
+      const target = this.#anchors.get(node.source);
+      if (target === undefined)
+        throw this.#mistake(line, `*${sanitize(node.source, 60)} refers to nothing above it`);
+      if (target === null)
+        throw this.#mistake(line, `*${sanitize(node.source, 60)} refers to what it is a part of`);
+      return { ...target, line };
+    }
+    const { anchor } = node as YAML.Scalar;
+    if (anchor !== undefined) this.#anchors.set(anchor, null);
+    const read = this.#content(node as YAML.ParsedNode, line);
+    if (read.kind !== 'scalar') {
+      if (read.depth > MAX_DEPTH) throw this.#mistake(line, `nested deeper than ${MAX_DEPTH} levels`);
+      if (read.size > MAX_SIZE) {
+        throw this.#mistake(line, `more than ${MAX_SIZE.toLocaleString('en')} values, references followed`);
+      }
+    }
+    if (anchor !== undefined) this.#anchors.set(anchor, read);
+    return read;
+  }
+
+  #content(node: YAML.ParsedNode, line: number): Node {
+    const yaml = this.#yaml;
+    if (yaml.isScalar(node)) return { kind: 'scalar', line, value: this.#scalar(node, line) };
+    const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
+    if (tag !== undefined && tag !== '!!map' && tag !== '!!seq' && tag !== '!') {
+      throw this.#mistake(line, `the tag ${showValue(tag)} isn't read here; leave it out`);
+    }
+    if (yaml.isSeq(node)) {
+      const items = node.items.map((item) => this.#node(item, line));
+      return { kind: 'list', line, items, ...extent(items) };
+    }
+    const entries = this.#entries(node as YAML.YAMLMap, line);
+    return { kind: 'map', line, entries, ...extent(Array.from(entries.values(), (entry) => entry.node)) };
+  }
+
+  /** As PyYAML does: what is merged comes first, what is written in the map itself wins, in a list of maps the earlier one. */
+  #entries(map: YAML.YAMLMap, line: number): Map<string, Entry> {
+    const merged: MapNode[] = [];
+    const own = new Map<string, Entry>();
+    for (const { key: keyNode, value } of map.items) {
+      const keyLine = this.#lineOf(keyNode) ?? line;
+      const key = this.#key(keyNode, keyLine);
+      if (value === null && map.flow) {
+        throw this.#mistake(
+          keyLine,
+          `{${sanitize(key, 60)}} without quotes is a map in YAML; for the placeholder write '{${sanitize(key, 60)}}' in quotes`,
+        );
+      }
+      const node = this.#node(value, keyLine);
+      if (key === '<<' && (keyNode as YAML.Scalar).type === 'PLAIN')
+        merged.push(...this.#merged(node, keyLine));
+      else if (own.has(key)) throw this.#mistake(keyLine, `${showValue(key)} is there twice; leave one`);
+      else own.set(key, { line: keyLine, node });
+    }
+    const entries = new Map<string, Entry>();
+    for (const source of merged) for (const [key, entry] of source.entries) entries.set(key, entry);
+    for (const [key, entry] of own) entries.set(key, entry);
+    return entries;
+  }
+
+  /** The last one wins. */
+  #merged(node: Node, line: number): MapNode[] {
+    const maps = node.kind === 'list' ? [...node.items].reverse() : [node];
+    for (const map of maps) {
+      if (map.kind !== 'map')
+        throw this.#mistake(line, '<<: a map can be merged, or a list of maps, such as *name');
+    }
+    return maps as MapNode[];
+  }
+
+  #key(node: unknown, line: number): string {
+    if (this.#yaml.isScalar(node) && node.anchor === undefined) return String(node.value);
+    throw this.#mistake(line, 'a key must be a name; in quotes where it has braces, brackets, & or *');
+  }
+
+  #scalar(node: YAML.Scalar, line: number): Value {
+    const text = String(node.value);
+    if (text.includes('\0'))
+      throw this.#mistake(line, 'the character U+0000 can be neither in a command nor in a path');
+    const refuse = (why: string) => this.#mistake(line, why);
+    const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
+    if (tag === undefined) return node.type === 'PLAIN' ? plainScalar(text, refuse) : text;
+    if (tag === '!!str' || tag === '!') return text;
+    throw this.#mistake(
+      line,
+      `the tag ${showValue(tag)} isn't read here; leave it out, or put a string in quotes`,
+    );
+  }
+
+  #lineOf(node: unknown): number | null {
+    const range = (node as { range?: [number, number, number] | null } | null)?.range;
+    return range ? this.#lines.linePos(range[0]).line : null;
+  }
+
+  #mistake(line: number, text: string): Error {
+    return problem(this.#path, line, text);
+  }
+}
+
+function extent(nodes: readonly Node[]): { size: number; depth: number } {
+  let size = 0;
+  let depth = 0;
+  for (const node of nodes) {
+    size += node.kind === 'scalar' ? 1 : node.size + 1;
+    depth = Math.max(depth, node.kind === 'scalar' ? 0 : node.depth);
+  }
+  return { size, depth: depth + 1 };
+}
+
+function explained(wrong: YAML.YAMLParseError | YAML.YAMLWarning): string {
+  const { code } = wrong;
+  if (code === 'MULTIPLE_DOCS')
+    return "a second document begins ('---'); leave one, or make it a file of its own";
+  if (code === 'TAB_AS_INDENT') return 'a tab is used for indentation; YAML allows spaces only';
+  const hint =
+    code === 'UNEXPECTED_TOKEN' || code === 'BAD_SCALAR_START'
+      ? "; a string that begins with { [ * & ! % @ or ` needs quotes, such as '{dataset}_x'"
+      : '';
+  return `not valid YAML: ${sanitize(wrong.message)}${hint}`;
+}

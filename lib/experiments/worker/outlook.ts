@@ -1,0 +1,62 @@
+import type { Queue } from '../queue/queue.ts';
+
+/** How things look for a worker that has no task. */
+export type View =
+  /** No task is left or can come back. */
+  | { state: 'done' }
+  /** There is one that can be had now. */
+  | { state: 'work' }
+  /** There may be one later; `longest` ms from now it is worth looking again at the latest. */
+  | { state: 'wait'; why: 'paused' | 'delayed' | 'active'; longest: number };
+
+/** The limit for changes that nobody told of, in ms. */
+const LOOK_AGAIN = 5_000;
+const SHORTEST = 10;
+/** The end of somebody's enqueueing is no change of the queue, in ms. */
+const EXPECTING = 500;
+
+export class Outlook {
+  readonly #queue: Queue;
+  readonly #expecting: () => boolean;
+
+  constructor(queue: Queue, expecting: () => boolean) {
+    this.#queue = queue;
+    this.#expecting = expecting;
+  }
+
+  async look(): Promise<View> {
+    const expecting = this.#expecting(); // before the look: what comes in between is seen by it
+    const { pending, active } = await this.#queue.counts();
+    if (pending === 0) {
+      return active === 0 && !expecting
+        ? { state: 'done' }
+        : { state: 'wait', why: 'active', longest: expecting ? EXPECTING : LOOK_AGAIN };
+    }
+    if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', longest: LOOK_AGAIN };
+    const time = await this.#queue.nextTime();
+    const delay = time === null ? 0 : time - Date.now();
+    if (delay <= 0) return { state: 'work' };
+    return { state: 'wait', why: 'delayed', longest: Math.min(delay, LOOK_AGAIN) };
+  }
+
+  /** Resolves when something has changed, or after so many ms. @throws once the signal aborts */
+  async change(milliseconds: number, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    await this.#queue.changed(Math.max(milliseconds, SHORTEST), signal);
+    signal.throwIfAborted();
+  }
+
+  /** Resolves with true when nothing is left to do, with false once the signal aborts. Never rejected. */
+  async untilDone(signal: AbortSignal): Promise<boolean> {
+    while (!signal.aborted) {
+      try {
+        await this.#queue.changed(LOOK_AGAIN, signal);
+        if (!signal.aborted && (await this.look()).state === 'done') return true;
+      } catch {
+        // Trouble with the queue is for those who need it now.
+        await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : LOOK_AGAIN / 10));
+      }
+    }
+    return false;
+  }
+}

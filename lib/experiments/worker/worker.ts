@@ -1,0 +1,240 @@
+import { hostname } from 'node:os';
+import type { GPU } from '../../gpus/types.ts';
+import { WorkerClaim } from '../../jobs/worker-claim.ts';
+import type { Attempt } from '../queue/queue.ts';
+import { AttemptRun, logPath, type Verdict } from './attempt.ts';
+import type { WorkerEnd, WorkerEvent } from './events.ts';
+import { delayOf, Failures, forgetDelay } from './failures.ts';
+import type { WorkerOptions } from './options.ts';
+import { Outlook, type View } from './outlook.ts';
+import { Persistence } from './persistence.ts';
+import { Stopping } from './stopping.ts';
+
+export type { WorkerEnd, WorkerEvent } from './events.ts';
+export type { WorkerOptions } from './options.ts';
+
+const IDLE_LIMIT = 30_000;
+/** When to try again to get a task that is there but could not be had, in ms. */
+const SOON = 200;
+const ENDING_GRACE = 10_000;
+
+/** Claims GPUs and runs tasks of a queue on them, one after the other. Several may run in one process. */
+export class Worker {
+  readonly #options: WorkerOptions;
+  readonly #stopping: Stopping;
+  readonly #outlook: Outlook;
+  readonly #persistence: Persistence;
+  readonly #failures = new Failures();
+  readonly #cleaning = new Set<Promise<void>>();
+  #claim: WorkerClaim | null = null;
+  #idleSince: number | null = null;
+  #end: WorkerEnd | null = null;
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+    this.#stopping = new Stopping(options.grace ?? null, options.endingGrace ?? ENDING_GRACE);
+    this.#outlook = new Outlook(options.queue, options.expecting ?? (() => false));
+    this.#persistence = new Persistence(this.#stopping, (message) =>
+      this.#report({ type: 'trouble', worker: this.name, message }),
+    );
+  }
+
+  /** 'gpu0', 'gpu0-1', 'gpu0.2': by the GPUs that it holds; null while it holds none. */
+  get name(): string | null {
+    return this.#claim === null ? null : nameOf(this.#claim.gpus);
+  }
+
+  /** Finishes the current task, takes no more, and ends. */
+  drain(): void {
+    this.#stopping.drain();
+  }
+
+  /** Ends at once; the current task is given back and doesn't count. */
+  stop(): void {
+    this.#stopping.stop();
+  }
+
+  /** Works until no task is left or can come back, or until it is told to end. Never rejected. */
+  async run(): Promise<WorkerEnd> {
+    let end: WorkerEnd;
+    try {
+      end = await this.#work();
+    } catch (error) {
+      // Waits end with errors when the worker is to end.
+      const why = this.#stopping.requested ?? 'error';
+      end = { why, message: null, error: why === 'error' ? (error as Error) : null };
+    }
+    const worker = this.name;
+    this.#release('end');
+    await Promise.all(this.#cleaning);
+    this.#report({ type: 'stopped', worker, end });
+    return end;
+  }
+
+  async #work(): Promise<WorkerEnd> {
+    for (;;) {
+      if (this.#end !== null) return this.#end;
+      const requested = this.#stopping.requested;
+      if (requested !== null) return { why: requested, message: null, error: null };
+      const attempt = await this.#take();
+      if (attempt !== null) {
+        await this.#attempt(attempt, this.#claim as WorkerClaim);
+        this.#idleSince = null;
+        // Whoever waits behind us has waited long enough; we stand in line again.
+        if (this.#claim?.othersWait()) this.#release('others');
+        continue;
+      }
+      const view = await this.#persistence.get(() => this.#outlook.look());
+      if (view.state === 'done') return { why: 'finished', message: null, error: null };
+      if (view.state === 'wait') await this.#rest(view);
+      else if (this.#claim === null) await this.#claimFor();
+      else await this.#outlook.change(SOON, this.#stopping.signal); // somebody else was quicker
+    }
+  }
+
+  /** null: it has no GPUs, or there is nothing for them. */
+  async #take(): Promise<Attempt | null> {
+    const claim = this.#claim;
+    if (claim === null) return null;
+    const { host = hostname(), queue } = this.#options;
+    const gpus = claim.gpus.map(({ uuid }) => uuid);
+    const taker = { worker: nameOf(claim.gpus), host, pid: process.pid, gpus };
+    return this.#persistence.get(() => queue.take(taker));
+  }
+
+  /** There is work: gets GPUs for it, unless others have done it meanwhile. */
+  async #claimFor(): Promise<void> {
+    const { settings, watched } = this.#options;
+    this.#report({ type: 'claiming', waiting: null });
+    const ending = new AbortController();
+    const done = this.#outlook.untilDone(AbortSignal.any([ending.signal, this.#stopping.signal]));
+    const signal = AbortSignal.any([ending.signal, this.#stopping.signal]);
+    void done.then((isDone) => isDone && ending.abort(new Error('others have done it')));
+    try {
+      this.#claim = await WorkerClaim.claim(settings, {
+        maxWait: null,
+        signal,
+        watched,
+        onWaiting: (waiting) => this.#report({ type: 'claiming', waiting }),
+      });
+      this.#idleSince = null;
+      this.#report({ type: 'claimed', worker: nameOf(this.#claim.gpus), gpus: this.#claim.gpus });
+    } catch (error) {
+      if (!ending.signal.aborted) throw error;
+    } finally {
+      ending.abort();
+      await done;
+    }
+  }
+
+  /** Nothing can be had at the moment. */
+  async #rest(view: View & { state: 'wait' }): Promise<void> {
+    const now = performance.now();
+    if (this.#idleSince === null) {
+      this.#idleSince = now;
+      this.#report({ type: 'idle', worker: this.name, why: view.why });
+    }
+    const left = this.#idleSince + (this.#options.idleLimit ?? IDLE_LIMIT) - now;
+    if (this.#claim !== null && left <= 0) this.#release('idle');
+    else if (this.#claim?.othersWait()) this.#release('others');
+    const most = this.#claim === null ? Number.POSITIVE_INFINITY : left;
+    await this.#outlook.change(Math.min(view.longest, most), this.#stopping.signal);
+  }
+
+  async #attempt(attempt: Attempt, claim: WorkerClaim): Promise<void> {
+    const { queue, project, endingGrace: grace = ENDING_GRACE } = this.#options;
+    const { task, token, start } = attempt;
+    const worker = nameOf(claim.gpus);
+    this.#report({ type: 'assigned', worker, task, start, log: logPath(project.directory, task, worker) });
+    const noted: Promise<unknown>[] = [];
+    const run = new AttemptRun({
+      attempt,
+      claim,
+      name: worker,
+      project,
+      grace,
+      // Nothing hangs on it, so it is not worth waiting for, nor trying again.
+      onLog: (log) => noted.push(queue.note(token, log).catch(() => {})),
+    });
+    const revoke = () => run.interrupt(grace);
+    attempt.signal.addEventListener('abort', revoke, { once: true });
+    if (attempt.signal.aborted) revoke();
+    const verdict = await this.#stopping.during(run, () => run.run());
+    attempt.signal.removeEventListener('abort', revoke);
+    const left = run.leftBehind;
+    if (left !== null) this.#report({ type: 'left-behind', worker, task, ...left });
+    await Promise.all(noted);
+    if (attempt.signal.aborted) {
+      this.#revoked(attempt, worker, (attempt.signal.reason as Error)?.message ?? 'it was taken back');
+    } else if (run.interrupted) {
+      await this.#giveBack(attempt, worker, 'the worker was told to end', 0);
+    } else {
+      await this.#conclude(attempt, worker, verdict, run.seconds);
+    }
+    const cleaning = run.cleanUp().finally(() => this.#cleaning.delete(cleaning));
+    this.#cleaning.add(cleaning);
+  }
+
+  async #conclude(attempt: Attempt, worker: string, verdict: Verdict, seconds: number): Promise<void> {
+    const { queue } = this.#options;
+    const { task, token } = attempt;
+    if (verdict.kind === 'environment') {
+      await this.#giveBack(attempt, worker, verdict.why, delayOf(queue, task.id));
+      if (verdict.spoiled) this.#release('environment');
+      this.#stopFor('environment', this.#failures.environment(verdict.why));
+      return;
+    }
+    forgetDelay(queue, task.id);
+    if (verdict.kind === 'completed') {
+      const { result } = verdict;
+      this.#failures.succeeded();
+      if (!(await this.#persistence.get(() => queue.complete(token, result))))
+        return this.#tooLate(attempt, worker);
+      this.#report({ type: 'completed', worker, task, result, seconds });
+      return;
+    }
+    const { error, retry } = verdict;
+    const state = await this.#persistence.get(() => queue.fail(token, { error, retry }));
+    if (state === null) return this.#tooLate(attempt, worker);
+    this.#report({ type: 'failed', worker, task, error, state, seconds });
+    this.#stopFor('failures', this.#failures.task(task.id, error));
+  }
+
+  async #giveBack(attempt: Attempt, worker: string, why: string, delay: number): Promise<void> {
+    const { queue } = this.#options;
+    const { task, token } = attempt;
+    if (!(await this.#persistence.get(() => queue.giveBack(token, why, delay))))
+      return this.#tooLate(attempt, worker);
+    this.#report({ type: 'given-back', worker, task, why, delay });
+  }
+
+  #tooLate(attempt: Attempt, worker: string): void {
+    this.#revoked(attempt, worker, 'its end came too late: the task is not this attempt’s any longer');
+  }
+
+  #revoked({ task }: Attempt, worker: string, why: string): void {
+    this.#report({ type: 'revoked', worker, task, why });
+  }
+
+  #stopFor(why: 'failures' | 'environment', message: string | null): void {
+    if (message !== null) this.#end = { why, message, error: null };
+  }
+
+  #release(why: (WorkerEvent & { type: 'released' })['why']): void {
+    const worker = this.name;
+    this.#claim?.release();
+    this.#claim = null;
+    if (worker !== null) this.#report({ type: 'released', worker, why });
+  }
+
+  #report(event: WorkerEvent): void {
+    this.#options.report?.(event);
+  }
+}
+
+function nameOf(gpus: readonly GPU[]): string {
+  const numbers = gpus.map(({ index, instance }) =>
+    instance === null ? `${index}` : `${index}.${instance}`,
+  );
+  return `gpu${numbers.join('-')}`;
+}

@@ -1,0 +1,103 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { now } from '../clock.ts';
+import { native } from '../native.ts';
+
+/** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
+const own = new Set<number>();
+let adopting = false;
+
+/**
+ * From now on, processes of tasks whose keeper and guard were both killed become children of this process, so that it can end
+ * them. Whoever starts processes in a session of their own must say so with {@link started}.
+ */
+export function adoptOrphans(): void {
+  if (adopting) return;
+  adopting = native().processAdopt();
+}
+
+/** @param pid a child that isn't node:child_process's; it is to be collected */
+export function started(pid: number): void {
+  own.add(pid);
+}
+
+/** Takes note of a child's end. @returns whether it is gone */
+export function collect(pid: number): boolean {
+  if (!native().processCollect(pid)) return false;
+  own.delete(pid);
+  return true;
+}
+
+/**
+ * Waits for the end of a child that is about to end. @param matters whether this process stays for it @returns false: it doesn't
+ * end
+ */
+export async function collected(pid: number, milliseconds: number, matters = true): Promise<boolean> {
+  const end = now() + milliseconds;
+  for (let looks = 0; !collect(pid); looks++) {
+    if (now() > end) return false;
+    // It closes its files, of which we learn, a moment before it has ended.
+    if (looks < 20) await new Promise((resolve) => setImmediate(resolve));
+    else await sleep(1, matters);
+  }
+  return true;
+}
+
+/**
+ * Kills what has become this process's without being started by it, until there is nothing left. That can only come from tasks
+ * without keeper and guard: all others have a nearer parent to fall to. A command has a session of its own, and nobody of it can ever
+ * come back into ours: what is in ours isn't touched.
+ */
+export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<void> {
+  for (let pause = 1; ; pause = Math.min(2 * pause, 100)) {
+    const orphans = children().filter((pid) => !own.has(pid) && !isKeeper(pid) && !isInOurSession(pid));
+    const left = orphans.filter((pid) => {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {} // it has another user's rights now, or is gone
+      return !native().processCollect(pid);
+    });
+    // Those that were killed leave their own children to us.
+    if (orphans.length === 0) return;
+    await sleep(left.length === 0 ? 0 : pause);
+  }
+}
+
+function sleep(milliseconds: number, matters = true): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    if (!matters) timer.unref();
+  });
+}
+
+function children(): number[] {
+  const pids: number[] = [];
+  try {
+    for (const thread of readdirSync('/proc/self/task')) {
+      const text = readFileSync(`/proc/self/task/${thread}/children`, 'latin1');
+      pids.push(...text.split(' ').filter(Boolean).map(Number));
+    }
+    return pids;
+  } catch {
+    // Kernels without these lists, or a thread that has just ended.
+    return readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .filter((pid) => stat(pid)?.parent === process.pid);
+  }
+}
+
+function isInOurSession(pid: number): boolean {
+  const session = stat(pid)?.session;
+  return session === undefined || session === stat(process.pid)?.session;
+}
+
+function stat(pid: number): { parent: number; session: number } | null {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The name is in parentheses and may contain them itself. Then come state, parent, group and session.
+    const [, parent, , session] = text.slice(text.lastIndexOf(')') + 2).split(' ');
+    return { parent: Number(parent), session: Number(session) };
+  } catch {
+    return null;
+  }
+}

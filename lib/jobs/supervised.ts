@@ -1,0 +1,223 @@
+import { readlinkSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { constants } from 'node:os';
+import type { Claim } from '../claims/claim.ts';
+import { label } from '../gpus/instances.ts';
+import { native, nativeFile } from '../native.ts';
+import { systemError } from '../system-errors.ts';
+import { warnOnce } from '../warnings.ts';
+import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
+import { INHERITED, showSimulatedLibraries } from './keeper.ts';
+import { describe, variables } from './task-arguments.ts';
+
+/** A command to be run under the leases of a worker, which keeps them. */
+export interface Supervising {
+  /** The program, looked for in the environment's PATH, and its arguments. */
+  words: readonly string[];
+  /** All of its environment; on a simulated machine its libraries are added. */
+  env: NodeJS.ProcessEnv;
+  /** Where it starts. */
+  directory: string;
+  /** A descriptor of a file: its standard output and error. Standard input is /dev/null. */
+  output: number;
+  /** What it runs under. */
+  claim: Pick<Claim, 'gpus' | 'leases' | 'marks'>;
+  /** Descriptors that are to stay open as long as anything of the command lives. */
+  descriptors: readonly number[];
+  /** What the leases' records say of the command, for people. */
+  title: string;
+  /** Between SIGTERM and SIGKILL when the worker dies, in ms. */
+  grace: number;
+}
+
+/** How a command ended. Nothing of it is left then. */
+export type Outcome =
+  | { kind: 'exited'; code: number }
+  | { kind: 'killed'; signal: string }
+  /** It never ran; `text` says why: 'not found'. */
+  | { kind: 'not-started'; errno: number; text: string }
+  /** What kept it was killed, and it was ended for that. */
+  | { kind: 'lost'; text: string };
+
+export interface Supervised {
+  /** Never rejected. Resolves when nobody of the command is left. */
+  ended: Promise<Outcome>;
+  /** Processes that were left when the command had ended, and were ended: how many, and names of some. */
+  leftBehind(): { count: number; names: string[] } | null;
+  /** SIGTERM to all of the command's processes, SIGKILL after so many ms. May be repeated to make that sooner. */
+  terminate(grace: number): void;
+}
+
+interface Event {
+  event: string;
+  pid?: number;
+  code?: number;
+  signal?: number;
+  errno?: number;
+  text?: string;
+  count?: number;
+  processes?: { pid: number; name: string }[];
+}
+
+/** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
+const FIRST_DESCRIPTOR = 200;
+/** How often processes that should never be stopped are told to go on, in ms. */
+const HEARTBEAT = 2_000;
+/** How long a guard may take to follow its keeper, in ms. */
+const FAREWELL = 300;
+
+/** Keepers of commands that are under way; null: not known yet. */
+const keepers = new Map<Supervision, number | null>();
+
+/** Starts a command under a keeper of its own, without blocking. Where that can't be done, its outcome says so. */
+export function supervise(supervising: Supervising): Supervised {
+  adoptOrphans();
+  const { descriptors, args } = describe(supervising);
+  const env = { ...supervising.env };
+  delete env[INHERITED];
+  showSimulatedLibraries(env);
+  const path = nativeFile('gpu-owner-keeper');
+  const first = Math.max(FIRST_DESCRIPTOR, supervising.output + 1, ...descriptors.map((each) => each + 1));
+  const { error, pid, control } = native().processStart(
+    path,
+    ['gpu-owner-keeper', 'task', ...args(first)],
+    variables(env),
+    supervising.output,
+    first,
+    descriptors,
+  );
+  if (error !== 0) {
+    const text = `gpu-owner's own ${path} can't be started: ${systemError(error)}`;
+    return {
+      ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
+      leftBehind: () => null,
+      terminate: () => {},
+    };
+  }
+  started(pid);
+  return new Supervision(pid, control, supervising.claim);
+}
+
+/** The worker's side of a keeper and its guard. */
+class Supervision implements Supervised {
+  readonly ended: Promise<Outcome>;
+  readonly #guard: number;
+  readonly #control: Socket;
+  readonly #heartbeat: NodeJS.Timeout;
+  #guardGone = false;
+  #outcome: Outcome | null = null;
+  #keeperLost = false;
+  #released = false;
+  #left: { count: number; names: string[] } | null = null;
+
+  constructor(guard: number, control: number, claim: Supervising['claim']) {
+    this.#guard = guard;
+    keepers.set(this, null);
+    this.#control = new Socket({ fd: control, readable: true, writable: true });
+    let text = '';
+    this.#control.setEncoding('utf8').on('data', (chunk: string) => {
+      const lines = (text + chunk).split('\n');
+      text = lines.pop() ?? '';
+      for (const line of lines) this.#on(JSON.parse(line) as Event, claim);
+    });
+    this.#control.on('error', () => {}); // the end follows
+    this.#heartbeat = setInterval(() => this.#wake(), HEARTBEAT).unref();
+    this.ended = new Promise((resolve) => {
+      this.#control.once('close', () => resolve(this.#finish()));
+    });
+  }
+
+  leftBehind(): { count: number; names: string[] } | null {
+    return this.#left;
+  }
+
+  terminate(grace: number): void {
+    this.#wake();
+    if (this.#control.writable) this.#control.write(`{"terminate":${Math.max(0, Math.round(grace))}}\n`);
+  }
+
+  #on(event: Event, claim: Supervising['claim']): void {
+    switch (event.event) {
+      case 'keeper':
+        keepers.set(this, event.pid ?? null);
+        break;
+      case 'failed':
+        this.#outcome = { kind: 'not-started', errno: event.errno ?? 0, text: event.text ?? '' };
+        break;
+      case 'ended':
+        // After the keeper was lost it says how we ended it.
+        if (!this.#keeperLost) this.#outcome = outcomeOf(event);
+        break;
+      case 'survivors':
+        this.#left ??= {
+          count: event.count ?? 0,
+          names: (event.processes ?? []).map(({ pid, name }) => `${pid} (${name})`),
+        };
+        break;
+      case 'keeper-lost':
+        this.#keeperLost = true;
+        break;
+      case 'removed':
+        warnOnce(
+          `the lease file of GPU ${claim.gpus.map(label).join(', ')} was removed while in use: another process could claim the same ` +
+            "now. Keep cleaners of temporary files away from gpu-owner's lock directory, and don't delete files there.",
+        );
+        break;
+      case 'released':
+        this.#released = true;
+        // A guard that is stopped would keep its copies of the descriptors.
+        setTimeout(() => this.#dismiss(), FAREWELL).unref();
+    }
+  }
+
+  /** Somebody who stops keeper and guard, by mistake, would stop this worker for good. */
+  #wake(): void {
+    this.#guardGone ||= collect(this.#guard);
+    const keeper = keepers.get(this) ?? null;
+    if (!this.#guardGone) signal(this.#guard, 'SIGCONT');
+    else if (keeper !== null) signal(keeper, 'SIGCONT'); // it is ours by now, and not collected
+  }
+
+  #dismiss(): void {
+    this.#guardGone ||= collect(this.#guard);
+    if (!this.#guardGone) signal(this.#guard, 'SIGKILL');
+  }
+
+  /** The other end is closed, so keeper and guard are ending, if they haven't ended. */
+  async #finish(): Promise<Outcome> {
+    clearInterval(this.#heartbeat);
+    const keeper = keepers.get(this) ?? null;
+    while (!this.#guardGone && !(await collected(this.#guard, FAREWELL))) signal(this.#guard, 'SIGKILL');
+    // Without a guard it fell to us.
+    if (keeper !== null) await collected(keeper, FAREWELL);
+    keepers.delete(this);
+    if (!this.#released) await endOrphans(isKeeper);
+    return this.#outcome ?? { kind: 'lost', text: 'the process that kept it was killed' };
+  }
+}
+
+/** Whether it keeps a command that is under way, which it does also without its guard. */
+function isKeeper(pid: number): boolean {
+  const known = [...keepers.values()];
+  if (known.includes(pid)) return true;
+  if (!known.includes(null)) return false;
+  // Somebody's keeper hasn't been told yet.
+  try {
+    return readlinkSync(`/proc/${pid}/exe`).endsWith('/gpu-owner-keeper');
+  } catch {
+    return false;
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch {} // it has ended
+}
+
+const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [number as number, name]));
+
+function outcomeOf({ code, signal }: Event): Outcome {
+  if (signal !== undefined) return { kind: 'killed', signal: SIGNALS.get(signal) ?? `signal ${signal}` };
+  return { kind: 'exited', code: code ?? 0 };
+}

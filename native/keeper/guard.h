@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include "keeper/task.h"
+
+struct signalfd_siginfo;
+
+namespace keeper {
+
+struct Options;
+
+// Parent of a task's keeper, and all that it does is to outlive it: should the keeper be killed, the command and its descendants
+// become the guard's, which ends them. The keeper goes on without a guard.
+class Guard {
+ public:
+  explicit Guard(const Options &options) : options_(options) {}
+
+  int run();
+
+ private:
+  bool start_keeper();
+  int watch(int signals);
+  // Whether it has ended.
+  bool collect_keeper();
+
+  const Options &options_;
+  Ledger *ledger_ = nullptr;
+  pid_t worker_ = 0;
+  pid_t keeper_ = 0;
+};
+
+}  // namespace keeper

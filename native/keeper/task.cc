@@ -1,0 +1,99 @@
+#include "keeper/task.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/channel.h"
+#include "keeper/job.h"
+#include "keeper/keeper.h"
+#include "keeper/markers.h"
+#include "keeper/signals.h"
+
+namespace keeper {
+
+namespace {
+
+struct Teller {
+  Channel *channel;
+  Ledger *ledger;
+  bool keeper_lost = false;  // and that isn't told yet
+
+  void tell_of_keeper() {
+    if (keeper_lost) channel->send("{\"event\":\"keeper-lost\"}");
+    keeper_lost = false;
+  }
+};
+
+void tell(void *receiver, const char *line, bool dispensable) {
+  Teller *teller = static_cast<Teller *>(receiver);
+  long signal = 0;
+  // What comes before the news of the keeper's end is the command's own doing; this was most probably that end's.
+  if (is_event(line, "ended") && number_in(line, "signal", &signal) && signal == SIGKILL) teller->tell_of_keeper();
+  teller->channel->send(line, dispensable);
+  if (is_event(line, "ended") || is_event(line, "failed")) {
+    __atomic_store_n(&teller->ledger->ended, 1, __ATOMIC_RELEASE);
+  } else if (is_event(line, "released")) {
+    __atomic_store_n(&teller->ledger->released, 1, __ATOMIC_RELEASE);
+  }
+}
+
+// The worker is gone, and its claim ends with this job. Others take a GPU whose marker names a dead process.
+void inherit(const Options &options, Job *job) {
+  job->set_worker(0);
+  sign_markers(options);
+  job->terminate(options.grace);
+}
+
+void serve(const Options &options, Job *job, Channel *channel, int signals) {
+  while (!job->released()) {
+    pollfd ready[] = {{signals, POLLIN, 0}, {channel->fd(), POLLIN, 0}};
+    poll(ready, 2, job->timeout());
+    signalfd_siginfo info;
+    while (next_signal(signals, &info)) {
+      if (info.ssi_signo == SIGTERM) job->terminate(options.grace);
+    }
+    if (ready[1].revents && !obey(job, channel)) inherit(options, job);
+    job->react();
+  }
+}
+
+}  // namespace
+
+int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard) {
+  prctl(PR_SET_NAME, "gpu-owner-keep");
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const int signals = open_signals();
+  Channel channel(options.control);
+  Teller teller = {&channel, ledger};
+  Job job(options, {tell, &teller});
+  job.set_worker(worker);
+  job.set_ledger(&ledger->command);
+  if (start_command(options, &job, signals, channel, true)) serve(options, &job, &channel, signals);
+  // One that somebody has stopped would keep its copies of the descriptors.
+  if (getppid() == guard) kill(guard, SIGCONT);
+  return 0;
+}
+
+int finish_task(const Options &options, Ledger *ledger, pid_t worker, int signals, bool worker_gone) {
+  Channel channel(options.control);
+  Teller teller = {&channel, ledger, true};
+  Job job(options, {tell, &teller});
+  job.set_worker(worker);
+  const pid_t command = __atomic_load_n(&ledger->command, __ATOMIC_ACQUIRE);
+  const bool ended = !command || __atomic_load_n(&ledger->ended, __ATOMIC_ACQUIRE);
+  job.adopt(command, ended);
+  // How it ended is worth knowing, if it did so by itself.
+  if (!ended) job.react();
+  teller.tell_of_keeper();
+  if (worker_gone) inherit(options, &job);
+  job.terminate(options.grace);
+  job.react();
+  serve(options, &job, &channel, signals);
+  return 0;
+}
+
+}  // namespace keeper

@@ -1,0 +1,114 @@
+// The command as users call it.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openQueue } from '../../lib/experiments/queue/open.ts';
+import type { Queue } from '../../lib/experiments/queue/queue.ts';
+import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
+import { command, python } from '../machine.ts';
+
+let project = '';
+
+beforeEach(() => {
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-exp-plan-'));
+  mkdirSync(join(project, 'configs'));
+  writeFileSync(
+    join(project, 'configs/config_exp1.yaml'),
+    'defaults: {dataset: mnist, lr: 1e-3}\nexp1_vary_width:\n  output_dir: results_{dataset}\n  combinations:\n    - width: [1, 2.0]\n    - seed: [42, 43]\n',
+  );
+});
+
+afterEach(() => rmSync(project, { recursive: true, force: true }));
+
+function plan(args: string[], input = '') {
+  return spawnSync(process.execPath, [command, 'exp', 'plan', ...args], {
+    cwd: project,
+    input,
+    encoding: 'utf8',
+    timeout: 20_000,
+    env: { ...process.env, GPU_OWNER_MACHINE_CONFIG: '/dev/null' },
+  });
+}
+
+describe('exp plan', () => {
+  test('shows a table, and leaves no trace', () => {
+    const { status, stdout, stderr } = plan([]);
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    expect(stdout).toMatch(/^PHASE +TASKS +TO RUN +DONE +FAILED +OUTPUT DIRECTORIES$/m);
+    expect(stdout).toMatch(/^exp1_vary_width +4 +4 +0 +0 +results_mnist$/m);
+    expect(stdout).toContain('width=2.0 seed=42');
+    expect(readdirSync(project)).toEqual(['configs']);
+  });
+
+  test('says what the queue knows, and why the rest is new', async () => {
+    const queue = await openQueue(null, project);
+    const sweep = await openSweep({
+      project,
+      files: [join(project, 'configs/config_exp1.yaml')],
+      command: ['run'],
+    });
+    await queue.enqueue(sweep.tasks());
+    await queue.adopt((await taskIds(queue))[0] as string, { loss: 1 });
+    await queue.close();
+    writeFileSync(
+      join(project, 'new.yaml'),
+      'defaults: {dataset: mnist, lr: 1e-3}\nexp1_vary_width:\n  combinations:\n    - width: [1, 3]\n    - seed: [42, 43]\n',
+    );
+    const { stdout } = plan(['new.yaml']);
+    expect(stdout).toMatch(/^exp1_vary_width +4 +3 +1 +0 +results_exp1_vary_width$/m);
+    expect(stdout).toContain('2 new: `width` = 3 is new');
+    expect(stdout).toContain('1 done: its row was found in a table');
+    expect(stdout).toMatch(/The queue has 2 tasks that this sweep hasn't: 2 waiting.*exp cancel/);
+  });
+
+  test('as JSON, which Python reads', () => {
+    const { stdout } = plan(['--json', '--all']);
+    const script =
+      'import json, sys; p = json.load(sys.stdin); print(p["size"], len(p["tasks"]), p["tasks"][2]["parameters"]["width"])';
+    expect(spawnSync(python, ['-c', script], { input: stdout, encoding: 'utf8' }).stdout).toBe('4 4 2.0\n');
+    const { tasks, counts, phases } = JSON.parse(plan(['--json']).stdout);
+    expect(tasks).toBeUndefined();
+    expect(counts.new).toBe(4);
+    expect(phases[0]).toMatchObject({
+      phase: 'exp1_vary_width',
+      size: 4,
+      outputDirectories: ['results_mnist'],
+    });
+  });
+
+  test('of a grid, a command and files; of commands from standard input', () => {
+    expect(plan(['--grid', 'width=1,2', 'seed=-1..1', '--', 'echo', '{width}']).stdout).toMatch(
+      /^grid +6 +6/m,
+    );
+    expect(plan(['configs/config_exp1.yaml', '--grid', 'a=1']).stdout).toMatch(/^all +5 +5/m);
+    expect(plan(['--commands', '-', '--all'], 'echo 1\necho 2\n').stdout).toContain(
+      'new        commands  command=echo 1',
+    );
+  });
+
+  test.each<[string[], number, string]>([
+    [
+      ['--grid', 'seed=1..10000000'],
+      64,
+      'that would be 10,000,000 tasks (grid: seed 10,000,000); if so many are meant, say --yes',
+    ],
+    [['seed=1'], 64, "'seed=1' looks like a part of a grid; write --grid seed=1"],
+    [['--grid', 'a=1', '--', 'echo', '{b}'], 64, '{b} names no parameter; did you mean {a}?'],
+    [['nothing.yaml'], 78, "nothing.yaml: it doesn't exist"],
+    [['--project', '/nonexistent'], 64, '/nonexistent'],
+    [['--commands', '-'], 78, 'standard input:1: there is no command in it'],
+    [['--gird', 'a=1'], 64, 'did you mean --grid?'],
+  ])('%j ends with %i', (args, code, message) => {
+    const { status, stderr, stdout } = plan(args);
+    expect(stderr).toContain(message);
+    expect({ status, stdout }).toEqual({ status: code, stdout: '' });
+  });
+});
+
+async function taskIds(queue: Queue): Promise<string[]> {
+  const ids: string[] = [];
+  for await (const { task } of queue.tasks()) ids.push(task.id);
+  return ids;
+}

@@ -1,0 +1,202 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan.ts';
+import { openQueue } from '../../lib/experiments/queue/open.ts';
+import type { Queue } from '../../lib/experiments/queue/queue.ts';
+import { recordedTasks } from '../../lib/experiments/recorded.ts';
+import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
+import { onWarning } from '../../lib/warnings.ts';
+
+const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+
+let project = '';
+let queue: Queue;
+
+beforeEach(async () => {
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-plan-'));
+  queue = await openQueue(null, project);
+});
+
+afterEach(async () => {
+  await queue.close();
+  rmSync(project, { recursive: true, force: true });
+});
+
+function sweepOf(text: string, command: string[] = ['run']): Promise<Sweep> {
+  const path = join(project, 'sweep.yaml');
+  writeFileSync(path, text);
+  return openSweep({ project, files: [path], command });
+}
+
+/** The plan for a sweep after others have been enqueued. */
+async function planAfter(before: readonly string[], now: string): Promise<Plan> {
+  for (const text of before) await queue.enqueue((await sweepOf(text)).tasks());
+  return planSweep(await sweepOf(now), { queue });
+}
+
+async function reasons(before: readonly string[], now: string): Promise<(string | null | undefined)[]> {
+  const { phases } = await planAfter(before, now);
+  return phases.flatMap((phase) =>
+    phase.reasons.filter(({ state }) => state === 'new').map(({ why }) => why),
+  );
+}
+
+const BASE = 'p: {lr: 0.1, combinations: [{width: [1, 2]}, {seed: [1, 2]}]}';
+
+describe('why tasks are new', () => {
+  test.each<[string, string[], string, (string | null)[]]>([
+    ['nothing is known', [], BASE, [null]],
+    ['a phase', [BASE], `${BASE}\nq: {combinations: [{seed: [7]}]}`, ['its phase is new']],
+    ['a parameter', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, momentum: 0.9'), ['`momentum` was added']],
+    ['two', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, b: 1, c: 2'), ['`b` and `c` were added']],
+    ['many', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, b: 1, c: 2, d: 3, e: 4'), ['4 parameters were added']],
+    ['one less', [BASE], BASE.replace('lr: 0.1, ', ''), ['`lr` was removed']],
+    ['both', [BASE], BASE.replace('lr', 'rate'), ['`rate` was added, `lr` was removed']],
+    ['another value', [BASE], BASE.replace('0.1', '1e-2'), ['`lr` changed from 0.1 to 1e-2']],
+    ['one more value', [BASE], BASE.replace('[1, 2]}, {seed', '[1, 2, 3]}, {seed'), ['`width` = 3 is new']],
+    [
+      'an axis grows from one value',
+      ['p: {combinations: [{seed: [1]}]}'],
+      'p: {combinations: [{seed: [1, 2]}]}',
+      ['`seed` = 2 is new'],
+    ],
+    [
+      'a combination',
+      ['p: {combinations: [{a: [1]}, {b: [1]}]}', 'p: {combinations: [{a: [2]}, {b: [2]}]}'],
+      'p: {combinations: [{a: [1, 2]}, {b: [1, 2]}]}',
+      ['the combination is new'],
+    ],
+    [
+      'nothing but the spelling',
+      [BASE],
+      BASE.replace('0.1', '1e-1').replace('[1, 2]}, {seed', '[1.0, 2]}, {seed'),
+      [],
+    ],
+  ])('%s', async (_, before, now, why) => {
+    expect(await reasons(before, now)).toEqual(why);
+  });
+
+  test('after much has changed already', async () => {
+    expect(
+      await reasons([BASE, BASE.replace('0.1', '0.1, m: 0.5')], BASE.replace('0.1', '0.1, m: 0.9')),
+    ).toEqual(['`m` changed from 0.5 to 0.9']);
+  });
+});
+
+describe('what would run', () => {
+  test('is told from what is done, runs, waits, failed or was cancelled', async () => {
+    const seeds = 'p: {combinations: [{seed: [1, 2, 3, 4, 5]}]}';
+    await queue.enqueue((await sweepOf(seeds)).tasks());
+    const take = async () => (await queue.take(TAKER))?.token ?? '';
+    await queue.complete(await take(), { loss: 1 });
+    await queue.fail(await take(), { error: 'exit code 1\nmore', retry: false });
+    await take();
+    await queue.cancel({ ids: ['p_3_4'] });
+    const { counts, phases } = await planSweep(await sweepOf(seeds.replace('5]', '5, 6]')), { queue });
+    expect(counts).toEqual({
+      new: 1,
+      pending: 1,
+      active: 1,
+      completed: 1,
+      failed: 1,
+      cancelled: 1,
+      repeated: 0,
+    });
+    expect(phases[0]?.reasons).toContainEqual({ state: 'failed', why: 'exit code 1', count: 1 });
+    expect(phases[0]?.reasons).toContainEqual({ state: 'completed', why: 'a worker ran it', count: 1 });
+    expect(phases[0]?.next.map(({ name }) => name)).toEqual(['p_4_5', null]);
+  });
+
+  test('equal tasks are counted once', async () => {
+    const { counts, size } = await planAfter(
+      [],
+      'p: {combinations: [{a: [1, 2]}]}\nq: {combinations: [{a: [2, 3]}]}',
+    );
+    expect(size).toBe(4);
+    expect(counts).toMatchObject({ new: 3, repeated: 1 });
+  });
+
+  test('what the sweep has no longer', async () => {
+    const { gone } = await planAfter([BASE], 'p: {lr: 0.1, combinations: [{width: [1]}, {seed: [1, 2]}]}');
+    expect(gone).toMatchObject({ count: 2, counts: { pending: 2, completed: 0 } });
+    expect(gone?.first.map(({ name }) => name)).toEqual(['p_2_1', 'p_3_2']);
+  });
+
+  test('commands that differ are counted; without a command there is nothing to compare', async () => {
+    await queue.enqueue((await sweepOf(BASE)).tasks());
+    expect((await planSweep(await sweepOf(BASE), { queue })).otherCommands).toBe(0);
+    expect((await planSweep(await sweepOf(BASE, ['other']), { queue })).otherCommands).toBe(4);
+    const files = [join(project, 'sweep.yaml')];
+    const bare = await openSweep({ project, files, withoutCommand: true });
+    expect((await planSweep(bare, { queue })).otherCommands).toBe(0);
+    const twice = await sweepOf('p: {combinations: [{a: [1]}]}\nq: {combinations: [{a: [1]}]}', [
+      'run',
+      '{phase}',
+    ]);
+    expect((await planSweep(twice, { queue: null })).otherCommands).toBe(1);
+  });
+
+  test('every task can be had, in order', async () => {
+    const all: PlannedTask[] = [];
+    await planSweep(await sweepOf('p: {combinations: [{a: [1, 2]}]}'), {
+      queue: null,
+      onTask: (task) => all.push(task),
+    });
+    expect(
+      all.map(({ parameters, state, outputDirectory }) => [parameters.a, state, outputDirectory]),
+    ).toEqual([
+      [1, 'new', 'results_p'],
+      [2, 'new', 'results_p'],
+    ]);
+  });
+
+  test('rows that tables have already count as done, with a queue and without', async () => {
+    const text = 'p: {lr: 1e-3, combinations: [{a: [1, 2, 3, 4]}]}\nq: {lr: 0.001, combinations: [{a: [4]}]}';
+    mkdirSync(join(project, 'results_p'));
+    writeFileSync(
+      join(project, 'results_p/final_results.csv'),
+      'a,lr,loss\r\n1.0,0.001,5\r\n7,0.001,5\r\n2,0.002,5\r\n4,1e-3,"5"',
+    );
+    const sweep = await sweepOf(text);
+    const recorded = await recordedTasks(sweep, project);
+    expect(Array.from(recorded.values())).toEqual(Array(2).fill('results_p/final_results.csv'));
+    const { counts, phases } = await planSweep(sweep, { queue: null, recorded });
+    expect(counts).toMatchObject({ completed: 2, new: 2, repeated: 1 });
+    expect(phases[0]?.reasons).toContainEqual({
+      state: 'completed',
+      why: 'results_p/final_results.csv has its row',
+      count: 2,
+    });
+    await queue.enqueue(sweep.tasks());
+    expect((await planSweep(sweep, { queue, recorded })).counts).toMatchObject({ completed: 2, pending: 2 });
+  });
+
+  test('a table that cannot be read is passed over, with a warning', async () => {
+    mkdirSync(join(project, 'results_p/final_results.csv'), { recursive: true });
+    const warnings: string[] = [];
+    onWarning((message) => warnings.push(message));
+    const recorded = await recordedTasks(await sweepOf('p: {combinations: [{a: [1]}]}'), project);
+    expect(recorded.size).toBe(0);
+    expect(warnings).toEqual([
+      expect.stringMatching(/^results_p\/final_results\.csv can't be read.*directory/),
+    ]);
+  });
+
+  test('reasons without end are summed up', async () => {
+    const many = Array.from({ length: 100 }, (_, i) => i).join(', ');
+    const { phases } = await planAfter(
+      ['p: {combinations: [{seed: [-1]}]}'],
+      `p: {combinations: [{seed: [${many}]}]}`,
+    );
+    expect(phases[0]?.reasons.length).toBeLessThan(30);
+    expect(phases[0]?.reasons.reduce((sum, { count }) => sum + count, 0)).toBe(100);
+  });
+});
+
+test('planning makes no queue', async () => {
+  const empty = mkdtempSync(join(project, 'empty-'));
+  expect(await openQueue(null, empty, { create: false })).toBeNull();
+  expect(readdirSync(empty)).toEqual([]);
+});

@@ -1,0 +1,241 @@
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { open, project, read, refusal, tasks } from './sweeps.ts';
+
+const SEEDS = `
+defaults:
+  dataset: mnist
+  learning_rate: 1e-3
+  output_dir: results_{dataset}
+exp1_vary_width:
+  dataset: cifar
+  combinations:
+    - width_factor: [1, 2]
+    - seed: [42, 43]
+`;
+
+describe('a sweep file', () => {
+  test('becomes the product over the defaults, the first key slowest', async () => {
+    const found = await tasks(SEEDS);
+    expect(found.map(({ parameters: { width_factor, seed } }) => [width_factor, seed])).toEqual([
+      [1, 42],
+      [1, 43],
+      [2, 42],
+      [2, 43],
+    ]);
+    expect(Object.keys(found[0]?.parameters ?? {})).toEqual([
+      'dataset',
+      'learning_rate',
+      'width_factor',
+      'seed',
+    ]);
+    expect(
+      found.every(
+        ({ phase, outputDirectory }) => phase === 'exp1_vary_width' && outputDirectory === 'results_cifar',
+      ),
+    ).toBe(true);
+  });
+
+  test('several keys in one entry of combinations multiply, too', async () => {
+    const found = await tasks('p: {combinations: [{a: [1, 2], b: [3, 4]}, {c: [5]}]}');
+    expect(found.map(({ parameters: { a, b, c } }) => `${a}${b}${c}`)).toEqual(['135', '145', '235', '245']);
+  });
+
+  test('phases come in the order of the file, each with its own directory', async () => {
+    const found = await tasks('b: {combinations: [{a: [1]}]}\na: {combinations: [{a: [1]}]}\n');
+    expect(found.map(({ outputDirectory }) => outputDirectory)).toEqual(['results_b', 'results_a']);
+  });
+
+  test('lists and maps can be values', async () => {
+    const [task] = await tasks(
+      'p: {layers: [64, 64], opt: {lr: 1.0}, combinations: [{shape: [[1, 2], [3]]}]}',
+    );
+    expect(task?.parameters).toMatchObject({ layers: [64, 64], shape: [1, 2] });
+  });
+
+  test('references and merges are followed, as PyYAML does', async () => {
+    const found = await tasks(
+      'defaults: &d {lr: 1, m: 2}\np:\n  <<: [{m: 3, n: 4}, *d]\n  n: 5\n  combinations: [{seed: &s [1, 2]}]\nq: {combinations: [{seed: *s}]}\n',
+    );
+    expect(found.map(({ parameters }) => parameters)).toEqual([
+      { lr: 1, m: 3, n: 5, seed: 1 },
+      { lr: 1, m: 3, n: 5, seed: 2 },
+      { lr: 1, m: 2, seed: 1 },
+      { lr: 1, m: 2, seed: 2 },
+    ]);
+  });
+
+  test('with a byte order mark, CRLF and comments', async () => {
+    expect(await tasks('\uFEFF# c\r\np: # c\r\n  combinations:\r\n    - seed: [1, 2] # c\r\n')).toHaveLength(
+      2,
+    );
+  });
+});
+
+describe('which files', () => {
+  test("the project's configs/config_exp*.yaml, in the order of their numbers", async () => {
+    const phase = (name: string) => `${name}: {combinations: [{seed: [1]}]}`;
+    const path = project({
+      'configs/config_exp10.yaml': phase('ten'),
+      'configs/config_exp2.yaml': phase('two'),
+      'configs/config_exp1b.yaml': phase('one'),
+      'configs/other.yaml': 'no sweep',
+      'configs/config_exp3.yaml~': 'no sweep',
+    });
+    const { phases, files } = await open({ project: path });
+    expect(phases.map(({ name }) => name)).toEqual(['one', 'two', 'ten']);
+    expect(files[0]).toBe(join(path, 'configs/config_exp1b.yaml'));
+  });
+
+  test('a file that is named twice counts once', async () => {
+    const path = project({ 'a.yaml': 'p: {combinations: [{seed: [1]}]}' });
+    expect((await open({ files: [join(path, 'a.yaml'), `${path}/./a.yaml`] })).size).toBe(1);
+  });
+
+  test('none: it says what there could be', async () => {
+    expect(await refusal(open({ project: project({}) }))).toMatch(
+      /^there is no configs\/config_exp\*\.yaml; name a sweep file, or use --grid/,
+    );
+    expect(await refusal(open({ project: project({ 'configs/a.yml': '' }) }))).toContain('configs/a.yml');
+  });
+});
+
+const P = 'p:\n  combinations:\n    - seed: [1]\n';
+
+describe('mistakes are named with file, line and key', () => {
+  test.each([
+    ['', "s.yaml:1: it is empty; a sweep has a phase such as 'exp1:"],
+    ['# only\n', 's.yaml:1: it is empty'],
+    ['---\n', 's.yaml:1: it is empty'],
+    ['- 1\n', 's.yaml:1: it must be a map'],
+    ['word\n', 's.yaml:1: it must be a map'],
+    ['defaults: {a: 1}\n', 's.yaml:1: there is no phase in it'],
+    ['defaults: [1]\n', 's.yaml:1: defaults: it must be a map'],
+    [`${P}q: {seed: 1}\n`, "s.yaml:4: 'q' has no 'combinations', so it is no phase; add them"],
+    [`${P}q: 5\n`, "s.yaml:4: 'q' has no 'combinations'"],
+    [`${P}q:\n`, "s.yaml:4: 'q' has no 'combinations'"],
+    [
+      `${P}q:\n  combination: []\n`,
+      "s.yaml:4: 'q': there is 'combination' in it; did you mean 'combinations'?",
+    ],
+    ['default:\n  seed: 1\n', "s.yaml:1: there is no key 'default'; did you mean 'defaults'?"],
+    ['p:\n  combinations: []\n', "s.yaml:2: 'p': combinations: it is an empty list"],
+    ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: right is a list"],
+    ['p:\n  combinations: {seed: [1]}\n', "s.yaml:2: 'p': combinations: right is a list"],
+    ['p:\n  combinations:\n    - [1]\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
+    ['p:\n  combinations:\n    - {}\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
+    [
+      'p:\n  combinations:\n    - seed: 1.0\n',
+      "s.yaml:3: 'p': combinations: 'seed' needs a list of values, such as 'seed: [1.0]'",
+    ],
+    ['p:\n  combinations:\n    - seed: []\n', "s.yaml:3: 'p': combinations: 'seed' has an empty list"],
+    [
+      'p:\n  combinations:\n    - seed: [1]\n    - seed: [2]\n',
+      "s.yaml:4: 'p': combinations: 'seed' is there twice",
+    ],
+    [
+      'p:\n  combinations:\n    - seed:\n      - 1\n      - [2]\n',
+      "s.yaml:5: 'p': combinations: a value of 'seed' must be a single one, not a list",
+    ],
+    [
+      `defaults:\n  seed: [1, 2]\n${P}`,
+      "s.yaml:2: defaults: 'seed' must be a single value; several go below combinations",
+    ],
+    [`defaults:\n  output_dir: [a]\n${P}`, "s.yaml:2: defaults: 'output_dir' must be a single value"],
+    [`defaults:\n  command: a\n${P}`, "s.yaml:2: defaults: 'command' belongs to the file"],
+    [`${P}  command: a\n`, "s.yaml:4: 'p': 'command' belongs to the file"],
+    [`${P}  __proto__: a\n`, "s.yaml:4: 'p': a parameter can't be called __proto__"],
+    [`${P}  "a{b}": a\n`, "s.yaml:4: 'p': the name 'a{b}' has characters in it"],
+    [`${P}  "": a\n`, "s.yaml:4: 'p': a parameter needs a name"],
+    [`${P}p:\n  combinations: []\n`, "s.yaml:4: 'p' is there twice"],
+    [`${P}  a: 1\n  a: 2\n`, "s.yaml:5: 'a' is there twice"],
+    ['"a/b": {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called 'a/b'"],
+    ['a b: {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called 'a b'"],
+    ['.a: {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called '.a'"],
+    ['"": {combinations: [{seed: [1]}]}\n', 's.yaml:1: a phase needs a name'],
+    [`${P}---\nq: 1\n`, 's.yaml:4: a second document begins'],
+    ['p:\n\tcombinations: []\n', 's.yaml:2: a tab is used for indentation'],
+    [`${P}  a: *b\n`, 's.yaml:4: *b refers to nothing above it'],
+    [`${P}  a: &b [*b]\n`, 's.yaml:4: *b refers to what it is a part of'],
+    [`${P}  a: !python/object:os.system x\n`, "s.yaml:4: the tag '!python/object:os.system' isn't read here"],
+    [`${P}  a: !!set {x}\n`, "s.yaml:4: the tag '!!set' isn't read here"],
+    [`${P}  a: 12345678901234567890123\n`, 's.yaml:4: 12345678901234567890123 is too large for an integer'],
+    [`${P}  a: "\\0"\n`, 's.yaml:4: the character U+0000'],
+    [
+      `${P}  a: {dataset}\n`,
+      "s.yaml:4: {dataset} without quotes is a map in YAML; for the placeholder write '{dataset}'",
+    ],
+    [`${P}  a: {dataset}_x\n`, "needs quotes, such as '{dataset}_x'"],
+    [`${P}  a: [1, 2\n`, 's.yaml:5: not valid YAML'],
+    [`${P}  ? [1]\n  : 2\n`, 's.yaml:4: a key must be a name'],
+    [`${P}  <<: 1\n`, 's.yaml:4: <<: a map can be merged'],
+    [`command: ''\n${P}`, 's.yaml:1: the command: it is empty'],
+    [`command: {a: b}\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],
+    [`command: [a, [b]]\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],
+    [`shell: true\n${P}`, "s.yaml:1: shell: there is no 'command'"],
+    [`command: a\nshell: bash\n${P}`, 's.yaml:2: shell: it says whether a shell runs the command'],
+  ])('%j', async (text, message) => {
+    expect(await refusal(read(text))).toContain(message);
+  });
+
+  test('a terminal is not at the mercy of a file', async () => {
+    const message = await refusal(read('p:\n  combinations:\n    - "\\e[2Ja\\n": 5\n'));
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+    expect(message).not.toMatch(/[\x00-\x1f]/);
+  });
+});
+
+describe('files that are none, or meant to harm', () => {
+  test('directories, FIFOs, devices and missing files are refused at once', async () => {
+    const path = project({});
+    mkdirSync(join(path, 'd'));
+    spawnSync('mkfifo', [join(path, 'f')]);
+    const refused = (name: string) => refusal(open({ files: [join(path, name)] }));
+    expect(await refused('d')).toContain('d: it is a directory; name the files in it');
+    expect(await refused('f')).toContain('f: it is not a regular file');
+    expect(await refused('none')).toContain("none: it doesn't exist");
+    expect(await refusal(open({ files: ['/dev/zero'] }))).toContain('not a regular file');
+  });
+
+  test.skipIf(process.geteuid?.() === 0)('without permission (root has it always)', async () => {
+    const path = join(project({ 'a.yaml': 'p: 1' }), 'a.yaml');
+    chmodSync(path, 0);
+    expect(await refusal(open({ files: [path] }))).toContain('no permission to read it');
+  });
+
+  test('not UTF-8', async () => {
+    expect(await refusal(read(Buffer.from('p: \xe4', 'latin1')))).toContain('s.yaml: it is not UTF-8');
+    expect(await refusal(read(Buffer.from('\ufeffp: 1', 'utf16le')))).toContain('s.yaml: it is not UTF-8');
+  });
+
+  test('too large', async () => {
+    const path = join(project({}), 'big.yaml');
+    writeFileSync(path, Buffer.alloc(2 * 1024 * 1024, 0x20));
+    expect(await refusal(open({ files: [path] }))).toContain('larger than 1 MiB');
+  });
+
+  test('references that mean billions of values', async () => {
+    const levels = Array.from(
+      { length: 15 },
+      (_, i) => `  l${i + 1}: &l${i + 1} [${Array(9).fill(`*l${i}`).join(', ')}]`,
+    );
+    const bomb = `defaults:\n  l0: &l0 [1, 2]\n${levels.join('\n')}\n${P}`;
+    expect(await refusal(read(bomb))).toMatch(/s\.yaml:\d+: more than 1,000,000 values/);
+  });
+
+  test('nested without end, also by references', async () => {
+    expect(await refusal(read(`p: ${'['.repeat(50_000)}`))).toContain('nested deeper than 20 levels');
+    const chain = Array.from({ length: 30 }, (_, i) => `  l${i + 1}: &l${i + 1} [*l${i}]`).join('\n');
+    expect(await refusal(read(`defaults:\n  l0: &l0 [1]\n${chain}\n${P}`))).toContain(
+      'nested deeper than 20 levels',
+    );
+  });
+
+  test('many keys and values are read in reasonable time', async () => {
+    const values = Array.from({ length: 50_000 }, (_, i) => i).join(', ');
+    const sweep = await read(`p: {combinations: [{seed: [${values}]}]}\n`);
+    expect(sweep.size).toBe(50_000);
+  });
+});

@@ -1,0 +1,185 @@
+import { openSync, readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { fixture, isAlive, pidIn, python, until } from './keeper.ts';
+import { chain, script, task } from './supervising.ts';
+
+test('a command that ends by itself', async () => {
+  const { ended, log, lease } = task(
+    script('import sys; print("out"); print("err", file=sys.stderr); sys.exit(3)'),
+  );
+  expect(await ended).toEqual({ kind: 'exited', code: 3 });
+  expect(log().split('\n').sort()).toEqual(['', 'err', 'out']);
+  const record = JSON.parse(readFileSync(lease, 'utf8'));
+  expect(record).toMatchObject({ pid: process.pid, ended: null, command: 'a test' });
+});
+
+test('a command that is killed', async () => {
+  const { ended } = task(script('import os; os.kill(os.getpid(), 9)'));
+  expect(await ended).toEqual({ kind: 'killed', signal: 'SIGKILL' });
+});
+
+test('commands that can’t start', async () => {
+  expect(await task(['pyhton']).ended).toEqual({ kind: 'not-started', errno: 2, text: 'not found' });
+  expect(await task(['/etc/passwd']).ended).toMatchObject({ kind: 'not-started', errno: 13 });
+  expect(await task(['true'], { cwd: '/nowhere' }).ended).toMatchObject({
+    kind: 'not-started',
+    text: expect.stringContaining('directory'),
+  });
+});
+
+test('what a command finds: its environment, directory, standard input, session, descriptors', async () => {
+  const shared = openSync('/dev/null', 'r');
+  const { ended, log } = task(
+    script(`
+import os, signal, sys
+print(sorted(os.environ.items()))
+print(os.getcwd(), repr(sys.stdin.read()), os.getsid(0) == os.getpid())
+print(sorted(int(n) for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}') and int(n) > 2 and 'proc' not in os.readlink(f'/proc/self/fd/{n}')))
+print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+`),
+    {
+      env: { PATH: process.env.PATH, A: 'é=1', LC_ALL: 'C.UTF-8', UNSET: undefined },
+      cwd: '/usr',
+      descriptors: [shared],
+    },
+  );
+  expect(await ended).toEqual({ kind: 'exited', code: 0 });
+  const [env, place, descriptors, signals] = log().split('\n');
+  expect(env).toContain("('A', 'é=1')");
+  expect(env).not.toContain('UNSET');
+  expect(place).toBe("/usr '' True");
+  expect(JSON.parse(descriptors as string)).toEqual([201, 202]);
+  expect(signals).toBe('[] True');
+});
+
+test('many at a time', async () => {
+  const all = Array.from({ length: 12 }, (_, i) => task(['sh', '-c', `exit ${i}`]));
+  const outcomes = await Promise.all(all.map(({ ended }) => ended));
+  expect(outcomes).toEqual(all.map((_, code) => ({ kind: 'exited', code })));
+});
+
+test.each(['daemon', 'popen', 'new_session', 'stubborn'])('what is left behind is ended: %s', async (way) => {
+  const { ended, leftBehind, directory } = task((directory) => [python, fixture('job.py'), directory, way]);
+  expect(await ended).toEqual({ kind: 'exited', code: 0 });
+  const child = await pidIn(directory, `${way}-child`);
+  expect(isAlive(child)).toBe(false);
+  expect(leftBehind()).toMatchObject({ count: 1, names: [expect.stringContaining(String(child))] });
+});
+
+test('terminate: a chance to end in order, and then not', async () => {
+  const polite = task(
+    script(`
+import signal, sys, time
+def end(*_):
+    print('saved', flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, end)
+print('ready', flush=True)
+time.sleep(60)`),
+    { grace: 60_000 },
+  );
+  await until(() => polite.log().includes('ready'), 'its start');
+  polite.terminate(60_000);
+  expect(await polite.ended).toEqual({ kind: 'exited', code: 7 });
+  expect(polite.log()).toContain('saved');
+
+  const deaf = task((directory) => [python, fixture('job.py'), directory, 'stubborn_daemon', '--stay']);
+  const child = await pidIn(deaf.directory, 'stubborn_daemon-child');
+  deaf.terminate(60_000);
+  deaf.terminate(50);
+  expect(await deaf.ended).toEqual({ kind: 'killed', signal: 'SIGKILL' });
+  expect(isAlive(child)).toBe(false);
+});
+
+test('terminate right after the start, and after the end', async () => {
+  const early = task(['sleep', '60']);
+  early.terminate(1000);
+  expect((await early.ended).kind).toMatch(/killed|not-started/);
+  early.terminate(0);
+});
+
+test('the event loop is not blocked', async () => {
+  let longest = 0;
+  let last = performance.now();
+  const timer = setInterval(() => {
+    longest = Math.max(longest, performance.now() - last);
+    last = performance.now();
+  }, 1);
+  await Promise.all(Array.from({ length: 5 }, () => task(['sleep', '0.1']).ended));
+  clearInterval(timer);
+  expect(longest).toBeLessThan(100);
+});
+
+test('no zombies and no descriptors stay', async () => {
+  const open = () => readFileSync('/proc/self/status', 'utf8').match(/FDSize:\t(\d+)/)?.[1];
+  const before = open();
+  for (let i = 0; i < 20; i++) await task(['true']).ended;
+  expect(open()).toBe(before);
+  const children = readFileSync(`/proc/self/task/${process.pid}/children`, 'utf8').trim().split(' ');
+  expect(children.filter((pid) => pid && !isAlive(Number(pid)))).toEqual([]);
+});
+
+const ways = ['fork', 'popen', 'new_session', 'stubborn_daemon', 'respawning'] as const;
+const victims = [
+  ['keeper'],
+  ['guard', 'keeper'],
+  ['keeper', 'guard'],
+  ['guard', 'keeper', 'command'],
+] as const;
+
+test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way, killed] as const)))(
+  'kill -9 of %s: nothing is left of the command (%s)',
+  async (_, way, killed) => {
+    const one = task((directory) => [python, fixture('job.py'), directory, way, '--stay']);
+    const child = await pidIn(one.directory, `${way}-child`);
+    const command = await pidIn(one.directory, `${way}-command`);
+    const all = await chain();
+    for (const victim of killed) process.kill(all[victim], 'SIGKILL');
+    expect(await one.ended).toMatchObject({
+      kind: killed.includes('command' as never) ? expect.anything() : 'lost',
+    });
+    expect([child, command, all.keeper, all.guard].map(isAlive)).toEqual([false, false, false, false]);
+  },
+);
+
+test('kill -9 of the guard: the command goes on, and its end is known', async () => {
+  const one = task((directory) => [python, fixture('job.py'), directory, 'popen', '--stay']);
+  const child = await pidIn(one.directory, 'popen-child');
+  await pidIn(one.directory, 'popen-staying');
+  const all = await chain();
+  process.kill(all.guard, 'SIGKILL');
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
+  // Another task that loses both of its processes meanwhile doesn't cost this one its keeper.
+  const two = task(['sleep', '60']);
+  const other = await chain();
+  process.kill(other.keeper, 'SIGKILL');
+  process.kill(other.guard, 'SIGKILL');
+  expect((await two.ended).kind).toBe('lost');
+  expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
+  process.kill(all.command, 'SIGTERM');
+  expect(await one.ended).toEqual({ kind: 'killed', signal: 'SIGTERM' });
+  expect([child, all.keeper].map(isAlive)).toEqual([false, false]);
+});
+
+test.each(['guard', 'keeper', 'command'] as const)(
+  'SIGSTOP of the %s does not stop the worker',
+  async (victim) => {
+    const one = task((directory) => [python, fixture('job.py'), directory, 'fork', '--stay']);
+    const child = await pidIn(one.directory, 'fork-child');
+    await pidIn(one.directory, 'fork-staying');
+    const all = await chain();
+    process.kill(all[victim], 'SIGSTOP');
+    one.terminate(300);
+    expect(await one.ended).toMatchObject({ kind: 'killed' });
+    expect([child, all.keeper, all.guard].map(isAlive)).toEqual([false, false, false]);
+  },
+);
+
+test('guard and keeper are stopped: they go on within seconds', async () => {
+  const one = task(['sleep', '0.3']);
+  const all = await chain();
+  process.kill(all.guard, 'SIGSTOP');
+  process.kill(all.keeper, 'SIGSTOP');
+  expect(await one.ended).toEqual({ kind: 'exited', code: 0 });
+});

@@ -1,0 +1,96 @@
+// A lease and a log of this process's own, for commands under its supervision.
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach } from 'vitest';
+import type { Lease } from '../../lib/claims/lease.ts';
+import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised.ts';
+import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
+import { childrenOf, isAlive, python, until, workspace } from './keeper.ts';
+
+export interface Task extends Supervised {
+  directory: string;
+  lease: string;
+  log(): string;
+  outcome: Outcome | null;
+}
+
+const open: number[] = [];
+let running: Supervised[] = [];
+
+export function task(
+  words: readonly string[] | ((directory: string) => readonly string[]),
+  { grace = 200, env = process.env, descriptors = [] as number[], cwd = '/' } = {},
+): Task {
+  const { directory, leases } = workspace();
+  const lease = leases[0] as string;
+  const descriptor = openSync(lease, 'r+');
+  native().lockTry(descriptor, OFD, EXCLUSIVE, 0, 1);
+  const path = join(directory, 'log');
+  const output = openSync(path, 'a');
+  open.push(descriptor, output);
+  const supervised = supervise({
+    words: typeof words === 'function' ? words(directory) : words,
+    env,
+    directory: cwd,
+    output,
+    claim: {
+      gpus: [],
+      leases: [{ descriptor, parentDescriptor: null, record: { pid: process.pid } } as unknown as Lease],
+      marks: [],
+    },
+    descriptors,
+    title: 'a test',
+    grace,
+  });
+  running.push(supervised);
+  const result: Task = {
+    ...supervised,
+    leftBehind: () => supervised.leftBehind(),
+    terminate: (milliseconds) => supervised.terminate(milliseconds),
+    ended: supervised.ended,
+    directory,
+    lease,
+    log: () => readFileSync(path, 'utf8'),
+    outcome: null,
+  };
+  void supervised.ended.then((outcome) => {
+    result.outcome = outcome;
+  });
+  return result;
+}
+
+/** Python in the words of a test. */
+export function script(text: string, ...args: string[]): string[] {
+  return [python, '-c', text, ...args];
+}
+
+/** The processes of the one task that is under way: this process's children are guards. */
+export async function chain(): Promise<{ guard: number; keeper: number; command: number }> {
+  const found = { guard: 0, keeper: 0, command: 0 };
+  await until(() => {
+    try {
+      [found.guard = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
+      [found.keeper = 0] = found.guard ? childrenOf(found.guard) : [];
+      [found.command = 0] = found.keeper ? childrenOf(found.keeper) : [];
+      return found.command > 0 && isAlive(found.command);
+    } catch {
+      return false; // one of them has just ended
+    }
+  }, 'a guard, a keeper and a command');
+  return found;
+}
+
+export function nameOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+  } catch {
+    return '';
+  }
+}
+
+afterEach(async () => {
+  for (const each of running) each.terminate(0);
+  await Promise.all(running.map(({ ended }) => ended));
+  running = [];
+  for (const descriptor of open.splice(0)) closeSync(descriptor);
+});
