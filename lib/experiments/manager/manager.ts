@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Enqueued, Queue } from '../queue/queue.ts';
-import { ResultTables, type TablesReport } from '../results/tables.ts';
+import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';
@@ -36,7 +36,6 @@ export class Manager {
   readonly #history: History;
   readonly #log: ManagerLog;
   #tables: ResultTables | null = null;
-  #report: TablesReport | null = null;
   #last: Overview | null = null;
   #office: { release(): Promise<void> } | null = null;
   /** Who manages, as was told. */
@@ -105,7 +104,7 @@ export class Manager {
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    const unreadable = this.#report?.unreadable ?? [];
+    const { unreadable } = this.#tables.standing;
     if (unreadable.length > 0) {
       const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
       throw new GPUOwnerError(
@@ -174,13 +173,13 @@ export class Manager {
   /** @returns false: something is still to be written, and that can't be done now; it has been told */
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
-    this.#report = await this.#tables.sync();
-    return this.#report.missing === 0;
+    await this.#tables.sync();
+    return this.#tables.standing.missing === 0;
   }
 
   /** Of results; null: somebody else looks after them. */
   get tables(): readonly string[] | null {
-    return this.#report?.tables ?? null;
+    return this.#tables?.standing.tables ?? null;
   }
 
   #logProgress({ completed, total }: Overview): void {

@@ -26,7 +26,7 @@ type Tasks = number | number[];
 export class RowMatcher {
   private readonly index: TaskIndex;
   /** Where parameters are in the rows. */
-  private readonly columns: readonly { name: string; at: number }[];
+  private readonly columns: readonly { name: string; at: number; values: ReadonlySet<string> }[];
   private readonly nameAt: number;
   /** With the place of each column among the parameters of the group; -1: it isn't one. */
   private readonly groups: readonly { id: string; group: Group; places: readonly number[] }[];
@@ -50,7 +50,10 @@ export class RowMatcher {
 
   private constructor(index: TaskIndex, header: readonly string[]) {
     this.index = index;
-    this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
+    this.columns = header.flatMap((name, at) => {
+      const values = index.columns.get(name);
+      return values === undefined ? [] : [{ name, at, values }];
+    });
     this.nameAt = header.indexOf(NAME_COLUMN);
     this.groups = [...index.groups.values()].map((group, at) => ({
       id: String(at),
@@ -85,7 +88,7 @@ export class RowMatcher {
     if (filled.length === 0) return 'it has no parameters';
     for (const { name, at } of filled) {
       const wanted = this.meaning(cells[at]);
-      if (!this.anyHas(name, wanted)) {
+      if (!this.index.columns.get(name)?.has(wanted)) {
         return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
       }
     }
@@ -95,18 +98,14 @@ export class RowMatcher {
       .join(', ')}`;
   }
 
-  private anyHas(column: string, wanted: string): boolean {
-    for (const group of this.index.groups.values()) {
-      const at = group.columns.indexOf(column);
-      if (at !== -1 && group.tasks.some(({ forms }) => forms.some((form) => form[at] === wanted)))
-        return true;
-    }
-    return false;
-  }
-
   private loosely(meanings: readonly string[]): Tasks | null {
     let found: Tasks | null = null;
+    // Most rows of others have a value that no task has: then only tasks without that parameter are left.
+    const unknown = meanings.findIndex(
+      (meaning, at) => meaning !== '' && !this.columns[at]?.values.has(meaning),
+    );
     for (const { id, group, places } of this.groups) {
+      if (unknown !== -1 && places[unknown] !== -1) continue;
       let pattern = id;
       let key = '';
       for (let at = 0; at < meanings.length; at++) {

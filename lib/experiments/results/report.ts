@@ -7,10 +7,4 @@ export interface TablesReport {
   /** New rows. */
   appended: number;
   problems: string[];
-  /** What keeps tables from being read: which of their tasks are completed isn't known. */
-  unreadable: string[];
-  /** Rows that are still to be written. */
-  missing: number;
-  /** All tables, as people are shown them. */
-  tables: string[];
 }

@@ -149,7 +149,7 @@ export class Table {
       }
       throw new Malformed(
         1,
-        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns].slice(0, 5).join(', ')}): the first line must name the columns`,
+        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns.keys()].slice(0, 5).join(', ')}): the first line must name the columns`,
       );
     }
     return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));

@@ -58,6 +58,19 @@ export class ResultTables {
     this.known = -1;
   }
 
+  /**
+   * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
+   * are still to be written, and all tables as people are shown them.
+   */
+  get standing(): { unreadable: string[]; missing: number; tables: string[] } {
+    const tables = [...this.tasks.tables.values()];
+    return {
+      unreadable: tables.map(({ unreadable }) => unreadable).filter((text) => text !== null),
+      missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
+      tables: tables.map(({ shown }) => shown),
+    };
+  }
+
   /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
   async close(): Promise<void> {
     await this.running;
@@ -65,15 +78,7 @@ export class ResultTables {
   }
 
   private async syncNow(): Promise<TablesReport> {
-    const report: TablesReport = {
-      adopted: 0,
-      restored: 0,
-      appended: 0,
-      problems: [],
-      unreadable: [],
-      missing: 0,
-      tables: [],
-    };
+    const report: TablesReport = { adopted: 0, restored: 0, appended: 0, problems: [] };
     const counts = await this.queue.counts();
     const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
     if (known !== this.known) {
@@ -103,12 +108,7 @@ export class ResultTables {
     this.restored.clear();
     this.busy.clear();
     await this.disk.sync(SYNC_EVERY, (table, error) => this.refuse(table, error));
-    for (const table of this.tasks.tables.values()) {
-      report.problems.push(...table.troubles);
-      if (table.unreadable !== null) report.unreadable.push(table.unreadable);
-      report.missing += table.waiting.size;
-      report.tables.push(table.shown);
-    }
+    for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
   }
 
@@ -174,9 +174,7 @@ export class ResultTables {
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
-        for (const number of rows) {
-          if (this.tasks.isCompleted(number)) table.waiting.add(number);
-        }
+        for (const number of rows) if (this.tasks.isCompleted(number)) table.waiting.add(number);
         this.succeeded(table);
       });
       if (!done) failed.add(table);

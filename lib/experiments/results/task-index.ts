@@ -22,8 +22,8 @@ export const MOST_REMEMBERED = 20_000;
 
 /** The tasks that have one output directory, by the numbers that the caller gives them. */
 export class TaskIndex {
-  /** The columns of all parameters, in the order of their first appearance. */
-  readonly columns = new Set<string>();
+  /** The columns of all parameters, in the order of their first appearance, and what tasks have in them. */
+  readonly columns = new Map<string, Set<string>>();
   readonly names = new Map<string, number>();
   readonly groups = new Map<string, Group>();
   size = 0;
@@ -41,12 +41,19 @@ export class TaskIndex {
     if (group === undefined) {
       group = { columns: keys.map(columnOf), tasks: [] };
       this.groups.set(id, group);
-      for (const key of Object.keys(parameters)) this.columns.add(columnOf(key));
+      for (const column of Object.keys(parameters).map(columnOf)) {
+        if (!this.columns.has(column)) this.columns.set(column, new Set());
+      }
     }
     const values = keys.map((key) => parameters[key] ?? null);
     const written = values.map((value) => this.meaning(cellText(value)));
     const meant = values.map((value, at) => this.meant(value, written[at] as string));
     const forms = meant.every((meaning, at) => meaning === written[at]) ? [meant] : [meant, written];
+    for (const form of forms) {
+      for (const [at, meaning] of form.entries()) {
+        this.columns.get(group.columns[at] as string)?.add(meaning);
+      }
+    }
     this.groupOf.set(task, { group, at: group.tasks.length });
     group.tasks.push({ task, forms });
     if (name !== null) this.names.set(name, task);

@@ -36,7 +36,7 @@ export async function write(table: Table, entries: readonly Entry[]): Promise<vo
     );
   }
   const known = new Set(contents?.header);
-  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns]) known.add(column);
+  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns.keys()]) known.add(column);
   for (const { completion } of entries) {
     for (const column of cellsOf(completion.task, completion.result, table.index.columns).keys()) {
       known.add(column);
