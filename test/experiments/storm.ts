@@ -4,6 +4,7 @@ import { command, type Finished, finished, pause, until } from '../machine.ts';
 import { DriverWatch } from './driver-watch.ts';
 import { Monkey } from './monkey.ts';
 import type { Random } from './random.ts';
+import { violationsIn } from './witness.ts';
 import { CHAOTIC, type WitnessedExperiment } from './witnessed.ts';
 
 export interface Weather {
@@ -61,8 +62,8 @@ export class Storm {
       await until(() => Promise.race([ended, pause(10).then(() => false)]), 30_000);
     } catch (error) {
       const { stdout } = await experiment.run(['status']);
-      const left = experiment.left().join('\n');
-      throw new Error(`${error}\n${stdout}\n${this.#last}\n${this.complaints.join('\n')}\n${left}`);
+      const found = [...this.complaints, ...violationsIn(experiment.testimony()), ...experiment.left()];
+      throw new Error(`${error}\n${stdout}\n${this.#last}\n${found.slice(0, 50).join('\n')}`);
     } finally {
       this.#isOver = true;
       clearTimeout(calm);
@@ -81,15 +82,16 @@ export class Storm {
       if (end.signal === null && !CODES.includes(end.code ?? -1)) {
         this.complaints.push(`code ${end.code}: ${end.stderr}`);
       }
-      if (isManager) this.#managed(end);
+      if (isManager) await this.#managed(end);
       await pause(this.#random.float(2 * rest));
     }
   }
 
-  #managed({ code, stdout, stderr }: Finished): void {
+  async #managed({ code, signal, stdout, stderr }: Finished): Promise<void> {
     this.#last = `the last manager ended with ${code}: ${stdout.slice(-1000)}${stderr.slice(-2000)}`;
+    if (signal !== null || this.#isOver) return;
     // 1: some have failed; or workers have stopped because so many did, which the next manager lifts.
-    if (code === 0) this.#isOver = true;
-    if (code === 1 && / (\d+)\/\1 \(100\.0%\)\s*$/.test(this.#experiment.log())) this.#isOver = true;
+    const { counts } = await this.#experiment.json(['status', '--json']);
+    this.#isOver = code === 0 || (code === 1 && counts.pending + counts.active === 0);
   }
 }
