@@ -4,7 +4,8 @@ import { sanitize } from '../text.ts';
 import { warn } from '../warnings.ts';
 import { Malformed, readContents } from './results/contents.ts';
 import type { Row } from './results/csv.ts';
-import { RowMatcher, TaskIndex } from './results/matching.ts';
+import { RowMatcher } from './results/matching.ts';
+import { TaskIndex } from './results/task-index.ts';
 import type { Sweep } from './sweep/sweep.ts';
 import { taskId } from './task.ts';
 

@@ -1,7 +1,7 @@
 import type { Task } from '../task.ts';
 import { canonical, type Value, type Values } from '../written.ts';
-import { columnOf, NAME_COLUMN } from './matching.ts';
 import { cellText, valueOfCell } from './meaning.ts';
+import { columnOf, NAME_COLUMN } from './task-index.ts';
 
 const RESULT_PREFIX = 'result_';
 

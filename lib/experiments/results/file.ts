@@ -17,6 +17,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** Somebody else has changed the file meanwhile: it has to be read again. */
 export class Changed extends Error {}
 
+/** Somebody doesn't stop changing the file. */
+export class Busy extends Error {}
+
 /** What is there can't be used. The message is for people, and names the remedy. */
 export class Refused extends Error {}
 
@@ -48,7 +51,7 @@ const LONG_AGO = 2_000;
 
 /**
  * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
- * @throws Changed if that takes longer than a second
+ * @throws Busy if that takes longer than a second
  */
 export async function settle(path: string): Promise<void> {
   for (let looks = 0; looks < MOST_LOOKS; looks++) {
@@ -57,7 +60,7 @@ export async function settle(path: string): Promise<void> {
     await sleep(QUIET);
     if ((await look(path)) === stampOf(stats)) return;
   }
-  throw new Changed('somebody goes on changing it');
+  throw new Busy();
 }
 
 /** @throws Refused for what is no file */
@@ -85,9 +88,15 @@ export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
  * others to change it.
  * @param end where the text is to end before; null: where the file does
- * @throws Changed if the file isn't the one of the stamp any longer; errors of the system, such as ENOSPC
+ * @returns the new stamp, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
+ * @throws Changed if the file isn't the one of the stamp any longer; errors of the system
  */
-export function append(path: string, stamp: Stamp, bytes: Buffer, end: number | null): Stamp {
+export function append(
+  path: string,
+  stamp: Stamp,
+  bytes: Buffer,
+  end: number | null,
+): { stamp: Stamp; error: unknown } {
   const file = openSync(
     path,
     constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY,
@@ -102,14 +111,15 @@ export function append(path: string, stamp: Stamp, bytes: Buffer, end: number | 
       while (written < bytes.length) written += writeSync(file, bytes, written);
     } catch (error) {
       // If others wrote meanwhile, the end isn't ours to cut off: the next reader mends it.
-      if (written > 0 && fstatSync(file).size === size + written) ftruncateSync(file, size);
-      throw error;
+      if (fstatSync(file).size !== size + written) throw new Changed();
+      if (written > 0) ftruncateSync(file, size);
+      return { stamp: stampOf(fstatSync(file, { bigint: true })), error };
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new Changed();
     const there = statSync(path, { bigint: true, throwIfNoEntry: false });
     if (there === undefined || stampOf(there) !== stampOf(after)) throw new Changed();
-    return stampOf(after);
+    return { stamp: stampOf(after), error: null };
   } finally {
     closeSync(file);
   }

@@ -3,10 +3,11 @@ import type { Values } from '../written.ts';
 import { resultOf } from './columns.ts';
 import { type Contents, Malformed, readContents } from './contents.ts';
 import type { Row } from './csv.ts';
-import { Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
-import { NAME_COLUMN, RowMatcher, TaskIndex } from './matching.ts';
+import { Busy, Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
+import { RowMatcher } from './matching.ts';
 import type { Problems, RowProblems } from './problems.ts';
 import { RowReader } from './rows.ts';
+import { NAME_COLUMN, TaskIndex } from './task-index.ts';
 
 /** What a table has to know of tasks, which are numbers to it. */
 export interface Tasks {
@@ -69,7 +70,16 @@ export class Table {
     this.stamp = contents.stamp;
   }
 
-  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed if somebody goes on doing so */
+  /** At the start: completed tasks without a row have lost it, as far as can be told. */
+  noteLost(): void {
+    for (const task of this.index.names.values()) {
+      if (this.rows.has(task) || !this.tasks.isCompleted(task)) continue;
+      this.waiting.add(task);
+      this.lost.add(task);
+    }
+  }
+
+  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed, Busy */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let stamp: Stamp | null | undefined;
     try {
@@ -81,6 +91,7 @@ export class Table {
       this.unreadable = null;
       return adopted;
     } catch (error) {
+      if (error instanceof Busy) throw error;
       if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
       this.refuse(error, stamp);
       return 0;

@@ -88,7 +88,6 @@ export class AttemptRun {
       return { kind: 'environment', why, spoiled: false };
     }
     try {
-      this.#running.onLog({ path, from: log.from, to: null });
       return await this.#supervise(log, port);
     } catch (error) {
       return { kind: 'environment', why: (error as Error).message, spoiled: false };
@@ -125,6 +124,7 @@ export class AttemptRun {
         grace,
       });
     }
+    this.#running.onLog({ path: log.path, from: log.from, to: null });
     const outcome = (await this.#supervised?.ended) ?? { kind: 'lost', text: 'it was not started any more' };
     this.#over = true;
     this.#seconds = (performance.now() - started) / 1000;
