@@ -72,3 +72,30 @@ test.each(SEEDS)(
     expect(completed).toBeGreaterThan(TASKS / 2);
   },
 );
+
+test.each(SEEDS)(
+  'commands that go on for seconds after their worker was killed, GPU_OWNER_CHAOS_SEED=%i: idle workers wait for their end',
+  {
+    timeout: 90_000,
+    retry: 0,
+  },
+  async (seed) => {
+    experiment = new WitnessedExperiment(8, { seed });
+    // Fewer than workers, so that there is always one that would take a task at once.
+    experiment.sweep(CHAOTIC, { stubborn: { stubborn: 3, seed: range(0, 4) } });
+    const storm = new Storm(experiment, new Random(seed), {
+      gpus: 2,
+      workers: 5,
+      rest: 400,
+      shares: { manager: 1, worker: 3 },
+      mischief: SOAK ? 30_000 : 6_000,
+      patience: 30_000,
+    });
+    await storm.pass();
+    const log = experiment.testimony();
+    const { tasks } = await experiment.fates();
+    expect(violationsIn(log)).toEqual([]);
+    expect(violationsOfTables(log, tasks, await experiment.rows())).toEqual([]);
+    expect(storm.complaints).toEqual([]);
+  },
+);

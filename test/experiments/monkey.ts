@@ -4,32 +4,29 @@ import { pause } from '../machine.ts';
 import { type Kind, type Process, processesOf } from './processes.ts';
 import type { Random } from './random.ts';
 
-/** How often each is struck. Most processes are commands, and most of what can go wrong is in those that look after them. */
-const SHARES: Partial<Record<Kind, number>> = {
-  manager: 2,
-  worker: 3,
-  keeper: 3,
-  guard: 2,
-  command: 3,
-  child: 2,
-};
-const KINDS = Object.entries(SHARES).flatMap(([kind, share]) => Array<string>(share).fill(kind));
+/** How often each is struck, as against the others. */
+export type Shares = Partial<Record<Kind, number>>;
+
+/** Most processes are commands, and most of what can go wrong is in those that look after them. */
+const EVERYBODY: Shares = { manager: 2, worker: 3, keeper: 3, guard: 2, command: 3, child: 2 };
 const LONGEST_STOP = 2_500; // ms
 
 export class Monkey {
   readonly #machine: Machine;
   readonly #random: Random;
   readonly #rest: number;
+  readonly #kinds: string[];
   readonly #stopped = new Map<number, number>();
   /** What it did, by signal and kind. */
   readonly deeds: Record<string, number> = {};
   #ended = false;
 
   /** @param rest ms between two deeds, on average */
-  constructor(machine: Machine, random: Random, rest: number) {
+  constructor(machine: Machine, random: Random, rest: number, shares = EVERYBODY) {
     this.#machine = machine;
     this.#random = random;
     this.#rest = rest;
+    this.#kinds = Object.entries(shares).flatMap(([kind, share]) => Array<string>(share).fill(kind));
   }
 
   /** Goes on until it is told to end. */
@@ -48,7 +45,7 @@ export class Monkey {
 
   #act(): void {
     const all = processesOf(this.#machine);
-    const kind = this.#random.pick(KINDS);
+    const kind = this.#random.pick(this.#kinds);
     const victim = this.#random.pick(all.filter((each) => each.kind === kind));
     const kill = this.#random.float() < 0.6;
     if (victim === undefined || (kill && !mayBeKilled(victim, all))) return;

@@ -2,7 +2,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { command, type Finished, finished, pause, until } from '../machine.ts';
 import { DriverWatch } from './driver-watch.ts';
-import { Monkey } from './monkey.ts';
+import { Monkey, type Shares } from './monkey.ts';
 import type { Random } from './random.ts';
 import { violationsIn } from './witness.ts';
 import { CHAOTIC, type WitnessedExperiment } from './witnessed.ts';
@@ -13,14 +13,16 @@ export interface Weather {
   workers: number;
   /** Between two deeds of the monkey, in ms. */
   rest: number;
+  /** Whom it strikes. Default: everybody. */
+  shares?: Shares;
   /** After so many ms nothing is killed any more: what is left must come to its end. */
   mischief: number;
   /** How long that may take, in ms. */
   patience: number;
 }
 
-/** What managers, workers and claimants may end with by themselves. */
-const CODES = [0, 1, 75];
+/** What managers and workers may end with by themselves. */
+const CODES = [0, 1];
 
 export class Storm {
   readonly #experiment: WitnessedExperiment;
@@ -39,7 +41,7 @@ export class Storm {
     this.#experiment = experiment;
     this.#random = random;
     this.#weather = weather;
-    this.monkey = new Monkey(experiment.machine, random, weather.rest);
+    this.monkey = new Monkey(experiment.machine, random, weather.rest, weather.shares);
     this.watch = new DriverWatch(experiment.machine);
   }
 
@@ -51,9 +53,10 @@ export class Storm {
     const others = [this.monkey.run(), this.watch.run()];
     const claimant = [process.execPath, command, 'run', '--', ...CHAOTIC, 'claimant', '0.1'];
     const actors = [
-      this.#keepStarting(300, () => experiment.start(['run', '--gpus', String(gpus)]), true),
+      this.#keepStarting(300, () => experiment.start(['run', '--gpus', String(gpus)]), { isManager: true }),
       ...Array.from({ length: workers }, () => this.#keepStarting(300, () => experiment.start(['worker']))),
-      this.#keepStarting(2_000, () => experiment.machine.start(claimant, experiment)),
+      // Its command may be killed as any other.
+      this.#keepStarting(2_000, () => experiment.machine.start(claimant, experiment), { isOurs: false }),
     ];
     try {
       await until(() => this.#isOver, mischief + patience);
@@ -73,14 +76,18 @@ export class Storm {
     }
   }
 
-  async #keepStarting(rest: number, start: () => ChildProcess, isManager = false): Promise<void> {
+  async #keepStarting(
+    rest: number,
+    start: () => ChildProcess,
+    { isManager = false, isOurs = true } = {},
+  ): Promise<void> {
     // There must be an experiment before anybody can work for it.
     if (!isManager) await until(() => this.#isOver || this.#experiment.log() !== '', 20_000);
     while (!this.#isOver) {
       this.starts++;
       const end = await finished(start());
-      if (end.signal === null && !CODES.includes(end.code ?? -1)) {
-        this.complaints.push(`code ${end.code}: ${end.stderr}`);
+      if (isOurs && end.signal === null && !CODES.includes(end.code ?? -1)) {
+        this.complaints.push(`${isManager ? 'manager' : 'worker'}: code ${end.code}: ${end.stderr}`);
       }
       if (isManager) await this.#managed(end);
       await pause(this.#random.float(2 * rest));
