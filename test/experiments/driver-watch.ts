@@ -1,8 +1,10 @@
 // Looks at the simulated driver's process table all the time: the second witness, which no process writes itself.
 import { type Machine, pause } from '../machine.ts';
-import type { Testimony } from './witness.ts';
+import { livesIn, type Testimony } from './witness.ts';
 
 interface Sight {
+  /** As in the log: on the monotonic clock, in ms. */
+  at: number;
   gpu: number;
   /** Those that were on it at the same time, twice in a row. */
   pids: number[];
@@ -22,13 +24,14 @@ export class DriverWatch {
 
   async run(): Promise<void> {
     while (!this.#ended) {
+      const at = Number(process.hrtime.bigint()) / 1e6;
       const first = this.#machine.allProcesses();
       this.looks++;
       // The tool reads one process after the other, and while it does a GPU may change hands.
       const again = first.some((pids) => pids.length > 1) ? this.#machine.allProcesses() : [];
       first.forEach((pids, gpu) => {
         const both = pids.filter((pid) => again[gpu]?.includes(pid));
-        if (both.length > 1) this.#sights.push({ gpu, pids: both });
+        if (both.length > 1) this.#sights.push({ at, gpu, pids: both });
       });
       await pause(REST);
     }
@@ -38,15 +41,14 @@ export class DriverWatch {
     this.#ended = true;
   }
 
-  /** Processes of two attempts on a GPU. Such as the log doesn't know (placeholders) don't count. */
+  /** Processes of two attempts on a GPU. Such as the log doesn't know at that time (placeholders) don't count. */
   violations(log: readonly Testimony[]): string[] {
-    const attempts = new Map<number, Set<number>>();
-    for (const { pid, attempt } of log) attempts.set(pid, (attempts.get(pid) ?? new Set()).add(attempt));
-    return this.#sights.flatMap(({ gpu, pids }) => {
-      const known = pids.filter((pid) => attempts.has(pid));
-      const [first, ...others] = known.map((pid) => [...(attempts.get(pid) as Set<number>)]);
-      const apart = others.some((each) => !each.some((attempt) => first?.includes(attempt)));
-      return apart ? [`the driver had processes of several attempts on GPU ${gpu}: ${known.join(', ')}`] : [];
+    const lives = livesIn(log);
+    return this.#sights.flatMap(({ at, gpu, pids }) => {
+      const known = lives.filter(({ first, from, to }) => pids.includes(first.pid) && from <= at && at <= to);
+      const attempts = new Set(known.map(({ first }) => first.attempt));
+      const who = known.map(({ first: { pid, name, attempt } }) => `${pid} of ${name}, ${attempt}`);
+      return attempts.size > 1 ? [`the driver had several attempts on GPU ${gpu}: ${who.join('; ')}`] : [];
     });
   }
 }

@@ -110,10 +110,23 @@ function who({ role, pid, name, attempt, start }: Testimony): string {
   return `${role} ${pid} of ${name ?? 'no task'}, attempt ${attempt}, start ${start}`;
 }
 
-interface Life {
+/** A process from its first to its last line. */
+export interface Life {
   first: Testimony;
   from: number;
   to: number;
+}
+
+/** In the order of their beginnings. */
+export function livesIn(log: readonly Testimony[]): Life[] {
+  const lives = new Map<string, Life>();
+  for (const line of log) {
+    const key = `${line.pid} ${line.attempt}`;
+    const life = lives.get(key);
+    if (life === undefined) lives.set(key, { first: line, from: line.at, to: line.at });
+    else life.to = Math.max(life.to, line.at);
+  }
+  return [...lives.values()].sort((a, b) => a.from - b.from);
 }
 
 /** Two attempts of which it is known that they lived at one time with the same thing. */
@@ -122,16 +135,9 @@ function overlaps(
   thing: string,
   of: (line: Testimony) => readonly string[],
 ): string[] {
-  const lives = new Map<string, Life>();
-  for (const line of log) {
-    const key = `${line.pid} ${line.attempt}`;
-    const life = lives.get(key);
-    if (life === undefined) lives.set(key, { first: line, from: line.at, to: line.at });
-    else life.to = Math.max(life.to, line.at);
-  }
   const found: string[] = [];
   const last = new Map<string, Life[]>();
-  for (const life of [...lives.values()].sort((a, b) => a.from - b.from)) {
+  for (const life of livesIn(log)) {
     for (const each of of(life.first)) {
       const living = (last.get(each) ?? []).filter(({ to }) => to >= life.from);
       for (const other of living) {
