@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Values } from '../written.ts';
 import { Busy, Changed } from './file.ts';
@@ -8,7 +9,8 @@ import { judgeTail } from './tail.ts';
 
 /** A task that may have a row already. */
 export interface Sought {
-  id: string;
+  /** Its id, or who knows it: it isn't needed where there is no table. */
+  id: string | (() => string);
   parameters: Values;
   outputDirectory: string;
   /** If it has one: rows can name it. */
@@ -27,22 +29,29 @@ export async function findResults(
   tell: (message: string) => void,
 ): Promise<Map<string, string>> {
   const root = resolve(project);
-  const problems = new Problems(tell);
+  const problems = new Problems(tell, "its rows don't count here");
   const ids: string[] = [];
   const names: string[] = [];
   const numbers = new Map<string, number>();
   const tables = new Map<string, Table>();
-  const paths = new Map<string, string>();
+  /** null: there is no table. */
+  const paths = new Map<string, string | null>();
   const found = new Map<string, string>();
-  for (const { id, parameters, outputDirectory, name } of sought) {
+  for (const { id: given, parameters, outputDirectory, name } of sought) {
+    let path = paths.get(outputDirectory);
+    if (path === undefined) {
+      path = tablePath(root, outputDirectory);
+      if (!existsSync(path)) path = null;
+      paths.set(outputDirectory, path);
+    }
+    if (path === null) continue;
+    const id = typeof given === 'string' ? given : given();
     let task = numbers.get(id);
     if (task === undefined) {
       task = ids.push(id) - 1;
       names.push(name ?? id.slice(0, 14));
       numbers.set(id, task);
     }
-    const path = paths.get(outputDirectory) ?? tablePath(root, outputDirectory);
-    paths.set(outputDirectory, path);
     let table = tables.get(path);
     if (table === undefined) {
       const shown = shownPath(root, path);

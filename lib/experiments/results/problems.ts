@@ -5,14 +5,23 @@ import { listWords, shellWords } from '../../text.ts';
 const MOST_ROWS = 5;
 const MOST_NAMES = 3;
 const MOST_REMEMBERED = 50_000;
+const NOT_WRITTEN = 'nothing is written to it; the results are kept in the queue';
 
 /** Says to people what is wrong with tables: everything once, and not too much. */
 export class Problems {
   private readonly tell: (message: string) => void;
+  private readonly consequence: string;
   private readonly told = new Set<string>();
 
-  constructor(tell: (message: string) => void) {
+  /** @param consequence what a table that can't be used means: ends the sentences about it */
+  constructor(tell: (message: string) => void, consequence = NOT_WRITTEN) {
     this.tell = tell;
+    this.consequence = consequence;
+  }
+
+  /** A table can't be read or written. */
+  unusable(key: string, message: string): void {
+    this.once(key, `${message}. Until that is mended, or the file moved away, ${this.consequence}.`);
   }
 
   /** @param key what it is about: the message may differ each time */

@@ -17,9 +17,6 @@ export interface Tasks {
   adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
 }
 
-export const UNTIL_THEN =
-  'Until that is mended, or the file moved away, nothing is written to it; the results are kept in the queue.';
-
 /** One final_results.csv, as it was when it was last looked at. */
 export class Table {
   readonly path: string;
@@ -106,7 +103,7 @@ export class Table {
     // Permissions of directories can change without a trace in the file.
     this.stamp = isContent ? stamp : undefined;
     this.unreadable = `${where}: ${sanitize(isContent ? error.message : explain(error), 500)}`;
-    this.problems.once(`${this.shown} unreadable`, `${this.unreadable}. ${UNTIL_THEN}`);
+    this.problems.unusable(`${this.shown} unreadable`, this.unreadable);
   }
 
   private async read(stamp: Stamp | null): Promise<number> {

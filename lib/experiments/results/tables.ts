@@ -4,7 +4,7 @@ import { Busy, Changed, codeOf } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
 import { Problems } from './problems.ts';
 import type { TablesReport } from './report.ts';
-import { explain, type Table, UNTIL_THEN } from './table.ts';
+import { explain, type Table } from './table.ts';
 import { judgeTail } from './tail.ts';
 import { drop, type Entry, Unwritable, write } from './writing.ts';
 
@@ -147,7 +147,7 @@ export class ResultTables {
     table.unwritable = message;
     const key = `${table.shown}\n${message}`;
     table.told.add(key);
-    this.problems.once(key, `${message}. ${UNTIL_THEN}`);
+    this.problems.unusable(key, message);
   }
 
   private succeeded(table: Table): void {
