@@ -65,6 +65,8 @@ export interface TaskRow {
   ended: number | null;
   /** Where the result of a completed one is from: a worker, or a row that was found in a table. */
   source: 'worker' | 'table' | null;
+  /** Of a completed one: see {@link Completion}. */
+  sequence: number | null;
 }
 
 /** A completed task, in the order of completion. */

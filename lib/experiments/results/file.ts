@@ -85,9 +85,15 @@ export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
  * others to change it.
  * @param end where the text is to end before; null: where the file does
- * @throws Changed if the file isn't the one of the stamp any longer; errors of the system, such as ENOSPC
+ * @returns the new stamp, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
+ * @throws Changed if the file isn't the one of the stamp any longer; errors of the system
  */
-export function append(path: string, stamp: Stamp, bytes: Buffer, end: number | null): Stamp {
+export function append(
+  path: string,
+  stamp: Stamp,
+  bytes: Buffer,
+  end: number | null,
+): { stamp: Stamp; error: unknown } {
   const file = openSync(
     path,
     constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY,
@@ -102,14 +108,15 @@ export function append(path: string, stamp: Stamp, bytes: Buffer, end: number | 
       while (written < bytes.length) written += writeSync(file, bytes, written);
     } catch (error) {
       // If others wrote meanwhile, the end isn't ours to cut off: the next reader mends it.
-      if (written > 0 && fstatSync(file).size === size + written) ftruncateSync(file, size);
-      throw error;
+      if (fstatSync(file).size !== size + written) throw new Changed();
+      if (written > 0) ftruncateSync(file, size);
+      return { stamp: stampOf(fstatSync(file, { bigint: true })), error };
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new Changed();
     const there = statSync(path, { bigint: true, throwIfNoEntry: false });
     if (there === undefined || stampOf(there) !== stampOf(after)) throw new Changed();
-    return stampOf(after);
+    return { stamp: stampOf(after), error: null };
   } finally {
     closeSync(file);
   }

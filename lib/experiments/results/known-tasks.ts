@@ -7,7 +7,9 @@ import { Table, type Tasks } from './table.ts';
 import type { Entry } from './writing.ts';
 
 /** Results per query: each has up to 1 MiB. */
-export const PAGE = 200;
+export const PAGE = 50;
+/** So many results are read in vain rather than asking once more. */
+const MOST_SKIPPED = 8;
 
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
 export class KnownTasks implements Tasks {
@@ -37,9 +39,9 @@ export class KnownTasks implements Tasks {
 
   /** Reads all tasks, and notes those that are new, or in new places. */
   async load(): Promise<void> {
-    for await (const { task, state } of this.queue.tasks()) {
+    for await (const { task, state, sequence } of this.queue.tasks()) {
       const number = this.add(task);
-      if (state === 'completed') this.completed.add(number);
+      if (state === 'completed') this.complete(number, sequence as number);
     }
   }
 
@@ -124,7 +126,11 @@ export class KnownTasks implements Tasks {
       const first = sequences[at] as number;
       // As many as are close together: others would be read for nothing.
       let next = at + 1;
-      while (next < sequences.length && (sequences[next] as number) - first < PAGE) next++;
+      const isNext = (sequence: number | undefined): boolean =>
+        sequence !== undefined &&
+        sequence - first < PAGE &&
+        sequence - (sequences[next - 1] as number) <= MOST_SKIPPED;
+      while (isNext(sequences[next])) next++;
       const last = sequences[next - 1] as number;
       const page = await this.queue.completions(first - 1, last - first + 1);
       yield page.flatMap((completion) => this.entryOf(wanted, completion));

@@ -69,6 +69,15 @@ export class Table {
     this.stamp = contents.stamp;
   }
 
+  /** At the start: completed tasks without a row have lost it, as far as can be told. */
+  noteLost(): void {
+    for (const task of this.index.names.values()) {
+      if (this.rows.has(task) || !this.tasks.isCompleted(task)) continue;
+      this.waiting.add(task);
+      this.lost.add(task);
+    }
+  }
+
   /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed if somebody goes on doing so */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let stamp: Stamp | null | undefined;

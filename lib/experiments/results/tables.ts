@@ -42,10 +42,7 @@ export class ResultTables {
   private readonly tasks: KnownTasks;
   private cursor = 0;
   private known = -1;
-  /** Whether all completions from before the start have been seen. */
-  private caughtUp = false;
-  /** Tasks whose rows were taken out just now: that they are missing is nobody's fault. */
-  private readonly takenOut = new Set<number>();
+  private started = false;
   private readonly restored = new Map<Table, number[]>();
   private readonly unsynced = new Map<Table, number>();
   private running: Promise<unknown> = Promise.resolve();
@@ -93,15 +90,22 @@ export class ResultTables {
       missing: 0,
       tables: [],
     };
-    const counts = Object.values(await this.queue.counts()).reduce((sum, count) => sum + count, 0);
-    if (counts !== this.known) {
+    const counts = await this.queue.counts();
+    const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    if (known !== this.known) {
       await this.tasks.load();
-      this.known = counts;
+      this.known = known;
     }
     for (const table of this.tasks.tables.values()) {
       await this.attempt(table, report, async () => {
         if (table.undecided.size > 0) report.adopted += await table.adoptUndecided();
       });
+    }
+    if (!this.started) {
+      for (const table of this.tasks.tables.values()) table.noteLost();
+      // As many at least were completed before the tasks were read: their results needn't be.
+      this.cursor = counts.completed;
+      this.started = true;
     }
     await this.takeOutRetracted(report);
     await this.takeCompletions(report);
@@ -179,7 +183,6 @@ export class ResultTables {
         // Completed once more already: then its new row is still to come.
         for (const number of rows) {
           if (this.tasks.isCompleted(number)) table.waiting.add(number);
-          this.takenOut.add(number);
         }
         this.succeeded(table);
       });
@@ -203,14 +206,13 @@ export class ResultTables {
         for (const table of this.tasks.of(task)) {
           if (table.rows.has(task)) continue;
           table.waiting.add(task);
-          if (!this.caughtUp && !this.takenOut.has(task)) table.lost.add(task);
           const entries = tables.get(table);
           if (entries === undefined) tables.set(table, [{ task, completion }]);
           else entries.push({ task, completion });
         }
         this.cursor = completion.sequence;
       }
-      // At the start, what a last line without an end is can only be told when all completions are known.
+      // What a last line without an end is can only be told when all completions are known.
       for (const [table, entries] of tables) {
         if (table.contents?.tail == null && table.unwritable === null) {
           await this.writeEntries(table, entries, report);
@@ -218,8 +220,6 @@ export class ResultTables {
       }
       if (page.length < PAGE) break;
     }
-    this.caughtUp = true;
-    this.takenOut.clear();
   }
 
   private async writeWaiting(table: Table, report: TablesReport): Promise<void> {

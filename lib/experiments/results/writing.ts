@@ -65,9 +65,10 @@ function appendRows(table: Table, before: Contents, entries: readonly Entry[]): 
       text += rowOf((entries[to] as Entry).completion, contents.header, table) + contents.newline;
     }
     const end = contents.tailIs === 'ours' ? contents.end : null;
-    const stamp = append(table.path, contents.stamp, Buffer.from(text), end);
-    contents = { ...contents, stamp, tail: null, tailIs: null, openEnd: false };
+    const { stamp, error } = append(table.path, contents.stamp, Buffer.from(text), end);
+    contents = { ...contents, stamp, tail: null, tailIs: null, openEnd: contents.openEnd && error !== null };
     table.written(contents);
+    if (error !== null) throw error;
     noteWritten(table, entries.slice(from, to));
     from = to;
   }

@@ -5,11 +5,13 @@ import { parse, type Values } from '../../../lib/experiments/written.ts';
 
 type Part = 'tasks' | 'completions' | 'adopt' | 'adoptAll' | 'retracted' | 'forgetRetracted' | 'counts';
 
+type Row = TaskRow & { result: Values };
+
 /** What tables need of a queue, in memory. */
 export class FakeQueue implements Pick<Queue, Part> {
-  readonly rows: (TaskRow & { sequence: number; result: Values })[] = [];
-  readonly byId = new Map<string, TaskRow & { sequence: number; result: Values }>();
-  private order: (TaskRow & { sequence: number; result: Values })[] = [];
+  readonly rows: Row[] = [];
+  readonly byId = new Map<string, Row>();
+  private order: Row[] = [];
   private readonly out = new Set<string>();
   private sequence = 0;
 
@@ -33,7 +35,7 @@ export class FakeQueue implements Pick<Queue, Part> {
       places: [place],
     };
     const row = { task, state: 'pending' as State, starts: 0, error: null, ended: null, source: null };
-    const whole = { ...row, sequence: 0, result: {} };
+    const whole = { ...row, sequence: null, result: {} };
     this.rows.push(whole);
     this.byId.set(id, whole);
     return task;
@@ -56,12 +58,12 @@ export class FakeQueue implements Pick<Queue, Part> {
     const row = this.get(id);
     if (row.state === 'completed') this.out.add(id);
     row.state = 'pending';
-    row.sequence = 0;
+    row.sequence = null;
     this.order = this.order.filter((each) => each !== row);
   }
 
-  get(id: string): TaskRow & { sequence: number; result: Values } {
-    return this.byId.get(id) as TaskRow & { sequence: number; result: Values };
+  get(id: string): Row {
+    return this.byId.get(id) as Row;
   }
 
   async *tasks(): AsyncGenerator<TaskRow> {
@@ -79,7 +81,7 @@ export class FakeQueue implements Pick<Queue, Part> {
       else low = middle + 1;
     }
     return this.order.slice(low, low + limit).map(({ sequence, task, result, source }) => ({
-      sequence,
+      sequence: sequence as number,
       task,
       result,
       source: source ?? 'worker',
@@ -108,7 +110,8 @@ export class FakeQueue implements Pick<Queue, Part> {
   }
 
   async counts(): Promise<Counts> {
-    return { pending: this.rows.length, active: 0, completed: 0, failed: 0, cancelled: 0 };
+    const completed = this.order.length;
+    return { pending: this.rows.length - completed, active: 0, completed, failed: 0, cancelled: 0 };
   }
 }
 

@@ -55,8 +55,8 @@ export function taskOf(record: TaskRecord): Task {
 }
 
 export function taskRowOf(record: TaskRecord): TaskRow {
-  const { state, starts, error, ended, source } = record;
-  return { task: taskOf(record), state, starts, error, ended, source };
+  const { state, starts, error, ended, source, sequence } = record;
+  return { task: taskOf(record), state, starts, error, ended, source, sequence };
 }
 
 export function completionOf(record: TaskRecord): Completion {
