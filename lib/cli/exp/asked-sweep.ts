@@ -4,12 +4,19 @@ import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
 import type { Parsed } from '../arguments.ts';
 import { sweepSource } from './sweep-options.ts';
 
-/** null: none is asked for, and the project has none: then what its queue has is to be done. */
-export async function sweepOf(parsed: Parsed, project: string): Promise<Sweep | null> {
+/**
+ * @param withoutCommand whether tasks without a command will do
+ * @returns null: none is asked for, and the project has none: then what its queue has is to be done
+ */
+export async function sweepOf(
+  parsed: Parsed,
+  project: string,
+  withoutCommand = false,
+): Promise<Sweep | null> {
   const source = sweepSource(parsed, project);
   const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
   if (!asked && parsed.command.length === 0 && !hasSweepFiles(project)) return null;
-  return openSweep(source);
+  return openSweep({ ...source, withoutCommand });
 }
 
 function hasSweepFiles(project: string): boolean {

@@ -54,7 +54,8 @@ async function manager(args: readonly string[]): Promise<void> {
   const directory = projectOf(values);
   const protocol = await protocolSettings(values);
   const stay = values.stay === true;
-  const sweep = await sweepOf(parsed, directory);
+  // Workers that ask over TCP know themselves what to run.
+  const sweep = await sweepOf(parsed, directory, protocol.endpoints.length > 0);
   const project = openProject(directory);
   const queue = await openQueue(urlOf(values), directory);
   const ending = new Ending();
