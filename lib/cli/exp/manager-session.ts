@@ -30,7 +30,7 @@ export interface ManagerSessionOptions {
 }
 
 /** How long workers are waited for that will ask once more, when nothing is left, in ms. */
-const FAREWELL = 30_000;
+const FAREWELL = 10_000;
 const FAREWELL_STEP = 200;
 
 /** `exp manager`, from the sweep to the summary. */
