@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { describe, environment, median } from './measure.js';
+import { describe, environment, median, pause } from './measure.js';
 
 const root = dirname(import.meta.dirname);
 const ROUNDS = 100;
@@ -85,8 +85,6 @@ class Claimant {
     this.process.stdin.end();
   }
 }
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Two claimants in turn, with others standing in line behind the one that waits. */
 async function pingPong([first, second], { directory, native, crowd }) {

@@ -3,13 +3,11 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { environment } from './measure.js';
+import { environment, pause } from './measure.js';
 
 const root = dirname(import.meta.dirname);
 const WAITERS = 100;
 const SECONDS = 60;
-
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export async function idle() {
   const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-bench-'));

@@ -1,5 +1,10 @@
 // Statistics and printing shared by the benchmarks.
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { cpus, release } from 'node:os';
+import { dirname, join } from 'node:path';
+import { build } from 'esbuild';
+
+const root = dirname(import.meta.dirname);
 
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
@@ -28,4 +33,31 @@ export function environment(extra) {
   delete env.NODE_EXTRA_CA_CERTS; // read at every start of Node.js, 30 ms
   delete env.CUDA_VISIBLE_DEVICES;
   return env;
+}
+
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Of a running process and all its threads, in bytes. */
+export function peakMemory(pid) {
+  return Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
+}
+
+/** What isn't in the package's interface, for benchmarks of a part. @param source a module in lib/ */
+export async function bundled(source) {
+  const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const outfile = join(mkdtempSync(join(root, 'build', 'bench-')), 'part.mjs');
+  await build({
+    stdin: { contents: source, resolveDir: join(root, 'lib'), loader: 'ts' },
+    outfile,
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    external: Object.keys(dependencies),
+    define: {
+      'import.meta.dirname': JSON.stringify(join(root, 'lib')),
+      'import.meta.filename': JSON.stringify(join(root, 'lib/index.ts')),
+    },
+    logLevel: 'silent',
+  });
+  return import(outfile);
 }

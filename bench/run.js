@@ -2,13 +2,14 @@
 // middle half of the values.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { experiments } from './experiments.js';
 import { handover } from './handover.js';
 import { idle } from './idle.js';
 import { machine } from './measure.js';
 import { snapshot } from './snapshot.js';
 import { start } from './start.js';
 
-const BENCHMARKS = { snapshot, start, handover, idle };
+const BENCHMARKS = { snapshot, start, handover, idle, experiments };
 
 const names = process.argv.slice(2);
 const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));

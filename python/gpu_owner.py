@@ -13,6 +13,7 @@ otherwise. Memory is in bytes or '20GiB', power in watts, utilization in percent
 import atexit
 import codecs
 import collections.abc
+import contextlib
 import json
 import math
 import operator
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,7 +42,9 @@ __all__ = [
     "GPUUnavailable",
     "Lease",
     "NoDriver",
+    "NoTask",
     "Process",
+    "Task",
     "UsageError",
     "WaitTimeout",
     "claim",
@@ -55,7 +58,9 @@ __all__ = [
     "get_total_num_gpus",
     "lock_gpu",
     "pytorch_placeholder",
+    "result",
     "status",
+    "task",
     "tensorflow_placeholder",
 ]
 
@@ -116,6 +121,12 @@ class CommandNotFound(GPUOwnerError):
     """The command `gpu-owner`, or the Node.js that it needs, wasn't found."""
 
     code = "ERR_COMMAND_NOT_FOUND"
+
+
+class NoTask(GPUOwnerError):
+    """This program isn't run as a task of an experiment, or its task can't be read."""
+
+    code = "ERR_NO_TASK"
 
 
 _ERRORS = {
@@ -1322,3 +1333,206 @@ def claim_gpus(
     """As safe-gpu's: a `GPUOwner` that lasts as long as the process (in `gpu_owner.gpu_owner`)."""
     global gpu_owner
     gpu_owner = GPUOwner(nb_gpus, placeholder_fn, logger, debug_sleep, **options)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Tasks of experiments. All that is needed are two files, so this part doesn't start the command.
+
+_MOST_BYTES = 1024 * 1024  # a longer result isn't accepted by the worker
+_DEEPEST = 64
+
+
+class Task(collections.abc.Mapping):
+    """
+    The task that this program is run for: `task["lr"]` and `task.get("lr", 0.1)` are its parameters. `id` and `phase` are None
+    if the program was started by hand.
+    """
+
+    def __init__(self, fields: Dict[str, Any]) -> None:
+        self.id = fields.get("id")  # type: Optional[str]
+        self.name = fields.get("name")  # type: Optional[str]
+        self.phase = fields.get("phase")  # type: Optional[str]
+        self.parameters = fields.get("parameters", {})  # type: Dict[str, Any]
+        self.seed = fields.get("seed")
+        self.output_dir = fields.get("output_dir", os.curdir)  # type: str
+        self.start = fields.get("start", 1)  # type: int
+        self.worker = fields.get("worker")  # type: Optional[str]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.parameters[name]
+        except KeyError:
+            known = ", ".join(map(str, self.parameters)) or "none"
+            raise KeyError(f"{name}: the task has no such parameter; it has {known}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.parameters
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parameters)
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    def __repr__(self) -> str:
+        return f"<gpu_owner.Task {self.name}: {self.parameters}>"
+
+
+def task(default: Optional[Mapping[str, Any]] = None) -> Task:
+    """
+    The task that `gpu-owner exp` runs this program for. `default` has the parameters for when it is started by hand; within a
+    task they don't count. `output_dir` is relative to the project, which is the current directory unless the program changes it.
+
+    Raises NoTask if there is neither a task nor a `default`.
+    """
+    path = os.environ.get("GPU_OWNER_TASK")
+    if not path:
+        if default is None:
+            raise NoTask(
+                "This program isn't run by 'gpu-owner exp': GPU_OWNER_TASK isn't set. To run it by hand, say with which "
+                'parameters: gpu_owner.task(default={"lr": 0.1})'
+            )
+        parameters = dict(default)
+        output = os.fspath(parameters.pop("output_dir", os.curdir))
+        by_hand = {"name": "by hand", "parameters": parameters, "seed": parameters.get("seed"), "output_dir": output}
+        return Task(by_hand)
+    try:
+        with open(path, encoding="utf-8") as file:
+            fields = json.load(file)
+    except OSError as error:
+        reason = "that attempt has ended" if isinstance(error, FileNotFoundError) else error.strerror
+        raise NoTask(f"The task can't be read from {path} (GPU_OWNER_TASK): {reason}") from error
+    except ValueError as error:
+        raise NoTask(f"{path} (GPU_OWNER_TASK) isn't a task: {error}") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("parameters"), dict):
+        raise NoTask(f"{path} (GPU_OWNER_TASK) isn't a task: it has no parameters")
+    return Task(fields)
+
+
+def result(values: Mapping[str, Any]) -> None:
+    """
+    What came of the task: each key becomes a column of its table. Numbers (NaN, infinities and scalars of NumPy, PyTorch and
+    others included), texts, paths, booleans, None; lists and dicts of them become JSON. If it is called again, in other
+    processes of the task too, later values join or replace earlier ones. The file is there as a whole or not at all.
+
+    Outside of a task, the values are printed to standard output as a line of JSON.
+
+    Raises UsageError if a value can't be written, and GPUOwnerError if the file can't.
+    """
+    members = _members(values)
+    path = os.environ.get("GPU_OWNER_RESULT")
+    if not path:
+        print(_object(members), flush=True)
+        return
+    try:
+        with _alone_in(os.path.dirname(os.path.abspath(path))):
+            _write_result(path, {**_earlier_result(path), **members})
+    except OSError as error:
+        raise GPUOwnerError(f"The result can't be written to {path} (GPU_OWNER_RESULT): {error.strerror}") from error
+
+
+def _members(values: Mapping[str, Any]) -> Dict[str, str]:
+    """The JSON of each value."""
+    if not isinstance(values, collections.abc.Mapping):
+        raise UsageError(f'a result is a dict such as {{"accuracy": 0.9}}, not {_a(values)}')
+    members = {}
+    for key, value in values.items():
+        if not isinstance(key, str) or not key:
+            raise UsageError(f"a result's keys are names of columns, so {key!r} can't be one; right is a text, such as 'accuracy'")
+        try:
+            members[key] = json.dumps(_plain(value, key, 0))
+        except ValueError as error:  # e.g. an int of more digits than Python writes
+            raise error if isinstance(error, UsageError) else UsageError(f"{key}: {error}") from None
+    return members
+
+
+def _plain(value: Any, key: str, depth: int) -> Any:
+    """As json.dumps takes it. `key` leads to the value, as 'per_class.cat[0]'."""
+    if depth > _DEEPEST:
+        raise UsageError(f"{key[:80]}…: it is nested more than {_DEEPEST} levels deep, or contains itself")
+    if hasattr(value, "item") and not getattr(value, "ndim", 0) and not isinstance(value, collections.abc.Mapping):
+        value = value.item()  # scalars of NumPy, PyTorch, JAX, CuPy
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    # Enumerations and the like are numbers that json wouldn't write as such in every version.
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, os.PathLike) and isinstance(os.fspath(value), str):
+        return os.fspath(value)
+    if isinstance(value, collections.abc.Mapping):
+        return {_name(name, key): _plain(each, f"{key}.{name}", depth + 1) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, f"{key}[{index}]", depth + 1) for index, each in enumerate(value)]
+    raise UsageError(f"{key}: {_a(value)} can't be written; right are numbers, texts, booleans, None, and lists and dicts of them")
+
+
+def _name(name: Any, key: str) -> str:
+    if hasattr(name, "item"):
+        name = name.item()
+    if isinstance(name, (str, int, float)):
+        return str(name)
+    raise UsageError(f"{key}: the key {name!r} of this dict can't be written; right are texts and numbers")
+
+
+def _a(value: Any) -> str:
+    return f"a value of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+
+
+def _object(members: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{json.dumps(key)}: {text}" for key, text in members.items()) + "}"
+
+
+@contextlib.contextmanager
+def _alone_in(directory: str) -> Iterator[None]:
+    """Ranks that write at the same time come one after the other. No file of its own: nobody would remove it."""
+    import fcntl  # here, so that a program can be tried by hand where there is none
+
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _earlier_result(path: str) -> Dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return {}
+    try:
+        earlier = json.loads(text) if text else {}
+    except ValueError as error:
+        raise GPUOwnerError(f"{path} (GPU_OWNER_RESULT) has something that isn't JSON: {error}") from error
+    if not isinstance(earlier, dict):
+        raise GPUOwnerError(f"{path} (GPU_OWNER_RESULT) has {_a(earlier)} where an object belongs")
+    return {key: json.dumps(value) for key, value in earlier.items()}
+
+
+def _write_result(path: str, members: Mapping[str, str]) -> None:
+    data = (_object(members) + "\n").encode()
+    if len(data) > _MOST_BYTES:
+        longest = max(members, key=lambda key: len(members[key]))
+        raise UsageError(
+            f"the result has {len(data):,} bytes, and may have {_MOST_BYTES:,}; the longest value is that of {longest!r} "
+            f"({len(members[longest]):,} bytes). Write large things to a file in task().output_dir, and its path here"
+        )
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

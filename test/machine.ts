@@ -132,11 +132,18 @@ export class Machine {
 
   /** The process table of the simulated driver, read from its state: what is true, whatever gpu-owner thinks. */
   processes(gpu: number): number[] {
+    return this.allProcesses()[gpu] as number[];
+  }
+
+  /** By GPU. */
+  allProcesses(): number[][] {
     const { stdout } = spawnSync(join(binaries(), 'gpu-owner-simulator'), ['show', '--json'], {
       env: this.env as NodeJS.ProcessEnv,
       encoding: 'utf8',
     });
-    return JSON.parse(stdout).gpus[gpu].processes.map(({ pid }: { pid: number }) => pid);
+    return JSON.parse(stdout).gpus.map(({ processes }: { processes: { pid: number }[] }) =>
+      processes.map(({ pid }) => pid),
+    );
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about

@@ -1,7 +1,9 @@
 // README.md and docs/ promise things; this holds them to it. What a fence shows is run if a comment above it says so:
 //
-//   <!-- runs on MACHINE [while: COMMAND[; COMMAND…]] -->
+//   <!-- runs on MACHINE [in PROJECT] [while: COMMAND[; COMMAND…]] -->
+//   <!-- in PROJECT: PATH -->
 //
+// The second is a file, which fences of the page that run in this project find there. These share a directory and a machine.
 // MACHINE is a simulated one, new for each fence. The commands behind `while:` go on in the background meanwhile, each started
 // when the one before has made a GPU unavailable. In ```console, lines with `$ ` are commands and the others their output, where
 // `…` stands for anything, and a line of it for any lines. ```js is a module, ```python a program; they must end with exit code 0.
@@ -24,6 +26,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EXIT_CODES } from '../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../lib/configuration.ts';
 import { ErrorCode } from '../lib/errors.ts';
+import { STATES } from '../lib/experiments/queue/queue.ts';
 import { until } from './simulator/simulated.ts';
 
 const root = dirname(import.meta.dirname);
@@ -40,7 +43,9 @@ interface Fence {
   line: number;
   language: string;
   /** How it is run; null: it isn't. */
-  runs: { machine: string; meanwhile: string[] } | null;
+  runs: { machine: string; project: string | null; meanwhile: string[] } | null;
+  /** It is what this file has. */
+  file: { project: string; path: string } | null;
   body: string;
 }
 
@@ -51,12 +56,19 @@ function fencesOf(page: string): Fence[] {
     const language = /^```(\w*)$/.exec(lines[i] as string)?.[1];
     if (language === undefined) continue;
     const end = lines.indexOf('```', i + 1);
-    const [, machine, meanwhile] = /^<!-- runs on (\S+)(?: while: (.+))? -->$/.exec(lines[i - 1] ?? '') ?? [];
+    const comment = lines[i - 1] ?? '';
+    const [, machine, inside, meanwhile] =
+      /^<!-- runs on (\S+)(?: in (\w+))?(?: while: (.+))? -->$/.exec(comment) ?? [];
+    const [, project, path] = /^<!-- in (\w+): (\S+) -->$/.exec(comment) ?? [];
     fences.push({
       page,
       line: i + 1,
       language,
-      runs: machine === undefined ? null : { machine, meanwhile: meanwhile?.split('; ') ?? [] },
+      runs:
+        machine === undefined
+          ? null
+          : { machine, project: inside ?? null, meanwhile: meanwhile?.split('; ') ?? [] },
+      file: project === undefined || path === undefined ? null : { project, path },
       body: lines.slice(i + 1, end).join('\n'),
     });
     i = end;
@@ -96,6 +108,8 @@ beforeAll(() => {
     XDG_CONFIG_HOME: join(home, 'config'),
     GPU_OWNER_MACHINE_CONFIG: '/dev/null',
     COLUMNS: '80',
+    PYTHONPATH: join(root, 'python'),
+    PYTHONDONTWRITEBYTECODE: '1',
   };
 });
 
@@ -148,13 +162,43 @@ async function end(child: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
+interface Project {
+  directory: string;
+  env: NodeJS.ProcessEnv;
+  /** Lines of the fences whose files have been written. */
+  files: Set<number>;
+}
+
+const projects = new Map<string, Project>();
+
+/** Where a fence runs: with the files that its page has shown before. */
+function projectOf({ page, line, runs }: Fence): Project {
+  const { machine: name = '', project = null } = runs ?? {};
+  const key = `${page} ${project}`;
+  const known = projects.get(key);
+  const here = (project !== null && known) || {
+    directory: mkdtempSync(join(home, 'here-')),
+    env: machine(name),
+    files: new Set<number>(),
+  };
+  projects.set(key, here);
+  for (const { page: other, line: where, file, body } of fences) {
+    if (file === null || other !== page || file.project !== project || where > line) continue;
+    const path = join(here.directory, file.path);
+    if (here.files.has(where)) continue; // commands may have changed it since
+    here.files.add(where);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${body}\n`);
+  }
+  return here;
+}
+
 const MARK = '\u0001';
 
 /** What each command of a console fence printed, in the order of the commands. */
-function runConsole(body: string, env: NodeJS.ProcessEnv): string {
+function runConsole(body: string, directory: string, env: NodeJS.ProcessEnv): string {
   const script = ['mark() { local code=$?; echo "\u0001"; return $code; }'];
   for (const line of body.split('\n')) if (line.startsWith('$ ')) script.push('mark', line.slice(2));
-  const directory = mkdtempSync(join(home, 'here-'));
   const { stdout, error } = spawnSync('bash', ['-c', `exec 2>&1\n${script.join('\n')}`], {
     cwd: directory,
     env,
@@ -185,7 +229,7 @@ describe('what is shown is what happens', () => {
   const shown = fences.filter(({ runs }) => runs !== null);
   test.each(shown.map((fence) => [`${fence.page}:${fence.line}`, fence] as const))('%s', async (_, fence) => {
     const { runs, language, body } = fence;
-    const env = machine(runs?.machine as string);
+    const { directory, env } = projectOf(fence);
     const meanwhile: ChildProcess[] = [];
     try {
       for (const line of runs?.meanwhile ?? []) meanwhile.push(await inBackground(line, env));
@@ -195,9 +239,8 @@ describe('what is shown is what happens', () => {
         const run = spawnSync(process.execPath, [path], { env, encoding: 'utf8', timeout: 25_000 });
         expect(run.stderr + (run.status ?? run.signal)).toBe('0');
       } else if (language === 'python') {
-        const python = { ...env, PYTHONPATH: join(root, 'python') };
         const run = spawnSync('python3', ['-'], {
-          env: python,
+          env,
           input: body,
           encoding: 'utf8',
           timeout: 25_000,
@@ -205,7 +248,7 @@ describe('what is shown is what happens', () => {
         expect(run.stderr + (run.status ?? run.signal)).toBe('0');
       } else {
         expect(language).toBe('console');
-        const output = runConsole(body, env);
+        const output = runConsole(body, directory, env);
         // A string that differs shows where; the pattern alone would only say no.
         expect(patternOf(body).test(output) ? body : output).toBe(body);
       }
@@ -220,10 +263,14 @@ describe('what is shown is what happens', () => {
     expect(ran('README.md')).toBeGreaterThanOrEqual(2);
     for (const page of [
       'docs/claims.md',
+      'docs/experiments.md',
       'docs/mig.md',
       'docs/nodejs.md',
       'docs/python.md',
+      'docs/results.md',
+      'docs/resuming.md',
       'docs/simulator.md',
+      'docs/sweeps.md',
     ]) {
       expect(ran(page), page).toBeGreaterThan(0);
     }
@@ -328,11 +375,27 @@ describe('a fresh clone', () => {
   });
 });
 
+const EXPERIMENTS = [
+  'run',
+  'plan',
+  'worker',
+  'status',
+  'retry',
+  'cancel',
+  'pause',
+  'resume',
+  'logs',
+  'export',
+].map((name) => `exp ${name}`);
+
 describe('names', () => {
   const helps = new Map<string, string>();
   beforeAll(() => {
-    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'simulate']) {
-      const { stdout } = spawnSync(command, [name, '--help'], { env: variables, encoding: 'utf8' });
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'simulate', ...EXPERIMENTS]) {
+      const { stdout } = spawnSync(command, [...name.split(' '), '--help'], {
+        env: variables,
+        encoding: 'utf8',
+      });
       helps.set(name, stdout);
     }
   });
@@ -340,11 +403,12 @@ describe('names', () => {
 
   test('options in commands exist in the help of the command', () => {
     const lines = [
-      ...everything.matchAll(/\bgpu-owner (run|hold|status|find|doctor|simulate)\b([^\n`|;#]*)/g),
+      ...everything.matchAll(/\bgpu-owner (run|hold|status|find|doctor|simulate|exp [a-z]+)\b([^\n`|;#]*)/g),
     ];
     expect(lines.length).toBeGreaterThan(20);
     for (const [line, name = '', rest = ''] of lines) {
-      const own = name === 'run' ? (rest.split(/ -- /)[0] as string) : rest;
+      const own = rest.split(/ -- /)[0] as string;
+      expect([...helps.keys()], line).toContain(name);
       const known = new Set([...optionsIn(helps.get(name) ?? ''), '--help']);
       for (const option of optionsIn(own)) expect(known, line).toContain(option);
     }
@@ -367,6 +431,19 @@ describe('names', () => {
     for (const name of ['run', 'hold', 'status', 'find', 'doctor']) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);
+      }
+    }
+  });
+
+  test('every option about experiments is explained in docs/experiments-reference.md, or among claims and sweeps', () => {
+    const page = ['experiments-reference', 'sweeps', 'claims', 'simulator'].map((name) =>
+      texts.get(`docs/${name}.md`),
+    );
+    for (const name of EXPERIMENTS) {
+      const options = optionsIn(helps.get(name) ?? '');
+      expect(options.size, name).toBeGreaterThan(0);
+      for (const option of options) {
+        if (option !== '--help') expect(optionsIn(page.join('')), name).toContain(option);
       }
     }
   });
@@ -420,7 +497,7 @@ describe('names', () => {
   });
 
   test('examples of configuration files are valid', () => {
-    const examples = fences.filter(({ language }) => language === 'yaml');
+    const examples = fences.filter(({ language, file }) => language === 'yaml' && file === null);
     expect(examples.length).toBeGreaterThan(1);
     for (const { page, line, body } of examples) {
       const path = join(home, 'example.yaml');
@@ -440,6 +517,22 @@ describe('names', () => {
     );
     expect(documented.sort()).toEqual(Object.keys(JSON.parse(stdout)[0]).sort());
   });
+});
+
+test('members of exp status --json are those in docs/experiments-reference.md', () => {
+  const env = machine('1');
+  const cwd = mkdtempSync(join(home, 'here-'));
+  const run = spawnSync(command, ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'], { env, cwd });
+  expect(run.status).toBe(0);
+  const { stdout } = spawnSync(command, ['exp', 'status', '--json'], { env, cwd, encoding: 'utf8' });
+  const page = texts.get('docs/experiments-reference.md') as string;
+  const section = page.slice(page.indexOf('## exp status')).split('\n## ')[0] as string;
+  const documented = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+  );
+  const status = JSON.parse(stdout);
+  expect(documented.sort()).toEqual(Object.keys(status).sort());
+  expect(Object.keys(status.counts).sort()).toEqual([...STATES].sort());
 });
 
 test('links lead somewhere', () => {

@@ -4,7 +4,9 @@ import { sanitize } from '../text.ts';
 import { warn } from '../warnings.ts';
 import { Malformed, readContents } from './results/contents.ts';
 import type { Row } from './results/csv.ts';
-import { RowMatcher, TaskIndex } from './results/matching.ts';
+import { RowMatcher } from './results/matching.ts';
+import { RowReader } from './results/rows.ts';
+import { TaskIndex } from './results/task-index.ts';
 import type { Sweep } from './sweep/sweep.ts';
 import { taskId } from './task.ts';
 
@@ -59,18 +61,18 @@ async function readTable(
   project: string,
   recorded: Map<string, string>,
 ): Promise<void> {
-  let matcher: RowMatcher | null = null;
+  let reader: RowReader | null = null;
   let columns = 0;
-  const look = ({ cells }: Row) => {
-    const match = matcher?.match(cells);
-    if (match?.kind === 'one') recorded.set(ids[match.task] as string, path);
+  const look = (row: Row) => {
+    const reading = reader?.read(row);
+    if (reading?.certain) recorded.set(ids[reading.owner as number] as string, path);
   };
   const { tail } = await readContents(
     resolve(project, path),
     async (header) => {
       columns = header.length;
-      const made = await RowMatcher.make(index, header);
-      if (made.usable) matcher = made;
+      const matcher = await RowMatcher.make(index, header);
+      if (matcher.usable) reader = new RowReader(matcher, index, header, (task) => ids[task] as string);
     },
     async (rows) => rows.forEach(look),
   );

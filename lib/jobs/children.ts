@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { now } from '../clock.ts';
 import { native } from '../native.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
@@ -27,14 +27,17 @@ export function collect(pid: number): boolean {
   return true;
 }
 
-/** Waits for the end of a child that is about to end. @returns false: it isn't */
-export async function collected(pid: number, milliseconds: number): Promise<boolean> {
-  const end = performance.now() + milliseconds;
+/**
+ * Waits for the end of a child that is about to end. @param matters whether this process stays for it @returns false: it doesn't
+ * end
+ */
+export async function collected(pid: number, milliseconds: number, matters = true): Promise<boolean> {
+  const end = now() + milliseconds;
   for (let looks = 0; !collect(pid); looks++) {
-    if (performance.now() > end) return false;
+    if (now() > end) return false;
     // It closes its files, of which we learn, a moment before it has ended.
     if (looks < 20) await new Promise((resolve) => setImmediate(resolve));
-    else await sleep(1);
+    else await sleep(1, matters);
   }
   return true;
 }
@@ -57,6 +60,13 @@ export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<vo
     if (orphans.length === 0) return;
     await sleep(left.length === 0 ? 0 : pause);
   }
+}
+
+function sleep(milliseconds: number, matters = true): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    if (!matters) timer.unref();
+  });
 }
 
 function children(): number[] {

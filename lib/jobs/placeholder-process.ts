@@ -1,5 +1,4 @@
 import { closeSync, writeSync } from 'node:fs';
-import { Socket } from 'node:net';
 import { GPUOwnerError } from '../errors.ts';
 import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
@@ -40,8 +39,8 @@ export class PlaceholderProcess {
       check(native().processReadLine(output, PATIENCE), gpus);
       return placeholder;
     } catch (error) {
+      process.kill(pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
       placeholder.end();
-      process.kill(pid, 'SIGKILL'); // it may hang in the driver; not reaped yet, so the number is still its own
       throw error;
     } finally {
       closeSync(output);
@@ -98,7 +97,7 @@ export class PlaceholderProcess {
     if (this.#ended) return;
     this.#ended = true;
     closeSync(this.input);
-    void collected(this.pid, COLLECTING);
+    void collected(this.pid, COLLECTING, false);
   }
 }
 
@@ -127,6 +126,7 @@ function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
 
 /** What it says first; '' if it ends before, or says nothing for too long. Closes the descriptor. */
 function firstLine(descriptor: number): Promise<string> {
+  const { Socket } = process.getBuiltinModule('node:net'); // `gpu-owner run` doesn't need it
   return new Promise((resolve) => {
     const socket = new Socket({ fd: descriptor, readable: true, writable: false });
     let text = '';

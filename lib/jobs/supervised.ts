@@ -7,7 +7,8 @@ import { native, nativeFile } from '../native.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
 import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
-import { INHERITED, parseInherited, showSimulatedLibraries } from './keeper.ts';
+import { INHERITED, showSimulatedLibraries } from './keeper.ts';
+import { describe, variables } from './task-arguments.ts';
 
 /** A command to be run under the leases of a worker, which keeps them. */
 export interface Supervising {
@@ -60,7 +61,6 @@ interface Event {
 
 /** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
 const FIRST_DESCRIPTOR = 200;
-const MOST_TITLE = 300; // characters
 /** How often processes that should never be stopped are told to go on, in ms. */
 const HEARTBEAT = 2_000;
 /** How long a guard may take to follow its keeper, in ms. */
@@ -96,54 +96,6 @@ export function supervise(supervising: Supervising): Supervised {
   }
   started(pid);
   return new Supervision(pid, control, supervising.claim);
-}
-
-function variables(env: NodeJS.ProcessEnv): string[] {
-  return Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
-}
-
-/** What the keeper is given: descriptors, and its arguments once their numbers in it are known. */
-function describe({ words, directory, claim, descriptors: shared, title, grace }: Supervising) {
-  const { leases, marks, gpus } = claim;
-  const descriptors: number[] = [];
-  // The socket comes first.
-  const place = (descriptor: number) => descriptors.push(descriptor);
-  const own = leases.map(({ descriptor }) => place(descriptor));
-  const others = [
-    ...leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null),
-    ...shared,
-  ].map(place);
-  const marked = marks.map((mark) => ({ ...mark, place: place(mark.descriptor) }));
-  const { pid: _, ...record } = leases[0]?.record ?? {};
-  const inherited = parseInherited(process.env[INHERITED]);
-  const args = (first: number) => {
-    const at = (places: readonly number[]) => places.map((each) => first + each).join(',');
-    return [
-      '--control',
-      String(first),
-      '--leases',
-      at(own),
-      ...(others.length === 0 ? [] : ['--shared', at(others)]),
-      ...marked.flatMap(({ kind, token, path, place: each }) =>
-        kind === 'lock'
-          ? ['--held', at([each])]
-          : [kind === 'pid' ? '--pid-marker' : '--marker', `${at([each])}:${token}:${path}`],
-      ),
-      '--record',
-      JSON.stringify({ ...record, command: title.slice(0, MOST_TITLE) }),
-      '--gpus',
-      `GPU ${gpus.map(label).join(', ')}`,
-      '--grace',
-      String(grace),
-      '--directory',
-      directory,
-      ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-      ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
-      '--',
-      ...words,
-    ];
-  };
-  return { descriptors, args };
 }
 
 /** The worker's side of a keeper and its guard. */

@@ -20,10 +20,19 @@ namespace {
 struct Teller {
   Channel *channel;
   Ledger *ledger;
+  bool keeper_lost = false;  // and that isn't told yet
+
+  void tell_of_keeper() {
+    if (keeper_lost) channel->send("{\"event\":\"keeper-lost\"}");
+    keeper_lost = false;
+  }
 };
 
 void tell(void *receiver, const char *line, bool dispensable) {
-  const Teller *teller = static_cast<Teller *>(receiver);
+  Teller *teller = static_cast<Teller *>(receiver);
+  long signal = 0;
+  // What comes before the news of the keeper's end is the command's own doing; this was most probably that end's.
+  if (is_event(line, "ended") && number_in(line, "signal", &signal) && signal == SIGKILL) teller->tell_of_keeper();
   teller->channel->send(line, dispensable);
   if (is_event(line, "ended") || is_event(line, "failed")) {
     __atomic_store_n(&teller->ledger->ended, 1, __ATOMIC_RELEASE);
@@ -71,7 +80,7 @@ int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard)
 
 int finish_task(const Options &options, Ledger *ledger, pid_t worker, int signals, bool worker_gone) {
   Channel channel(options.control);
-  Teller teller = {&channel, ledger};
+  Teller teller = {&channel, ledger, true};
   Job job(options, {tell, &teller});
   job.set_worker(worker);
   const pid_t command = __atomic_load_n(&ledger->command, __ATOMIC_ACQUIRE);
@@ -79,7 +88,7 @@ int finish_task(const Options &options, Ledger *ledger, pid_t worker, int signal
   job.adopt(command, ended);
   // How it ended is worth knowing, if it did so by itself.
   if (!ended) job.react();
-  channel.send("{\"event\":\"keeper-lost\"}");
+  teller.tell_of_keeper();
   if (worker_gone) inherit(options, &job);
   job.terminate(options.grace);
   job.react();

@@ -114,12 +114,16 @@ const helpOf = (words: string[]) => run([process.execPath, command, ...words, '-
 
 /** From the main help, so that no list of commands has to be kept here. */
 function commands(): string[] {
-  return [...helpOf([]).matchAll(/^ {2}([a-z]+) {2,}\S/gm)].map(([, name]) => name as string);
+  return namesIn(helpOf([]));
+}
+
+function namesIn(help: string): string[] {
+  return [...help.matchAll(/^ {2}([a-z]+) {2,}\S/gm)].map(([, name]) => name as string);
 }
 
 /** In the help of a command; where a value is attached (--wait[=DURATION]), both forms. */
 function optionsOf(name: string): string[] {
-  const found = [...helpOf([name]).matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[=)?/gm)];
+  const found = [...helpOf(name.split(' ')).matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[=)?/gm)];
   return found.flatMap(([, option, attached]) => [option as string, ...(attached ? [`${option}=`] : [])]);
 }
 
@@ -150,6 +154,43 @@ for (const [shell, complete, missing] of SHELLS) {
         const plain = (words: string[]) => [...new Set(words.map((word) => word.replace(/=$/, '')))].sort();
         expect([name, plain(offered[i] as string[])]).toEqual([name, plain(optionsOf(name))]);
       }
+    });
+
+    test('offers the commands of a group, and the options of each', () => {
+      const names = namesIn(helpOf(['exp']));
+      expect(names.length).toBeGreaterThan(8);
+      const [all, begun, explained] = complete([
+        'gpu-owner exp ',
+        'gpu-owner exp re',
+        'gpu-owner help exp st',
+      ]);
+      expect(all).toEqual([...names].sort());
+      expect(begun).toEqual(['resume', 'retry']);
+      expect(explained).toEqual(['status']);
+      const offered = complete(names.map((name) => `gpu-owner exp ${name} --`));
+      for (const [i, name] of names.entries()) {
+        const plain = (words: string[]) => [...new Set(words.map((word) => word.replace(/=$/, '')))].sort();
+        expect([name, plain(offered[i] as string[])]).toEqual([name, plain(optionsOf(`exp ${name}`))]);
+      }
+    });
+
+    test('files before the dashes, and behind them the command as it would be alone', () => {
+      const [file, option, first, path, state, format, exported] = complete([
+        'gpu-owner exp run --gpus 2 unmis',
+        'gpu-owner exp run unmistakable.py --placeholder ',
+        'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
+        'gpu-owner exp plan -- ./bin/zz-t',
+        'gpu-owner exp retry ',
+        'gpu-owner exp export --format ',
+        'gpu-owner exp export -o unmis',
+      ]);
+      expect(file).toEqual(['unmistakable.py']);
+      expect(option).toEqual(['auto', 'keep', 'none']);
+      expect(first).toEqual(['zz-other', 'zz-train']);
+      expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
+      expect(state).toEqual(expect.arrayContaining(['cancelled', 'failed']));
+      expect(format).toEqual(['csv', 'jsonl']);
+      expect(exported).toEqual(['unmistakable.py']);
     });
 
     test('offers values, in both forms, and nothing where it knows none', () => {
@@ -213,11 +254,17 @@ test('values that are offered are right', () => {
   const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
   const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
   expect(cases.length).toBeGreaterThan(5);
-  const places: Record<string, string[]> = { watch: [], machine: [], memory: [] };
+  const places: Record<string, string[]> = { watch: [], machine: [], memory: [], format: [] };
+  const exp = ['gpus-per-task', 'grace'];
+  const words = (name: string, value: string) => [
+    ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
+    ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
+    'true',
+  ];
   for (const [, name = '', values = ''] of cases) {
     if (places[name]) continue;
     for (const value of values.split(' ')) {
-      const { stderr } = spawnSync(process.execPath, [command, 'run', `--${name}=${value}`, 'true'], {
+      const { stderr } = spawnSync(process.execPath, words(name, value), {
         env,
         encoding: 'utf8',
       });

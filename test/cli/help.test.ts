@@ -9,18 +9,35 @@ afterAll(() => machine.close());
 
 const COMMANDS = ['run', 'hold', 'status', 'find'];
 
-describe.each([[[]], ...COMMANDS.map((name) => [[name]]), [['completion']]])('help of %j', (words) => {
-  const nowhere = { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
+const EXPERIMENTS = [
+  'run',
+  'plan',
+  'worker',
+  'status',
+  'logs',
+  'retry',
+  'pause',
+  'resume',
+  'cancel',
+  'export',
+];
+const ALL = [...COMMANDS, 'completion', 'exp'].map((name) => [name]);
 
-  test('needs no driver, says how it is used, and fits 80 columns', async () => {
-    for (const option of ['--help', '-h']) {
-      const { code, stdout, stderr } = await machine.runCommand([...words, option], { env: nowhere });
-      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-      expect(stdout).toMatch(/^Usage: gpu-owner /);
-      for (const line of stdout.split('\n')) expect([line, line.length <= 80]).toEqual([line, true]);
-    }
-  });
-});
+describe.each([[[]], ...ALL.map((words) => [words]), ...EXPERIMENTS.map((name) => [['exp', name]])])(
+  'help of %j',
+  (words) => {
+    const nowhere = { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
+
+    test('needs no driver, says how it is used, and fits 80 columns', async () => {
+      for (const option of ['--help', '-h']) {
+        const { code, stdout, stderr } = await machine.runCommand([...words, option], { env: nowhere });
+        expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+        expect(stdout).toMatch(/^Usage: gpu-owner /);
+        for (const line of stdout.split('\n')) expect([line, line.length <= 80]).toEqual([line, true]);
+      }
+    });
+  },
+);
 
 test('`help NAME` is the same as `NAME --help`', async () => {
   for (const name of COMMANDS) {
@@ -31,12 +48,35 @@ test('`help NAME` is the same as `NAME --help`', async () => {
   expect((await machine.runCommand(['help', 'nonsense'])).code).toBe(64);
 });
 
+test('commands of a group: explained as others, unknown ones with the closest name', async () => {
+  const run = (...words: string[]) => machine.runCommand(words);
+  const group = await run('help', 'exp');
+  expect(group.stdout).toBe((await run('exp', '--help')).stdout);
+  for (const name of EXPERIMENTS) expect(group.stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  const explained = (await run('exp', 'run', '--help')).stdout;
+  expect((await run('help', 'exp', 'run')).stdout).toBe(explained);
+  expect((await run('exp', 'help', 'run')).stdout).toBe(explained);
+  expect((await run('exp')).code).toBe(64);
+  for (const words of [
+    ['exp', 'rnu'],
+    ['help', 'exp', 'rnu'],
+    ['exp', 'help', 'rnu'],
+  ]) {
+    const { code, stderr } = await run(...words);
+    expect({ code, stderr }).toEqual({
+      code: 64,
+      stderr: "gpu-owner: there is no command 'rnu'; did you mean 'run'?\n",
+    });
+  }
+});
+
 test('the main help names every command, and every command’s help every option it takes', async () => {
   const main = (await machine.runCommand(['--help'])).stdout;
-  for (const name of COMMANDS) {
-    expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
-    const { stdout } = await machine.runCommand([name, '--help']);
-    const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z|]+)?/gm)].map(
+  for (const name of COMMANDS) expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  for (const name of [...COMMANDS, 'exp run', 'exp worker']) {
+    const command = name.split(' ');
+    const { stdout } = await machine.runCommand([...command, '--help']);
+    const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)].map(
       ([, option, value]) => [option, value],
     );
     expect(options.length).toBeGreaterThan(8);
@@ -45,7 +85,7 @@ test('the main help names every command, and every command’s help every option
       ([option, value]) => (value?.startsWith(' ') ? `${option}=-` : option) as string,
     );
     const known = words.filter((word) => word !== '--help');
-    const { stderr } = await machine.runCommand([name, ...known, '--nonsense']);
+    const { stderr } = await machine.runCommand([...command, ...known, '--nonsense']);
     expect(stderr).toMatch(/there is no option --nonsense/);
   }
 });

@@ -1,8 +1,9 @@
 // `exp run` from outside: whole processes, real signals.
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, output, processState, until } from '../machine.ts';
+import { command, finished, output, processState, until } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 
 let experiment: Experiment;
@@ -283,3 +284,58 @@ test('standard input is not what a task reads', async () => {
   ]);
   expect(code).toBe(0);
 });
+
+const BAD = 'task_id,seed\n"a"b,1\nc,d\n';
+
+test('a table that can not be read is refused before anything runs: its rows may be those of the tasks', async () => {
+  mkdirSync(join(experiment.project, 'results_grid'));
+  const table = join(experiment.project, 'results_grid/final_results.csv');
+  writeFileSync(table, BAD);
+  const { code, stderr } = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    ...grid(2),
+    ...experiment.train('x=1'),
+  ]);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(/a table of results can't be read.*put it right or move it away/);
+  expect(experiment.starts()).toEqual([]);
+  expect(readFileSync(table, 'utf8')).toBe(BAD);
+});
+
+test('a table that can not be written keeps it waiting until it can', async () => {
+  mkdirSync(join(experiment.project, 'results_grid'));
+  const table = join(experiment.project, 'results_grid/final_results.csv');
+  writeFileSync(table, 'task_id,seed\n"grid_9_1,1\n'); // its last line is cut off
+  const child = experiment.start(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]);
+  const ended = finished(child);
+  await output(child, /this waits until the tables can be written/);
+  writeFileSync(table, 'task_id,seed\n');
+  expect((await ended).code).toBe(0);
+  expect(experiment.rows('results_grid')).toHaveLength(2);
+}, 20_000);
+
+const canMount =
+  spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;
+
+test.skipIf(!canMount)(
+  'a disk that is full for a while: nothing is lost (needs to mount)',
+  async () => {
+    const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
+    const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];
+    // The machine is elsewhere: only the project's disk is full.
+    const script = `mount -t tmpfs -o size=2m tmpfs . && cd "$PWD" && { "$@" & run=$!
+    while ! grep -q completed experiment_manager.log 2>/dev/null; do sleep 0.05; done
+    dd if=/dev/zero of=fill bs=1k count=3000 2>/dev/null; sleep 1.5; rm fill
+    wait $run; echo "code $?"; cat results_grid/final_results.csv; }`;
+    const { stdout } = await experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...run], {
+      cwd: experiment.project,
+    });
+    expect(stdout).toMatch(/^code 0$/m);
+    expect(stdout).toMatch(/disk \(or the quota\) is full|no space left on device/);
+    expect(new Set(stdout.match(/^grid_\d+_\d(?=,)/gm)).size).toBe(12);
+    expect(stdout.match(/^grid_\d+_\d(?=,)/gm)).toHaveLength(12);
+  },
+  30_000,
+);

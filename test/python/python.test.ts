@@ -5,12 +5,17 @@ import { delimiter, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { root } from '../machine.ts';
 
-const file = join(root, 'python/tests/test_gpu_owner.py');
-const classes = [
-  ...readFileSync(file, 'utf8').matchAll(/^class (\w+)\((?:OnMachine|unittest\.TestCase)\):/gm),
-]
-  .map(([, name]) => name as string)
-  .filter((name) => name !== 'OnMachine');
+const claims = join(root, 'python/tests/test_gpu_owner.py');
+const tasks = join(root, 'python/tests/test_tasks.py');
+
+/** The classes of tests in a file, each with its file. */
+function classesOf(file: string): [name: string, file: string][] {
+  const source = readFileSync(file, 'utf8');
+  const names = source.matchAll(/^class (\w+)\((?:OnMachine|WithFiles|unittest\.TestCase)\):/gm);
+  return [...names]
+    .map(([, name]): [string, string] => [name as string, file])
+    .filter(([name]) => !['OnMachine', 'WithFiles'].includes(name));
+}
 
 /** By version, as '3.11'; the one that `python3` means is the first. Some in PATH may be empty promises (pyenv's shims). */
 function pythons(): Map<string, string> {
@@ -28,20 +33,24 @@ function pythons(): Map<string, string> {
 
 const [[first, python] = ['', ''], ...others] = pythons();
 
-test.skipIf(python === '').each(classes)(`with Python ${first || '(needs 3.8 or newer)'}: %s`, (name) => {
-  check(python, [name]);
-});
+test.skipIf(python === '').each([...classesOf(claims), ...classesOf(tasks)])(
+  `with Python ${first || '(needs 3.8 or newer)'}: %s`,
+  (name, file) => {
+    check(python, file, [name]);
+  },
+);
 
 // What differs from one version to the next is how processes start, fork and end.
 test.each(others)(
   'with Python %s',
   (_, path) => {
-    check(path, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+    check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+    check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
   },
   120_000,
 );
 
-function check(program: string, names: string[]): void {
+function check(program: string, file: string, names: string[]): void {
   const { status, stderr, error } = spawnSync(program, ['-W', 'error', file, ...names], { encoding: 'utf8' });
   if (error) throw error;
   expect(status, stderr).toBe(0);

@@ -102,7 +102,8 @@ interface Explanation {
 /** From lines such as `  -n, --gpus N              how many GPUs (default 1)`, and those that go on below them. */
 function explanations(help: string): Map<string, Explanation> {
   const found = new Map<string, Explanation>();
-  const line = /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z|]+)\]?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
+  const line =
+    /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z][A-Za-z|=]*|[a-z]+\|[a-z|]+)\]?(?: \.\.\.)?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
   for (const [, name = '', separator, what, text = ''] of help.matchAll(line)) {
     found.set(name, { attached: separator === '[=', what: what ?? null, summary: brief(text) });
   }

@@ -1,4 +1,4 @@
-import { createWriteStream } from 'node:fs';
+import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults } from '../../experiments/results/export.ts';
@@ -43,38 +43,48 @@ async function run(args: readonly string[]): Promise<void> {
   }
   const path = values.output === undefined || values.output === '-' ? null : String(values.output);
   await withQueue(values, async (queue) => {
-    const output = path === null ? standardOutput() : createWriteStream(path);
+    const file = path === null ? null : openFile(path);
+    const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));
     try {
       const count = await exportResults(queue, output, format as ExportFormat);
-      await ended(output);
       if (path !== null)
         say(`${count} ${count === 1 ? 'result' : 'results'} written to ${sanitize(path, 500)}`);
     } catch (error) {
-      const { errno } = error as NodeJS.ErrnoException;
-      if (errno === undefined) throw error;
-      throw new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
-        `${sanitize(path ?? 'standard output', 500)} can't be written: ${systemError(-errno)}`,
-      );
+      throw (error as NodeJS.ErrnoException).syscall === 'write' ? unwritable(path as string, error) : error;
+    } finally {
+      if (file !== null) closeSync(file);
     }
   });
 }
 
-/** A reader that has seen enough ends it. */
-function standardOutput(): Writable {
-  return new Writable({
-    write: (chunk: Buffer, _, done) => {
-      write(1, chunk);
-      done();
-    },
-  });
+function openFile(path: string): number {
+  try {
+    return openSync(path, 'w');
+  } catch (error) {
+    throw unwritable(path, error);
+  }
 }
 
-function ended(output: Writable): Promise<void> {
-  return new Promise((resolve, reject) => {
-    output.on('error', reject);
-    output.end(() => resolve());
+function unwritable(path: string, error: unknown): GPUOwnerError {
+  const { errno = 0 } = error as NodeJS.ErrnoException;
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${sanitize(path, 500)} can't be written: ${systemError(-errno)}`,
+  );
+}
+
+function writerTo(append: (chunk: Buffer) => void): Writable {
+  const output = new Writable({
+    write: (chunk: Buffer, _, done) => {
+      try {
+        append(chunk);
+        done();
+      } catch (error) {
+        done(error as Error);
+      }
+    },
   });
+  return output.on('error', () => {}); // told where it is written to
 }
 
 export const COMMAND: Command = { run, help: HELP, options: OPTIONS };

@@ -96,7 +96,7 @@ function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: s
 }
 
 /** Less than a second is none: what changes all the time can't be read. */
-function seconds(milliseconds: number): string {
+export function seconds(milliseconds: number): string {
   return milliseconds < 1_000 ? '0 s' : formatDuration(milliseconds);
 }
 

@@ -21,6 +21,8 @@ ${EVERY_HELP}`;
 
 const OPTIONS = { ...QUEUE, follow: { type: 'boolean', short: 'f' } } as const;
 
+/** The line above the output of an attempt. */
+const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
 /** How often a file is looked at for more, in ms. */
 const LOOK = 300;
 
@@ -98,16 +100,19 @@ class Reader {
       );
     }
     let last: Uint8Array = Buffer.from('\n');
-    const copy = (to: number | null) => {
+    const copy = (to: number | null, over: boolean) => {
       for (const bytes of tail.read(to)) {
-        write(1, bytes);
-        last = bytes;
+        // Of one that was lost it isn't known where its output ends: at the latest where the next begins.
+        const next = to === null && over ? bytes.toString('latin1').search(NEXT) : -1;
+        last = next === -1 ? bytes : bytes.subarray(0, next);
+        write(1, last);
+        if (next !== -1) return;
       }
     };
     try {
       for (;;) {
         const now = await this.#now(attempt);
-        copy(now.log?.to ?? null);
+        copy(now.log?.to ?? null, now.outcome !== null);
         if (now.outcome !== null || !follow) {
           if (last.at(-1) !== 0x0a) print('');
           const error = now.error === null ? '' : `: ${sanitize(now.error.split('\n')[0], 300)}`;

@@ -23,8 +23,8 @@ killed and started again at any time; of two, one watches until the other is
 gone. It ends when every task has come to its end.
 
   --stay                    go on then, until a signal comes
-  --replace-commands        tasks that are known with another command get the new
-                            one, unless they are completed
+  --replace-commands        known tasks with another command get the new one,
+                            unless they are completed
 ${METRICS_HELP}
 ${QUEUE_HELP}
 

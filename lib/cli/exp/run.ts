@@ -26,8 +26,8 @@ they are ended at once, and given back.
 
   -n, --gpus N|all          how many GPUs it may take in all (no default)
 ${WORKERS_HELP}
-  --replace-commands        tasks that are known with another command get the new
-                            one, unless they are completed
+  --replace-commands        known tasks with another command get the new one,
+                            unless they are completed
 ${METRICS_HELP}
 ${QUEUE_HELP}
 

@@ -1,3 +1,4 @@
+import { stripVTControlCharacters } from 'node:util';
 import { timestamp } from '../../experiments/manager/log.ts';
 import { sanitize } from '../../text.ts';
 import { isTerminal } from '../output.ts';
@@ -61,15 +62,30 @@ async function liveScreen(): Promise<Screen> {
   const draw = createLogUpdate(stream as NodeJS.WriteStream, { showCursor: true });
   let view: (() => View) | null = null;
   let shown = false;
+  let drawn = '';
   const paint = () => {
     // In the background it would be painted over what is typed at the prompt.
     if (view === null || !isInForeground()) return;
     if (!shown) writeIfRead(1, HIDE_CURSOR);
     shown = true;
-    draw(frame(view(), Date.now(), style(terminal)));
+    drawn = frame(view(), Date.now(), style(terminal));
+    draw(drawn);
+  };
+  // Terminals break lines anew that are too long by now.
+  const resize = () => {
+    if (shown) {
+      const lines = stripVTControlCharacters(drawn).split('\n');
+      const rows = lines.reduce(
+        (sum, line) => sum + Math.max(1, Math.ceil(line.length / terminal.columns)),
+        0,
+      );
+      writeIfRead(1, `\u001b[${rows}A\r\u001b[J`);
+      draw.done();
+    }
+    paint();
   };
   const timer = setInterval(paint, REPAINT);
-  terminal.on('resize', paint);
+  terminal.on('resize', resize);
   process.on('SIGCONT', paint);
   return {
     line: (text, kind) => {
@@ -85,7 +101,7 @@ async function liveScreen(): Promise<Screen> {
     end: () => {
       paint();
       clearInterval(timer);
-      terminal.off('resize', paint);
+      terminal.off('resize', resize);
       process.off('SIGCONT', paint);
       view = null;
       if (shown) {

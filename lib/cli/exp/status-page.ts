@@ -1,10 +1,10 @@
 import { hostname } from 'node:os';
 import { formatProgress, isOver, type Overview } from '../../experiments/manager/overview.ts';
 import type { AttemptInfo, TaskRow } from '../../experiments/queue/queue.ts';
-import { formatDuration, formatSince } from '../../quantities.ts';
+import { formatSince } from '../../quantities.ts';
 import { sanitize, shellWords } from '../../text.ts';
 import { shorten } from '../waiting-line.ts';
-import { counts } from './frame.ts';
+import { counts, seconds } from './frame.ts';
 
 const MOST_FAILURES = 5;
 
@@ -68,7 +68,7 @@ function table(running: readonly AttemptInfo[], now: number): string[] {
     `${taker.host === own ? '' : `${sanitize(taker.host, 30)} `}${sanitize(taker.worker, 30)}`,
     sanitize(taskName, 80),
     taker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
-    `since ${formatSince(since) ?? '?'} (${formatDuration(now - since)})`,
+    `since ${formatSince(since) ?? '?'} (${seconds(now - since)})`,
   ]);
   const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
   return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')}`.trimEnd());

@@ -1,3 +1,4 @@
+import { LONGEST_TIMER } from '../../clock.ts';
 import { failedTasks, overview } from '../../experiments/manager/overview.ts';
 import { parseDuration } from '../../quantities.ts';
 import { parse, refuseWords } from '../arguments.ts';
@@ -16,8 +17,7 @@ since when, what has failed, who writes the tables, whether it is paused.
   --json                    { project, queue, total, counts, progress, manager,
                             pause, nextTime, running, failures }; times are ISO
                             8601, what is not known or not so is null
-  --watch[=DURATION]        again whenever something changes, at most every
-                            second or as said
+  --watch[=DURATION]        again and again, every second or as said
 ${QUEUE_HELP}
 ${EVERY_HELP}`;
 
@@ -31,8 +31,6 @@ const OPTIONS = {
 const CLEAR = '\u001b[H\u001b[2J';
 const MOST_FAILURES = 20;
 const SHORTEST = 100;
-/** So that times which are shown stay right though nothing changes. */
-const LONGEST = 5_000;
 
 async function status(args: readonly string[]): Promise<void> {
   const own = args.map((arg) => (arg.startsWith('--watch=') ? `--watch-every=${arg.slice(8)}` : arg));
@@ -41,7 +39,7 @@ async function status(args: readonly string[]): Promise<void> {
   refuseWords(positionals);
   const every = values['watch-every'];
   const watching = values.watch === true || every !== undefined;
-  const interval = Math.max(SHORTEST, parseDuration(every ?? 1_000, '--watch'));
+  const interval = Math.min(Math.max(SHORTEST, parseDuration(every ?? 1_000, '--watch')), LONGEST_TIMER);
   await withQueue(values, async (queue) => {
     for (;;) {
       const now = await overview(queue);
@@ -56,7 +54,6 @@ async function status(args: readonly string[]): Promise<void> {
       }
       if (!watching) return;
       await new Promise((resolve) => setTimeout(resolve, interval));
-      await queue.changed(Math.max(0, LONGEST - interval));
     }
   });
 }

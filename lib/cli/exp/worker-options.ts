@@ -18,7 +18,7 @@ export const WORKERS_HELP = `  --gpus-per-task N         GPUs that each task get
   --grace DURATION          how long tasks that run may take to finish after
                             Ctrl-C; then they are given back (default: no limit)
   --placeholder MODE        auto: GPUs are visibly taken also between tasks and
-                            until a command has reached them (default); keep; none
+                            until a command is there (default); keep; none
   --visible-devices FORM    uuid (default), or index for old software
   --lock-timeout DURATION   for another claimant's decision (default 2s)`;
 

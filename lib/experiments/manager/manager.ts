@@ -1,11 +1,11 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import type { AttemptInfo, Enqueued, Queue } from '../queue/queue.ts';
-import { ResultTables, type TablesReport } from '../results/tables.ts';
+import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';
-import { formatProgress, type Overview, overview } from './overview.ts';
+import { formatProgress, isOver, type Overview, overview } from './overview.ts';
 
 export interface ManagerOptions {
   queue: Queue;
@@ -36,10 +36,12 @@ export class Manager {
   readonly #history: History;
   readonly #log: ManagerLog;
   #tables: ResultTables | null = null;
-  #report: TablesReport | null = null;
+  #last: Overview | null = null;
   #office: { release(): Promise<void> } | null = null;
   /** Who manages, as was told. */
   #told: string | null = null;
+  /** What keeps the queue from being used, as was told. */
+  #trouble: string | null = null;
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -102,7 +104,7 @@ export class Manager {
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    const unreadable = this.#report?.unreadable ?? [];
+    const { unreadable } = this.#tables.standing;
     if (unreadable.length > 0) {
       const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
       throw new GPUOwnerError(
@@ -119,35 +121,51 @@ export class Manager {
     const { queue } = this.#options;
     while (!signal.aborted) {
       await this.#round();
-      await pause(PAUSE, signal);
-      await queue.changed(LOOK, signal);
+      await pause(this.#trouble === null ? PAUSE : RETRY, signal);
+      if (this.#trouble === null) await queue.changed(LOOK, signal).catch(() => {}); // the next look tells
     }
     await this.#round();
   }
 
   /** Tries until the tables are in step. @returns false: the signal came first */
   async finish(signal: AbortSignal): Promise<boolean> {
-    this.#tables?.placesChanged(); // other processes may have brought some
-    while (this.manages && !(await this.#round())) {
+    // Other processes may have brought some; that is worth a look at every task only at the very end.
+    if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
+    for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
+      if (tries === 0) {
+        this.#note(
+          'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
+        );
+      }
       await pause(RETRY, signal);
     }
     return true;
   }
 
-  /** @returns are the tables in step, as far as that is ours? */
+  /** @returns are the tables in step, as far as that is ours? false also where the queue can't be used at the moment, which is told */
   async #round(): Promise<boolean> {
-    await this.begin();
-    const inStep = await this.#sync();
-    await this.#history.look();
-    const now = await this.look();
-    this.#logProgress(now);
-    this.#log.flush();
-    return inStep;
+    try {
+      await this.begin();
+      const inStep = await this.#sync();
+      await this.#history.look();
+      const now = await this.look();
+      this.#logProgress(now);
+      this.#log.flush();
+      if (this.#trouble !== null) this.#note('the queue can be used again');
+      this.#trouble = null;
+      return inStep;
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      if (this.#trouble !== error.message) this.#note(error.message);
+      this.#trouble = error.message;
+      return false;
+    }
   }
 
   async look(): Promise<Overview> {
     const now = await overview(this.#options.queue);
+    this.#last = now;
     this.#options.onLook(now);
     return now;
   }
@@ -155,13 +173,13 @@ export class Manager {
   /** @returns false: something is still to be written, and that can't be done now; it has been told */
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
-    this.#report = await this.#tables.sync();
-    return this.#report.missing === 0;
+    await this.#tables.sync();
+    return this.#tables.standing.missing === 0;
   }
 
   /** Of results; null: somebody else looks after them. */
   get tables(): readonly string[] | null {
-    return this.#report?.tables ?? null;
+    return this.#tables?.standing.tables ?? null;
   }
 
   #logProgress({ completed, total }: Overview): void {
@@ -194,7 +212,7 @@ export class Manager {
   }
 
   async close(): Promise<void> {
-    await this.#tables?.close();
+    await this.#tables?.close().catch(() => {}); // its trouble has been told
     await this.#office?.release();
     this.#office = null;
     this.#tables = null;

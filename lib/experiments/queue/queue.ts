@@ -71,7 +71,7 @@ export interface TaskRow {
 
 /** A completed task, in the order of completion. */
 export interface Completion {
-  /** Grows with each completion; the cursor for the next call. */
+  /** Counts completions, from 1, and is never given twice; the cursor for the next call. */
   sequence: number;
   task: Task;
   result: Values;
@@ -173,8 +173,8 @@ export interface Queue {
 
   counts(): Promise<Counts>;
   /**
-   * When the first of the pending tasks may be given out that all have their time to wait for, in ms since the epoch; null: none
-   * is pending, or one needn't wait.
+   * When the first of the pending tasks that wait for their time may be given out, in ms since the epoch; null: none waits, or
+   * there is another one to be had.
    */
   nextTime(): Promise<number | null>;
   /** In the order of arrival. `match`: a name, an id, or the beginning of an id. */

@@ -1,7 +1,7 @@
 import type { Task } from '../task.ts';
 import { canonical, type Value, type Values } from '../written.ts';
-import { columnOf, NAME_COLUMN } from './matching.ts';
 import { cellText, valueOfCell } from './meaning.ts';
+import { columnOf, NAME_COLUMN } from './task-index.ts';
 
 const RESULT_PREFIX = 'result_';
 
@@ -12,7 +12,7 @@ const RESULT_PREFIX = 'result_';
 export function cellsOf(
   task: Task,
   result: Values,
-  parameterColumns: ReadonlySet<string>,
+  parameterColumns: { has(column: string): boolean },
 ): Map<string, string> {
   const cells = new Map([[NAME_COLUMN, cellText(task.name)]]);
   for (const [key, value] of Object.entries(task.parameters)) cells.set(columnOf(key), cellText(value));
@@ -30,7 +30,7 @@ export function cellsOf(
 export function resultOf(
   header: readonly string[],
   cells: readonly string[],
-  parameterColumns: ReadonlySet<string>,
+  parameterColumns: { has(column: string): boolean },
 ): Values {
   const result: Record<string, Value> = {};
   for (const [at, column] of header.entries()) {

@@ -3,8 +3,8 @@ import type { Writable } from 'node:stream';
 import type { Completion, Queue } from '../queue/queue.ts';
 import { stringify, type Value, type Values } from '../written.ts';
 import { cellsOf } from './columns.ts';
-import { columnOf, NAME_COLUMN } from './matching.ts';
 import { formatRow } from './quoting.ts';
+import { columnOf, NAME_COLUMN } from './task-index.ts';
 
 export type ExportFormat = 'csv' | 'jsonl';
 

@@ -17,6 +17,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** Somebody else has changed the file meanwhile: it has to be read again. */
 export class Changed extends Error {}
 
+/** Somebody doesn't stop changing the file. */
+export class Busy extends Error {}
+
 /** What is there can't be used. The message is for people, and names the remedy. */
 export class Refused extends Error {}
 
@@ -48,7 +51,7 @@ const LONG_AGO = 2_000;
 
 /**
  * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
- * @throws Changed if that takes longer than a second
+ * @throws Busy if that takes longer than a second
  */
 export async function settle(path: string): Promise<void> {
   for (let looks = 0; looks < MOST_LOOKS; looks++) {
@@ -57,7 +60,7 @@ export async function settle(path: string): Promise<void> {
     await sleep(QUIET);
     if ((await look(path)) === stampOf(stats)) return;
   }
-  throw new Changed('somebody goes on changing it');
+  throw new Busy();
 }
 
 /** @throws Refused for what is no file */

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import type { Values } from '../written.ts';
-import { Changed } from './file.ts';
+import { Busy, Changed } from './file.ts';
 import { shownPath, tablePath } from './paths.ts';
 import { Problems } from './problems.ts';
 import { Table } from './table.ts';
@@ -68,7 +68,7 @@ async function look(table: Table, tell: (message: string) => void): Promise<void
     await table.refresh({ leftovers: false });
     await judgeTail(table, async function* () {});
   } catch (error) {
-    if (!(error instanceof Changed)) throw error;
+    if (!(error instanceof Changed || error instanceof Busy)) throw error;
     tell(`${table.shown}: somebody is changing this file; its rows are not taken into account.`);
   }
 }

@@ -1,9 +1,6 @@
 import { sanitize } from '../../text.ts';
-import type { Values } from '../written.ts';
-import { cellText, meaningAsWritten, meaningOfCell, meaningOfValue } from './meaning.ts';
-
-/** The column with the names of tasks. */
-export const NAME_COLUMN = 'task_id';
+import { meaningOfCell } from './meaning.ts';
+import { type Group, MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';
 
 /** Whose result a row is: one task's, nobody's, or it can't be told. */
 export type Match =
@@ -12,73 +9,10 @@ export type Match =
   /** `named`: the one of them whose name the row has. */
   | { readonly kind: 'several'; readonly tasks: readonly number[]; readonly named: number | null };
 
-/** The name of a parameter's column. */
-export function columnOf(parameter: string): string {
-  const name = cellText(parameter).trim();
-  return name === NAME_COLUMN || name === '' ? `parameter_${name}` : name;
-}
-
-/** Tasks with the same parameter names. */
-interface Group {
-  columns: readonly string[];
-  /** Per task the meanings of its parameters, in the order of `columns`: once or, if they are written otherwise than they mean, twice. */
-  tasks: { task: number; forms: (readonly string[])[] }[];
-}
-
-/** The tasks that have one output directory, by the numbers that the caller gives them. */
-export class TaskIndex {
-  /** The columns of all parameters, in the order of their first appearance. */
-  readonly columns = new Set<string>();
-  readonly names = new Map<string, number>();
-  readonly groups = new Map<string, Group>();
-  size = 0;
-  /** Values repeat: each is kept once. */
-  private readonly known = new Map<string, string>();
-  private readonly groupOf = new Map<number, { group: Group; at: number }>();
-
-  add(task: number, parameters: Values, name: string | null): void {
-    const keys = Object.keys(parameters).sort();
-    const id = JSON.stringify(keys);
-    let group = this.groups.get(id);
-    if (group === undefined) {
-      group = { columns: keys.map(columnOf), tasks: [] };
-      this.groups.set(id, group);
-      for (const key of Object.keys(parameters)) this.columns.add(columnOf(key));
-    }
-    const values = keys.map((key) => parameters[key] ?? null);
-    const meant = values.map((value) => this.keep(meaningOfValue(value)));
-    const written = values.map((value) => this.keep(meaningAsWritten(value)));
-    const forms = meant.every((meaning, at) => meaning === written[at]) ? [meant] : [meant, written];
-    this.groupOf.set(task, { group, at: group.tasks.length });
-    group.tasks.push({ task, forms });
-    if (name !== null) this.names.set(name, task);
-    this.size++;
-  }
-
-  has(task: number): boolean {
-    return this.groupOf.has(task);
-  }
-
-  /** What is known of a task, per column. */
-  formsOf(task: number): { columns: readonly string[]; forms: readonly (readonly string[])[] } {
-    const { group, at } = this.groupOf.get(task) as { group: Group; at: number };
-    return { columns: group.columns, forms: group.tasks[at]?.forms ?? [] };
-  }
-
-  private keep(text: string): string {
-    const known = this.known.get(text);
-    if (known !== undefined) return known;
-    this.known.set(text, text);
-    return text;
-  }
-}
-
 /** No cell has it: files with NUL bytes are refused. */
 const SEPARATOR = '\u0000';
 /** Rows with gaps are looked up by which cells they have: so many kinds of gaps, times groups of tasks, at most. */
 const MOST_PATTERNS = 256;
-/** Cells whose meaning is remembered, since most repeat. */
-const MOST_REMEMBERED = 20_000;
 const PAUSE_AFTER = 5_000;
 
 type Tasks = number | number[];
@@ -92,8 +26,10 @@ type Tasks = number | number[];
 export class RowMatcher {
   private readonly index: TaskIndex;
   /** Where parameters are in the rows. */
-  private readonly columns: readonly { name: string; at: number }[];
+  private readonly columns: readonly { name: string; at: number; values: ReadonlySet<string> }[];
   private readonly nameAt: number;
+  /** With the place of each column among the parameters of the group; -1: it isn't one. */
+  private readonly groups: readonly { id: string; group: Group; places: readonly number[] }[];
   private readonly exact = new Map<string, Tasks>();
   private readonly patterns = new Map<string, Map<string, Tasks>>();
   private readonly remembered = new Map<string, string>();
@@ -102,8 +38,7 @@ export class RowMatcher {
   static async make(index: TaskIndex, header: readonly string[]): Promise<RowMatcher> {
     const matcher = new RowMatcher(index, header);
     let count = 0;
-    for (const group of index.groups.values()) {
-      const places = matcher.columns.map(({ name }) => group.columns.indexOf(name));
+    for (const { group, places } of matcher.groups) {
       for (const { task, forms } of group.tasks) {
         for (const form of forms)
           add(matcher.exact, places.map((at) => form[at] ?? '').join(SEPARATOR), task);
@@ -115,8 +50,16 @@ export class RowMatcher {
 
   private constructor(index: TaskIndex, header: readonly string[]) {
     this.index = index;
-    this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
+    this.columns = header.flatMap((name, at) => {
+      const values = index.columns.get(name);
+      return values === undefined ? [] : [{ name, at, values }];
+    });
     this.nameAt = header.indexOf(NAME_COLUMN);
+    this.groups = [...index.groups.values()].map((group, at) => ({
+      id: String(at),
+      group,
+      places: this.columns.map(({ name }) => group.columns.indexOf(name)),
+    }));
   }
 
   /** Whether the table has any column by which rows could be told apart. */
@@ -145,7 +88,7 @@ export class RowMatcher {
     if (filled.length === 0) return 'it has no parameters';
     for (const { name, at } of filled) {
       const wanted = this.meaning(cells[at]);
-      if (!this.anyHas(name, wanted)) {
+      if (!this.index.columns.get(name)?.has(wanted)) {
         return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
       }
     }
@@ -155,37 +98,44 @@ export class RowMatcher {
       .join(', ')}`;
   }
 
-  private anyHas(column: string, wanted: string): boolean {
-    for (const group of this.index.groups.values()) {
-      const at = group.columns.indexOf(column);
-      if (at !== -1 && group.tasks.some(({ forms }) => forms.some((form) => form[at] === wanted)))
-        return true;
-    }
-    return false;
-  }
-
   private loosely(meanings: readonly string[]): Tasks | null {
     let found: Tasks | null = null;
-    for (const [id, group] of this.index.groups) {
-      const told = this.columns.flatMap(({ name }, at) => {
-        const inTask = group.columns.indexOf(name);
-        return inTask !== -1 && meanings[at] !== '' ? [{ at, inTask }] : [];
-      });
-      if (told.length === 0) continue;
-      const pattern = `${id}${told.map(({ at }) => at).join(',')}`;
-      let map = this.patterns.get(pattern);
-      if (map === undefined) {
-        if (this.patterns.size >= MOST_PATTERNS) continue;
-        map = new Map();
-        for (const { task, forms } of group.tasks) {
-          for (const form of forms) add(map, told.map(({ inTask }) => form[inTask]).join(SEPARATOR), task);
-        }
-        this.patterns.set(pattern, map);
+    // Most rows of others have a value that no task has: then only tasks without that parameter are left.
+    const unknown = meanings.findIndex(
+      (meaning, at) => meaning !== '' && !this.columns[at]?.values.has(meaning),
+    );
+    for (const { id, group, places } of this.groups) {
+      if (unknown !== -1 && places[unknown] !== -1) continue;
+      let pattern = id;
+      let key = '';
+      for (let at = 0; at < meanings.length; at++) {
+        if (places[at] === -1 || meanings[at] === '') continue;
+        pattern += `,${at}`;
+        key += meanings[at] + SEPARATOR;
       }
-      const more = map.get(told.map(({ at }) => meanings[at]).join(SEPARATOR));
+      if (key === '') continue;
+      const more = this.byPattern(pattern, group, places, meanings)?.get(key);
       if (more !== undefined) found = found === null ? more : [found, more].flat();
     }
     return found;
+  }
+
+  /** The tasks of a group by those of their parameters that the row has. null: too many kinds of gaps. */
+  private byPattern(
+    pattern: string,
+    group: Group,
+    places: readonly number[],
+    meanings: readonly string[],
+  ): Map<string, Tasks> | null {
+    let map = this.patterns.get(pattern);
+    if (map !== undefined || this.patterns.size >= MOST_PATTERNS) return map ?? null;
+    map = new Map();
+    this.patterns.set(pattern, map);
+    const told = places.filter((inTask, at) => inTask !== -1 && meanings[at] !== '');
+    for (const { task, forms } of group.tasks) {
+      for (const form of forms) add(map, told.map((inTask) => form[inTask] + SEPARATOR).join(''), task);
+    }
+    return map;
   }
 
   /** Whether nothing in the row is against the task. */

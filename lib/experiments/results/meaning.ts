@@ -46,11 +46,6 @@ export function meaningOfValue(value: Value): string {
   return `{${pairs.join(',')}}`;
 }
 
-/** What the cell that is written for a parameter means. Differs for numbers such as `0x10` and `010`, which only YAML reads so. */
-export function meaningAsWritten(value: Value): string {
-  return meaningOfCell(cellText(value));
-}
-
 /** A cell as a value: the result that a row has. Numbers stay as they were written. */
 export function valueOfCell(cell: string): Value {
   const text = cell.trim();

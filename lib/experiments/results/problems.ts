@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
+import { listWords, shellWords } from '../../text.ts';
 
 /** So many rows of a table are named at a time. */
 const MOST_ROWS = 5;
+const MOST_NAMES = 3;
 const MOST_REMEMBERED = 50_000;
 
 /** Says to people what is wrong with tables: everything once, and not too much. */
@@ -26,8 +28,15 @@ export class Problems {
     this.told.delete(key);
   }
 
-  say(message: string): void {
-    this.tell(message);
+  /** Rows that a table had lost are there again. */
+  restored(table: string, names: readonly string[]): void {
+    const named = names.slice(0, MOST_NAMES);
+    const more = names.length > MOST_NAMES ? [`${names.length - MOST_NAMES} more`] : [];
+    const [rows, was, them] = names.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
+    this.tell(
+      `${table}: the ${rows} of ${listWords([...named, ...more])}, completed before, ${was} missing and ` +
+        `${was} written again from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(named.slice(0, 1))}`,
+    );
   }
 
   /** What is wrong with rows of a table, while it is read once. */

@@ -1,6 +1,7 @@
 import { isTooWide } from './contents.ts';
 import type { Row } from './csv.ts';
-import { type Match, NAME_COLUMN, type RowMatcher, type TaskIndex } from './matching.ts';
+import type { Match, RowMatcher } from './matching.ts';
+import { NAME_COLUMN, type TaskIndex } from './task-index.ts';
 
 /** What a row of a table is, as far as tasks go. */
 export interface Reading {

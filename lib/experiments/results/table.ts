@@ -3,10 +3,11 @@ import type { Values } from '../written.ts';
 import { resultOf } from './columns.ts';
 import { type Contents, Malformed, readContents } from './contents.ts';
 import type { Row } from './csv.ts';
-import { Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
-import { NAME_COLUMN, RowMatcher, TaskIndex } from './matching.ts';
+import { Busy, Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
+import { RowMatcher } from './matching.ts';
 import type { Problems, RowProblems } from './problems.ts';
 import { RowReader } from './rows.ts';
+import { NAME_COLUMN, TaskIndex } from './task-index.ts';
 
 /** What a table has to know of tasks, which are numbers to it. */
 export interface Tasks {
@@ -78,7 +79,7 @@ export class Table {
     }
   }
 
-  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed if somebody goes on doing so */
+  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed, Busy */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let stamp: Stamp | null | undefined;
     try {
@@ -90,6 +91,7 @@ export class Table {
       this.unreadable = null;
       return adopted;
     } catch (error) {
+      if (error instanceof Busy) throw error;
       if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
       this.refuse(error, stamp);
       return 0;
@@ -147,7 +149,7 @@ export class Table {
       }
       throw new Malformed(
         1,
-        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns].slice(0, 5).join(', ')}): the first line must name the columns`,
+        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns.keys()].slice(0, 5).join(', ')}): the first line must name the columns`,
       );
     }
     return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));

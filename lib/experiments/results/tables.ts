@@ -1,35 +1,19 @@
-import { now } from '../../clock.ts';
-import { listWords, shellWords } from '../../text.ts';
 import type { Queue } from '../queue/queue.ts';
-import { Changed, codeOf, sync } from './file.ts';
+import { Disk } from './disk.ts';
+import { Busy, Changed, codeOf } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
 import { Problems } from './problems.ts';
+import type { TablesReport } from './report.ts';
 import { explain, type Table, UNTIL_THEN } from './table.ts';
 import { judgeTail } from './tail.ts';
 import { drop, type Entry, Unwritable, write } from './writing.ts';
 
-/** What a look at the tables has changed, and what is wrong with them now. */
-export interface TablesReport {
-  /** Tasks that are completed now because of rows in tables. */
-  adopted: number;
-  /** Rows that tables had lost. */
-  restored: number;
-  /** New rows. */
-  appended: number;
-  problems: string[];
-  /** What keeps tables from being read: which of their tasks are completed isn't known. */
-  unreadable: string[];
-  /** Rows that are still to be written. */
-  missing: number;
-  /** All tables, as people are shown them. */
-  tables: string[];
-}
+export type { TablesReport };
 
 /** Somebody who changes a table all the time gets so many tries at a time. */
 const MOST_TRIES = 5;
 /** The queue has the results, so that the disk needn't at once. In ms. */
 const SYNC_EVERY = 1_000;
-const NAMES_AT_MOST = 3;
 
 /**
  * Keeps the table of every output directory (`final_results.csv`) and the queue in step: rows of others complete tasks, completed
@@ -37,14 +21,15 @@ const NAMES_AT_MOST = 3;
  */
 export class ResultTables {
   private readonly queue: Queue;
-  private readonly tell: (message: string) => void;
   private readonly problems: Problems;
   private readonly tasks: KnownTasks;
   private cursor = 0;
   private known = -1;
   private started = false;
   private readonly restored = new Map<Table, number[]>();
-  private readonly unsynced = new Map<Table, number>();
+  /** Left alone until the next sync. */
+  private readonly busy = new Set<Table>();
+  private readonly disk = new Disk();
   private running: Promise<unknown> = Promise.resolve();
 
   /**
@@ -53,7 +38,6 @@ export class ResultTables {
    */
   constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
-    this.tell = tell;
     this.problems = new Problems(tell);
     this.tasks = new KnownTasks(queue, project, this.problems);
   }
@@ -74,22 +58,27 @@ export class ResultTables {
     this.known = -1;
   }
 
+  /**
+   * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
+   * are still to be written, and all tables as people are shown them.
+   */
+  get standing(): { unreadable: string[]; missing: number; tables: string[] } {
+    const tables = [...this.tasks.tables.values()];
+    return {
+      unreadable: tables.map(({ unreadable }) => unreadable).filter((text) => text !== null),
+      missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
+      tables: tables.map(({ shown }) => shown),
+    };
+  }
+
   /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
   async close(): Promise<void> {
     await this.running;
-    await this.toDisk(true);
+    await this.disk.sync(0, (table, error) => this.refuse(table, error));
   }
 
   private async syncNow(): Promise<TablesReport> {
-    const report: TablesReport = {
-      adopted: 0,
-      restored: 0,
-      appended: 0,
-      problems: [],
-      unreadable: [],
-      missing: 0,
-      tables: [],
-    };
+    const report: TablesReport = { adopted: 0, restored: 0, appended: 0, problems: [] };
     const counts = await this.queue.counts();
     const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
     if (known !== this.known) {
@@ -110,15 +99,16 @@ export class ResultTables {
     await this.takeOutRetracted(report);
     await this.takeCompletions(report);
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
-    for (const [table, tasks] of this.restored) this.tellRestored(table, tasks);
-    this.restored.clear();
-    await this.toDisk(false);
-    for (const table of this.tasks.tables.values()) {
-      report.problems.push(...table.troubles);
-      if (table.unreadable !== null) report.unreadable.push(table.unreadable);
-      report.missing += table.waiting.size;
-      report.tables.push(table.shown);
+    for (const [table, tasks] of this.restored) {
+      this.problems.restored(
+        table.shown,
+        tasks.map((task) => this.tasks.nameOf(task)),
+      );
     }
+    this.restored.clear();
+    this.busy.clear();
+    await this.disk.sync(SYNC_EVERY, (table, error) => this.refuse(table, error));
+    for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
   }
 
@@ -128,7 +118,7 @@ export class ResultTables {
     report: TablesReport,
     act: () => Promise<void> | void,
   ): Promise<boolean> {
-    for (let tries = 0; tries < MOST_TRIES; tries++) {
+    for (let tries = 0; tries < MOST_TRIES && !this.busy.has(table); tries++) {
       try {
         report.adopted += await table.refresh();
         if (table.unreadable !== null) return false;
@@ -138,12 +128,15 @@ export class ResultTables {
         // What went away meanwhile is looked for again; what isn't there then is an error.
         const isGone = codeOf(error) === 'ENOENT' && tries < MOST_TRIES - 1;
         if (error instanceof Changed || isGone) table.forget();
+        else if (error instanceof Busy) this.busy.add(table);
         else {
           this.refuse(table, error);
           return false;
         }
       }
     }
+    this.busy.add(table);
+    table.unwritable = `${table.shown}: somebody goes on changing this file; it is left alone until they are done`;
     return false;
   }
 
@@ -161,7 +154,7 @@ export class ResultTables {
     table.unwritable = null;
     for (const key of table.told) this.problems.over(key);
     table.told.clear();
-    if (!this.unsynced.has(table)) this.unsynced.set(table, now());
+    this.disk.add(table);
   }
 
   private async takeOutRetracted(report: TablesReport): Promise<void> {
@@ -181,9 +174,7 @@ export class ResultTables {
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
-        for (const number of rows) {
-          if (this.tasks.isCompleted(number)) table.waiting.add(number);
-        }
+        for (const number of rows) if (this.tasks.isCompleted(number)) table.waiting.add(number);
         this.succeeded(table);
       });
       if (!done) failed.add(table);
@@ -268,29 +259,5 @@ export class ResultTables {
     report.restored += lost.length;
     if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
     return done;
-  }
-
-  private tellRestored(table: Table, tasks: readonly number[]): void {
-    const names = tasks.slice(0, NAMES_AT_MOST).map((task) => this.tasks.nameOf(task));
-    const more = tasks.length > NAMES_AT_MOST ? [`${tasks.length - NAMES_AT_MOST} more`] : [];
-    const [rows, was, them] = tasks.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
-    this.tell(
-      `${table.shown}: the ${rows} of ${listWords([...names, ...more])}, completed before, ${was} missing and ` +
-        `${was} written again from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(names.slice(0, 1))}`,
-    );
-  }
-
-  private async toDisk(all: boolean): Promise<void> {
-    for (const [table, since] of this.unsynced) {
-      if (!all && now() - since < SYNC_EVERY) continue;
-      this.unsynced.delete(table);
-      try {
-        await sync(table.path);
-      } catch (error) {
-        // Gone meanwhile, or lost on its way to the disk: the next look at the file tells which rows it has.
-        table.forget();
-        if (codeOf(error) !== 'ENOENT') this.refuse(table, error);
-      }
-    }
   }
 }

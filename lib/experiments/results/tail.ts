@@ -1,5 +1,5 @@
-import { NAME_COLUMN } from './matching.ts';
 import type { Table } from './table.ts';
+import { NAME_COLUMN } from './task-index.ts';
 import { type Entry, rowOf } from './writing.ts';
 
 /**

@@ -5,10 +5,10 @@ import { cellsOf } from './columns.ts';
 import { type Contents, readContents } from './contents.ts';
 import { BOM } from './csv.ts';
 import { append, Changed, replace } from './file.ts';
-import { NAME_COLUMN } from './matching.ts';
 import { formatRow } from './quoting.ts';
 import type { RowReader } from './rows.ts';
 import type { Table } from './table.ts';
+import { NAME_COLUMN } from './task-index.ts';
 
 /** A row that is to be written. */
 export interface Entry {
@@ -36,7 +36,7 @@ export async function write(table: Table, entries: readonly Entry[]): Promise<vo
     );
   }
   const known = new Set(contents?.header);
-  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns]) known.add(column);
+  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns.keys()]) known.add(column);
   for (const { completion } of entries) {
     for (const column of cellsOf(completion.task, completion.result, table.index.columns).keys()) {
       known.add(column);

@@ -7,7 +7,7 @@ import type { Attempt } from '../queue/queue.ts';
 import type { Task, TaskCommand } from '../task.ts';
 import type { Values } from '../written.ts';
 import { AttemptFiles } from './attempt-files.ts';
-import { environmentFor } from './environment.ts';
+import { environmentFor, freePort } from './environment.ts';
 import { AttemptLog } from './log.ts';
 import { readResult } from './result.ts';
 
@@ -83,17 +83,17 @@ export class AttemptRun {
     }
     const path = logPath(project.directory, attempt.task, name);
     let log: AttemptLog;
+    let port: number;
     try {
-      this.#files = await AttemptFiles.make(project.state, attempt, name);
-      log = await AttemptLog.open(path, header(attempt, name));
+      this.#files = AttemptFiles.make(project.state, attempt, name);
+      [log, port] = await Promise.all([AttemptLog.open(path, header(attempt, name)), freePort()]);
     } catch (error) {
       const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
       const why = `${where} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
       return { kind: 'environment', why, spoiled: false };
     }
     try {
-      this.#running.onLog({ path, from: log.from, to: null });
-      return await this.#supervise(log);
+      return await this.#supervise(log, port);
     } catch (error) {
       return { kind: 'environment', why: (error as Error).message, spoiled: false };
     } finally {
@@ -106,14 +106,15 @@ export class AttemptRun {
     if (!this.#keepFiles) await this.#files?.remove();
   }
 
-  async #supervise(log: AttemptLog): Promise<Verdict> {
+  async #supervise(log: AttemptLog, port: number): Promise<Verdict> {
     const { attempt, claim, project, grace } = this.#running;
     const { task } = attempt;
     const files = this.#files as AttemptFiles;
-    const env = await environmentFor({
+    const env = environmentFor({
       taskFile: files.task,
       resultFile: files.result,
       gpus: claim.environment,
+      port,
     });
     const started = performance.now();
     // Whoever wanted it to end while all that was prepared has had to wait.
@@ -128,6 +129,7 @@ export class AttemptRun {
         grace,
       });
     }
+    this.#running.onLog({ path: log.path, from: log.from, to: null });
     const outcome = (await this.#supervised?.ended) ?? { kind: 'lost', text: 'it was not started any more' };
     this.#over = true;
     this.#seconds = (performance.now() - started) / 1000;

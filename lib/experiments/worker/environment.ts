@@ -8,10 +8,12 @@ export interface Given {
   resultFile: string;
   /** What shows it its GPUs. */
   gpus: Readonly<Record<string, string>>;
+  /** Where its processes may meet. */
+  port: number;
 }
 
 /** The environment of a command: this process's own, and what is given to it. Some of that only where the user hasn't set it. */
-export async function environmentFor({ taskFile, resultFile, gpus }: Given): Promise<NodeJS.ProcessEnv> {
+export function environmentFor({ taskFile, resultFile, gpus, port }: Given): NodeJS.ProcessEnv {
   const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
   return {
     ...process.env,
@@ -22,18 +24,23 @@ export async function environmentFor({ taskFile, resultFile, gpus }: Given): Pro
     PYTHONUNBUFFERED: PYTHONUNBUFFERED ?? '1',
     // For frameworks that rendezvous there: two tasks at a time mustn't meet on the same default port.
     MASTER_ADDR: MASTER_ADDR ?? '127.0.0.1',
-    MASTER_PORT: MASTER_PORT ?? String(await freePort()),
+    MASTER_PORT: MASTER_PORT ?? String(port),
   };
 }
 
-/** A TCP port that nobody uses at the moment. */
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
+/** PyTorch's own, for the case that no other can be had. */
+const DEFAULT_PORT = 29_500;
+
+/** A TCP port that nobody uses at the moment. Never rejected. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
     const server = createServer();
-    server.once('error', reject);
+    server.once('error', () => resolve(DEFAULT_PORT));
     server.listen(0, '127.0.0.1', () => {
       const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
+      server.close(() =>
+        resolve(typeof address === 'object' && address !== null ? address.port : DEFAULT_PORT),
+      );
     });
   });
 }

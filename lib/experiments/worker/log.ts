@@ -26,8 +26,7 @@ export class AttemptLog {
     await mkdir(dirname(path), { recursive: true });
     const file = await open(path, 'a+');
     try {
-      await writeLine(file, header);
-      return new AttemptLog(path, file, (await file.stat()).size);
+      return new AttemptLog(path, file, await writeLine(file, header));
     } catch (error) {
       await file.close();
       throw error;
@@ -42,7 +41,7 @@ export class AttemptLog {
   async end(footer: string): Promise<number> {
     const { size } = await this.#file.stat();
     this.#to = size;
-    await writeLine(this.#file, footer).catch(() => {}); // a full disk
+    await writeLine(this.#file, footer, size).catch(() => {}); // a full disk
     return size;
   }
 
@@ -66,11 +65,13 @@ export class AttemptLog {
   }
 }
 
-/** On a line of its own, also behind somebody who didn't end theirs. */
-async function writeLine(file: FileHandle, line: string): Promise<void> {
-  const { size } = await file.stat();
+/** On a line of its own, also behind somebody who didn't end theirs. @returns where it ends, in bytes */
+async function writeLine(file: FileHandle, line: string, known?: number): Promise<number> {
+  const size = known ?? (await file.stat()).size;
   const last = Buffer.alloc(1);
   const { bytesRead } = size === 0 ? { bytesRead: 0 } : await file.read(last, 0, 1, size - 1);
   const before = bytesRead === 1 && last[0] !== NEWLINE ? '\n' : '';
-  await file.appendFile(`${before}${line}\n`);
+  const text = Buffer.from(`${before}${line}\n`);
+  await file.appendFile(text);
+  return size + text.length;
 }

@@ -28,6 +28,7 @@ export class Outlook {
     const expecting = this.#expecting(); // before the look: what comes in between is seen by it
     const { pending, active } = await this.#queue.counts();
     if (pending === 0) {
+      if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
       return active === 0 && !expecting
         ? { state: 'done' }
         : { state: 'wait', why: 'active', longest: expecting ? EXPECTING : LOOK_AGAIN };
@@ -37,6 +38,14 @@ export class Outlook {
     const delay = time === null ? 0 : time - Date.now();
     if (delay <= 0) return { state: 'work' };
     return { state: 'wait', why: 'delayed', longest: Math.min(delay, LOOK_AGAIN) };
+  }
+
+  /** Whether attempts are gone that nobody has ended yet: whoever takes a task does, and so gets theirs. */
+  async #someAreLost(): Promise<boolean> {
+    if ((await this.#queue.paused()) !== null) return false;
+    const living = await this.#queue.attempts('living');
+    // Counted last: those that have ended in between aren't lost.
+    return living.length < (await this.#queue.counts()).active;
   }
 
   /** Resolves when something has changed, or after so many ms. @throws once the signal aborts */

@@ -1,38 +1,17 @@
 import { hostname } from 'node:os';
-import type { Settings } from '../../claims/options.ts';
 import type { GPU } from '../../gpus/types.ts';
 import { WorkerClaim } from '../../jobs/worker-claim.ts';
-import type { Attempt, Queue } from '../queue/queue.ts';
+import type { Attempt } from '../queue/queue.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
 import type { WorkerEnd, WorkerEvent } from './events.ts';
 import { delayOf, Failures, forgetDelay } from './failures.ts';
+import type { WorkerOptions } from './options.ts';
 import { Outlook, type View } from './outlook.ts';
 import { Persistence } from './persistence.ts';
 import { Stopping } from './stopping.ts';
 
 export type { WorkerEnd, WorkerEvent } from './events.ts';
-
-export interface WorkerOptions {
-  queue: Queue;
-  /** Commands run in `directory`; `state` is for the worker's own files. Both absolute. */
-  project: { directory: string; state: string };
-  /** Which GPUs, and how many for each task. */
-  settings: Settings;
-  /** How long the current task may take to finish once the worker drains, in ms; null (default): as long as it takes. */
-  grace?: number | null;
-  /** The name of this machine, for others. Default: its own. */
-  host?: string;
-  /** Told of everything that happens. Must not throw. */
-  report?: (event: WorkerEvent) => void;
-  /** Between SIGTERM and SIGKILL when a command must end, in ms. Default: 10 s. */
-  endingGrace?: number;
-  /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
-  idleLimit?: number;
-  /** Whether more tasks may still come into the queue: then an empty one isn't the end. */
-  expecting?: () => boolean;
-  /** Somebody looks on: tell every few seconds how things stand while it waits for GPUs. */
-  watched?: boolean;
-}
+export type { WorkerOptions } from './options.ts';
 
 const IDLE_LIMIT = 30_000;
 /** When to try again to get a task that is there but could not be had, in ms. */

@@ -97,3 +97,12 @@ TEST("a helper that can't be started: the reason, and no descriptor left") {
   CHECK_EQUAL(helper.output, -1);
   CHECK_EQUAL(tests::open_descriptors(), before);
 }
+
+TEST("a helper with an environment of its own") {
+  setenv("OURS", "1", 1);
+  const std::vector<std::string> environment = {"THEIRS=2"};
+  const process::Spawned helper = process::spawn("/usr/bin/env", {"env"}, &environment);
+  REQUIRE_EQUAL(helper.error, 0);
+  CHECK_EQUAL(tests::read_all(helper.output), "THEIRS=2\n");
+  CHECK_EQUAL(tests::end_of(helper.pid), 0);
+}

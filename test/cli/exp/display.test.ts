@@ -60,10 +60,10 @@ test('on a narrow and low terminal, after it was made smaller, no line is too lo
   const { screens, wrapped, status } = await see(
     [70, 6],
     ['--resize', '30'],
-    sweep('--seconds', '0.5', 'x=1'),
+    sweep('--seconds', '0.8', 'x=1'),
   );
   expect(status).toBe(0);
-  const summary = /^(6 tasks|Generated|Marked)/;
+  const summary = /^(6 tasks|Generated|Marked|results)/;
   expect(wrapped.filter((line) => !summary.test(line))).toEqual([]);
   expect(screens.some((screen) => /^[1-5]\/6 \(/m.test(screen))).toBe(true); // no room for a bar
 }, 20_000);

@@ -82,7 +82,7 @@ function names(rows: readonly Record<string, string>[]): string[] {
 test('killed again and again, whoever writes the tables leaves one row per task', async () => {
   const database = join(project, 'queue.db');
   const queue = await openSQLiteQueue(database);
-  const count = LONG ? 8_000 : 500;
+  const count = LONG ? 8_000 : 300;
   await queue.enqueue(specs(count));
   const program = bundle(new URL('./fixtures/writer.ts', import.meta.url).pathname);
   const completed: string[] = [];

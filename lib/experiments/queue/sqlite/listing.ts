@@ -13,6 +13,7 @@ import {
   taskRowOf,
 } from './rows.ts';
 import { inState } from './selections.ts';
+import { nextTask } from './take.ts';
 
 /** Tasks per query: short ones, between which others of the process get their turn. */
 const PAGE = 500;
@@ -120,14 +121,11 @@ export async function countTasks(database: Database): Promise<Counts> {
 
 /** See `Queue.nextTime`. */
 export async function nextTime(database: Database): Promise<number | null> {
-  const row = await database.read(() =>
-    database.get<{ due: number | null }>(
-      `SELECT min(due) AS due FROM task WHERE due IS NOT NULL AND due > :now AND state = 'pending'
-         AND NOT EXISTS (SELECT 1 FROM task WHERE state = 'pending' AND (due IS NULL OR due <= :now))`,
-      { now: Date.now() },
-    ),
-  );
-  return row?.due ?? null;
+  return database.read(() => {
+    if (nextTask(database) !== undefined) return null;
+    const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND state = 'pending'`;
+    return database.get<{ due: number | null }>(sql, { now: Date.now() })?.due ?? null;
+  });
 }
 
 /** Those of which nothing lives any longer, though nobody has noted it: what they had can be given out again. */

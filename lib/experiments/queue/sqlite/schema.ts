@@ -88,12 +88,20 @@ export function migrate(
   path: string,
   steps: readonly string[] = STEPS,
 ): void {
-  if (check(database, path, steps) === steps.length) return;
-  database.exec('BEGIN IMMEDIATE');
-  try {
-    // Again: another process may have done it meanwhile.
+  // What is read must be of one moment: another process may be making it.
+  if (transact(database, 'BEGIN', () => check(database, path, steps)) === steps.length) return;
+  transact(database, 'BEGIN IMMEDIATE', () => {
     for (const step of steps.slice(check(database, path, steps))) database.exec(step);
-    database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${steps.length}; COMMIT`);
+    database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${steps.length}`);
+  });
+}
+
+function transact<T>(database: DatabaseSyncInstance, begin: string, transaction: () => T): T {
+  database.exec(begin);
+  try {
+    const result = transaction();
+    database.exec('COMMIT');
+    return result;
   } catch (error) {
     if (database.isTransaction) database.exec('ROLLBACK');
     throw error;

@@ -84,7 +84,7 @@ function lockNext(locks: LockFile, first: number): { number: number; held: Held 
 }
 
 /** Fresh ones first, then in the order of arrival; not while something of an earlier attempt lives. */
-function nextTask(database: Database): TaskRecord | undefined {
+export function nextTask(database: Database): TaskRecord | undefined {
   return database.get<TaskRecord>(
     `SELECT * FROM task INDEXED BY task_pending
      WHERE state = 'pending' AND (due IS NULL OR due <= :now)

@@ -69,6 +69,10 @@ export function testAttempts(bench: () => Bench): void {
     const next = await queue.nextTime();
     expect(next).toBeGreaterThanOrEqual(before + 1_000);
     expect(next).toBeLessThan(before + 10_000);
+    await queue.enqueue([spec({ n: 1 })]);
+    expect(await queue.nextTime()).toBeNull(); // there is one to be had
+    await queue.complete((await takeFrom(queue)).token, {});
+    expect(await queue.nextTime()).toBe(next);
     await until(async () => (await queue.take(taker)) !== null, 10_000);
     expect(Date.now()).toBeGreaterThanOrEqual(before + 1_000);
     expect(await queue.nextTime()).toBeNull();

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { until } from '../../../machine.ts';
 import { all, type Bench, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
-import { spec } from '../fixtures/tasks.ts';
+import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
 /** What people do with tasks. */
@@ -132,5 +132,17 @@ export function testSelections(bench: () => Bench): void {
       ['table', { accuracy: 1 }],
     ]);
     expect(await queue.take(taker)).toBeNull();
+  });
+
+  test('many rows at once', async () => {
+    const queue = await bench().open();
+    await queue.enqueue(plainTasks(2_500));
+    const ids = (await all(queue.tasks())).map(({ task }) => task.id);
+    await takeFrom(queue);
+    const rows = [...ids, ids[7] as string, 't-unknown'].map((id) => ({ id, result: { accuracy: 1 } }));
+    const adopted = await queue.adoptAll(rows);
+    expect(adopted).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
+    expect(await queue.adoptAll([])).toEqual([]);
+    expect(await queue.counts()).toMatchObject({ active: 1, completed: 2_499 });
   });
 }

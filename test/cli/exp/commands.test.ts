@@ -1,0 +1,135 @@
+// The commands that look at an experiment, and change it.
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Experiment } from '../../experiments/experiment.ts';
+import { finished, output } from '../../machine.ts';
+
+let experiment: Experiment;
+beforeAll(() => {
+  experiment = new Experiment(2);
+});
+afterAll(() => experiment.close());
+
+const NAMES = ['status', 'retry failed', 'pause', 'resume', 'cancel all', 'logs x', 'export', 'worker'];
+
+describe('without an experiment', () => {
+  test.each(NAMES)('%s says so, and makes nothing', async (name) => {
+    const { code, stdout, stderr } = await experiment.run(name.split(' '));
+    expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
+    expect(stderr).toMatch(/^gpu-owner: there is no experiment in .*project: gpu-owner exp run begins one/);
+    expect(() => readFileSync(join(experiment.project, '.gpu-owner/.gitignore'))).toThrow();
+  });
+});
+
+describe('while two tasks run', () => {
+  let child: ReturnType<Experiment['start']>;
+  let runEnded: ReturnType<typeof finished>;
+  beforeAll(async () => {
+    const words = ['run', '--gpus', '2', '--grid', 'lr=1.0,2.5', 'seed=1..2'];
+    child = experiment.start([...words, ...experiment.train('--wait-for', 'go', 'loss={lr}')]);
+    runEnded = finished(child);
+    await experiment.untilStarted(2);
+  });
+
+  test('status: the JSON that is documented', async () => {
+    const status = await experiment.status();
+    expect(status).toMatchObject({
+      project: experiment.project,
+      queue: `sqlite:${join(experiment.project, '.gpu-owner/queue.db')}`,
+      total: 4,
+      counts: { pending: 2, active: 2, completed: 0, failed: 0, cancelled: 0 },
+      progress: '0/4 (0.0%)',
+      manager: { pid: child.pid },
+      pause: null,
+      nextTime: null,
+      failures: [],
+    });
+    expect(status.running.map(({ worker }: { worker: string }) => worker).sort()).toEqual(['gpu0', 'gpu1']);
+    const [first] = status.running;
+    expect(Object.keys(first).sort()).toEqual([
+      'gpus',
+      'host',
+      'id',
+      'log',
+      'name',
+      'pid',
+      'since',
+      'worker',
+    ]);
+    expect(first).toMatchObject({
+      id: expect.stringMatching(/^t-[0-9a-f]{64}$/),
+      name: expect.stringMatching(/^grid_[01]_[12]$/),
+      pid: child.pid,
+    });
+    expect(Math.abs(Date.now() - Date.parse(first.since))).toBeLessThan(60_000);
+    const { stdout } = await experiment.run(['status', '--help']);
+    for (const key of Object.keys(status)) expect(stdout).toMatch(new RegExp(`\\b${key}\\b`));
+  });
+
+  test('status for people, and again and again', async () => {
+    const { stdout } = await experiment.run(['status']);
+    expect(stdout).toMatch(
+      /^0\/4 \(0\.0%\): 0 completed, 2 running, 2 waiting\nIts manager is pid \d+\.\nRunning:\n {2}gpu[01] {2}grid_\d_\d {2}GPU-00000000? {2}since \d\d:\d\d \(\d+ s\)\n/,
+    );
+    const watching = experiment.start(['status', '--watch=100ms', '--json']);
+    await output(watching, /"progress".*\n.*"progress"/);
+    watching.kill();
+    await finished(watching);
+  });
+
+  test('logs: what it has said, and with -f what it says until it ends', async () => {
+    const { stdout } = await experiment.run(['logs', 'grid_0_1']);
+    expect(stdout).toMatch(/^==> grid_0_1 on gpu\d \(.*\) since .*\nhello from grid_0_1\n<== it runs\n$/);
+    const following = experiment.start(['logs', '-f', 'grid_0_1']);
+    const ended = finished(following);
+    await output(following, /hello/);
+    writeFileSync(join(experiment.project, 'go'), '');
+    const { code, stdout: all } = await ended;
+    expect(code).toBe(0);
+    expect(all).toMatch(/hello from grid_0_1\n<== completed\n$/);
+    expect((await runEnded).code).toBe(0);
+  });
+
+  test('export: a table, JSON lines, a file', async () => {
+    const csv = (await experiment.run(['export'])).stdout.replaceAll('\r', '').trim().split('\n');
+    expect(csv[0]).toBe('task_id,lr,seed,loss');
+    expect(csv.slice(1).sort()).toEqual([
+      'grid_0_1,1.0,1,1.0',
+      'grid_1_2,1.0,2,1.0',
+      'grid_2_1,2.5,1,2.5',
+      'grid_3_2,2.5,2,2.5',
+    ]);
+    const { stderr } = await experiment.run(['export', '--format', 'jsonl', '-o', 'all.jsonl']);
+    expect(stderr).toBe('gpu-owner: 4 results written to all.jsonl\n');
+    const lines = readFileSync(join(experiment.project, 'all.jsonl'), 'utf8').trim().split('\n');
+    expect(lines.map((line) => JSON.parse(line).result.loss).sort()).toEqual([1, 1, 2.5, 2.5]);
+    expect((await experiment.run(['export', '--format', 'cvs'])).stderr).toMatch(/did you mean 'csv'/);
+    const nowhere = await experiment.run(['export', '-o', 'no/such/place']);
+    expect(nowhere).toMatchObject({ code: 64, stderr: expect.stringMatching(/no such file or directory/) });
+  });
+
+  test('retry of a completed one takes its row out; names that are wrong are told', async () => {
+    const { stdout } = await experiment.run(['retry', 'grid_2_1']);
+    expect(stdout).toBe('To be started again: 1 task (grid_2_1). gpu-owner exp run goes on with them.\n');
+    expect((await experiment.status()).counts).toMatchObject({ pending: 1, completed: 3 });
+    for (const name of ['retry', 'cancel', 'logs']) {
+      const { code, stderr } = await experiment.run([name, 'grid_7']);
+      expect([name, code]).toEqual([name, 64]);
+      expect(stderr).toMatch(/no task has the name or id 'grid_7'/);
+    }
+    expect((await experiment.run(['run', '--gpus', '1'])).code).toBe(0);
+    expect(experiment.rows('results_grid')).toHaveLength(4);
+    expect(experiment.starts().filter((name) => name === 'grid_2_1')).toHaveLength(2);
+  });
+
+  test('logs of a file that is gone say where it was', async () => {
+    const { stdout: before } = await experiment.run(['logs', 'grid_2_1']);
+    expect(before.match(/hello from grid_2_1/g)).toHaveLength(2);
+    rmSync(join(experiment.project, 'results_grid'), { recursive: true });
+    const { stdout } = await experiment.run(['logs', 'grid_2_1']);
+    expect(stdout).toMatch(
+      /results_grid\/worker_gpu\d\.log on .* can't be read here: no such file or directory/,
+    );
+  });
+});

@@ -1,0 +1,232 @@
+// What happens to machines on which sweeps run for days: kill -9, a full disk, everything stopped, other programs and people.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
+import { type Kind, processesOf } from './processes.ts';
+import { violationsIn } from './witness.ts';
+import { WitnessedExperiment } from './witnessed.ts';
+
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const honest = (seconds: number, lines = 1) => [
+  python,
+  '-S',
+  fixture('honest_task.py'),
+  String(seconds),
+  String(lines),
+];
+const range = (size: number) => Array.from({ length: size }, (_, i) => i);
+
+let experiment: WitnessedExperiment;
+afterEach(() => experiment.close());
+
+const starts = () =>
+  experiment.testimony().filter(({ kind, role }) => kind === 'start' && role === 'command').length;
+
+const strike = (kinds: readonly Kind[], signal: NodeJS.Signals) => {
+  for (const { pid, kind } of processesOf(experiment.machine)) {
+    if (!kinds.includes(kind)) continue;
+    try {
+      process.kill(pid, signal);
+    } catch {
+      // It has ended.
+    }
+  }
+};
+
+/** Every task of the sweep has one row, from one attempt that ended well; nothing is left, nothing was wrong. */
+async function expectWhole(tasks: number, tables = ['results_exp1_vary_width'], before = 0) {
+  expect(experiment.tables()).toEqual([...tables].sort());
+  const rows = await experiment.rows();
+  expect(rows).toHaveLength(tasks);
+  expect(new Set(rows.map(({ attempt }) => attempt).filter(Boolean)).size).toBe(tasks - before);
+  const log = experiment.testimony();
+  expect(violationsIn(log)).toEqual([]);
+  const done = new Set(log.filter(({ kind }) => kind === 'end').map(({ task }) => task));
+  expect(done.size).toBe(tasks - before);
+  await until(() => experiment.left().length === 0, 10_000).catch(() => {});
+  expect(experiment.left()).toEqual([]);
+}
+
+describe('240 tasks, 45 of them done before, killed -9 in the middle and started again: 240 rows', () => {
+  const KEEPERS: Kind[] = ['keeper', 'guard'];
+  const ways: [string, readonly Kind[]][] = [
+    ['only the manager', ['manager']],
+    ['manager and keepers', ['manager', ...KEEPERS]],
+    ['the whole tree', ['manager', ...KEEPERS, 'command', 'child', 'other']],
+  ];
+  test.each(ways)('%s', { timeout: 90_000 }, async (_, kinds) => {
+    experiment = new WitnessedExperiment(4);
+    experiment.sweep(honest(0.02), {
+      exp1_vary_width: { dataset: 'mnist', width_factor: range(6), depth: range(4), seed: range(10) },
+    });
+    const table = join(experiment.project, 'results_exp1_vary_width');
+    mkdirSync(table);
+    const known = range(45).map(
+      (i) => `mnist,${Math.floor(i / 40)}.0,${Math.floor(i / 10) % 4},${i % 10},0.9`,
+    );
+    writeFileSync(
+      join(table, 'final_results.csv'),
+      `dataset,width_factor,depth,seed,accuracy\n${known.join('\n')}\n`,
+    );
+    const first = experiment.start(['run', '--gpus', '4']);
+    const end = finished(first, 'exit');
+    await until(() => starts() > 60, 30_000);
+    strike(kinds, 'SIGKILL');
+    expect((await end).signal).toBe('SIGKILL');
+    const { code, stderr, stdout } = await experiment.run(['run', '--gpus', '4']);
+    expect({ code, stderr, stdout }).toMatchObject({ code: 0 });
+    await expectWhole(240, undefined, 45);
+    const [header = [], ...cells] = await experiment.cells('results_exp1_vary_width');
+    expect(cells.slice(0, 45).map((row) => row.slice(0, 5).join(','))).toEqual(
+      expect.arrayContaining(known.map((row) => expect.stringContaining(row))),
+    );
+    const combinations = cells.map((row) =>
+      ['width_factor', 'depth', 'seed'].map((key) => Number(row[header.indexOf(key)])).join(),
+    );
+    expect(new Set(combinations).size).toBe(240);
+    expect(experiment.log()).toMatch(/Marked 45 tasks as already completed/);
+  });
+});
+
+const mounted = process.getuid?.() === 0 && canMount();
+
+function canMount(): boolean {
+  const directory = `/tmp/gpu-owner-mount-${process.pid}`;
+  mkdirSync(directory);
+  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', directory]).status === 0;
+  if (isMounted) spawnSync('umount', [directory]);
+  rmSync(directory, { recursive: true });
+  return isMounted;
+}
+
+describe('a full disk', () => {
+  let disk: string | null = null;
+  afterEach(() => {
+    if (disk !== null) spawnSync('umount', ['-l', disk]);
+    disk = null;
+  });
+
+  test.skipIf(!mounted)(
+    'in the middle: nothing is lost, and the sweep goes on when there is space again [needs root, to mount a small one]',
+    { timeout: 90_000 },
+    async () => {
+      disk = `/tmp/gpu-owner-disk-${process.pid}`;
+      mkdirSync(disk);
+      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m', 'none', disk]).status).toBe(0);
+      experiment = new WitnessedExperiment(2, { project: disk });
+      experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
+      const first = experiment.start(['run', '--gpus', '2']);
+      const end = finished(first);
+      await until(() => starts() > 15, 30_000);
+      const ballast = join(disk, 'ballast');
+      spawnSync('sh', ['-c', 'cat /dev/zero > "$1"', 'sh', ballast]);
+      await pause(4_000);
+      rmSync(ballast);
+      const { code, stderr } = await end;
+      // It may wait for space, or end saying so: then it is started again.
+      if (code !== 0) {
+        expect(stderr).toMatch(/space|full/i);
+        const again = await experiment.run(['run', '--gpus', '2']);
+        expect(again).toMatchObject({ code: 0 });
+      }
+      await expectWhole(60);
+    },
+  );
+});
+
+test('everything stopped for some seconds: it goes on, and no task is started twice', {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(2);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
+  const end = finished(experiment.start(['run', '--gpus', '2']));
+  await until(() => starts() > 8, 20_000);
+  const all: Kind[] = ['manager', 'worker', 'keeper', 'guard', 'command', 'child', 'other'];
+  strike(all, 'SIGSTOP');
+  await pause(4_000);
+  strike(all, 'SIGCONT');
+  expect(await end).toMatchObject({ code: 0 });
+  await expectWhole(30);
+  expect(starts()).toBe(30);
+});
+
+test('a table that an editor saves again and again: at the end it has every row once', {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(2);
+  experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
+  const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
+  const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '3']));
+  const { code, stderr } = await experiment.run(['run', '--gpus', '2']);
+  expect({ code, stderr }).toMatchObject({ code: 0 });
+  expect((await editor).stdout).toMatch(/saved \d\d/);
+  // The editor may have been the last to save.
+  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
+  await expectWhole(80);
+});
+
+test('two managers: one writes the tables, both work, and each ends when all is done', {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(4);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
+  const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
+  const [one, other] = await Promise.all(ends);
+  expect(one).toMatchObject({ code: 0 });
+  expect(other).toMatchObject({ code: 0 });
+  await expectWhole(80);
+  expect(starts()).toBe(80);
+  const gpus = new Set(experiment.testimony().flatMap((line) => line.gpus));
+  expect(gpus.size).toBe(4);
+});
+
+test('the first manager is killed: the second takes over', { timeout: 60_000 }, async () => {
+  experiment = new WitnessedExperiment(4);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
+  const first = experiment.start(['run', '--gpus', '2']);
+  const firstEnd = finished(first, 'exit');
+  await until(() => starts() > 0, 20_000);
+  const second = finished(experiment.start(['run', '--gpus', '2']));
+  await until(() => starts() > 25, 20_000);
+  first.kill('SIGKILL');
+  await firstEnd;
+  expect(await second).toMatchObject({ code: 0 });
+  await expectWhole(80);
+});
+
+const user = whyNotNobody() === null ? { uid: NOBODY } : {};
+
+test(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(1);
+  experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
+  const end = finished(experiment.start(['run', '--gpus', '1']));
+  await until(() => starts() > 2, 20_000);
+  const before = starts();
+  expect(
+    await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
+  ).toMatchObject({ code: 0 });
+  expect(starts() - before).toBeLessThan(10);
+  expect(await end).toMatchObject({ code: 0 });
+  await expectWhole(30);
+});
+
+test('a job beside that holds a GPU keeps it, and the sweep runs on the other', {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(2);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
+  const holder = experiment.machine.start(
+    [process.execPath, command, 'run', '--', python, '-S', fixture('chaotic_task.py'), 'claimant', '4'],
+    { env: experiment.env },
+  );
+  const holding = finished(holder);
+  await until(() => experiment.testimony().length > 0, 10_000);
+  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
+  expect(await holding).toMatchObject({ code: 0 });
+  expect(violationsIn(experiment.testimony())).toEqual([]);
+  expect(await experiment.rows()).toHaveLength(20);
+});

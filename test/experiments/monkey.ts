@@ -1,0 +1,88 @@
+// Kills and stops the processes of a machine at random.
+import type { Machine } from '../machine.ts';
+import { pause } from '../machine.ts';
+import { type Kind, type Process, processesOf } from './processes.ts';
+import type { Random } from './random.ts';
+
+/** How often each is struck, as against the others. */
+export type Shares = Partial<Record<Kind, number>>;
+
+/** Most processes are commands, and most of what can go wrong is in those that look after them. */
+const EVERYBODY: Shares = { manager: 2, worker: 3, keeper: 3, guard: 2, command: 3, child: 2 };
+const LONGEST_STOP = 2_500; // ms
+
+export class Monkey {
+  readonly #machine: Machine;
+  readonly #random: Random;
+  readonly #rest: number;
+  readonly #kinds: string[];
+  readonly #stopped = new Map<number, number>();
+  /** What it did, by signal and kind. */
+  readonly deeds: Record<string, number> = {};
+  #ended = false;
+
+  /** @param rest ms between two deeds, on average */
+  constructor(machine: Machine, random: Random, rest: number, shares = EVERYBODY) {
+    this.#machine = machine;
+    this.#random = random;
+    this.#rest = rest;
+    this.#kinds = Object.entries(shares).flatMap(([kind, share]) => Array<string>(share).fill(kind));
+  }
+
+  /** Goes on until it is told to end. */
+  async run(): Promise<void> {
+    while (!this.#ended) {
+      await pause(this.#random.float(2 * this.#rest));
+      this.#wake(performance.now());
+      if (!this.#ended) this.#act();
+    }
+    this.#wake(Number.POSITIVE_INFINITY);
+  }
+
+  end(): void {
+    this.#ended = true;
+  }
+
+  #act(): void {
+    const all = processesOf(this.#machine);
+    const kind = this.#random.pick(this.#kinds);
+    const victim = this.#random.pick(all.filter((each) => each.kind === kind));
+    const kill = this.#random.float() < 0.6;
+    if (victim === undefined || (kill && !mayBeKilled(victim, all))) return;
+    this.#strike(victim, kill ? 'SIGKILL' : 'SIGSTOP');
+  }
+
+  #strike({ pid, kind }: Process, signal: 'SIGKILL' | 'SIGSTOP'): void {
+    try {
+      process.kill(pid, signal);
+    } catch {
+      return; // it was quicker
+    }
+    const deed = `${signal} ${kind}`;
+    this.deeds[deed] = (this.deeds[deed] ?? 0) + 1;
+    if (signal === 'SIGSTOP') this.#stopped.set(pid, performance.now() + this.#random.float(LONGEST_STOP));
+  }
+
+  #wake(now: number): void {
+    for (const [pid, until] of this.#stopped) {
+      if (now < until) continue;
+      this.#stopped.delete(pid);
+      try {
+        process.kill(pid, 'SIGCONT');
+      } catch {
+        // It has ended.
+      }
+    }
+  }
+}
+
+/**
+ * A keeper and its guard stand in for each other. With both gone, and the worker as well, there is nobody left who could know what
+ * belonged to a command: that isn't promised.
+ */
+function mayBeKilled(victim: Process, all: readonly Process[]): boolean {
+  if (victim.kind === 'keeper') return all.some(({ pid, kind }) => pid === victim.parent && kind === 'guard');
+  if (victim.kind === 'guard')
+    return all.some(({ parent, kind }) => parent === victim.pid && kind === 'keeper');
+  return true;
+}

@@ -1,0 +1,109 @@
+import {
+  appendFileSync,
+  chownSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import {
+  append,
+  Busy,
+  Changed,
+  look,
+  replace,
+  type Stamp,
+  settle,
+} from '../../../lib/experiments/results/file.ts';
+
+let directory: string;
+let path: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'file-'));
+  path = join(directory, 'final_results.csv');
+  writeFileSync(path, 'a,b\n1,2\n');
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+async function stamp(): Promise<Stamp> {
+  return (await look(path)) as Stamp;
+}
+
+const CHANGES: [string, () => void][] = [
+  ['appends', () => appendFileSync(path, '3,4\n')],
+  ['truncates', () => truncateSync(path, 4)],
+  ['empties', () => writeFileSync(path, '')],
+  ['writes as much', () => writeFileSync(path, 'a,b\n1,9\n')],
+  [
+    'renames',
+    () => {
+      writeFileSync(`${path}.new`, 'a,b\n1,2\n');
+      renameSync(`${path}.new`, path);
+    },
+  ],
+];
+
+describe.each(CHANGES)('somebody %s', (_, change) => {
+  test('before an append: nothing is appended', async () => {
+    const before = await stamp();
+    await sleep(20); // clocks of file systems are coarse
+    change();
+    const text = readFileSync(path, 'utf8');
+    expect(() => append(path, before, Buffer.from('5,6\n'), null)).toThrow(Changed);
+    expect(readFileSync(path, 'utf8')).toBe(text);
+  });
+
+  test('while a new file is written: theirs stays', async () => {
+    let text = '';
+    const writing = replace(path, await stamp(), async (file) => {
+      await file.appendFile('new');
+      await sleep(20);
+      change();
+      text = readFileSync(path, 'utf8');
+    });
+    await expect(writing).rejects.toThrow(Changed);
+    expect(readFileSync(path, 'utf8')).toBe(text);
+    expect(readdirSync(directory)).toEqual(['final_results.csv']);
+  });
+});
+
+test('somebody makes the file while the first one is written, or removes it while another is', async () => {
+  const before = await stamp();
+  rmSync(path);
+  const making = replace(path, null, async () => writeFileSync(path, 'theirs'));
+  await expect(making).rejects.toThrow(Changed);
+  expect(readFileSync(path, 'utf8')).toBe('theirs');
+  await expect(replace(path, before, async () => rmSync(path))).rejects.toThrow();
+  expect(readdirSync(directory)).toEqual([]);
+});
+
+test('a file that is written by and by is left alone until it is complete', async () => {
+  const ended = (async () => {
+    for (let at = 0; at < 12; at++) {
+      appendFileSync(path, `${at},x\n`);
+      await sleep(20);
+    }
+    return Date.now();
+  })();
+  await settle(path);
+  const settled = Date.now();
+  expect(settled).toBeGreaterThanOrEqual((await ended) - 20);
+  const timer = setInterval(() => appendFileSync(path, 'y\n'), 10);
+  await expect(settle(path)).rejects.toThrow(Busy);
+  clearInterval(timer);
+});
+
+test.skipIf(process.getuid?.() !== 0)('the owner stays (needs root, to give a file away)', async () => {
+  chownSync(path, 1234, 4321);
+  await replace(path, await stamp(), async (file) => file.appendFile('new'));
+  expect(statSync(path)).toMatchObject({ uid: 1234, gid: 4321, size: 3 });
+});

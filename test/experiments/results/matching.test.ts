@@ -1,0 +1,201 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { describe, expect, test } from 'vitest';
+import { exportResults } from '../../../lib/experiments/results/export.ts';
+import { findResults } from '../../../lib/experiments/results/find.ts';
+import { RowMatcher } from '../../../lib/experiments/results/matching.ts';
+import { meaningOfCell, valueOfCell } from '../../../lib/experiments/results/meaning.ts';
+import { TaskIndex } from '../../../lib/experiments/results/task-index.ts';
+import { taskId } from '../../../lib/experiments/task.ts';
+import { stringify, Written } from '../../../lib/experiments/written.ts';
+import { FakeQueue, values } from './fake-queue.ts';
+
+async function matcher(header: string, ...tasks: string[]) {
+  const index = new TaskIndex();
+  for (const [task, json] of tasks.entries()) index.add(task, values(json), `task${task}`);
+  const found = await RowMatcher.make(index, header.split('|'));
+  return (cells: string) => {
+    const match = found.match(cells.split('|'));
+    return match.kind === 'one' ? match.task : match.kind === 'none' ? null : match.tasks;
+  };
+}
+
+test.each([
+  ['1', '1.0', '1e0', '+1', ' 1 ', '10e-1', '01'],
+  ['true', 'True', 'TRUE', 'yes'],
+  ['false', 'False', 'no'],
+  ['', ' ', 'None', 'null', 'NULL', '~'],
+  ['nan', 'NaN', '.nan'],
+  ['-inf', '-Infinity', '-.inf'],
+  ['mnist', ' mnist '],
+  [
+    '{"a": [1, "x"], "b": null}',
+    '{"b":null,"a":[1.0,"x"]}',
+    "{'a': (1, 'x'), 'b': None}",
+    "{'a': [1, 'x',], 'b': None}".replace(',]', ']'),
+  ],
+  ["['it\\'s', True]", '["it\'s", true]'],
+  ['0', '-0', '0.0'],
+])('%s means the same as %s', (...cells) => {
+  expect(new Set(cells.map(meaningOfCell)).size).toBe(1);
+});
+
+test('other cells mean something else', () => {
+  const cells = [
+    '1',
+    'true',
+    '',
+    'nan',
+    'inf',
+    'mnist',
+    'MNIST',
+    '[1]',
+    '[[1]]',
+    '1 2',
+    '0x10',
+    '[',
+    'Nonesuch',
+  ];
+  expect(new Set(cells.map(meaningOfCell)).size).toBe(cells.length);
+});
+
+test.each(['0.930', '1', '-1e-07', 'true', '[1,2.50]', 'text', 'NaN'])(
+  'the result %s stays as it was written',
+  (cell) => {
+    expect(stringify(valueOfCell(cell)).replaceAll('"', '')).toBe(cell);
+  },
+);
+
+describe('a row fits', () => {
+  test('a task with all that it says of parameters', async () => {
+    const match = await matcher(
+      'lr|x|seed',
+      '{"lr": 1e-3, "seed": 1}',
+      '{"lr": 1e-3, "seed": 2}',
+      '{"lr": 0.01, "seed": 1}',
+    );
+    expect(match('0.001|9|1')).toBe(0);
+    expect(match('0.0010||2.0')).toBe(1);
+    expect(match('0.01||1')).toBe(2);
+    expect(match('0.01||2')).toBe(null);
+    expect(match('||')).toBe(null);
+    expect(match('0.01||')).toBe(2);
+    expect(match('0.001||')).toEqual([0, 1]);
+  });
+
+  test('tasks of phases with other parameters, each its own', async () => {
+    const match = await matcher(
+      'width|depth|seed',
+      '{"width": 1, "seed": 1}',
+      '{"width": 1, "seed": 1, "depth": 3}',
+    );
+    expect(match('1||1')).toBe(0);
+    expect(match('1|3|1')).toBe(1);
+    // A program that writes its defaults down.
+    expect(match('1|7|1')).toBe(0);
+    expect(match('|3|')).toBe(1);
+    expect(match('|3|2')).toBe(null);
+  });
+
+  test('with a column too few, only if there is one', async () => {
+    const match = await matcher(
+      'seed',
+      '{"lr": 1, "seed": 1}',
+      '{"lr": 2, "seed": 1}',
+      '{"lr": 1, "seed": 2}',
+    );
+    expect(match('1')).toEqual([0, 1]);
+    expect(match('2')).toBe(2);
+  });
+
+  test('and its name decides, but only between those that fit', async () => {
+    const match = await matcher(
+      'task_id|seed',
+      '{"lr": 1, "seed": 1}',
+      '{"lr": 2, "seed": 1}',
+      '{"lr": 1, "seed": 2}',
+    );
+    expect(match('task1|1')).toBe(1);
+    expect(match('task2|1')).toEqual([0, 1]);
+    expect(match('task0|2')).toBe(2);
+    expect(match('task0|')).toBe(null);
+  });
+
+  test('not for sure, if its name and its cells say otherwise', async () => {
+    const match = await matcher('task_id|width|depth', '{"width": 1}', '{"width": 1, "depth": 5}');
+    expect(match('task0|1|5')).toEqual([0, 1]);
+  });
+
+  test('tasks without parameters by their names', async () => {
+    const match = await matcher('task_id|loss', '{}', '{"seed": null}');
+    expect(match('task0|1')).toBe(0);
+    expect(match('task1|1')).toBe(1);
+    expect(match('other|1')).toBe(null);
+  });
+
+  test('numbers that only YAML reads so, in either form', async () => {
+    const index = new TaskIndex();
+    index.add(0, { mask: new Written(16, '0x10'), on: new Written(true, 'yes') }, 'task0');
+    const found = await RowMatcher.make(index, ['mask', 'on']);
+    for (const cells of [
+      ['16', 'True'],
+      ['0x10', 'yes'],
+    ])
+      expect(found.match(cells)).toEqual({ kind: 'one', task: 0 });
+  });
+});
+
+test('plans find results without a queue', async () => {
+  const project = mkdtempSync(join(tmpdir(), 'find-'));
+  mkdirSync(join(project, 'a'));
+  writeFileSync(join(project, 'a', 'final_results.csv'), 'seed,loss\n1,2\n5,2\n3,4');
+  const sought = [1, 2, 3].map((seed) => ({
+    parameters: { seed },
+    id: taskId({ seed }),
+    outputDirectory: 'a',
+  }));
+  const told: string[] = [];
+  const found = await findResults(
+    project,
+    [...sought, { ...(sought[1] as (typeof sought)[0]), outputDirectory: 'b' }],
+    (message) => told.push(message),
+  );
+  expect([...found]).toEqual([0, 2].map((at) => [sought[at]?.id, 'a/final_results.csv']));
+  expect(told).toEqual([expect.stringContaining('a/final_results.csv:3: ')]);
+  rmSync(project, { recursive: true });
+});
+
+test('exported are all completed tasks, as CSV or JSON lines', async () => {
+  const queue = new FakeQueue();
+  const tasks = Array.from({ length: 450 }, (_, seed) =>
+    queue.add({
+      parameters: values(seed % 2 ? `{"seed": ${seed}}` : `{"seed": ${seed}, "lr": 1.0}`),
+      outputDirectory: 'a',
+    }),
+  );
+  for (const { id } of tasks.slice(1)) queue.complete(id, values('{"loss": 0.50, "lr": [1, NaN]}'));
+  let text = '';
+  const output = () => {
+    text = '';
+    return new Writable({
+      highWaterMark: 10,
+      write(chunk, _, done) {
+        text += chunk;
+        setImmediate(done);
+      },
+    });
+  };
+  expect(await exportResults(queue.queue, output(), 'csv')).toBe(449);
+  expect(text.split('\n').slice(0, 3)).toEqual([
+    'task_id,seed,lr,loss,result_lr',
+    'exp1_1,1,,0.50,"[1,NaN]"',
+    'exp1_2,2,1.0,0.50,"[1,NaN]"',
+  ]);
+  expect(text.split('\n')).toHaveLength(451);
+  expect(await exportResults(queue.queue, output(), 'jsonl')).toBe(449);
+  expect(text.split('\n')[1]).toBe(
+    `{"task_id":"exp1_2","id":"${tasks[2]?.id}","phases":["exp1"],"parameters":{"seed":2,"lr":1.0},"result":{"loss":0.50,"lr":[1,NaN]},"source":"worker"}`,
+  );
+});

@@ -1,0 +1,152 @@
+// A project with a sweep on a simulated machine, and everything that is started in it.
+import type { ChildProcess } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { binaries } from '../binaries.ts';
+import { type Finished, finished, Machine, python } from '../machine.ts';
+import { describeProcess, processesOf } from './processes.ts';
+import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
+
+const fixtures = join(import.meta.dirname, 'fixtures');
+/** Behaves as badly as commands do. */
+export const CHAOTIC = [python, '-S', join(fixtures, 'chaotic_task.py')];
+
+export interface Fates {
+  tasks: Fate[];
+  givenBack: { name: string; why: string }[];
+  /** 'ok', or what is wrong with the file. */
+  check: string;
+  counts: Record<string, number>;
+  /** Attempts that haven't ended. */
+  living: number;
+}
+
+export class WitnessedExperiment {
+  readonly machine: Machine;
+  readonly project: string;
+  readonly witness: string;
+  readonly env: Record<string, string>;
+
+  constructor(gpus: number, { seed = 0, project = null as string | null } = {}) {
+    this.machine = new Machine(gpus);
+    this.project = project ?? join(this.machine.directory, 'project');
+    this.witness = join(this.machine.directory, 'witness');
+    mkdirSync(join(this.project, 'configs'), { recursive: true });
+    mkdirSync(this.witness, { mode: 0o1777 });
+    this.env = {
+      CHAOS_SEED: String(seed),
+      WITNESS_DIRECTORY: this.witness,
+      WITNESS_LOCKS: this.machine.lockDirectory,
+      SIMULATOR_LIBRARIES: join(binaries(), 'simulator'),
+      PYTHONDONTWRITEBYTECODE: '1',
+    };
+  }
+
+  /** @param phases the values of parameters by phase; a list is varied over */
+  sweep(words: readonly string[], phases: Record<string, Record<string, unknown>>): void {
+    const text = [`command: ${JSON.stringify(words)}`];
+    for (const [phase, parameters] of Object.entries(phases)) {
+      text.push(`${phase}:`);
+      const lists = Object.entries(parameters).filter(([, value]) => Array.isArray(value));
+      const others = Object.entries(parameters).filter(([, value]) => !Array.isArray(value));
+      text.push(...others.map(([key, value]) => `  ${key}: ${JSON.stringify(value)}`), '  combinations:');
+      text.push(...lists.map(([key, value]) => `    - ${key}: ${JSON.stringify(value)}`));
+    }
+    writeFileSync(join(this.project, 'configs/config_exp.yaml'), `${text.join('\n')}\n`);
+  }
+
+  /** Starts `gpu-owner exp …` in the project. */
+  start(args: string[], uid?: number): ChildProcess {
+    return this.machine.startCommand(['exp', ...args], {
+      cwd: this.project,
+      env: this.env,
+      ...(uid === undefined ? {} : { uid }),
+    });
+  }
+
+  run(args: string[]): Promise<Finished> {
+    return finished(this.start(args));
+  }
+
+  /** What it printed in JSON. */
+  // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
+  async json(args: string[]): Promise<any> {
+    const { code, stdout, stderr } = await this.run(args);
+    if (code !== 0) throw new Error(`exp ${args.join(' ')}: ${code} ${stderr}`);
+    return JSON.parse(stdout);
+  }
+
+  testimony(): Testimony[] {
+    return readTestimony(this.witness);
+  }
+
+  /** All tables of the project, by directory. */
+  tables(): string[] {
+    return readdirSync(this.project)
+      .filter((name) => existsSync(join(this.project, name, 'final_results.csv')))
+      .sort();
+  }
+
+  /** The cells of a table by Python's csv module, the header first. */
+  async cells(table: string): Promise<string[][]> {
+    const path = join(this.project, table, 'final_results.csv');
+    const { code, stdout, stderr } = await this.machine.run([python, '-S', join(fixtures, 'rows.py'), path]);
+    if (code !== 0) throw new Error(stderr);
+    return JSON.parse(stdout);
+  }
+
+  async rows(): Promise<Row[]> {
+    const rows: Row[] = [];
+    for (const table of this.tables()) {
+      const [header = [], ...cells] = await this.cells(table);
+      const task = header.indexOf('task_id');
+      const attempt = header.indexOf('attempt');
+      for (const row of cells) {
+        if (row.length !== header.length) throw new Error(`${table}: a cut row ${JSON.stringify(row)}`);
+        rows.push({ table, task: row[task] ?? '', attempt: attempt < 0 ? '' : (row[attempt] ?? '') });
+      }
+    }
+    return rows;
+  }
+
+  /** What the queue's database says. */
+  async fates(): Promise<Fates> {
+    const words = [python, '-S', join(fixtures, 'fates.py'), join(this.project, '.gpu-owner/queue.db')];
+    const { code, stdout, stderr } = await this.machine.run(words);
+    if (code !== 0) throw new Error(stderr);
+    return JSON.parse(stdout);
+  }
+
+  /** The log of the manager. */
+  log(): string {
+    const path = join(this.project, 'experiment_manager.log');
+    return existsSync(path) ? readFileSync(path, 'utf8') : '';
+  }
+
+  /** Everything that still runs on the machine, whoever started it. */
+  left(): string[] {
+    return processesOf(this.machine).map(describeProcess);
+  }
+
+  /** Kills what is left, of all kinds, until nothing is. */
+  async close(): Promise<void> {
+    for (let i = 0; i < 100; i++) {
+      const left = processesOf(this.machine);
+      if (left.length === 0) break;
+      for (const { pid } of left) {
+        try {
+          process.kill(pid, 'SIGKILL');
+        } catch {
+          // It has ended.
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    await this.machine.close();
+  }
+
+  /** Relative to the project. */
+  short(path: string): string {
+    return relative(this.project, path);
+  }
+}
