@@ -1,10 +1,10 @@
 // `exp manager` from outside, with workers as the original system has them: whole processes, real signals.
 import type { ChildProcess } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type Finished, finished, output, python, until } from '../machine.ts';
+import { type Finished, finished, output, python, root, until } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
@@ -234,6 +234,11 @@ test('metrics can be read by Prometheus', async () => {
   expect(metrics.get('gpu_owner_manages')).toBe(1);
   expect(metrics.get('gpu_owner_task_duration_seconds_bucket{le="+Inf"}')).toBe(0);
   expect((await fetch(new URL('/', url))).status).toBe(404);
+  // The page about it has just these.
+  const page = readFileSync(join(root, 'docs/manager.md'), 'utf8');
+  const documented = [...page.matchAll(/^\| `(gpu_owner_\w+)/gm)].map(([, name]) => name);
+  const names = [...metrics.keys()].map((key) => key.replace(/\{.*/, '').replace(/_(bucket|sum|count)$/, ''));
+  expect(documented.sort()).toEqual([...new Set(names)].sort());
   child.kill('SIGINT');
   expect((await ended).code).toBe(130);
 });
