@@ -4,8 +4,8 @@ import type { OptionTable, Values } from '../arguments.ts';
 
 export const METRICS = { metrics: { type: 'string' } } as const satisfies OptionTable;
 
-export const METRICS_HELP = `  --metrics PORT            metrics for Prometheus, at /metrics, for this machine;
-                            for others as well: HOST:PORT`;
+export const METRICS_HELP = `  --metrics PORT            metrics for Prometheus, for this machine only;
+                            HOST:PORT: for others, too`;
 
 /** Serves them if that is asked for; null: it isn't. @param tell says where @throws ERR_INVALID_ARGUMENT */
 export async function openMetrics(

@@ -16,8 +16,8 @@ export const PROTOCOL = {
 } as const satisfies OptionTable;
 
 export const PROTOCOL_HELP = `Workers that ask over TCP (docs/manager.md has the protocol):
-  --listen PORT             where, or HOST:PORT (default: 127.0.0.1:5000); may be
-                            repeated
+  --listen PORT             where, or HOST:PORT (default: 127.0.0.1:5000); may
+                            be repeated
   --no-listen               nowhere
   --trust CIDR              who may connect besides your own processes on this
                             machine: an address, or a network (10.0.0.0/8)
