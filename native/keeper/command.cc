@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,11 +16,9 @@ namespace keeper {
 namespace {
 
 [[noreturn]] void become(const Options &options, bool own_session, int go, int report) {
-  if (own_session) {
-    setsid();
-    // For the case that keeper, guard and worker are killed at once. The keeper has one thread, so its end is the process's.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-  }
+  // No PR_SET_PDEATHSIG: were keeper, guard and worker all killed, it would take the command, which holds the lease then, from
+  // under those of its children that hold none.
+  if (own_session) setsid();
   for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.shared.count; ++i) fcntl(options.shared.fds[i], F_SETFD, 0);
   if (options.open_files >= 0) {

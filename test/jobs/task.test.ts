@@ -300,16 +300,21 @@ test('keeper and worker are killed: the guard ends everything', async () => {
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
 
-test('keeper and guard are killed: the command itself ends with them', async () => {
-  const task = start(job('fork', '--stay'));
-  const { running, directory } = task;
-  const child = await pidIn(directory, 'fork-child');
+test('keeper, guard and worker are killed: the command keeps the lease while it lives', async () => {
+  const task = start(job('popen', '--stay'));
+  const { running, control, directory, lease } = task;
+  const child = await pidIn(directory, 'popen-child');
   const { command, keeper } = await processes(task);
-  running.kill('SIGKILL');
+  running.kill('SIGSTOP'); // or it would end the command when the keeper is gone
   process.kill(keeper, 'SIGKILL');
-  await until(() => !isAlive(command), 'the end of the command');
-  expect(await probe.isHeld(task.lease)).toBe(true); // its child has the descriptor
+  running.kill('SIGKILL');
+  control.destroy();
+  await running.exited;
+  expect([command, child].map(isAlive)).toEqual([true, true]);
+  expect(await probe.isHeldFor(lease, 50)).toBe(true);
   process.kill(child, 'SIGKILL');
+  process.kill(command, 'SIGKILL');
+  await probe.free(lease);
 });
 
 test('a keeper that is stopped goes on', async () => {

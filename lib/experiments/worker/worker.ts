@@ -146,7 +146,6 @@ export class Worker {
     const { task, token, start } = attempt;
     const worker = nameOf(claim.gpus);
     this.#report({ type: 'assigned', worker, task, start, log: logPath(project.directory, task, worker) });
-    const noted: Promise<unknown>[] = [];
     const run = new AttemptRun({
       attempt,
       claim,
@@ -154,7 +153,7 @@ export class Worker {
       project,
       grace,
       // Nothing hangs on it, so it is not worth waiting for, nor trying again.
-      onLog: (log) => noted.push(queue.note(token, log).catch(() => {})),
+      onLog: (log) => void queue.note(token, log).catch(() => {}),
     });
     const revoke = () => run.interrupt(grace);
     attempt.signal.addEventListener('abort', revoke, { once: true });
@@ -163,9 +162,11 @@ export class Worker {
     attempt.signal.removeEventListener('abort', revoke);
     const left = run.leftBehind;
     if (left !== null) this.#report({ type: 'left-behind', worker, task, ...left });
-    await Promise.all(noted);
     if (attempt.signal.aborted) {
-      this.#revoked(attempt, worker, (attempt.signal.reason as Error)?.message ?? 'it was taken back');
+      const why = (attempt.signal.reason as Error)?.message ?? 'it was taken back';
+      // It isn't ours to give back, but now the queue knows that nothing of it lives: it may be given out again.
+      await this.#persistence.get(() => queue.giveBack(token, why));
+      this.#revoked(attempt, worker, why);
     } else if (run.interrupted) {
       await this.#giveBack(attempt, worker, 'the worker was told to end', 0);
     } else {

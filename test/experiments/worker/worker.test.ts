@@ -276,6 +276,21 @@ test('cancelled: the command is killed, and nothing is reported', async () => {
   expect((await bench.rows()).map(({ state }) => state)).toEqual(['cancelled', 'completed']);
 });
 
+test('cancelled while it runs, and retried: it runs again in the same process', async () => {
+  const bench = await Bench.open();
+  await bench.add(['polite', 'touch', 'started', 'sleep', '600'], ['sleep', '0.1']);
+  const { ended, event, events } = bench.work();
+  await until(() => existsSync(bench.path('started')));
+  await bench.queue.cancel({ ids: ['phase1_0_42'] });
+  await bench.queue.retry({ ids: ['phase1_0_42'] });
+  await event('revoked');
+  await until(
+    () => events.filter((each) => each.type === 'assigned' && each.task.name === 'phase1_0_42').length === 2,
+  );
+  await bench.queue.cancel('all');
+  expect((await ended).why).toBe('finished');
+});
+
 test('two workers in one process, on GPUs of their own', async () => {
   const bench = await Bench.open();
   await bench.add(...Array.from({ length: 6 }, () => ['cuda', 'sleep', '0.1']));

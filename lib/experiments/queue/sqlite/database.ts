@@ -27,6 +27,12 @@ export type Row = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 export type Bindings = Record<string, Cell>;
 
+interface Rider {
+  act: () => void;
+  resolve: () => void;
+  reject: (error: unknown) => void;
+}
+
 /** One connection to the database of a queue: transactions that wait for their turn, and errors that say what to do. */
 export class Database {
   /** The file, links resolved. */
@@ -37,6 +43,9 @@ export class Database {
   /** The files that the connection has open: what is written to files without a name is lost. */
   readonly #files: readonly string[];
   #inodes = '';
+  /** What is to be written along with something else. */
+  #riders: Rider[] = [];
+  #departure: NodeJS.Timeout | null = null;
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
     this.path = path;
@@ -71,8 +80,34 @@ export class Database {
   }
 
   /** Runs one transaction that writes. It may be run again, if another process is in the way. @throws ERR_QUEUE */
-  write<T>(transaction: () => T): Promise<T> {
-    return this.#transact('BEGIN IMMEDIATE', transaction);
+  async write<T>(transaction: () => T): Promise<T> {
+    let aboard: readonly Rider[] = [];
+    const result = await this.#transact('BEGIN IMMEDIATE', () => {
+      aboard = [...this.#riders];
+      for (const { act } of aboard) act();
+      return transaction();
+    });
+    this.#alight(aboard);
+    for (const { resolve } of aboard) resolve();
+    return result;
+  }
+
+  /**
+   * Writes together with the next transaction that writes, at the latest after so many ms: each transaction of its own waits for
+   * the disk.
+   */
+  writeAlong(act: () => void, milliseconds: number): Promise<void> {
+    const written = new Promise<void>((resolve, reject) => this.#riders.push({ act, resolve, reject }));
+    this.#departure ??= setTimeout(() => {
+      this.#departure = null;
+      void this.flush();
+    }, milliseconds);
+    return written;
+  }
+
+  /** Writes what waits for a transaction to come. Never rejected: whoever wanted it is told. */
+  async flush(): Promise<void> {
+    if (this.#riders.length > 0) await this.write(() => {}).catch((error) => this.#refuse(error));
   }
 
   /** Runs queries that see one state of the database. @throws ERR_QUEUE */
@@ -131,6 +166,20 @@ export class Database {
   /** Whether the files that the connection has open are those that others find. */
   #isInPlace(): boolean {
     return inodes(this.#files) === this.#inodes;
+  }
+
+  #refuse(error: unknown): void {
+    const refused = [...this.#riders];
+    this.#alight(refused);
+    for (const { reject } of refused) reject(error);
+  }
+
+  #alight(riders: readonly Rider[]): void {
+    if (riders.length === 0) return;
+    this.#riders = this.#riders.filter((rider) => !riders.includes(rider));
+    if (this.#riders.length > 0 || this.#departure === null) return;
+    clearTimeout(this.#departure);
+    this.#departure = null;
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {

@@ -65,12 +65,15 @@ export function giveBack(database: Database, token: string, why: string, delay: 
   });
 }
 
+/** How long a note waits for something else to be written, in ms. */
+const NOTE_DELAY = 300;
+
 export function note(
   database: Database,
   token: string,
   { path, from, to }: { path: string; from: number; to: number | null },
 ): Promise<void> {
-  return database.write(() => {
+  return database.writeAlong(() => {
     const attempt = findAttempt(database, token);
     if (attempt === undefined) return;
     database.run('UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number', {
@@ -79,7 +82,7 @@ export function note(
       from,
       to,
     });
-  });
+  }, NOTE_DELAY);
 }
 
 /** The task is its own, or it gave no sign of life in time and the task has still no result. */
