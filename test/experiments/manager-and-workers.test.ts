@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, output } from '../machine.ts';
+import { finished, output, until } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 
 let experiment: Experiment;
@@ -45,7 +45,7 @@ test('--stay: it goes on when everything has ended, until it is told to', async 
   await output(child, /Marked 0 tasks/);
   const { code } = await experiment.run(['worker']);
   expect(code).toBe(0);
-  await output(child, /Progress: 1\/1/);
+  await until(() => /Progress: 1\/1/.test(experiment.log()), 10_000);
   await new Promise((resolve) => setTimeout(resolve, 500));
   expect(child.exitCode).toBeNull();
   child.kill('SIGTERM');

@@ -57,7 +57,7 @@ function ask(request: object): Promise<Record<string, unknown>> {
   const code = `import json, socket, sys
 sock = socket.create_connection(('127.0.0.1', ${port}))
 sock.sendall(sys.argv[1].encode())
-print(sock.recv(8192).decode())`;
+print(sock.makefile().read())`;
   return experiment.machine
     .run([python, '-c', code, JSON.stringify(request)])
     .then(({ stdout }) => JSON.parse(stdout));
@@ -162,9 +162,9 @@ test('a task that fails is started three times, and the reason is kept', async (
 
 test('a task of a worker that died comes again after the timeout; a late result counts if there is none yet', async () => {
   sweep('[1.0]', '[42]');
-  const child = manager('--task-timeout', '1s');
+  const child = manager('--task-timeout', '1s', '--metrics', '0');
   const ended = finished(child);
-  await output(child, /workers can ask/);
+  const url = /metrics: (\S+)/.exec(await output(child, /metrics: \S+[\s\S]*workers can ask/))?.[1] as string;
   const about = { task_id: 'exp1_vary_width_0_42', worker_id: 'gpu0' };
   const request = { type: 'request_task', worker_id: 'gpu0', gpu_id: 0 };
   expect((await ask(request)).type).toBe('task');
@@ -176,6 +176,11 @@ test('a task of a worker that died comes again after the timeout; a late result 
   expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
   const late = await ask({ type: 'task_complete', ...about, worker_id: 'gpu1' });
   expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/any longer/) });
+  // The other one's was taken from it.
+  await until(async () => {
+    const metrics = parseMetrics(await (await fetch(url)).text());
+    return metrics.get('gpu_owner_tasks_ended_total{outcome="cancelled"}') === 1;
+  });
   for (const worker_id of ['gpu0', 'gpu1']) await ask({ ...request, worker_id });
   expect((await ended).code).toBe(0);
   expect(experiment.rows('results_mnist')).toEqual(['exp1_vary_width_0_42,mnist,1.0,42,0.9']);
@@ -202,6 +207,20 @@ test('pause, cancel and workers that ask twice', async () => {
   child.kill('SIGTERM');
   expect((await ended).code).toBe(143);
 }, 20_000);
+
+test('a task that doesn’t fit into what workers receive is named', async () => {
+  const child = manager('--grid', `text=${'x'.repeat(9_000)}`);
+  const ended = finished(child);
+  await output(child, /workers can ask/);
+  await ask({ type: 'request_task', worker_id: 'gpu0', gpu_id: 0 });
+  await until(() =>
+    / warning: task grid_0 takes 9\d\d\d bytes to describe; workers that receive 8192 at once/.test(
+      experiment.log(),
+    ),
+  );
+  child.kill('SIGTERM');
+  await ended;
+});
 
 test('a port that another program has, and ports for everybody, are refused with the remedy', async () => {
   const blocker = createServer().listen(port, '127.0.0.1');

@@ -113,7 +113,7 @@ export class ManagerSession {
   #look(now: Overview): void {
     this.#tellPause(now);
     if (!this.#serves) return;
-    this.#service.listen(false).catch((error: Error) => this.#manager.tell(`warning: ${error.message}`));
+    this.#service.retry();
     if (isOver(now) && !this.#options.stay) this.#over.abort();
   }
 

@@ -24,8 +24,8 @@ export const PROTOCOL_HELP = `Workers that ask over TCP (docs/manager.md has the
   --token-file FILE         and those who send the secret in it
   --task-timeout DURATION   a task that nothing is heard of is given to another
                             worker after that (default 2h)
-  --unique-workers          no two workers have the same worker_id: one that asks
-                            for a task has given up the one it had`;
+  --unique-workers          no two workers share a worker_id: one that asks for
+                            a task has given up the one it had`;
 
 const DEFAULT_ENDPOINT: Endpoint = { host: '127.0.0.1', port: 5_000 };
 const DEFAULT_TIMEOUT = '2h';

@@ -93,7 +93,8 @@ export class Connection {
     const request = Buffer.concat(this.#pieces, length);
     const { text, undelivered } = await this.#options.answer(request);
     this.#forget();
-    if (this.#socket.destroyed) await undelivered?.();
+    // What can't be given back now comes back like the task of a worker that has died.
+    if (this.#socket.destroyed) await undelivered?.().catch(() => {});
     else this.#write(text);
   }
 

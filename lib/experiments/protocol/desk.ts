@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { sanitize } from '../../text.ts';
 import { formatProgress } from '../manager/overview.ts';
-import type { Attempt, AttemptInfo, Queue, Task } from '../queue/queue.ts';
+import type { AttemptInfo, Queue, Task } from '../queue/queue.ts';
 import { seedOf } from '../task.ts';
 import { stringify, type Values } from '../written.ts';
 import { isLoopback } from './addresses.ts';
@@ -33,6 +33,8 @@ export class Desk {
   readonly #options: DeskOptions;
   /** Workers that got something and will ask again. */
   readonly #expected = new Set<string>();
+  /** Attempts that were given out here, and whose end hasn't been reported, by token. */
+  readonly #given = new Set<string>();
   #toldPause: string | null = null;
 
   constructor(options: DeskOptions) {
@@ -94,7 +96,6 @@ export class Desk {
     const { task, token } = attempt;
     this.#expected.add(worker);
     this.#toldPause = null;
-    forgetWhenTaken(queue, attempt);
     const info: AttemptInfo = {
       token,
       taskId: task.id,
@@ -106,7 +107,11 @@ export class Desk {
       error: null,
       log: null,
     };
+    this.#given.add(token);
     report(info);
+    attempt.signal.addEventListener('abort', () => {
+      this.#noteTaken(info).catch(() => {}); // the next look has it for the log
+    });
     const text = describe(task);
     const size = Buffer.byteLength(text);
     if (size > RECEIVED) {
@@ -116,19 +121,36 @@ export class Desk {
     }
     const undelivered = async () => {
       const why = `${worker} went before it could be told`;
-      if (await queue.giveBack(token, why)) report({ ...info, outcome: 'given-back', error: why });
+      if (await queue.giveBack(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
   }
 
+  /** It was cancelled, or its time is over: nobody says so but the queue, which keeps watch over it until it hears that this is known. */
+  async #noteTaken(info: AttemptInfo): Promise<void> {
+    const { queue } = this.#options;
+    await queue.giveBack(info.token, 'it was taken away');
+    const attempts = await queue.attempts({ taskId: info.taskId });
+    const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
+    if (outcome === 'lost') this.#expected.delete(info.taker.worker);
+    if (outcome !== null && this.#given.has(info.token)) this.#reportEnd(info, outcome, error);
+  }
+
+  /** Once for each attempt; those of before a restart come as they are found. */
+  #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
+    if (this.#given.delete(attempt.token) || attempt.outcome === null) {
+      this.#options.report({ ...attempt, outcome, error });
+    }
+  }
+
   /** What it had is a start that came to nothing. */
   async #endEarlier(worker: string): Promise<void> {
-    const { queue, report } = this.#options;
+    const { queue } = this.#options;
     const error = `${worker} asked for another task without a word about this one`;
     for (const attempt of await queue.attempts('living')) {
       if (attempt.taker.pid !== NO_PID || attempt.taker.worker !== worker) continue;
       if ((await queue.fail(attempt.token, { error, retry: true })) !== null) {
-        report({ ...attempt, outcome: 'failed', error });
+        this.#reportEnd(attempt, 'failed', error);
       }
     }
   }
@@ -164,12 +186,12 @@ export class Desk {
     const attempts = await this.#attemptsOf(task, worker);
     for (const attempt of attempts) {
       if (!(await act(attempt.token))) continue;
-      if (attempt.outcome !== outcome) {
-        const error = outcome === 'failed' ? await this.#errorOf(attempt) : null;
-        this.#options.report({ ...attempt, outcome, error });
-      }
+      this.#expected.add(worker);
+      const error = outcome === 'failed' ? await this.#errorOf(attempt) : null;
+      this.#reportEnd(attempt, outcome, error);
       return ACK;
     }
+    for (const attempt of attempts) await this.#noteTaken(attempt);
     // Saying the same again, because the answer was lost, is no mistake.
     if (attempts[0]?.outcome === outcome && outcome === 'failed') return ACK;
     throw new RequestError(whyRejected(task, worker, attempts));
@@ -198,13 +220,6 @@ export class Desk {
         : `there is no task ${sanitize(task)}`,
     );
   }
-}
-
-/** The queue keeps watch over attempts of this process until it hears of their end. */
-function forgetWhenTaken(queue: Queue, { token, signal }: Attempt): void {
-  signal.addEventListener('abort', () => {
-    queue.giveBack(token, 'it was taken away').catch(() => {});
-  });
 }
 
 function describe({ name, parameters, places }: Task): string {

@@ -107,7 +107,12 @@ export class ProtocolServer {
       if (left === 0) this.#perAddress.delete(from);
       else this.#perAddress.set(from, left);
     });
-    void this.#serve(socket, from, { remoteAddress, remotePort, localAddress, localPort });
+    this.#serve(socket, from, { remoteAddress, remotePort, localAddress, localPort }).catch(
+      (error: Error) => {
+        this.#options.complain(`${from}: ${error.message}`);
+        socket.destroy();
+      },
+    );
   }
 
   async #serve(socket: Socket, from: string, ends: Parameters<Admission['refusal']>[0]): Promise<void> {

@@ -28,6 +28,7 @@ export class ProtocolService {
   /** Where somebody else listens. */
   #taken: Endpoint[];
   #told = false;
+  #retrying = false;
   #complaints = { since: 0, count: 0 };
 
   constructor(options: ServiceOptions) {
@@ -81,6 +82,17 @@ export class ProtocolService {
     this.#options.tell(
       `${where} is in use, by the other manager perhaps: it is tried again until it is free`,
     );
+  }
+
+  /** As `listen`, where somebody else had the port until now. Never fails. */
+  retry(): void {
+    if (this.#retrying || this.#taken.length === 0) return;
+    this.#retrying = true;
+    this.listen(false)
+      .catch((error: Error) => this.#complain(error.message))
+      .finally(() => {
+        this.#retrying = false;
+      });
   }
 
   #complain(message: string): void {
