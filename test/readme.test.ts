@@ -379,6 +379,7 @@ const EXPERIMENTS = [
   'run',
   'plan',
   'worker',
+  'manager',
   'status',
   'retry',
   'cancel',

@@ -14,6 +14,7 @@ Commands:
   run         run a sweep to its end: workers, tables of results, progress
   plan        show what that would do, and why
   worker      more workers for a sweep that runs
+  manager     give the tasks of a sweep to workers elsewhere; write the tables
   status      show what is done, what runs where, and what has failed
   logs        print the output of a task
   retry       start tasks again that have failed, or others
@@ -35,6 +36,7 @@ const COMMANDS: Commands = {
   run: async () => (await import('./exp/run.ts')).COMMAND,
   plan: async () => (await import('./exp/plan.ts')).COMMAND,
   worker: async () => (await import('./exp/worker.ts')).COMMAND,
+  manager: async () => (await import('./exp/manager.ts')).COMMAND,
   status: async () => (await import('./exp/status.ts')).COMMAND,
   logs: async () => (await import('./exp/logs.ts')).COMMAND,
   retry: async () => (await import('./exp/retry.ts')).COMMAND,

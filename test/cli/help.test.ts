@@ -13,6 +13,7 @@ const EXPERIMENTS = [
   'run',
   'plan',
   'worker',
+  'manager',
   'status',
   'logs',
   'retry',
@@ -73,7 +74,7 @@ test('commands of a group: explained as others, unknown ones with the closest na
 test('the main help names every command, and every command’s help every option it takes', async () => {
   const main = (await machine.runCommand(['--help'])).stdout;
   for (const name of COMMANDS) expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
-  for (const name of [...COMMANDS, 'exp run', 'exp worker']) {
+  for (const name of [...COMMANDS, 'exp run', 'exp worker', 'exp manager']) {
     const command = name.split(' ');
     const { stdout } = await machine.runCommand([...command, '--help']);
     const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)].map(

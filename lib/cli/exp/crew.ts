@@ -1,6 +1,7 @@
 import type { Settings } from '../../claims/options.ts';
 import type { WaitingState } from '../../claims/standing.ts';
 import { describeEvent, firstLine } from '../../experiments/manager/events.ts';
+import type { Tally } from '../../experiments/metrics/tally.ts';
 import type { Project } from '../../experiments/project.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
 import type { WorkerEnd, WorkerEvent } from '../../experiments/worker/events.ts';
@@ -22,6 +23,8 @@ export interface CrewOptions {
   onFailure: (name: string, error: string) => void;
   /** Does somebody look on? */
   watched: boolean;
+  /** Counts what they do. */
+  tally: Tally;
 }
 
 const DOING: Record<string, string> = {
@@ -34,7 +37,7 @@ const DOING: Record<string, string> = {
 export class Crew {
   readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
 
-  constructor({ size, record, onFailure, ...options }: CrewOptions) {
+  constructor({ size, record, onFailure, tally, ...options }: CrewOptions) {
     for (let number = 1; number <= size; number++) {
       const unnamed = size === 1 ? 'worker' : `worker ${number}`;
       const slot = {
@@ -42,6 +45,7 @@ export class Crew {
         worker: new Worker({
           ...options,
           report: (event) => {
+            tally.event(event);
             slot.line = lineAfter(event, slot.line, unnamed);
             const text = describeEvent(event);
             if (text !== null) record(text);

@@ -1,18 +1,17 @@
-import { GPUOwnerError } from '../../errors.ts';
 import { openProject } from '../../experiments/project.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
-import { findSweepFiles } from '../../experiments/sweep/files.ts';
-import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
 import { onWarning } from '../../warnings.ts';
-import { type Parsed, parse } from '../arguments.ts';
+import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
 import { print } from '../output.ts';
+import { noSweep, sweepOf } from './asked-sweep.ts';
 import { Ending } from './ending.ts';
+import { METRICS, METRICS_HELP } from './metrics-options.ts';
 import { projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
 import { openScreen } from './screen.ts';
 import { Session } from './session.ts';
-import { SWEEP, SWEEP_HELP, sweepSource } from './sweep-options.ts';
+import { SWEEP, SWEEP_HELP } from './sweep-options.ts';
 import { WORKERS, WORKERS_HELP, workerSettings } from './worker-options.ts';
 
 const HELP = `Usage: gpu-owner exp run [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
@@ -29,6 +28,7 @@ they are ended at once, and given back.
 ${WORKERS_HELP}
   --replace-commands        known tasks with another command get the new one,
                             unless they are completed
+${METRICS_HELP}
 ${QUEUE_HELP}
 
 ${SWEEP_HELP}
@@ -45,6 +45,7 @@ const OPTIONS = {
   ...WORKERS,
   ...SWEEP,
   ...QUEUE,
+  ...METRICS,
   'replace-commands': { type: 'boolean' },
 } as const;
 
@@ -81,32 +82,3 @@ export const COMMAND: Command = {
   options: OPTIONS,
   operands: 'files-and-command-line',
 };
-
-/** null: none is asked for, and the project has none: then what its queue has is to be done. */
-async function sweepOf(parsed: Parsed, project: string): Promise<Sweep | null> {
-  const source = sweepSource(parsed, project);
-  const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
-  if (!asked && parsed.command.length === 0 && !hasSweepFiles(project)) return null;
-  return openSweep(source);
-}
-
-function hasSweepFiles(project: string): boolean {
-  try {
-    return findSweepFiles(project).length > 0;
-  } catch {
-    return false;
-  }
-}
-
-/** As it is said where files are looked for. */
-function noSweep(project: string): GPUOwnerError {
-  try {
-    findSweepFiles(project);
-  } catch (error) {
-    if (error instanceof GPUOwnerError) return error;
-  }
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    'what shall be run? Name a sweep file, or use --grid or --commands',
-  );
-}

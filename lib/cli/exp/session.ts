@@ -3,6 +3,8 @@ import type { Settings } from '../../claims/options.ts';
 import { Manager } from '../../experiments/manager/manager.ts';
 import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
 import { Pace } from '../../experiments/manager/pace.ts';
+import { queueFamilies } from '../../experiments/metrics/queue-metrics.ts';
+import { Tally } from '../../experiments/metrics/tally.ts';
 import type { Project } from '../../experiments/project.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
 import type { Sweep } from '../../experiments/sweep/sweep.ts';
@@ -11,6 +13,7 @@ import { isTerminal } from '../output.ts';
 import { Crew } from './crew.ts';
 import type { Ending } from './ending.ts';
 import type { View } from './frame.ts';
+import { openMetrics } from './metrics-options.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import type { Screen } from './screen.ts';
 import { summary } from './summary.ts';
@@ -36,6 +39,7 @@ export class Session {
   readonly #host = hostname();
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
+  readonly #tally = new Tally();
   #crew: Crew | null = null;
   #now: Overview | null = null;
   #pace: Pace | null = null;
@@ -56,7 +60,12 @@ export class Session {
 
   /** @param sweep null: what the queue has. @returns the exit code */
   async run(sweep: Sweep | null, replaceCommands: boolean): Promise<number> {
-    const { queue, ending } = this.#options;
+    const { queue, ending, values, screen } = this.#options;
+    const metrics = await openMetrics(
+      values,
+      async () => [...(await queueFamilies(queue, this.#manager.manages)), ...this.#tally.families()],
+      (text) => screen.line(text),
+    );
     try {
       await this.#manager.begin();
       if (sweep !== null) await this.#enqueue(sweep, replaceCommands);
@@ -70,6 +79,7 @@ export class Session {
         this.#options.screen.line(line);
       return outcome.code;
     } finally {
+      metrics?.close();
       await this.#manager.close();
     }
   }
@@ -111,6 +121,7 @@ export class Session {
         this.#failures.length = Math.min(this.#failures.length, MOST_FAILURES);
       },
       watched: isTerminal(1),
+      tally: this.#tally,
     });
     this.#crew = crew;
     ending.obey(crew, (text) => screen.line(text));

@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { overview } from '../../experiments/manager/overview.ts';
+import { Tally } from '../../experiments/metrics/tally.ts';
 import { openProject } from '../../experiments/project.ts';
 import { onWarning } from '../../warnings.ts';
 import { parse, refuseWords } from '../arguments.ts';
@@ -8,6 +9,7 @@ import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
 import { isTerminal, print } from '../output.ts';
 import { Crew, whyStopped } from './crew.ts';
 import { Ending } from './ending.ts';
+import { METRICS, METRICS_HELP, openMetrics } from './metrics-options.ts';
 import { outcomeOfWorkers } from './outcome.ts';
 import { projectOf, QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
 import { plainScreen } from './screen.ts';
@@ -23,6 +25,7 @@ again.
   -n, --gpus N|all          how many GPUs they may take in all (default: one
                             worker's)
 ${WORKERS_HELP}
+${METRICS_HELP}
 ${QUEUE_HELP}
 ${COMMON_HELP}
 
@@ -31,7 +34,7 @@ ${CRITERIA_HELP}
 Exit code: 0 no task is left; 1 a worker stopped after failures; 129, 130, 143
 ended by a signal with work left; 64 bad usage, 69 no driver or no queue.`;
 
-const OPTIONS = { ...WORKERS, ...QUEUE } as const;
+const OPTIONS = { ...WORKERS, ...QUEUE, ...METRICS } as const;
 
 async function worker(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
@@ -42,6 +45,12 @@ async function worker(args: readonly string[]): Promise<void> {
     const screen = plainScreen();
     const ending = new Ending();
     onWarning((message) => screen.line(`warning: ${message}`));
+    const tally = new Tally();
+    const metrics = await openMetrics(
+      values,
+      () => tally.families(),
+      (text) => screen.line(text),
+    );
     const crew = new Crew({
       queue,
       project: openProject(projectOf(values)),
@@ -52,6 +61,7 @@ async function worker(args: readonly string[]): Promise<void> {
       record: (text) => screen.line(text),
       onFailure: () => {},
       watched: isTerminal(1),
+      tally,
     });
     ending.obey(crew, (text) => screen.line(text));
     try {
@@ -59,6 +69,7 @@ async function worker(args: readonly string[]): Promise<void> {
       for (const text of whyStopped(ends)) screen.line(text);
       process.exitCode = outcomeOfWorkers(await overview(queue), ends, ending.code);
     } finally {
+      metrics?.close();
       ending.close();
     }
   });

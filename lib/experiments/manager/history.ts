@@ -13,6 +13,8 @@ export class History {
   readonly #living = new Map<string, AttemptInfo>();
   /** Tasks whose completion has been reported, until it is read as one. */
   readonly #completed = new Set<string>();
+  /** Attempts that were noted as ended while a look went on: it may have seen them living. */
+  readonly #ended = new Set<string>();
   #cursor = 0;
 
   constructor(
@@ -41,18 +43,34 @@ export class History {
     return pid === this.#self.pid && host === this.#self.host;
   }
 
+  /** What is known at once, of an attempt that isn't a worker's of this process: that it began, or how it ended. */
+  note(attempt: AttemptInfo): void {
+    const { token, taskId, outcome } = attempt;
+    if (outcome === null) this.#living.set(token, attempt);
+    else {
+      this.#ended.add(token);
+      // A look was faster, or this one was given up for lost before: then completions tell.
+      if (!this.#living.delete(token)) return;
+      if (outcome === 'completed') this.#completed.add(taskId);
+    }
+    this.#report(describeAttempt(attempt));
+  }
+
   async look(): Promise<void> {
+    this.#ended.clear();
     const living = await this.#queue.attempts('living');
     const tokens = new Set(living.map(({ token }) => token));
     for (const attempt of living) {
-      if (this.#isOwn(attempt) || this.#living.has(attempt.token)) continue;
+      if (this.#isOwn(attempt) || this.#living.has(attempt.token) || this.#ended.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
       this.#report(describeAttempt({ ...attempt, outcome: null }));
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
-      this.#living.delete(token);
       const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
+      // Noted meanwhile, or begun since the list was made; one that has ended without a word may be told of later.
+      if (!this.#living.has(token) || ended?.outcome === null) continue;
+      this.#living.delete(token);
       if (ended?.outcome) {
         this.#report(describeAttempt(ended));
         if (ended.outcome === 'completed') this.#completed.add(taskId);
@@ -70,7 +88,9 @@ export class History {
         if (this.#completed.delete(task.id) || source === 'table') continue;
         const attempts = await this.#queue.attempts({ taskId: task.id });
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last !== undefined && !this.#isOwn(last)) this.#report(describeAttempt(last));
+        if (last === undefined || this.#isOwn(last)) continue;
+        this.#living.delete(last.token);
+        this.#report(describeAttempt(last));
       }
       if (news.length < BATCH) return;
     }

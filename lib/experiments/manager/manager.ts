@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import type { Enqueued, Queue } from '../queue/queue.ts';
+import type { AttemptInfo, Enqueued, Queue } from '../queue/queue.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
@@ -188,6 +188,16 @@ export class Manager {
     this.#logged = progress;
     this.#log.write(progress);
     this.#options.tell(progress, 'event');
+  }
+
+  /** An attempt of a worker that asks this process for tasks has begun, or ended. */
+  note(attempt: AttemptInfo): void {
+    this.#history.note(attempt);
+  }
+
+  /** For the log, and for people. */
+  tell(text: string): void {
+    this.#note(text);
   }
 
   /** What a worker does; those of this process say it here. */

@@ -76,6 +76,11 @@ export class AttemptRun {
   /** Never rejected. */
   async run(): Promise<Verdict> {
     const { attempt, name, project } = this.#running;
+    if (wordsOf(attempt.task.command).length === 0) {
+      const why =
+        'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp manager --replace-commands -- COMMAND';
+      return { kind: 'environment', why, spoiled: false };
+    }
     const path = logPath(project.directory, attempt.task, name);
     let log: AttemptLog;
     let port: number;

@@ -109,7 +109,8 @@ function endLostOne(
   attempt: AttemptRecord,
   why: 'rebooted' | 'unlocked' | 'overdue',
 ): void {
-  const who = `worker ${attempt.worker} (PID ${attempt.pid} on ${attempt.host})`;
+  const pid = attempt.pid === 0 ? '' : `PID ${attempt.pid} `; // 0: it gave none
+  const who = `worker ${attempt.worker} (${pid}on ${attempt.host})`;
   const error = {
     rebooted: `the machine was restarted under ${who}`,
     unlocked: `${who} ended without a word`,

@@ -1,0 +1,123 @@
+import type { AttemptInfo } from '../queue/queue.ts';
+import type { WorkerEvent } from '../worker/events.ts';
+import type { Family, Sample } from './exposition.ts';
+
+export type Outcome = NonNullable<AttemptInfo['outcome']>;
+
+const OUTCOMES: readonly Outcome[] = ['completed', 'failed', 'given-back', 'lost', 'cancelled'];
+/** Upper bounds of durations, in s: from a second to a day. */
+const BOUNDS = [1, 10, 60, 300, 900, 3_600, 7_200, 14_400, 43_200, 86_400];
+
+/**
+ * Counts what the workers of this process do, and those that ask it for tasks. From the start of the process on, as Prometheus
+ * expects of counters.
+ */
+export class Tally {
+  #started = 0;
+  readonly #ended = new Map<Outcome, number>(OUTCOMES.map((outcome) => [outcome, 0]));
+  readonly #buckets = BOUNDS.map(() => 0);
+  #seconds = 0;
+  #durations = 0;
+  /** Workers that hold GPUs, and those that ask for tasks: with when their task began, in ms since the epoch. */
+  readonly #workers = new Map<string, { since: number | null }>();
+
+  event(event: WorkerEvent, now = Date.now()): void {
+    switch (event.type) {
+      case 'claimed':
+        this.#workers.set(event.worker, { since: null });
+        break;
+      case 'assigned':
+        this.#begin(event.worker, now);
+        break;
+      case 'completed':
+      case 'failed':
+        this.#end(event.worker, event.type, event.seconds);
+        break;
+      case 'given-back':
+        this.#end(event.worker, 'given-back', null);
+        break;
+      case 'revoked':
+        this.#end(event.worker, 'cancelled', null);
+        break;
+      case 'released':
+        this.#workers.delete(event.worker);
+        break;
+    }
+  }
+
+  /** Of somebody who asked this process for a task. */
+  attempt({ taker: { worker }, since, outcome }: AttemptInfo, now = Date.now()): void {
+    if (outcome === null) this.#begin(worker, since);
+    else {
+      const timed = outcome === 'completed' || outcome === 'failed';
+      this.#end(worker, outcome, timed ? (now - since) / 1_000 : null);
+    }
+  }
+
+  #begin(worker: string, since: number): void {
+    this.#started++;
+    this.#workers.set(worker, { since });
+  }
+
+  #end(worker: string, outcome: Outcome, seconds: number | null): void {
+    this.#ended.set(outcome, (this.#ended.get(outcome) ?? 0) + 1);
+    this.#workers.set(worker, { since: null });
+    if (seconds === null) return;
+    this.#seconds += seconds;
+    this.#durations++;
+    BOUNDS.forEach((bound, i) => {
+      if (seconds <= bound) this.#buckets[i] = (this.#buckets[i] as number) + 1;
+    });
+  }
+
+  families(): Family[] {
+    const durations: Sample[] = BOUNDS.map((bound, i) => ({
+      suffix: '_bucket',
+      labels: { le: String(bound) },
+      value: this.#buckets[i] as number,
+    }));
+    durations.push(
+      { suffix: '_bucket', labels: { le: '+Inf' }, value: this.#durations },
+      { suffix: '_sum', labels: {}, value: this.#seconds },
+      { suffix: '_count', labels: {}, value: this.#durations },
+    );
+    const workers = [...this.#workers];
+    return [
+      {
+        name: 'gpu_owner_tasks_started_total',
+        type: 'counter',
+        help: 'Starts of tasks by workers of this process, or that asked it for tasks.',
+        samples: [{ labels: {}, value: this.#started }],
+      },
+      {
+        name: 'gpu_owner_tasks_ended_total',
+        type: 'counter',
+        help: 'Those of them that have ended, by outcome.',
+        samples: Array.from(this.#ended, ([outcome, value]) => ({ labels: { outcome }, value })),
+      },
+      {
+        name: 'gpu_owner_task_duration_seconds',
+        type: 'histogram',
+        help: 'How long those ran that were completed or failed.',
+        samples: durations,
+      },
+      {
+        name: 'gpu_owner_worker_busy',
+        type: 'gauge',
+        help: 'Whether a worker runs a task (1) or has none (0).',
+        samples: workers.map(([worker, { since }]) => ({
+          labels: { worker },
+          value: since === null ? 0 : 1,
+        })),
+      },
+      {
+        name: 'gpu_owner_worker_task_start_time_seconds',
+        type: 'gauge',
+        help: 'When the task that a worker runs was started, since the epoch.',
+        samples: workers.flatMap(([worker, { since }]) =>
+          since === null ? [] : [{ labels: { worker }, value: since / 1_000 }],
+        ),
+      },
+    ];
+  }
+}

@@ -1,0 +1,102 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { closeSync, constants, fstatSync, openSync } from 'node:fs';
+import { type BlockList, isIP } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { GPUOwnerError } from '../../errors.ts';
+import { decode, readAtMost } from '../../file-text.ts';
+import { sanitize } from '../../text.ts';
+import { type Endpoint, formatEndpoint, isIn, isLoopback, plainAddress } from './addresses.ts';
+import { type Ends, uidOfPeer } from './peer.ts';
+
+const SHORTEST_TOKEN = 16;
+const MOST_TOKEN_BYTES = 4096;
+
+export interface AdmissionOptions {
+  /** Whoever connects from there may do everything. */
+  trust: BlockList;
+  trusts: boolean;
+  /** Whoever knows it, too; null: nobody needs to. */
+  token: string | null;
+}
+
+/** Who may speak to the manager: it gives out work and takes results. */
+export class Admission {
+  readonly #options: AdmissionOptions;
+
+  constructor(options: AdmissionOptions) {
+    this.#options = options;
+  }
+
+  get hasToken(): boolean {
+    return this.#options.token !== null;
+  }
+
+  /** @throws ERR_INVALID_ARGUMENT if others than this machine could connect, but none of them may */
+  check(endpoint: Endpoint): void {
+    if (isLoopback(endpoint.host) || this.#options.trusts || this.hasToken) return;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `--listen ${formatEndpoint(endpoint)}: other machines could connect there, and who may is not said. Add --trust with their addresses ` +
+        '(--trust 192.168.1.0/24), or --token-file with a secret that they send',
+    );
+  }
+
+  /** @returns why this one may not connect; null: it may */
+  async refusal(ends: Ends): Promise<string | null> {
+    const address = plainAddress(ends.remoteAddress);
+    if (isIn(this.#options.trust, address)) return null;
+    const token = this.hasToken ? ', nor is there the right token in the request' : '';
+    if (!isLoopback(address) && !isOwn(address)) {
+      return `${address} is not among the trusted addresses (--trust)${token}`;
+    }
+    const uid = await uidOfPeer(ends);
+    if (uid !== null && (uid === 0 || uid === process.getuid?.())) return null;
+    const who = uid === null ? "it can't be told which user that is" : `user ${uid} is not the manager's`;
+    return `on this machine only the manager's user may connect, and ${who}${token}; --trust ${isIP(address) === 6 ? '::1' : '127.0.0.1'} admits all users`;
+  }
+
+  /** Is this the secret? */
+  knows(token: unknown): boolean {
+    if (this.#options.token === null || typeof token !== 'string') return false;
+    return timingSafeEqual(digest(token), digest(this.#options.token));
+  }
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}
+
+/** Is it an address of this machine? */
+function isOwn(address: string): boolean {
+  return Object.values(networkInterfaces()).some((each) =>
+    each?.some((own) => own.address === address.split('%')[0]),
+  );
+}
+
+/** The secret in a file: its text without blanks around it. @throws ERR_CONFIGURATION */
+export function readToken(path: string): string {
+  const refuse = (why: string, cause?: unknown) =>
+    new GPUOwnerError('ERR_CONFIGURATION', `--token-file ${sanitize(path, 300)}: ${why}`, { cause });
+  let file: number;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    throw refuse(`it can't be opened (${(error as NodeJS.ErrnoException).code})`, error);
+  }
+  try {
+    const { mode, size } = fstatSync(file);
+    if ((mode & 0o077) !== 0) {
+      throw refuse(`others may read it, or write to it; chmod 600 ${sanitize(path, 300)}`);
+    }
+    const most = `it has ${size} bytes; a token has at most ${MOST_TOKEN_BYTES}`;
+    const token = decode(readAtMost(file, MOST_TOKEN_BYTES, most, refuse), refuse).trim();
+    if (token.length < SHORTEST_TOKEN) {
+      throw refuse(
+        `the token has ${token.length} characters, and less than ${SHORTEST_TOKEN} can be guessed; openssl rand -hex 32 > FILE makes one`,
+      );
+    }
+    return token;
+  } finally {
+    closeSync(file);
+  }
+}

@@ -1,0 +1,122 @@
+import type { Socket } from 'node:net';
+import { sanitize } from '../../text.ts';
+import { RequestEnd } from './request-end.ts';
+
+/** What a request gets. */
+export interface Answer {
+  text: string;
+  /** The client went before it could be told. */
+  undelivered?: () => Promise<void>;
+}
+
+export interface ConnectionOptions {
+  /** Of a request, in bytes. */
+  mostBytes: number;
+  /** For a request to be complete, in ms; as much again for the answer to be taken. */
+  patience: number;
+  /** @returns is there room for so many more bytes of requests, of all connections together? */
+  reserve: (bytes: number) => boolean;
+  release: (bytes: number) => void;
+  /** Never rejects. */
+  answer: (request: Buffer) => Promise<Answer>;
+}
+
+/** How long a client may leave its end open when it has got its answer, in ms. */
+const LINGER = 2_000;
+
+/** A connection with one request: reads it, answers it, and closes. */
+export class Connection {
+  readonly #socket: Socket;
+  readonly #options: ConnectionOptions;
+  readonly #end = new RequestEnd();
+  #pieces: Buffer[] = [];
+  #size = 0;
+  #complete = false;
+  #timer: NodeJS.Timeout;
+
+  constructor(socket: Socket, options: ConnectionOptions) {
+    this.#socket = socket;
+    this.#options = options;
+    this.#timer = setTimeout(
+      () => this.refuse(`the request was not complete within ${options.patience / 1000} s`),
+      options.patience,
+    );
+    socket.on('data', (piece) => this.#receive(piece as Buffer));
+    socket.on('end', () => {
+      if (this.#complete) return;
+      if (this.#end.begun) this.refuse('the request ended before its JSON object did');
+      else socket.destroy(); // somebody has only looked whether there is anybody
+    });
+    // It is gone: nobody needs to know.
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => {
+      clearTimeout(this.#timer);
+      this.#complete = true;
+      this.#forget();
+    });
+  }
+
+  /** Whatever it was about to say. */
+  refuse(why: string): void {
+    if (this.#complete) return;
+    this.#complete = true;
+    this.#forget();
+    this.#write(errorAnswer(why));
+  }
+
+  #receive(piece: Buffer): void {
+    // What comes behind a request is not looked at, but taken: otherwise closing would take the answer from the client.
+    if (this.#complete) return;
+    if (this.#size + piece.length > this.#options.mostBytes) {
+      this.refuse(`a request has at most ${this.#options.mostBytes} bytes`);
+      return;
+    }
+    if (!this.#options.reserve(piece.length)) {
+      this.refuse('the manager has too many large requests at once; try again');
+      return;
+    }
+    this.#pieces.push(piece);
+    this.#size += piece.length;
+    let end: number | null;
+    try {
+      end = this.#end.find(piece);
+    } catch (error) {
+      this.refuse((error as Error).message);
+      return;
+    }
+    if (end !== null) void this.#respond(this.#size - piece.length + end);
+  }
+
+  async #respond(length: number): Promise<void> {
+    this.#complete = true;
+    clearTimeout(this.#timer);
+    const request = Buffer.concat(this.#pieces, length);
+    const { text, undelivered } = await this.#options.answer(request);
+    this.#forget();
+    // What can't be given back now comes back like the task of a worker that has died.
+    if (this.#socket.destroyed) await undelivered?.().catch(() => {});
+    else this.#write(text);
+  }
+
+  /** At once, so that those who receive once get all of it. */
+  #write(text: string): void {
+    const socket = this.#socket;
+    if (socket.destroyed) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => socket.destroy(), this.#options.patience);
+    socket.end(text, () => {
+      clearTimeout(this.#timer);
+      this.#timer = setTimeout(() => socket.destroy(), LINGER);
+    });
+  }
+
+  #forget(): void {
+    this.#options.release(this.#size);
+    this.#size = 0;
+    this.#pieces = [];
+  }
+}
+
+export function errorAnswer(message: string): string {
+  return JSON.stringify({ type: 'error', message: sanitize(message, 500) });
+}

@@ -1,0 +1,242 @@
+import { hostname } from 'node:os';
+import { sanitize } from '../../text.ts';
+import { formatProgress } from '../manager/overview.ts';
+import type { AttemptInfo, Queue, Task } from '../queue/queue.ts';
+import { seedOf } from '../task.ts';
+import { stringify, type Values } from '../written.ts';
+import { isLoopback } from './addresses.ts';
+import type { Answer } from './connection.ts';
+import { type Request, RequestError } from './requests.ts';
+
+export interface DeskOptions {
+  queue: Queue;
+  /** After so many ms, a task that nothing was heard of is given out again. */
+  lifetime: number;
+  /** Every worker_id is one worker: one that asks for a task has none. */
+  unique: boolean;
+  /** Of attempts, as they begin and end. */
+  report: (attempt: AttemptInfo) => void;
+  /** Something that a person should know. */
+  tell: (message: string) => void;
+}
+
+/** No process of this machine is known for them; so they are told from other workers, too. */
+const NO_PID = 0;
+/** What workers of the original system receive at most, in one call. */
+const RECEIVED = 8_192;
+
+const ACK: Answer = { text: '{"type":"ack"}' };
+const NO_TASK: Answer = { text: '{"type":"no_task"}' };
+
+/** What requests do. Nothing is remembered here: what was given out, and to whom, the queue knows, also after a restart. */
+export class Desk {
+  readonly #options: DeskOptions;
+  /** Workers that got something and will ask again. */
+  readonly #expected = new Set<string>();
+  /** Attempts that were given out here, and whose end hasn't been reported, by token. */
+  readonly #given = new Set<string>();
+  #toldPause: string | null = null;
+
+  constructor(options: DeskOptions) {
+    this.#options = options;
+  }
+
+  /** Do all workers know that there is nothing left? */
+  get isQuiet(): boolean {
+    return this.#expected.size === 0;
+  }
+
+  /** @throws RequestError, and what the queue throws */
+  async handle(request: Request, from: string): Promise<Answer> {
+    switch (request.type) {
+      case 'status':
+        return this.#status();
+      case 'request_task':
+        return this.#give(request, from);
+      case 'task_complete':
+        return this.#end(request, (token) => this.#options.queue.complete(token, null), 'completed');
+      case 'task_failed': {
+        const failure = { error: request.error, retry: true };
+        return this.#end(
+          request,
+          async (token) => (await this.#options.queue.fail(token, failure)) !== null,
+          'failed',
+        );
+      }
+      case 'submit_result':
+        return this.#submit(request);
+    }
+  }
+
+  async #status(): Promise<Answer> {
+    const counts = await this.#options.queue.counts();
+    const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    const status = {
+      total,
+      pending: counts.pending,
+      assigned: counts.active,
+      complete: counts.completed,
+      failed: counts.failed,
+      progress: formatProgress(counts.completed, total),
+    };
+    return { text: JSON.stringify({ type: 'status', status }) };
+  }
+
+  async #give({ worker, gpu }: Request & { type: 'request_task' }, from: string): Promise<Answer> {
+    const { queue, lifetime, unique, report, tell } = this.#options;
+    const host = isLoopback(from) ? hostname() : from;
+    if (unique) await this.#endEarlier(worker);
+    const taker = { worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
+    const attempt = await queue.take(taker, { lifetime });
+    if (attempt === null) {
+      this.#expected.delete(worker);
+      await this.#sayWhyNot(worker);
+      return NO_TASK;
+    }
+    const { task, token } = attempt;
+    this.#expected.add(worker);
+    this.#toldPause = null;
+    const info: AttemptInfo = {
+      token,
+      taskId: task.id,
+      taskName: task.name,
+      taker,
+      since: Date.now(),
+      ended: null,
+      outcome: null,
+      error: null,
+      log: null,
+    };
+    this.#given.add(token);
+    report(info);
+    attempt.signal.addEventListener('abort', () => {
+      this.#noteTaken(info).catch(() => {}); // the next look has it for the log
+    });
+    const text = describe(task);
+    const size = Buffer.byteLength(text);
+    if (size > RECEIVED) {
+      tell(
+        `warning: task ${task.name} takes ${size} bytes to describe; workers that receive ${RECEIVED} at once can't read it`,
+      );
+    }
+    const undelivered = async () => {
+      const why = `${worker} went before it could be told`;
+      if (await queue.giveBack(token, why)) this.#reportEnd(info, 'given-back', why);
+    };
+    return { text, undelivered };
+  }
+
+  /** It was cancelled, or its time is over: nobody says so but the queue, which keeps watch over it until it hears that this is known. */
+  async #noteTaken(info: AttemptInfo): Promise<void> {
+    const { queue } = this.#options;
+    await queue.giveBack(info.token, 'it was taken away');
+    const attempts = await queue.attempts({ taskId: info.taskId });
+    const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
+    if (outcome === 'lost') this.#expected.delete(info.taker.worker);
+    if (outcome !== null && this.#given.has(info.token)) this.#reportEnd(info, outcome, error);
+  }
+
+  /** Once for each attempt; those of before a restart come as they are found. */
+  #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
+    if (this.#given.delete(attempt.token) || attempt.outcome === null) {
+      this.#options.report({ ...attempt, outcome, error });
+    }
+  }
+
+  /** What it had is a start that came to nothing. */
+  async #endEarlier(worker: string): Promise<void> {
+    const { queue } = this.#options;
+    const error = `${worker} asked for another task without a word about this one`;
+    for (const attempt of await queue.attempts('living')) {
+      if (attempt.taker.pid !== NO_PID || attempt.taker.worker !== worker) continue;
+      if ((await queue.fail(attempt.token, { error, retry: true })) !== null) {
+        this.#reportEnd(attempt, 'failed', error);
+      }
+    }
+  }
+
+  /** Once for each pause: they end then. */
+  async #sayWhyNot(worker: string): Promise<void> {
+    const pause = await this.#options.queue.paused();
+    const key = pause === null ? null : String(pause.since);
+    if (key !== null && key !== this.#toldPause) {
+      this.#options.tell(
+        `${worker} asked for a task and got none, since the experiment is paused; workers may end now`,
+      );
+    }
+    this.#toldPause = key;
+  }
+
+  async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<Answer> {
+    const { queue } = this.#options;
+    const attempts = await this.#attemptsOf(task, worker);
+    for (const { token } of attempts) if (await queue.submit(token, result)) return ACK;
+    // The same once more, as the answer was lost.
+    for (const { token, outcome } of attempts) {
+      if (outcome === 'completed' && (await queue.complete(token, result))) return ACK;
+    }
+    throw new RequestError(whyRejected(task, worker, attempts));
+  }
+
+  async #end(
+    { task, worker }: { task: string; worker: string },
+    act: (token: string) => Promise<boolean>,
+    outcome: 'completed' | 'failed',
+  ): Promise<Answer> {
+    const attempts = await this.#attemptsOf(task, worker);
+    for (const attempt of attempts) {
+      if (!(await act(attempt.token))) continue;
+      this.#expected.add(worker);
+      const error = outcome === 'failed' ? await this.#errorOf(attempt) : null;
+      this.#reportEnd(attempt, outcome, error);
+      return ACK;
+    }
+    for (const attempt of attempts) await this.#noteTaken(attempt);
+    // Saying the same again, because the answer was lost, is no mistake.
+    if (attempts[0]?.outcome === outcome && outcome === 'failed') return ACK;
+    throw new RequestError(whyRejected(task, worker, attempts));
+  }
+
+  async #errorOf({ taskId, token }: AttemptInfo): Promise<string | null> {
+    const attempts = await this.#options.queue.attempts({ taskId });
+    return attempts.find((each) => each.token === token)?.error ?? null;
+  }
+
+  /** The attempts of a worker at a task, the last first. @throws RequestError if there are none */
+  async #attemptsOf(task: string, worker: string): Promise<AttemptInfo[]> {
+    const { queue } = this.#options;
+    let known = false;
+    for await (const row of queue.tasks({ match: task, limit: 2 })) {
+      if (row.task.name !== task) continue;
+      known = true;
+      const attempts = (await queue.attempts({ taskId: row.task.id })).filter(
+        ({ taker }) => taker.pid === NO_PID && taker.worker === worker,
+      );
+      if (attempts.length > 0) return attempts.reverse();
+    }
+    throw new RequestError(
+      known
+        ? `task ${sanitize(task)} was never given to ${sanitize(worker)}`
+        : `there is no task ${sanitize(task)}`,
+    );
+  }
+}
+
+function describe({ name, parameters, places }: Task): string {
+  const { phase = '', outputDirectory = '' } = places[0] ?? {};
+  const config: Values = { ...parameters, output_dir: outputDirectory };
+  const task = { task_id: name, phase, config, seed: seedOf(parameters), output_dir: outputDirectory };
+  return stringify({ type: 'task', task });
+}
+
+function whyRejected(task: string, worker: string, attempts: readonly AttemptInfo[]): string {
+  const [last] = attempts;
+  const why: Record<NonNullable<AttemptInfo['outcome']>, string> = {
+    completed: 'it was completed before; what it has stays',
+    failed: 'it was said to have failed before',
+    'given-back': 'it was given back before',
+    lost: 'somebody else has completed it meanwhile, or it was retried or cancelled',
+    cancelled: 'it was cancelled, or somebody else had a result first',
+  };
+  return `task ${sanitize(task)} isn't ${sanitize(worker)}'s any longer: ${last?.outcome ? why[last.outcome] : 'it has just changed hands'}`;
+}

@@ -1,0 +1,117 @@
+import { sanitize, showValue } from '../../text.ts';
+import { parse, type Value, type Values, Written } from '../written.ts';
+
+/** A request that can't be met: the client is told why. */
+export class RequestError extends Error {}
+
+export type Request = { token: unknown } & (
+  | { type: 'request_task'; worker: string; gpu: string | null }
+  | { type: 'task_complete'; worker: string; task: string }
+  | { type: 'task_failed'; worker: string; task: string; error: string }
+  | { type: 'submit_result'; worker: string; task: string; result: Values }
+  | { type: 'status' }
+);
+
+const TYPES = ['request_task', 'task_complete', 'task_failed', 'submit_result', 'status'] as const;
+const LONGEST_NAME = 200;
+const LONGEST_ERROR = 8_000;
+
+/** @throws RequestError */
+export function parseRequest(bytes: Uint8Array): Request {
+  const members = parseObject(bytes);
+  const type = TYPES.find((each) => each === members.type);
+  if (type === undefined) {
+    throw new RequestError(`there is no request ${showValue(members.type)}; there are ${TYPES.join(', ')}`);
+  }
+  const token = own(members, 'token');
+  switch (type) {
+    case 'status':
+      return { type, token };
+    case 'request_task':
+      return { type, token, worker: name(members, 'worker_id'), gpu: gpuOf(members) };
+    case 'task_complete':
+      return { type, token, worker: name(members, 'worker_id'), task: name(members, 'task_id') };
+    case 'task_failed':
+      return {
+        type,
+        token,
+        worker: name(members, 'worker_id'),
+        task: name(members, 'task_id'),
+        error: errorOf(members),
+      };
+    case 'submit_result':
+      return {
+        type,
+        token,
+        worker: name(members, 'worker_id'),
+        task: name(members, 'task_id'),
+        result: resultOf(members),
+      };
+  }
+}
+
+function parseObject(bytes: Uint8Array): Values {
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    throw new RequestError('the request is not UTF-8');
+  }
+  let value: Value;
+  try {
+    value = parse(text);
+  } catch (error) {
+    throw new RequestError(`the request is not JSON: ${sanitize((error as Error).message)}`);
+  }
+  if (!isObject(value)) throw new RequestError('a request is one JSON object');
+  return value;
+}
+
+function isObject(value: Value | undefined): value is Values {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Written);
+}
+
+function own(members: Values, key: string): Value | undefined {
+  return Object.hasOwn(members, key) ? members[key] : undefined;
+}
+
+/** Numbers do as well: people count their workers. */
+function name(members: Values, key: string): string {
+  const value = own(members, key);
+  const text = typeof value === 'number' ? String(value) : value;
+  if (typeof text !== 'string' || text.trim() === '' || text.length > LONGEST_NAME) {
+    throw new RequestError(
+      `${key} must be a text of 1 to ${LONGEST_NAME} characters, not ${showValue(value)}`,
+    );
+  }
+  return text;
+}
+
+function gpuOf(members: Values): string | null {
+  const value = own(members, 'gpu_id');
+  if (value === undefined || value === null) return null;
+  if (typeof value === 'number' || typeof value === 'string') return sanitize(String(value), 100);
+  throw new RequestError(`gpu_id must be a number or a text, not ${showValue(value)}`);
+}
+
+function errorOf(members: Values): string {
+  const value = own(members, 'error');
+  if (value === undefined || value === null || value === '') return 'the worker gave no reason';
+  if (typeof value === 'object' && !(value instanceof Written)) {
+    throw new RequestError('error must be a text');
+  }
+  const text = String(value instanceof Written ? value.text : value);
+  // Line by line: a traceback stays readable.
+  return text
+    .slice(0, LONGEST_ERROR)
+    .split('\n')
+    .map((line) => sanitize(line, 1_000))
+    .filter((line) => line !== '')
+    .join('\n');
+}
+
+function resultOf(members: Values): Values {
+  const value = own(members, 'result_data');
+  if (isObject(value)) return value;
+  throw new RequestError(`result_data must be an object such as {"accuracy": 0.9}, not ${showValue(value)}`);
+}

@@ -1,0 +1,325 @@
+// What others may do to the port of a manager: nothing of it disturbs those who behave.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { networkInterfaces, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { parseNetworks } from '../../../lib/experiments/protocol/addresses.ts';
+import { Admission } from '../../../lib/experiments/protocol/admission.ts';
+import { uidOfPeer } from '../../../lib/experiments/protocol/peer.ts';
+import type { Request } from '../../../lib/experiments/protocol/requests.ts';
+import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
+import { finished, NOBODY, python } from '../../machine.ts';
+
+const STATUS = '{"type": "status"}';
+const servers: ProtocolServer[] = [];
+const sockets: Socket[] = [];
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  for (const server of servers.splice(0)) await server.close();
+});
+
+interface Serving {
+  limits?: Partial<Limits>;
+  trust?: string[];
+  token?: string;
+  host?: string;
+  /** How long an answer takes, in ms. */
+  delay?: number;
+}
+
+async function serve({ limits = {}, trust = [], token, host = '127.0.0.1', delay = 0 }: Serving = {}) {
+  const requests: Request[] = [];
+  const complaints: string[] = [];
+  let undelivered = 0;
+  const admission = new Admission({
+    trust: parseNetworks(trust, '--trust'),
+    trusts: trust.length > 0,
+    token: token ?? null,
+  });
+  const server = new ProtocolServer({
+    admission,
+    handle: async (request) => {
+      requests.push(request);
+      if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
+      return {
+        text: '{"type":"ack"}',
+        undelivered: async () => {
+          undelivered++;
+        },
+      };
+    },
+    complain: (message) => complaints.push(message),
+    limits,
+  });
+  servers.push(server);
+  const { port } = await server.listen({ host, port: 0 });
+  return { server, port, requests, complaints, undelivered: () => undelivered };
+}
+
+function open(port: number, host = '127.0.0.1', allowHalfOpen = false): Socket {
+  const socket = connect({ port, host, allowHalfOpen });
+  socket.on('error', () => {});
+  sockets.push(socket);
+  return socket;
+}
+
+/** All that comes until the other end closes. */
+async function rest(socket: Socket): Promise<string> {
+  let text = '';
+  socket.setEncoding('utf8').on('data', (piece) => {
+    text += piece;
+  });
+  await once(socket, 'close');
+  return text;
+}
+
+async function ask(port: number, text: string | Buffer, host?: string): Promise<string> {
+  const socket = open(port, host);
+  socket.write(text);
+  return rest(socket);
+}
+
+const ACK = '{"type":"ack"}';
+
+test('200 at once, while as many are slow', async () => {
+  const { port, requests } = await serve();
+  const slow = Array.from({ length: 200 }, () => {
+    const socket = open(port);
+    socket.write('{"type": ');
+    return socket;
+  });
+  const answers = await Promise.all(Array.from({ length: 200 }, () => ask(port, STATUS)));
+  expect(answers.every((answer) => answer === ACK)).toBe(true);
+  expect(requests).toHaveLength(200);
+  const late = slow.map((socket) => rest(socket));
+  for (const socket of slow) socket.write('"status"}');
+  expect(new Set(await Promise.all(late))).toEqual(new Set([ACK]));
+}, 20_000);
+
+test('a request ends where its JSON does, however it is split', async () => {
+  const { port, requests } = await serve();
+  const text = `  {"type": "submit_result", "worker_id": "gpu0", "task_id": "a}\\"{\\\\", "result_data": {"ä€😀": [1.0, {"x": "]"}]}}`;
+  const bytes = Buffer.from(text);
+  for (const size of [1, 2, 3, 7]) {
+    const socket = open(port);
+    socket.setNoDelay(true);
+    const answer = rest(socket);
+    for (let at = 0; at < bytes.length; at += size) {
+      socket.write(bytes.subarray(at, at + size));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await answer).toBe(ACK);
+  }
+  // What comes behind it isn't looked at, and a closed sending side is no hindrance.
+  expect(await ask(port, `${STATUS}\n`)).toBe(ACK);
+  expect(await ask(port, STATUS + STATUS)).toBe(ACK);
+  const half = open(port, undefined, true);
+  half.end(STATUS);
+  expect(await rest(half)).toBe(ACK);
+  expect(requests).toHaveLength(7);
+  expect(requests[0]).toMatchObject({ task: 'a}"{\\', type: 'submit_result' });
+});
+
+test.each([
+  ['garbage', 'GET / HTTP/1.1\r\n\r\n', /one JSON object/],
+  ['a list', '[1, 2]', /one JSON object/],
+  ['no JSON', '{"type": status}', /not JSON/],
+  ['brackets that don’t match', '{"type": ]', /not JSON/],
+  ['no UTF-8', Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), /not UTF-8/],
+  ['no type', '{}', /there is no request undefined; there are request_task/],
+  ['an unknown type', '{"type": "shutdown"}', /no request 'shutdown'/],
+  ['a type that is none', '{"type": {"a": 1}}', /no request an object/],
+  ['no worker', '{"type": "request_task"}', /worker_id must be a text/],
+  ['a worker that is a list', '{"type": "request_task", "worker_id": []}', /worker_id must be a text/],
+  ['a GPU that is a list', '{"type": "request_task", "worker_id": "a", "gpu_id": [0]}', /gpu_id must be/],
+  [
+    'a result that is a text',
+    '{"type": "submit_result", "worker_id": "a", "task_id": "b", "result_data": "x"}',
+    /result_data must be an object/,
+  ],
+  ['too deep', `{"a": ${'['.repeat(5_000)}`, /nested more than 100 deep/],
+  ['something of an inherited name', '{"__proto__": {"type": "status"}}', /there is no request/],
+])('%s: an error, and nothing else', async (_, text, expected) => {
+  const { port, requests } = await serve();
+  const answer = JSON.parse(await ask(port, text));
+  expect(answer).toEqual({ type: 'error', message: expect.stringMatching(expected) });
+  expect(requests).toEqual([]);
+  expect(await ask(port, STATUS)).toBe(ACK);
+});
+
+test('slow, huge and half-open ones are ended, and those that only look', async () => {
+  const { server, port } = await serve({ limits: { patience: 600 } });
+  const slow = open(port);
+  const drip = setInterval(() => slow.write(' '), 50);
+  const silent = rest(open(port));
+  const huge = open(port);
+  huge.write(`{"a": "${'x'.repeat(2 * 1024 ** 2)}`);
+  const cut = open(port, undefined, true);
+  cut.end('{"type": "stat');
+  const looking = open(port);
+  looking.end();
+  expect(JSON.parse(await rest(slow)).message).toMatch(/not complete within 0.6 s/);
+  clearInterval(drip);
+  expect(JSON.parse(await silent).message).toMatch(/not complete within/);
+  expect(JSON.parse(await rest(huge)).message).toMatch(/at most 1048576 bytes/);
+  expect(JSON.parse(await rest(cut)).message).toMatch(/ended before its JSON object did/);
+  expect(await ask(port, STATUS)).toBe(ACK);
+  // One that has got its answer and doesn't close.
+  const idle = open(port, undefined, true);
+  idle.write(STATUS);
+  await once(idle.resume(), 'end');
+  await expect.poll(() => server.connections, { timeout: 5_000 }).toBe(0);
+}, 15_000);
+
+test('limits: connections in all, of an address, and bytes in all', async () => {
+  const { port, complaints } = await serve({ limits: { perAddress: 3, bytesInAll: 100_000 } });
+  const held = [open(port), open(port), open(port)];
+  await Promise.all(held.map((socket) => once(socket, 'connect')));
+  expect(JSON.parse(await ask(port, '')).message).toMatch(/too many connections/);
+  expect(complaints.join()).toMatch(/too many connections/);
+  held[0]?.destroy();
+  await expect.poll(() => ask(port, STATUS)).toBe(ACK);
+  held[1]?.write(`{"a": "${'x'.repeat(90_000)}`);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  held[2]?.write(`{"a": "${'x'.repeat(90_000)}`);
+  expect(JSON.parse(await rest(held[2] as Socket)).message).toMatch(/too many large requests/);
+  // What the others have sent is forgotten with them.
+  held[1]?.destroy();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(await ask(port, `{"type": "status", "a": "${'x'.repeat(90_000)}"}`)).toBe(ACK);
+  const all = await serve({ limits: { connections: 1 } });
+  await once(open(all.port), 'connect');
+  expect(JSON.parse(await ask(all.port, '')).message).toMatch(/too many connections/);
+});
+
+test('a client that went before its answer is known of', async () => {
+  const { port, requests, undelivered } = await serve({ delay: 300 });
+  const socket = open(port);
+  socket.write(STATUS);
+  await expect.poll(() => requests.length).toBe(1);
+  socket.resetAndDestroy();
+  await expect.poll(undelivered).toBe(1);
+});
+
+/** As another user, or this one. */
+async function askAs(uid: number, port: number, request: string, host = '127.0.0.1'): Promise<string> {
+  const code = `import os, socket, sys
+os.setgid(${uid}); os.setuid(${uid})
+sock = socket.create_connection(('${host}', ${port}))
+sock.sendall(sys.argv[1].encode())
+print(sock.recv(1024).decode())`;
+  return (await finished(spawn(python, ['-c', code, request]))).stdout.trim();
+}
+
+const isRoot = process.getuid?.() === 0;
+
+test.skipIf(!isRoot)(
+  'loopback is for the own user (and root), unless others are trusted (needs root)',
+  async () => {
+    const { port, requests, complaints } = await serve({ limits: { strangers: 2 } });
+    expect(await askAs(0, port, STATUS)).toBe(ACK);
+    const refused = JSON.parse(await askAs(NOBODY, port, STATUS));
+    expect(refused.message).toMatch(new RegExp(`user ${NOBODY} is not the manager's.*--trust 127.0.0.1`));
+    expect(complaints.join()).toMatch(/refused 127.0.0.1/);
+    expect(requests).toHaveLength(1);
+    const trusting = await serve({ trust: ['127.0.0.0/8'] });
+    expect(await askAs(NOBODY, trusting.port, STATUS)).toBe(ACK);
+  },
+);
+
+test.skipIf(!isRoot)(
+  'strangers that hold connections are in nobody’s way (needs root)',
+  async () => {
+    const { server, port } = await serve({
+      token: 'a secret that is long enough',
+      limits: { strangers: 5, connections: 20 },
+    });
+    const code = `import os, socket, time
+os.setuid(${NOBODY})
+held = [socket.create_connection(('127.0.0.1', ${port})) for _ in range(15)]
+for sock in held:
+    try: sock.sendall(b'{"a": ')
+    except OSError: pass
+print('held', flush=True)
+time.sleep(60)`;
+    const child = spawn(python, ['-c', code]);
+    await once(child.stdout, 'data');
+    await expect.poll(() => server.connections).toBeLessThanOrEqual(5);
+    expect(await ask(port, STATUS)).toBe(ACK);
+    child.kill('SIGKILL');
+  },
+  15_000,
+);
+
+const own = Object.values(networkInterfaces())
+  .flat()
+  .find((each) => each?.family === 'IPv4' && !each.internal)?.address;
+
+test('other addresses: a token, or trust', async () => {
+  const token = 'a secret that is long enough';
+  const { port, requests } = await serve({ token, host: '0.0.0.0' });
+  // The own user needs none.
+  expect(await ask(port, STATUS)).toBe(ACK);
+  if (isRoot) {
+    expect(JSON.parse(await askAs(NOBODY, port, STATUS)).message).toMatch(/right token/);
+    const wrong = JSON.stringify({ type: 'status', token: 'a secret that is long enougH' });
+    expect(JSON.parse(await askAs(NOBODY, port, wrong)).type).toBe('error');
+    expect(await askAs(NOBODY, port, JSON.stringify({ type: 'status', token }))).toBe(ACK);
+  }
+  expect(requests).toHaveLength(isRoot ? 2 : 1);
+  const untrusting = new Admission({ trust: parseNetworks([], ''), trusts: false, token: null });
+  expect(() => untrusting.check({ host: '0.0.0.0', port: 1 })).toThrow(/--trust .*--token-file/);
+  const trusting = new Admission({
+    trust: parseNetworks(['10.0.0.0/8,fd00::/8'], ''),
+    trusts: true,
+    token: null,
+  });
+  const ends = { localAddress: '10.0.0.1', localPort: 1, remotePort: 2 };
+  expect(await trusting.refusal({ ...ends, remoteAddress: '10.9.9.9' })).toBeNull();
+  expect(await trusting.refusal({ ...ends, remoteAddress: '::ffff:10.9.9.9' })).toBeNull();
+  expect(await trusting.refusal({ ...ends, remoteAddress: 'fd00::1' })).toBeNull();
+  expect(await trusting.refusal({ ...ends, remoteAddress: '11.0.0.1' })).toMatch(/not among the trusted/);
+  expect(await trusting.refusal({ ...ends, remoteAddress: '127.0.0.1' })).toMatch(/can't be told/);
+});
+
+test.skipIf(own === undefined)(
+  'processes of this machine are told by their user on its other addresses, too',
+  async () => {
+    const { port } = await serve({ host: '0.0.0.0', trust: ['192.0.2.1'] });
+    expect(await ask(port, STATUS, own)).toBe(ACK);
+  },
+);
+
+test('IPv6, and IPv4 on a socket for both', async (context) => {
+  let served: Awaited<ReturnType<typeof serve>>;
+  try {
+    served = await serve({ host: '::1' });
+  } catch {
+    return context.skip('there is no IPv6 here');
+  }
+  expect(await ask(served.port, STATUS, '::1')).toBe(ACK);
+  const both = await serve({ host: '::', trust: ['192.0.2.1'] });
+  expect(await ask(both.port, STATUS, '127.0.0.1')).toBe(ACK);
+  expect(await ask(both.port, STATUS, '::1')).toBe(ACK);
+});
+
+test('sockets that nobody has open any longer are nobody’s, not root’s', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-peer-'));
+  const table = join(directory, 'tcp');
+  const ends = { localAddress: '127.0.0.1', localPort: 5000, remoteAddress: '127.0.0.1', remotePort: 40000 };
+  const line = (state: string, uid: number, inode: number) =>
+    `   0: 0100007F:9C40 0100007F:1388 ${state} 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1\n`;
+  const header =
+    '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
+  writeFileSync(table, header + line('06', 0, 0));
+  expect(await uidOfPeer(ends, [table])).toBeNull();
+  writeFileSync(table, header + line('01', 1234, 99));
+  expect(await uidOfPeer(ends, [join(directory, 'none'), table])).toBe(1234);
+  // The same connection, seen from this end, says nothing.
+  const swapped = { ...ends, localPort: 40000, remotePort: 5000 };
+  expect(await uidOfPeer(swapped, [table])).toBeNull();
+  rmSync(directory, { recursive: true });
+});
