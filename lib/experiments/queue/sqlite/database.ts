@@ -18,7 +18,7 @@ const PATIENCE = 60_000;
 const SETTINGS = `
   PRAGMA journal_mode = WAL;
   PRAGMA synchronous = FULL;
-  PRAGMA cache_size = -16000;
+  PRAGMA cache_size = -8000;
   PRAGMA wal_autocheckpoint = 4000;
 `;
 
