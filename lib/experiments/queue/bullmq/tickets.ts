@@ -1,0 +1,148 @@
+import { EventEmitter } from 'node:events';
+import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
+
+/** What stands in captured arguments for the prefix of BullMQ's keys: scripts are the same for all queues. */
+const PREFIX = '@P';
+const NAME = '@N';
+
+interface Call {
+  name: string;
+  args: unknown[];
+}
+
+/** Stands in for a connection: keeps BullMQ's scripts, and what they are called with. */
+class Recorder extends EventEmitter {
+  readonly status = 'ready';
+  readonly options = {};
+  readonly isCluster = false;
+  readonly scripts = new Map<string, { lua: string; numberOfKeys: number }>();
+  call: Call | null = null;
+
+  defineCommand(name: string, script: { lua: string; numberOfKeys: number }): void {
+    this.scripts.set(name.replace(/:.*$/, ''), script);
+  }
+
+  async runCommand(name: string, args: unknown[]): Promise<unknown> {
+    this.call = { name: name.replace(/:.*$/, ''), args };
+    return name.startsWith('moveToActive') ? [0, 0, 0, 0] : 0;
+  }
+
+  duplicate(): this {
+    return this;
+  }
+  scanStream(): this {
+    return this;
+  }
+  pipeline(): this {
+    return this;
+  }
+  multi(): this {
+    return this;
+  }
+  async connect(): Promise<void> {}
+  async disconnect(): Promise<void> {}
+  async quit(): Promise<void> {}
+  async info(): Promise<string> {
+    return '';
+  }
+  async clientSetName(): Promise<void> {}
+  async clientList(): Promise<string> {
+    return '';
+  }
+}
+
+/**
+ * BullMQ's own scripts as functions of Lua, and the arguments that BullMQ itself calls them with, as templates: so our records
+ * and its job change in one step, which nothing can interrupt. Only what BullMQ offers to those who bring a client of their own
+ * is used.
+ *
+ * Defines `bull.NAME(values)` for each; values are by placeholder: `@ID@`, `@NOW@`, `@VALUE@`, `@DELAY@`, `@OPTS@`, …
+ */
+export async function bullmqLibrary(): Promise<string> {
+  const { createRedisBackend } = createRequire(import.meta.filename)('bullmq') as typeof BullMQ;
+  const recorder = new Recorder();
+  const backend = createRedisBackend(NAME, {
+    connection: recorder as unknown as BullMQ.ConnectionOptions,
+    prefix: PREFIX,
+    skipVersionCheck: true,
+    // Whether a task has failed for good is decided by our records.
+    maxStalledCount: 1_000_000_000,
+    stalledInterval: '@INTERVAL@',
+  } as never) as BullMQ.RedisQueueBackend;
+  await backend.waitUntilReady();
+  const job = {
+    id: '@ID@',
+    data: '@DATA@',
+    opts: { attempts: 1_000_000, priority: 1 },
+  } as unknown as BullMQ.MinimalJob & BullMQ.JobJson;
+  const keep = { count: -1 };
+  const captured: [name: string, capture: () => unknown, replace?: (args: unknown[]) => unknown[]][] = [
+    ['moveToActive', () => backend.moveToActive('', undefined), (args) => [...args.slice(0, -1), '@OPTS@']],
+    ['completed', () => backend.moveToCompleted(job, '@VALUE@', keep, '0', false)],
+    ['failed', () => backend.moveToFailed(job, '@VALUE@', keep, '0', false)],
+    ['retry', () => backend.retryJob('@ID@', false, '0')],
+    [
+      'delay',
+      () => backend.moveToDelayed('@ID@', '@NOW@' as never, '@DELAY@' as never, '0', { skipAttempt: true }),
+    ],
+    ['remove', () => backend.remove('@ID@', false)],
+    ['extendLock', () => backend.extendLock('@ID@', '@TOKEN@', '@LOCK@' as never)],
+    ['moveStalled', () => backend.moveStalledJobsToWait()],
+    ['pause', () => backend.pause(true)],
+    ['resume', () => backend.pause(false)],
+    ['add', () => backend.addJob(job, '@ID@'), (args) => [...args.slice(0, -3), '@JOB@', '@DATA@', '@OPTS@']],
+  ];
+  const bodies = new Map<string, string>();
+  const templates: string[] = [];
+  for (const [name, capture, replace = (args: unknown[]) => args] of captured) {
+    const before = Date.now();
+    await capture();
+    const after = Date.now();
+    const { name: script, args } = recorder.call as Call;
+    const { lua, numberOfKeys } = recorder.scripts.get(script) as { lua: string; numberOfKeys: number };
+    bodies.set(script, lua);
+    const words = replace(args).map((arg) =>
+      typeof arg === 'number' && arg >= before && arg <= after ? '@NOW@' : arg,
+    );
+    const list = (items: unknown[]) => `{${items.map((item) => luaString(item)).join(',')}}`;
+    templates.push(
+      `bull.${name} = function(values) return bodies.${script}(fill(${list(words.slice(0, numberOfKeys))}, values), fill(${list(words.slice(numberOfKeys))}, values)) end`,
+    );
+  }
+  await backend.close();
+  const functions = [...bodies].map(([name, lua]) => `bodies.${name} = function(KEYS, ARGV)\n${lua}\nend`);
+  return [FILL, ...functions, ...templates].join('\n');
+}
+
+const FILL = `
+local bodies, bull = {}, {}
+local function fill(list, values)
+  local filled = {}
+  for i = 1, #list do
+    local word = list[i]
+    local value = values[word]
+    if value == nil then
+      if string.sub(word, 1, 6) == '${PREFIX}:${NAME}:' then
+        word = string.sub(word, 7)
+        value = B .. (word == '@ID@' and values['@ID@'] or word == '@ID@:lock' and values['@ID@'] .. ':lock' or word)
+      else
+        value = word
+      end
+    end
+    filled[i] = value
+  end
+  return filled
+end`;
+
+function luaString(item: unknown): string {
+  const bytes = Buffer.isBuffer(item)
+    ? item
+    : Buffer.from(item === undefined || item === null ? '' : String(item));
+  const escaped = [...bytes].map((byte) =>
+    byte >= 32 && byte < 127 && byte !== 34 && byte !== 92
+      ? String.fromCharCode(byte)
+      : `\\${String(byte).padStart(3, '0')}`,
+  );
+  return `"${escaped.join('')}"`;
+}
