@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../text.ts';
 import { findProject, openProject } from '../project.ts';
 import type { Queue } from './queue.ts';
-import { isRedisURL } from './redis-url.ts';
+import { isRedisURL, withoutPassword } from './redis-url.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
 
 /**
@@ -45,7 +45,7 @@ function pathOf(url: string, project: string): string {
   if (path === undefined || path.includes('\0')) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${showValue(url)} names no queue; what works is sqlite:PATH, redis://HOST and rediss://HOST.`,
+      `${showValue(withoutPassword(url))} names no queue; what works is sqlite:PATH, redis://HOST and rediss://HOST.`,
     );
   }
   return resolve(project, path.replace(/^\/\/(?=\/)/, '')); // sqlite:///a/b, as others write it

@@ -2,3 +2,8 @@
 export function isRedisURL(url: string): boolean {
   return /^(?:rediss?|redis\+unix):/i.test(url);
 }
+
+/** For people: what stands before the host is nobody's business. */
+export function withoutPassword(url: string): string {
+  return url.replace(/^([a-z+]+:\/\/)[^/?#]*@/i, '$1');
+}

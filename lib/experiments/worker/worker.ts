@@ -186,7 +186,10 @@ export class Worker {
     if (left !== null) this.#report({ type: 'left-behind', worker, task, ...left });
     await Promise.all(noted);
     if (attempt.signal.aborted) {
-      this.#revoked(attempt, worker, (attempt.signal.reason as Error)?.message ?? 'it was taken back');
+      const why = (attempt.signal.reason as Error)?.message ?? 'it was taken back';
+      // Its command is gone: now others can have the task.
+      await this.#persistence.get(() => queue.giveBack(token, why));
+      this.#revoked(attempt, worker, why);
     } else if (run.interrupted) {
       await this.#giveBack(attempt, worker, 'the worker was told to end', 0);
     } else {

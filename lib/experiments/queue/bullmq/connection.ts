@@ -9,7 +9,7 @@ import { queueScript, type Script } from './script.ts';
 
 /** How long a connection, or an answer, may take, in ms. */
 const CONNECT = 5_000;
-const ANSWER = 10_000;
+const ANSWER = 5_000;
 /** How long an operation is tried again while the server can't be reached, in ms. */
 const PERSISTENCE = 10_000;
 
@@ -48,7 +48,8 @@ export class Connection {
       // Whoever waits does so here, for a limited time.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
-      maxRetriesPerRequest: null,
+      // What was sent when a connection broke is answered with an error at once.
+      maxRetriesPerRequest: 0,
       connectTimeout: CONNECT,
       commandTimeout: ANSWER,
       retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 10), 1_000),
@@ -91,6 +92,8 @@ export class Connection {
       try {
         return await act(this.client);
       } catch (error) {
+        // The old one would try again less and less often.
+        if (/timed out/.test((error as Error).message) && !this.#closed) this.client.disconnect(true);
         if (this.#closed || !isPassing(error) || now() > end) throw explain(error, url);
       }
       await pause(50);
