@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import type { Enqueued, Queue } from '../queue/queue.ts';
+import type { Enqueued, Management, Queue } from '../queue/queue.ts';
 import { ResultTables, type TablesReport } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
@@ -37,7 +37,7 @@ export class Manager {
   readonly #log: ManagerLog;
   #tables: ResultTables | null = null;
   #report: TablesReport | null = null;
-  #office: { release(): Promise<void> } | null = null;
+  #office: Management | null = null;
   /** Who manages, as was told. */
   #told: string | null = null;
   #logged = '';
@@ -57,6 +57,7 @@ export class Manager {
   /** Becomes the manager, unless somebody is; says who is. */
   async begin(): Promise<void> {
     const { queue, project, host, pid, tell } = this.#options;
+    if (this.#office?.lost?.aborted) await this.#resign();
     if (this.#office !== null) return;
     if (this.#told === null) await this.#history.begin();
     this.#office = await queue.manage({ host, pid });
@@ -65,6 +66,13 @@ export class Manager {
     if (this.#told !== null)
       tell('the other manager is gone: this one writes the tables from now on', 'message');
     this.#told = null;
+  }
+
+  /** Somebody else may write the tables by now. */
+  async #resign(): Promise<void> {
+    this.#office = null;
+    await this.#tables?.close();
+    this.#tables = null;
   }
 
   async #tellWhoManages(): Promise<void> {
@@ -117,8 +125,18 @@ export class Manager {
   /** Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written. */
   async run(signal: AbortSignal): Promise<void> {
     const { queue } = this.#options;
+    let trouble = '';
     while (!signal.aborted) {
-      await this.#round();
+      try {
+        await this.#round();
+        trouble = '';
+      } catch (error) {
+        // A queue on another machine comes back.
+        if (!(error instanceof GPUOwnerError && error.code === 'ERR_QUEUE')) throw error;
+        if (error.message !== trouble)
+          this.#options.tell(`warning: ${error.message} (trying again)`, 'message');
+        trouble = error.message;
+      }
       await pause(PAUSE, signal);
       await queue.changed(LOOK, signal);
     }

@@ -3,7 +3,7 @@ import { testConformance } from './conformance.ts';
 import { noRedis, RedisServer } from './redis-server.ts';
 
 /** In seconds: tests can't wait for a minute until a task is given out again. */
-const TIMES = 'patience=1.5&margin=0.5';
+const TIMES = 'patience=1.2&margin=0.5';
 
 describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
   let server: RedisServer;

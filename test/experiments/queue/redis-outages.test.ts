@@ -1,10 +1,10 @@
 // Redis is killed, stopped, or can't be reached: who waits goes on, and who has a task keeps it for a while.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { pause, until } from '../../machine.ts';
+import { pause } from '../../machine.ts';
 import { Bench, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
-import { Proxy } from './redis-proxy.ts';
+import { Network } from './network.ts';
 import { noRedis, RedisServer } from './redis-server.ts';
 
 // A fifteenth of what people have: 60 s become 4 s.
@@ -83,14 +83,14 @@ describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: 
   });
 
   test('cut off for too long it gives its task up, before others can have it', async () => {
-    const proxy = await Proxy.start(server.port);
-    const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${proxy.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
+    const network = await Network.start(server.port);
+    const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
     await cutOff.make();
     try {
       const queue = await bench.opened(spec({ n: 0 }));
       const far = await cutOff.open();
       const attempt = await takeFrom(far);
-      proxy.cut();
+      network.cut();
       const started = performance.now();
       let aborted = Number.POSITIVE_INFINITY;
       attempt.signal.addEventListener('abort', () => {
@@ -103,13 +103,13 @@ describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: 
       expect(taken).toBeLessThan(9_000);
       expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
       expect(again.start).toBe(2);
-      proxy.mend();
+      network.mend();
       expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
       expect(await queue.complete(again.token, { fresh: true })).toBe(true);
       expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
     } finally {
       await cutOff.close();
-      proxy.close();
+      network.close();
     }
   });
 

@@ -11,7 +11,7 @@ import { queueScript, type Script } from './script.ts';
 const CONNECT = 5_000;
 const ANSWER = 5_000;
 /** How long an operation is tried again while the server can't be reached, in ms. */
-const PERSISTENCE = 10_000;
+const PERSISTENCE = 5_000;
 
 /** What Redis answers: text, numbers, null, lists of them. */
 export type Answer = string | number | null | Answer[];

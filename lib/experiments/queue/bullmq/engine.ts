@@ -9,6 +9,7 @@ import {
   type Counts,
   type Enqueued,
   type Failure,
+  type Management,
   type Pause,
   type Queue,
   type Selection,
@@ -233,15 +234,19 @@ class BullMQQueue implements Queue {
     return this.#leases.changed(milliseconds, signal);
   }
 
-  async manage({ host, pid }: { host: string; pid: number }): Promise<{ release(): Promise<void> } | null> {
+  async manage({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#management !== null) return null;
     const who = JSON.stringify({ host, pid, of: randomBytes(8).toString('hex') });
+    const asked = bootMilliseconds();
     if ((await this.#connection.call('manage', who)) !== 1) return null;
     this.#management = who;
-    this.#leases.manages(who, () => {
-      if (this.#management === who) this.#management = null;
+    const lost = new AbortController();
+    this.#leases.manage(who, asked, () => {
+      this.#management = null;
+      lost.abort(new Error('the queue could not be reached for too long'));
     });
     return {
+      lost: lost.signal,
       release: async () => {
         if (this.#management === who) await this.#release();
       },
@@ -267,7 +272,7 @@ class BullMQQueue implements Queue {
     const who = this.#management;
     if (who === null) return;
     this.#management = null;
-    this.#leases.manages(null);
+    this.#leases.manage(null);
     await this.#connection.call('release', who);
   }
 

@@ -24,7 +24,7 @@ export class Leases {
   readonly #open = new Map<string, Open>();
   readonly #waiting = new Set<() => void>();
   #timer: NodeJS.Timeout | null = null;
-  #manager: { who: string; onLost: () => void } | null = null;
+  #manager: { who: string; renewed: number; onLost: () => void } | null = null;
   #busy: Promise<void> | null = null;
   #renewed = Number.NEGATIVE_INFINITY;
   #version: string | null = null;
@@ -46,9 +46,9 @@ export class Leases {
     this.#adjust();
   }
 
-  /** @param who as Redis has it; null: nobody any longer */
-  manages(who: string | null, onLost: () => void = () => {}): void {
-    this.#manager = who === null ? null : { who, onLost };
+  /** @param who as Redis has it; null: nobody any longer @param asked as for `add` */
+  manage(who: string | null, asked = 0, onLost: () => void = () => {}): void {
+    this.#manager = who === null ? null : { who, renewed: asked, onLost };
     this.#adjust();
   }
 
@@ -107,6 +107,7 @@ export class Leases {
     const { address, renewal } = this.#connection;
     const patience = address.patience + renewal;
     const now = bootMilliseconds();
+    if (this.#manager !== null && now - this.#manager.renewed >= patience) this.#loseManagement();
     for (const { lifetime, controller, renewed } of this.#open.values()) {
       if (lifetime || now - renewed < patience) continue;
       const seconds = Math.round((now - renewed) / 1000);
@@ -132,6 +133,7 @@ export class Leases {
         );
         this.#note(portion, renew ? started : null, over as string[]);
         if (manages === 0) this.#loseManagement();
+        else if (renew && this.#manager !== null) this.#manager.renewed = started;
         if (version === this.#version) continue;
         this.#version = version;
         this.#wake();

@@ -1,7 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
 /** Stands between a client and Redis, as a network that can be cut. */
-export class Proxy {
+export class Network {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #cut = false;
@@ -10,27 +10,27 @@ export class Proxy {
     this.#server = server;
   }
 
-  static async start(port: number): Promise<Proxy> {
+  static async start(port: number): Promise<Network> {
     const server = createServer();
-    const proxy = new Proxy(server);
+    const network = new Network(server);
     server.on('connection', (near) => {
       const far = connect(port, '127.0.0.1');
       for (const [from, to] of [
         [near, far],
         [far, near],
       ] as const) {
-        proxy.#sockets.add(from);
+        network.#sockets.add(from);
         // While it is cut, everything is swallowed: nobody is told.
-        from.on('data', (data) => proxy.#cut || to.write(data));
+        from.on('data', (data) => network.#cut || to.write(data));
         from.on('error', () => {});
         from.on('close', () => {
-          proxy.#sockets.delete(from);
+          network.#sockets.delete(from);
           to.destroy();
         });
       }
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()));
-    return proxy;
+    return network;
   }
 
   get port(): number {
