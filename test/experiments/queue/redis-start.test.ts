@@ -103,6 +103,18 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(untrusted.message).toMatch(/can't be trusted.*\?ca=FILE/);
   });
 
+  test('a user with no more rights than the manual says', async () => {
+    const server = await start();
+    const rights = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
+    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...rights);
+    await works(server.url('project=mnist').replace('//', '//worker:s3cret@'));
+    const other = openQueue(server.url('project=other').replace('//', '//worker:s3cret@'), directory);
+    await expect(other).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/refuses/),
+    });
+  });
+
   test('on a socket', async () => {
     await works((await start({ unix: true })).url('project=socket'));
   });

@@ -99,7 +99,8 @@ function seconds(name: string, text: string | null, otherwise: number): number {
 
 function passwordOf(url: URL): string | null {
   if (url.password !== '') return decoded(url.password);
-  const { GPU_OWNER_QUEUE_PASSWORD: given, GPU_OWNER_QUEUE_PASSWORD_FILE: file } = process.env;
+  const given = process.env.GPU_OWNER_QUEUE_PASSWORD;
+  const file = process.env.GPU_OWNER_QUEUE_PASSWORD_FILE;
   if (given) return given;
   if (!file) return null;
   const read = readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE')

@@ -29,9 +29,9 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'See GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
   ],
   [
-    /^NOPERM/,
+    /^NOPERM|ACL failure|can't access/,
     'refuses a command to this user',
-    'It needs ~gpu-owner* and +@all -@dangerous +info +config|get (see docs/many-machines.md).',
+    'It needs ~gpu-owner* +@all -@dangerous +info (see docs/many-machines.md).',
   ],
   [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; nothing that was acknowledged is lost.'],
   [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
