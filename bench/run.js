@@ -5,10 +5,11 @@ import { dirname, join } from 'node:path';
 import { handover } from './handover.js';
 import { idle } from './idle.js';
 import { machine } from './measure.js';
+import { queues } from './queues.js';
 import { snapshot } from './snapshot.js';
 import { start } from './start.js';
 
-const BENCHMARKS = { snapshot, start, handover, idle };
+const BENCHMARKS = { snapshot, start, handover, idle, queues };
 
 const names = process.argv.slice(2);
 const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));

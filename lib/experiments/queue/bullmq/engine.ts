@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { bootMilliseconds } from '../../../claims/boot.ts';
 import type { Task, TaskSpec } from '../../task.ts';
 import { stringify, type Values } from '../../written.ts';
 import {
@@ -78,7 +77,7 @@ class BullMQQueue implements Queue {
     const { worker, host, pid, gpus } = taker;
     const token = randomBytes(16).toString('hex');
     this.#doubtful.add(token);
-    const asked = bootMilliseconds();
+    const asked = this.#leases.time;
     const answer = await this.#connection.call<Answer[] | null>(
       'take',
       token,
@@ -237,7 +236,7 @@ class BullMQQueue implements Queue {
   async manage({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#management !== null) return null;
     const who = JSON.stringify({ host, pid, of: randomBytes(8).toString('hex') });
-    const asked = bootMilliseconds();
+    const asked = this.#leases.time;
     if ((await this.#connection.call('manage', who)) !== 1) return null;
     this.#management = who;
     const lost = new AbortController();

@@ -1,5 +1,5 @@
 import { bootMilliseconds } from '../../../claims/boot.ts';
-import { LONGEST_TIMER } from '../../../clock.ts';
+import { LONGEST_TIMER, now } from '../../../clock.ts';
 import type { Answer, Connection } from './connection.ts';
 
 /** How often is looked for changes while somebody wants to know, in ms. */
@@ -28,12 +28,19 @@ export class Leases {
   #busy: Promise<void> | null = null;
   #renewed = Number.NEGATIVE_INFINITY;
   #version: string | null = null;
+  /** How much more time has passed since boot than the clock knows, which stands still while the machine sleeps, in ms. */
+  #slept = bootMilliseconds() - now();
 
   constructor(connection: Connection) {
     this.#connection = connection;
   }
 
-  /** @param asked when the task was asked for, in ms since boot */
+  /** In ms since boot, or earlier: then tasks are given up earlier. */
+  get time(): number {
+    return now() + this.#slept;
+  }
+
+  /** @param asked when the task was asked for: `time` */
   add(token: string, lifetime: boolean, asked: number): AbortSignal {
     const controller = new AbortController();
     this.#open.set(token, { lifetime, controller, renewed: asked });
@@ -106,11 +113,12 @@ export class Leases {
   #giveUp(): void {
     const { address, renewal } = this.#connection;
     const patience = address.patience + renewal;
-    const now = bootMilliseconds();
-    if (this.#manager !== null && now - this.#manager.renewed >= patience) this.#loseManagement();
+    this.#slept = bootMilliseconds() - now();
+    const time = this.time;
+    if (this.#manager !== null && time - this.#manager.renewed >= patience) this.#loseManagement();
     for (const { lifetime, controller, renewed } of this.#open.values()) {
-      if (lifetime || now - renewed < patience) continue;
-      const seconds = Math.round((now - renewed) / 1000);
+      if (lifetime || time - renewed < patience) continue;
+      const seconds = Math.round((time - renewed) / 1000);
       controller.abort(
         new Error(`the queue could not be reached for ${seconds} s, and the task may be given to others`),
       );
@@ -119,7 +127,7 @@ export class Leases {
 
   async #look(): Promise<void> {
     if (!this.#connection.isReady) return;
-    const started = bootMilliseconds();
+    const started = this.time;
     const renew = started - this.#renewed >= this.#connection.renewal;
     try {
       const tokens = [...this.#open.keys()];

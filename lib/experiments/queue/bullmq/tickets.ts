@@ -107,7 +107,8 @@ export async function bullmqLibrary(): Promise<string> {
     );
     const list = (items: unknown[]) => `{${items.map((item) => luaString(item)).join(',')}}`;
     templates.push(
-      `bull.${name} = function(values) return bodies.${script}(fill(${list(words.slice(0, numberOfKeys))}, values), fill(${list(words.slice(numberOfKeys))}, values)) end`,
+      `do local keys, args = ${list(words.slice(0, numberOfKeys))}, ${list(words.slice(numberOfKeys))}`,
+      `bull.${name} = function(values) return bodies.${script}(fill(keys, values), fill(args, values)) end end`,
     );
   }
   await backend.close();
@@ -115,24 +116,32 @@ export async function bullmqLibrary(): Promise<string> {
   return [FILL, ...functions, ...templates].join('\n');
 }
 
+/** Words that stand for nothing are the same in all calls: they are put together once. */
 const FILL = `
-local bodies, bull = {}, {}
+local bodies, bull, filled = {}, {}, {}
 local function fill(list, values)
-  local filled = {}
-  for i = 1, #list do
-    local word = list[i]
-    local value = values[word]
-    if value == nil then
+  local known = filled[list]
+  if not known then
+    known = {words = {}, open = {}}
+    filled[list] = known
+    for i = 1, #list do
+      local word = list[i]
       if string.sub(word, 1, 6) == '${PREFIX}:${NAME}:' then
         word = string.sub(word, 7)
-        value = B .. (word == '@ID@' and values['@ID@'] or word == '@ID@:lock' and values['@ID@'] .. ':lock' or word)
-      else
-        value = word
+        if string.sub(word, 1, 4) == '@ID@' then known.open[#known.open + 1] = {i, '@ID@', B, string.sub(word, 5)} else word = B .. word end
+      elseif string.find(word, '^@%u+@$') then
+        known.open[#known.open + 1] = {i, word, '', ''}
       end
+      known.words[i] = word
     end
-    filled[i] = value
   end
-  return filled
+  local words = known.words
+  for i = 1, #known.open do
+    local each = known.open[i]
+    local value = values[each[2]]
+    words[each[1]] = each[3] == '' and value or each[3] .. value .. each[4]
+  end
+  return words
 end`;
 
 function luaString(item: unknown): string {

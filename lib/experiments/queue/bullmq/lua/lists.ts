@@ -28,7 +28,12 @@ end
 
 function operations.match(word)
   local id = rcall('HGET', P .. 'names', word)
-  local ids = rcall('ZRANGEBYLEX', P .. 'ids', '[' .. word, '[' .. word .. '\\255')
+  local ids = {}
+  if string.sub(word, 1, 2) == 't-' then
+    for _, each in ipairs(rcall('ZRANGE', P .. 'arrival', 0, -1)) do
+      if string.sub(each, 1, #word) == word then ids[#ids + 1] = each end
+    end
+  end
   if id then ids[#ids + 1] = id end
   return ids
 end

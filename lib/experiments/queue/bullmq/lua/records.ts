@@ -2,7 +2,7 @@
  * Functions that all operations are made of. Keys below `P`:
  *
  * - `task:ID`: a hash as SQLite has the row; `attempt` is the token of its last one, `by` of the one that completed it
- * - `arrival`, `state:STATE`: ids by number of arrival. `ids`: for beginnings of them. `names`: ids by name. `phases`: counters
+ * - `arrival`, `state:STATE`: ids by number of arrival. `names`: ids by name. `phases`: counters
  * - `attempt:TOKEN`: a hash; `attempts:ID`: the tokens of a task in order; `living`: those without an outcome; `deadlines`
  * - `completions`: ids by sequence; `due`: ids by time; `retracted`: ids by number
  * - `settings`: counters, `pause`, `format`; `version` grows with every change. `manager`: who manages, until it expires
@@ -40,8 +40,8 @@ end
 
 -- BullMQ's job
 
-local function addTicket(id, priority)
-  local name, parameters = get(id, 'name', 'parameters')
+local function addTicket(id, priority, name, parameters)
+  if not name then name, parameters = get(id, 'name', 'parameters') end
   local data = parameters
   -- JSON has none of these, and dashboards show nothing else
   if string.find(data, 'NaN', 1, true) or string.find(data, 'Infinity', 1, true) then
