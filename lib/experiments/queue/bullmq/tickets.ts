@@ -107,8 +107,10 @@ export async function bullmqLibrary(): Promise<string> {
     );
     const list = (items: unknown[]) => `{${items.map((item) => luaString(item)).join(',')}}`;
     templates.push(
-      `do local keys, args = ${list(words.slice(0, numberOfKeys))}, ${list(words.slice(numberOfKeys))}`,
-      `bull.${name} = function(values) return bodies.${script}(fill(keys, values), fill(args, values)) end end`,
+      // Made when they are needed, and once.
+      `do local keys, args\nbull.${name} = function(values)`,
+      `if not keys then keys, args = ${list(words.slice(0, numberOfKeys))}, ${list(words.slice(numberOfKeys))} end`,
+      `return bodies.${script}(fill(keys, values), fill(args, values)) end end`,
     );
   }
   await backend.close();

@@ -1,9 +1,8 @@
 /** Giving out, and what attempts say of themselves. Everything may be said again, because an answer was lost. */
 export const ATTEMPTS = `
-local function describe(id, token)
-  local task = rcall('HMGET', P .. 'task:' .. id, 'id', 'name', 'parameters', 'command', 'places', 'starts')
-  task[7] = token
-  return task
+local function describe(id)
+  return rcall('HMGET', P .. 'task:' .. id, 'id', 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt',
+    'number')
 end
 
 local function endOverdue()
@@ -15,45 +14,49 @@ local function endOverdue()
   end
 end
 
--- A job that BullMQ has given us. Whether its task is started now.
+-- A job that BullMQ has given us. The task, if it is started now.
 local function begin(id, token, taker, lifetime)
-  local state, due, last = get(id, 'state', 'due', 'attempt')
+  local task = describe(id)
+  local starts, state, due, last, number = tonumber(task[6]), task[7], tonumber(task[8] or nil), task[9], task[10]
   if not state then -- not one of ours
     bull.failed({['@ID@'] = id, ['@NOW@'] = NOW, ['@VALUE@'] = 'no task has this id'})
-    return false
+    return nil
   end
   if state == 'active' then
     endLost(id, last, 'ended without a word, or lost the queue for too long')
     release(id, token, true)
     bump()
-    return false
+    return nil
   end
-  due = due and tonumber(due)
   if state ~= 'pending' or (due and due > now) then
     release(id, token, true, nil, due and due - now)
-    return false
+    return nil
   end
-  local number = rcall('HINCRBY', P .. 'settings', 'attempts', 1)
-  local start = rcall('HINCRBY', P .. 'task:' .. id, 'starts', 1)
+  starts = starts + 1
+  task[6] = starts
+  local order = bump()
   local key = P .. 'attempt:' .. token
-  rcall('HSET', key, 'task', id, 'number', number, 'start', start, 'worker', taker[1], 'host', taker[2], 'pid', taker[3],
-    'gpus', taker[4], 'since', now)
+  rcall('HSET', key, 'task', id, 'start', starts, 'worker', taker[1], 'host', taker[2], 'pid', taker[3], 'gpus', taker[4],
+    'since', now)
   rcall('RPUSH', P .. 'attempts:' .. id, token)
-  rcall('ZADD', P .. 'living', number, token)
+  rcall('ZADD', P .. 'living', order, token)
   if lifetime then
     rcall('HSET', key, 'deadline', now + lifetime)
     rcall('ZADD', P .. 'deadlines', now + lifetime, token)
   end
-  set(id, 'attempt', token)
-  rcall('HDEL', P .. 'task:' .. id, 'due')
-  move(id, 'active')
-  bump()
-  return true
+  set(id, 'attempt', token, 'starts', starts, 'state', 'active')
+  rcall('ZREM', P .. 'state:pending', id)
+  rcall('ZADD', P .. 'state:active', number, id)
+  if due then
+    rcall('HDEL', P .. 'task:' .. id, 'due')
+    rcall('ZREM', P .. 'due', id)
+  end
+  return task
 end
 
 function operations.take(token, lifetime, worker, host, pid, gpus)
   local earlier = attemptOf(token)
-  if earlier then return not earlier.outcome and describe(earlier.task, token) or false end
+  if earlier then return not earlier.outcome and describe(earlier.task) or false end
   endOverdue()
   if rcall('HEXISTS', P .. 'settings', 'pause') == 1 then return false end
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
@@ -65,8 +68,9 @@ function operations.take(token, lifetime, worker, host, pid, gpus)
     if not id or id == 0 or id == '' then
       if checked or checkStalled() == 0 then return false end
       checked = true
-    elseif begin(id, token, {worker, host, pid, gpus}, lifetime) then
-      return describe(id, token)
+    else
+      local task = begin(id, token, {worker, host, pid, gpus}, lifetime)
+      if task then return task end
     end
   end
   return false
@@ -105,7 +109,7 @@ function operations.complete(token, given, result)
     -- Whoever has the task now needn't go on.
     revoke(id, (get(id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
   end
-  endAttempt(token, 'completed')
+  endAttempt(token, 'completed', nil, attempt.deadline)
   completeTask(id, 'worker', given == '1' and result or attempt.result or '{}', token)
   if own then release(id, token, true) else removeTicket(id) end
   bump()
@@ -120,7 +124,7 @@ function operations.fail(token, why, again)
   if attempt.outcome == 'failed' and attempt.error == why and last == token then return state end
   local own = not attempt.outcome
   if own then
-    endAttempt(token, 'failed', why)
+    endAttempt(token, 'failed', why, attempt.deadline)
     state = failTask(id, why, again == '1')
   end
   release(id, token, own)
@@ -138,7 +142,7 @@ function operations.giveBack(token, why, delay)
   delay = tonumber(delay)
   local priority
   if own then
-    endAttempt(token, 'given-back', why)
+    endAttempt(token, 'given-back', why, attempt.deadline)
     starts = math.max(tonumber(starts) - 1, 0)
     -- before those that have waited behind it
     priority = 2 * starts + 1

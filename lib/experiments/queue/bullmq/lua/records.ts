@@ -25,7 +25,7 @@ local function set(id, ...)
 end
 
 local function bump()
-  rcall('HINCRBY', P .. 'settings', 'version', 1)
+  return rcall('HINCRBY', P .. 'settings', 'version', 1)
 end
 
 local function move(id, to)
@@ -106,28 +106,33 @@ local function attemptOf(token)
     worker = found[6], host = found[7], pid = found[8]}
 end
 
-local function endAttempt(token, outcome, why)
+local function endAttempt(token, outcome, why, deadline)
   local key = P .. 'attempt:' .. token
   rcall('HSET', key, 'outcome', outcome, 'ended', now)
   if why then rcall('HSET', key, 'error', why) end
   rcall('ZREM', P .. 'living', token)
-  rcall('ZREM', P .. 'deadlines', token)
+  if deadline then rcall('ZREM', P .. 'deadlines', token) end
 end
 
 -- Somebody else says that the task isn't this attempt's any longer. Who gives no sign of life won't say when it is gone.
 local function revoke(id, token, why)
   local attempt = attemptOf(token)
   if not attempt or attempt.outcome then return end
-  endAttempt(token, 'cancelled', why)
+  endAttempt(token, 'cancelled', why, attempt.deadline)
   if attempt.deadline then release(id, token, false) end
 end
 
 local function completeTask(id, source, result, token)
   local sequence = rcall('HINCRBY', P .. 'settings', 'sequence', 1)
-  set(id, 'sequence', sequence, 'source', source, 'result', result, 'ended', now, 'by', token)
-  rcall('HDEL', P .. 'task:' .. id, 'due', 'error')
+  local number, from, due, why = get(id, 'number', 'state', 'due', 'error')
+  set(id, 'state', 'completed', 'sequence', sequence, 'source', source, 'result', result, 'ended', now, 'by', token)
+  if due or why then
+    rcall('HDEL', P .. 'task:' .. id, 'due', 'error')
+    rcall('ZREM', P .. 'due', id)
+  end
   rcall('ZADD', P .. 'completions', sequence, id)
-  move(id, 'completed')
+  rcall('ZREM', P .. 'state:' .. from, id)
+  rcall('ZADD', P .. 'state:completed', number, id)
 end
 
 local function failTask(id, why, again)
@@ -145,7 +150,7 @@ end
 local function endLost(id, token, how)
   local attempt = attemptOf(token)
   local why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
-  endAttempt(token, 'lost', why)
+  endAttempt(token, 'lost', why, attempt.deadline)
   failTask(id, why, true)
 end
 
