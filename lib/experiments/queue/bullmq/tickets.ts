@@ -79,7 +79,12 @@ export async function bullmqLibrary(): Promise<string> {
   const keep = { count: -1 };
   const captured: [name: string, capture: () => unknown, replace?: (args: unknown[]) => unknown[]][] = [
     ['moveToActive', () => backend.moveToActive('', undefined), (args) => [...args.slice(0, -1), '@OPTS@']],
-    ['completed', () => backend.moveToCompleted(job, '@VALUE@', keep, '0', false)],
+    // The result is JSON already.
+    [
+      'completed',
+      () => backend.moveToCompleted(job, '@VALUE@', keep, '0', false),
+      (args) => args.map((arg) => (arg === '"@VALUE@"' ? '@VALUE@' : arg)),
+    ],
     ['failed', () => backend.moveToFailed(job, '@VALUE@', keep, '0', false)],
     ['retry', () => backend.retryJob('@ID@', false, '0')],
     [
