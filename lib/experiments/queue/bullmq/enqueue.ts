@@ -18,14 +18,8 @@ export async function enqueue(
   const total: Enqueued = { added: 0, known: 0, placed: 0 };
   /** Tasks of earlier batches, if commands may be replaced: not by two of one sweep in turn. */
   const seen = replaceCommands ? new Set<string>() : null;
-  const send = async (batch: readonly TaskSpec[]) => {
-    signal?.throwIfAborted();
-    const ids: string[] = [];
-    const words = batch.flatMap((spec) => {
-      const id = taskId(spec.parameters);
-      ids.push(id);
-      return [id, ...describe(spec), seen?.has(id) ? '1' : '0'];
-    });
+  let sent: Promise<void> = Promise.resolve();
+  const send = async (words: readonly string[]) => {
     const answer = await connection.call<(string | number)[]>('enqueue', replaceCommands ? 1 : 0, ...words);
     const [kind, ...rest] = answer;
     if (kind === 'conflicts') throw refusal(rest);
@@ -33,11 +27,28 @@ export async function enqueue(
     total.added += added;
     total.known += known;
     total.placed += placed;
+  };
+  /** While Redis has the last ones, the next are prepared. */
+  const prepare = async (batch: readonly TaskSpec[]) => {
+    const ids: string[] = [];
+    const words = batch.flatMap((spec) => {
+      const id = taskId(spec.parameters);
+      ids.push(id);
+      return [id, ...describe(spec), seen?.has(id) ? '1' : '0'];
+    });
     for (const id of ids) seen?.add(id);
+    await sent;
+    signal?.throwIfAborted();
+    sent = send(words);
+    sent.catch(() => {}); // it is met by the next, or at the end
   };
   let batch: TaskSpec[] = [];
-  for await (const spec of tasks) if (batch.push(spec) === BATCH) await send(batch.splice(0));
-  if (batch.length > 0) await send(batch);
+  try {
+    for await (const spec of tasks) if (batch.push(spec) === BATCH) await prepare(batch.splice(0));
+    if (batch.length > 0) await prepare(batch);
+  } finally {
+    await sent;
+  }
   batch = [];
   return total;
 }
