@@ -42,7 +42,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     const rows = experiment.rows('results_grid').map((row) => row.split(',')[0]);
     expect(new Set(rows).size).toBe(16);
     expect(rows).toHaveLength(16);
-    expect(experiment.starts().sort()).toEqual([...rows].sort());
+    expect(experiment.starts().sort(), said).toEqual([...rows].sort());
     expect(said).not.toMatch(/s3cret/);
   });
 

@@ -61,6 +61,7 @@ export class RedisServer {
       `dir ${this.directory}`,
       'bind 127.0.0.1',
       'appendonly yes',
+      'appendfsync always', // otherwise a busy disk lets it forget what it has acknowledged when it is killed
       'save ""',
       'loglevel warning',
       `unixsocket ${this.socket}`,

@@ -52,7 +52,7 @@ class BullMQQueue implements Queue {
   readonly #leases: Leases;
   /** As Redis has it, while this process manages. */
   #management: string | null = null;
-  /** Asked for, and no answer heard: it may have been given out. */
+  /** Asked for, and an error heard: a task may have been given out. */
   readonly #doubtful = new Set<string>();
 
   constructor(connection: Connection) {
@@ -76,18 +76,21 @@ class BullMQQueue implements Queue {
     await this.#settleDoubtful();
     const { worker, host, pid, gpus } = taker;
     const token = randomBytes(16).toString('hex');
-    this.#doubtful.add(token);
     const asked = this.#leases.time;
-    const answer = await this.#connection.call<Answer[] | null>(
-      'take',
-      token,
-      lifetime === undefined ? '' : Math.ceil(lifetime),
-      worker,
-      host,
-      pid,
-      JSON.stringify(gpus),
-    );
-    this.#doubtful.delete(token);
+    const answer = await this.#connection
+      .call<Answer[] | null>(
+        'take',
+        token,
+        lifetime === undefined ? '' : Math.ceil(lifetime),
+        worker,
+        host,
+        pid,
+        JSON.stringify(gpus),
+      )
+      .catch((error) => {
+        this.#doubtful.add(token);
+        throw error;
+      });
     if (answer === null) return null;
     const signal = this.#leases.add(token, lifetime !== undefined, asked);
     return { token, task: taskOf(answer), start: Number(answer[5]), descriptors: [], signal };
