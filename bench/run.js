@@ -6,10 +6,11 @@ import { experiments } from './experiments.js';
 import { handover } from './handover.js';
 import { idle } from './idle.js';
 import { machine } from './measure.js';
+import { queues } from './queues.js';
 import { snapshot } from './snapshot.js';
 import { start } from './start.js';
 
-const BENCHMARKS = { snapshot, start, handover, idle, experiments };
+const BENCHMARKS = { snapshot, start, handover, idle, experiments, queues };
 
 const names = process.argv.slice(2);
 const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));

@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
+import { withoutPassword } from '../../experiments/queue/redis-url.ts';
 import { sanitize, showValue } from '../../text.ts';
 import type { OptionTable, Values } from '../arguments.ts';
 
@@ -12,7 +13,8 @@ export const QUEUE = {
 } as const satisfies OptionTable;
 
 export const QUEUE_HELP = `  --project DIR             the project (default: the current directory)
-  --queue URL               its queue (default: in the project's .gpu-owner)`;
+  --queue URL               its queue: sqlite:PATH, redis://HOST, rediss://HOST
+                            (default: $GPU_OWNER_QUEUE, then .gpu-owner/queue.db)`;
 
 /** Absolute. */
 export function projectOf({ project }: Values): string {
@@ -20,14 +22,14 @@ export function projectOf({ project }: Values): string {
 }
 
 export function urlOf({ queue }: Values): string | null {
-  return (queue as string | undefined) ?? null;
+  return ((queue as string | undefined) ?? process.env.GPU_OWNER_QUEUE) || null;
 }
 
 /** What to add to a command that somebody shall type, so that it means the same queue. */
 export function sameQueue({ project, queue }: Values): string[] {
   return [
     ...(project === undefined ? [] : ['--project', String(project)]),
-    ...(queue === undefined ? [] : ['--queue', String(queue)]),
+    ...(queue === undefined ? [] : ['--queue', withoutPassword(String(queue))]),
   ];
 }
 
@@ -35,7 +37,8 @@ export function sameQueue({ project, queue }: Values): string[] {
 export async function withQueue(values: Values, use: (queue: Queue) => Promise<void>): Promise<void> {
   const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
   if (queue === null) {
-    const where = urlOf(values) ?? projectOf(values);
+    const url = urlOf(values);
+    const where = url === null ? projectOf(values) : withoutPassword(url);
     throw new GPUOwnerError(
       'ERR_QUEUE',
       `there is no experiment in ${sanitize(where, 300)}: gpu-owner exp run begins one, --project names another directory.`,

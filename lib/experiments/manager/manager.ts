@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import type { AttemptInfo, Enqueued, Queue } from '../queue/queue.ts';
+import type { AttemptInfo, Enqueued, Management, Queue } from '../queue/queue.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
@@ -37,7 +37,7 @@ export class Manager {
   readonly #log: ManagerLog;
   #tables: ResultTables | null = null;
   #last: Overview | null = null;
-  #office: { release(): Promise<void> } | null = null;
+  #office: Management | null = null;
   /** Who manages, as was told. */
   #told: string | null = null;
   /** What keeps the queue from being used, as was told. */
@@ -59,6 +59,7 @@ export class Manager {
   /** Becomes the manager, unless somebody is; says who is. */
   async begin(): Promise<void> {
     const { queue, project, host, pid, tell } = this.#options;
+    if (this.#office?.lost?.aborted) await this.#resign();
     if (this.#office !== null) return;
     if (this.#told === null) await this.#history.begin();
     this.#office = await queue.manage({ host, pid });
@@ -67,6 +68,13 @@ export class Manager {
     if (this.#told !== null)
       tell('the other manager is gone: this one writes the tables from now on', 'message');
     this.#told = null;
+  }
+
+  /** Somebody else may write the tables by now. */
+  async #resign(): Promise<void> {
+    this.#office = null;
+    await this.#tables?.close();
+    this.#tables = null;
   }
 
   async #tellWhoManages(): Promise<void> {

@@ -3,11 +3,13 @@ import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../text.ts';
 import { findProject, openProject } from '../project.ts';
 import type { Queue } from './queue.ts';
+import { isRedisURL, withoutPassword } from './redis-url.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
 
 /**
  * The queue of a project.
- * @param url `sqlite:PATH`, from the project directory on if it is relative; null: the project's own
+ * @param url `sqlite:PATH`, from the project directory on if it is relative; `redis://HOST`, `rediss://HOST` and
+ *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
  * @param options create: false for those who only look: nothing is made, and the answer is null where there is no queue yet
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
@@ -23,6 +25,11 @@ export async function openQueue(
   project: string,
   { create = true }: { create?: boolean } = {},
 ): Promise<Queue | null> {
+  if (url !== null && isRedisURL(url)) {
+    // Nothing of Redis is loaded for others.
+    const { openBullMQQueue } = await import('./bullmq/engine.ts');
+    return openBullMQQueue(url, project, create);
+  }
   if (url !== null) {
     const path = pathOf(url, project);
     return create ? openSQLiteQueue(path) : findSQLiteQueue(path);
@@ -38,7 +45,7 @@ function pathOf(url: string, project: string): string {
   if (path === undefined || path.includes('\0')) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${showValue(url)} names no queue; what works is sqlite:PATH.`,
+      `${showValue(withoutPassword(url))} names no queue; what works is sqlite:PATH, redis://HOST and rediss://HOST.`,
     );
   }
   return resolve(project, path.replace(/^\/\/(?=\/)/, '')); // sqlite:///a/b, as others write it

@@ -107,6 +107,11 @@ export type Selection = { ids: readonly string[] } | { state: State };
 
 export type Counts = Readonly<Record<State, number>>;
 
+export interface Management {
+  release(): Promise<void>;
+  readonly lost?: AbortSignal;
+}
+
 /**
  * The tasks of a project, and who has which. An engine keeps every promise below through the death of any process at any moment;
  * `test/experiments/queue/conformance.ts` has a test for each.
@@ -193,9 +198,10 @@ export interface Queue {
 
   /**
    * The one who writes the tables and looks after the rest. null: somebody else is; ends with the process at the latest.
-   * @returns who gives it back
+   * @returns what gives it back. `lost` aborts when somebody else may manage by now: nothing is to be written any more. Only where the
+   *   queue isn't on this machine.
    */
-  manage(who: { host: string; pid: number }): Promise<{ release(): Promise<void> } | null>;
+  manage(who: { host: string; pid: number }): Promise<Management | null>;
   /** Who manages; null: nobody. */
   manager(): Promise<{ host: string; pid: number } | null>;
 

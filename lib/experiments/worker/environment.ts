@@ -15,8 +15,10 @@ export interface Given {
 /** The environment of a command: this process's own, and what is given to it. Some of that only where the user hasn't set it. */
 export function environmentFor({ taskFile, resultFile, gpus, port }: Given): NodeJS.ProcessEnv {
   const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
+  // Commands write their environment into logs and reports.
+  const { GPU_OWNER_QUEUE_PASSWORD: _, ...inherited } = process.env;
   return {
-    ...process.env,
+    ...inherited,
     ...gpus,
     GPU_OWNER_TASK: taskFile,
     GPU_OWNER_RESULT: resultFile,

@@ -20,6 +20,8 @@ export interface Engine {
   make(directory: string): Promise<{ url: string; remove(): Promise<void> }>;
   /** How long it may take until the task of a killed worker is given out again, in ms. */
   recovery: number;
+  /** Whether it sees itself that something of an attempt lives, or is told by those who looked after it. */
+  seesProcesses: boolean;
 }
 
 export const taker: Taker = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
@@ -128,7 +130,7 @@ export function testConformance(engine: Engine): void {
     const current = () => bench;
     describe('arrival', () => testArrival(current));
     describe('attempts', () => testAttempts(current));
-    describe('deaths', () => testDeaths(current));
+    describe('deaths', () => testDeaths(current, engine));
     describe('lifetimes', () => testLifetimes(current));
     describe('selections', () => testSelections(current));
     describe('lists', () => testLists(current));

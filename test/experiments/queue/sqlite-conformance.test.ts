@@ -5,4 +5,5 @@ testConformance({
   name: 'SQLite',
   make: async (directory) => ({ url: `sqlite:${join(directory, 'queue.db')}`, remove: async () => {} }),
   recovery: 10_000,
+  seesProcesses: true,
 });

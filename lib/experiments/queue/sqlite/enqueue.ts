@@ -1,19 +1,16 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { GPUOwnerError } from '../../../errors.ts';
-import { listWords, sanitize } from '../../../text.ts';
 import { seedOf, type TaskSpec, taskId } from '../../task.ts';
 import { stringify, type Value } from '../../written.ts';
+import { commandText, conflict, conflicting, NAMED } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
 import type { Enqueued } from '../queue.ts';
 import type { Database } from './database.ts';
-import { commandText, placesOf, placesText, type TaskRecord } from './rows.ts';
+import { placesOf, placesText, type TaskRecord } from './rows.ts';
 
 /** Tasks per transaction: others wait for some ten milliseconds at most. */
 const BATCH = 1_000;
 /** Between transactions, in ms, for those who wait. */
 const BREATH = 2;
-/** How many conflicting tasks an error names. */
-const NAMED = 3;
 
 interface Prepared {
   id: string;
@@ -94,7 +91,7 @@ class Batch {
       else this.#addKnown(known, task);
       this.#ids.add(task.id);
     }
-    if (this.#conflicting > 0) throw this.#refusal();
+    if (this.#conflicting > 0) throw conflicting(this.#conflicts, this.#conflicting);
     for (const [name, next] of this.#counters) {
       this.#database.run('INSERT OR REPLACE INTO phase VALUES (:name, :next)', { name, next });
     }
@@ -126,7 +123,7 @@ class Batch {
       if (this.#earlier === null || this.#earlier.has(task.id) || this.#ids.has(task.id)) {
         this.#conflicting++;
         if (this.#conflicts.length < NAMED) {
-          this.#conflicts.push(`${name}: ${inWords(command)} and ${inWords(task.command)}`);
+          this.#conflicts.push(conflict(name, command, task.command));
         }
         return;
       }
@@ -147,19 +144,4 @@ class Batch {
     });
     this.#done.placed++;
   }
-
-  #refusal(): GPUOwnerError {
-    const more = this.#conflicting - this.#conflicts.length;
-    const list = listWords([...this.#conflicts, ...(more > 0 ? [`${more} more`] : [])]);
-    return new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
-        'the new command (--replace-commands).',
-    );
-  }
-}
-
-function inWords(command: string): string {
-  const { words, shell } = JSON.parse(command) as { words?: string[]; shell?: string };
-  return `'${sanitize(shell ?? words?.join(' '), 120)}'`;
 }

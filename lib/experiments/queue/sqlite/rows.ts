@@ -83,11 +83,6 @@ export function attemptInfoOf(record: AttemptRecord & { id: string; name: string
   };
 }
 
-/** The same text for the same command. */
-export function commandText(command: TaskCommand): string {
-  return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
-}
-
 export function placesText(places: readonly Place[]): string {
   return JSON.stringify(places.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
 }

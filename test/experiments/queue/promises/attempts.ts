@@ -16,6 +16,13 @@ export function testAttempts(bench: () => Bench): void {
     expect(await queue.counts()).toEqual({ pending: 0, active: 3, completed: 0, failed: 0, cancelled: 0 });
   });
 
+  test('several of one process may take at the same time', async () => {
+    const queue = await bench().opened(...[0, 1, 2, 3].map((n) => spec({ n })));
+    const attempts = await Promise.all([0, 1, 2, 3].map(() => takeFrom(queue)));
+    expect(new Set(attempts.map(({ task }) => task.id)).size).toBe(4);
+    for (const { token } of attempts) expect(await queue.complete(token, {})).toBe(true);
+  });
+
   test('failed ones come again after fresh ones, and are started three times at most', async () => {
     const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
     const order: unknown[] = [];

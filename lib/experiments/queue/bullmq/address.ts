@@ -1,0 +1,143 @@
+import { readFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import type { RedisOptions } from 'ioredis';
+import { GPUOwnerError } from '../../../errors.ts';
+import { sanitize, showValue } from '../../../text.ts';
+
+/** Where a queue on Redis is. */
+export interface Address {
+  /** For people: without user and password. */
+  url: string;
+  /** The name of the queue: one Redis may have many. */
+  name: string;
+  connection: RedisOptions;
+  /** For how long a worker that can't reach Redis keeps its task, in ms. */
+  patience: number;
+  /** How much later its task may be given out again, in ms: its command has ended by then. */
+  margin: number;
+}
+
+const PATIENCE = 60;
+/** SIGKILL comes 10 s after SIGTERM. */
+const MARGIN = 11;
+const NAME = /^[A-Za-z0-9._-]{1,100}$/;
+const PARAMETERS = ['project', 'db', 'ca', 'patience', 'margin'];
+const PORT = 6379;
+
+/**
+ * `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, `redis+unix:///PATH`; behind `?`: `project`, the name of the
+ * queue (default: that of the project's directory); `db`; `ca`, a file with the certificate of the server's authority; `patience` and
+ * `margin`, in seconds. The password is better in GPU_OWNER_QUEUE_PASSWORD, or in the file that GPU_OWNER_QUEUE_PASSWORD_FILE names.
+ * @throws ERR_INVALID_ARGUMENT; the password is in no message
+ */
+export function parseAddress(text: string, project: string): Address {
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw wrong('is no URL');
+  }
+  for (const key of url.searchParams.keys()) {
+    if (!PARAMETERS.includes(key)) {
+      throw wrong(`has the unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
+    }
+  }
+  const parameter = (key: string) => url.searchParams.get(key);
+  const name = parameter('project') ?? nameOf(project);
+  if (!NAME.test(name)) {
+    throw wrong(
+      `has the project ${showValue(name)}; letters, digits, '.', '_' and '-' are possible, 100 at most`,
+    );
+  }
+  const path = decoded(url.pathname);
+  const socket = url.protocol === 'redis+unix:';
+  if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
+  if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
+  const database = parameter('db') ?? (socket ? '0' : path.replace(/^\//, '') || '0');
+  if (!/^\d{1,4}$/.test(database)) {
+    throw wrong(
+      `has the database ${showValue(database)}, which is a number from 0: redis://HOST/0?project=NAME`,
+    );
+  }
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  const port = url.port === '' ? PORT : Number(url.port);
+  const password = passwordOf(url);
+  const connection: RedisOptions = {
+    ...(socket ? { path } : { host, port }),
+    db: Number(database),
+    ...(url.username === '' ? {} : { username: decoded(url.username) }),
+    ...(password === null ? {} : { password }),
+    ...(url.protocol === 'rediss:' ? { tls: tlsOf(parameter('ca')) } : {}),
+  };
+  const where = socket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}`;
+  const base = socket && database === '0' ? '' : socket ? `db=${database}&` : '';
+  return {
+    url: sanitize(`${where}${socket ? '' : `/${database}`}?${base}project=${name}`, 500),
+    name,
+    connection,
+    patience: seconds('patience', parameter('patience'), PATIENCE),
+    margin: seconds('margin', parameter('margin'), MARGIN),
+  };
+}
+
+/** Of the project's directory, as far as it is good for a key. */
+function nameOf(project: string): string {
+  return (
+    basename(project)
+      .replace(/[^A-Za-z0-9._-]+/g, '_')
+      .slice(0, 100) || 'project'
+  );
+}
+
+function seconds(name: string, text: string | null, otherwise: number): number {
+  if (text === null) return otherwise * 1000;
+  const value = Number(text);
+  if (text.trim() === '' || !(value > 0 && value <= 86_400))
+    throw wrong(`has ${name}=${showValue(text)}; seconds are meant`);
+  return value * 1000;
+}
+
+function passwordOf(url: URL): string | null {
+  if (url.password !== '') return decoded(url.password);
+  const given = process.env.GPU_OWNER_QUEUE_PASSWORD;
+  const file = process.env.GPU_OWNER_QUEUE_PASSWORD_FILE;
+  if (given) return given;
+  if (!file) return null;
+  const read = readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE')
+    .toString('utf8')
+    .replace(/\r?\n$/, '');
+  if (read === '') throw wrong(`needs a password, and the file of GPU_OWNER_QUEUE_PASSWORD_FILE is empty`);
+  return read;
+}
+
+function tlsOf(ca: string | null): NonNullable<RedisOptions['tls']> {
+  return ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') };
+}
+
+function readConfigured(path: string, what: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${sanitize(path, 300)}, which ${what} names, can't be read (${code}). Name a file that can.`,
+    );
+  }
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw wrong("has a '%' that begins no %XX; write a '%' itself as %25");
+  }
+}
+
+/** It may have a password, so it isn't shown. */
+function wrong(what: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `the URL of the queue ${what}. What works is redis://HOST[:PORT], rediss://HOST (with TLS), redis+unix:///PATH.`,
+  );
+}

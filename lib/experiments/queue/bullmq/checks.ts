@@ -1,0 +1,67 @@
+import { sanitize } from '../../../text.ts';
+import { warnOnce } from '../../../warnings.ts';
+import type { Connection } from './connection.ts';
+import { unusable } from './errors.ts';
+
+/** Of Redis; what Valkey says of itself is above. */
+const OLDEST = [6, 2];
+/** Of our records. */
+const FORMAT = 1;
+
+/** Refuses a server that would lose tasks, and warns of one that may. @throws ERR_QUEUE */
+export async function checkServer(connection: Connection): Promise<void> {
+  const { url } = connection.address;
+  const info = new Map(
+    (await connection.perform((client) => client.info()))
+      .split(/\r?\n/)
+      .map((line) => line.split(/:(.*)/s).slice(0, 2) as [string, string]),
+  );
+  const version = info.get('redis_version') ?? '0';
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  if (major < (OLDEST[0] as number) || (major === OLDEST[0] && minor < (OLDEST[1] as number))) {
+    throw unusable(
+      url,
+      `is Redis ${sanitize(version, 20)}, which is too old`,
+      `Redis ${OLDEST.join('.')} or newer is needed, or Valkey.`,
+    );
+  }
+  if (info.get('cluster_enabled') === '1') {
+    throw unusable(url, 'is a cluster', 'Use a Redis of its own: a queue is on one server.');
+  }
+  if (info.get('role') === 'slave') {
+    throw unusable(url, 'is a replica, which takes no changes', 'Name the server that it copies.');
+  }
+  const policy = info.get('maxmemory_policy') ?? 'noeviction';
+  if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
+    throw unusable(
+      url,
+      `throws data away when its memory is full (maxmemory-policy ${sanitize(policy, 40)}): tasks would be lost`,
+      "Set 'maxmemory-policy noeviction' in redis.conf, or with: redis-cli CONFIG SET maxmemory-policy noeviction.",
+    );
+  }
+  if (info.get('aof_enabled') !== '1') {
+    warnOnce(
+      sanitize(
+        `the queue ${url} is kept in memory only (appendonly no): when Redis ends, tasks and results of the last minutes are lost. ` +
+          "Set 'appendonly yes' in redis.conf, or with: redis-cli CONFIG SET appendonly yes.",
+        500,
+      ),
+    );
+  } else if (info.get('aof_last_write_status') === 'err') {
+    warnOnce(`the queue ${url} can't write its file at the moment: make room on the disk of Redis.`);
+  }
+}
+
+/** @returns whether the queue is there @throws ERR_QUEUE for those of newer versions */
+export async function checkFormat(connection: Connection, create: boolean): Promise<boolean> {
+  const format = await connection.call<string | null>('open', create ? '1' : '0');
+  if (format === null) return false;
+  if (Number(format) > FORMAT) {
+    throw unusable(
+      connection.address.url,
+      `was made by a newer version (${sanitize(format, 20)}, this one knows ${FORMAT})`,
+      'Update gpu-owner here.',
+    );
+  }
+  return true;
+}

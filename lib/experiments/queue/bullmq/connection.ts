@@ -1,0 +1,134 @@
+import { createRequire } from 'node:module';
+import { setTimeout as pause } from 'node:timers/promises';
+import type * as IORedis from 'ioredis';
+import { now } from '../../../clock.ts';
+import { parse, type Values } from '../../written.ts';
+import type { Address } from './address.ts';
+import { explain, isPassing, unusable } from './errors.ts';
+import { queueScript, type Script } from './script.ts';
+
+/** How long a connection, or an answer, may take, in ms. */
+const CONNECT = 5_000;
+const ANSWER = 5_000;
+/** How long an operation is tried again while the server can't be reached, in ms. */
+const PERSISTENCE = 5_000;
+
+/** What Redis answers: text, numbers, null, lists of them. */
+export type Answer = string | number | null | Answer[];
+
+/** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
+export class Connection {
+  readonly address: Address;
+  /** How long a sign of life is good for, in ms; and how often one is given. */
+  readonly lock: number;
+  readonly renewal: number;
+  readonly client: IORedis.Redis;
+  readonly #script: Script;
+  #lastError: unknown = null;
+  #closed = false;
+
+  private constructor(address: Address, client: IORedis.Redis, script: Script) {
+    this.address = address;
+    this.renewal = Math.min(2_000, address.patience / 5);
+    this.lock = Math.ceil(address.patience + this.renewal + address.margin);
+    this.client = client;
+    this.#script = script;
+    client.on('error', (error) => {
+      this.#lastError = error;
+    });
+  }
+
+  /** @throws ERR_QUEUE if it isn't reached within 5 s */
+  static async open(address: Address): Promise<Connection> {
+    // Not imported: only those who have such a queue need it.
+    const { Redis } = createRequire(import.meta.filename)('ioredis') as typeof IORedis;
+    const options: IORedis.RedisOptions = {
+      ...address.connection,
+      lazyConnect: true,
+      // Whoever waits does so here, for a limited time.
+      enableOfflineQueue: false,
+      autoResendUnfulfilledCommands: false,
+      // What was sent when a connection broke is answered with an error at once.
+      maxRetriesPerRequest: 0,
+      connectTimeout: CONNECT,
+      commandTimeout: ANSWER,
+      retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 10), 1_000),
+      connectionName: 'gpu-owner',
+    };
+    const client = new Redis(options as never); // its overloads don’t fit exact optional properties
+    const connection = new Connection(address, client, await queueScript());
+    try {
+      void client.connect().catch((error) => {
+        connection.#lastError ??= error;
+      });
+      await connection.#ready(now() + CONNECT, true);
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
+    return connection;
+  }
+
+  /** An operation of the script, which may be said again when it is not known whether it was heard. @throws ERR_QUEUE */
+  async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
+    const { name, url } = this.address;
+    const keys = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`];
+    const words = [this.lock, Math.ceil(Math.min(2_000, this.lock / 4)), operation, ...args];
+    return (await this.perform(async (client) => {
+      try {
+        return await client.evalsha(this.#script.sha, 2, ...keys, ...words);
+      } catch (error) {
+        if (!/^NOSCRIPT/.test((error as Error).message)) throw error;
+        return client.eval(this.#script.text, 2, ...keys, ...words);
+      }
+    }, url)) as A;
+  }
+
+  /** A command that may be repeated. @throws ERR_QUEUE */
+  async perform<T>(act: (client: IORedis.Redis) => Promise<T>, url = this.address.url): Promise<T> {
+    const end = now() + PERSISTENCE;
+    for (;;) {
+      await this.#ready(end);
+      try {
+        return await act(this.client);
+      } catch (error) {
+        // The old one would try again less and less often.
+        if (/timed out/.test((error as Error).message) && !this.#closed) this.client.disconnect(true);
+        if (this.#closed || !isPassing(error) || now() > end) throw explain(error, url);
+      }
+      await pause(50);
+    }
+  }
+
+  get isReady(): boolean {
+    return this.client.status === 'ready';
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.client.disconnect();
+  }
+
+  /** @param strict an error that isn't passing ends the wait at once: nothing has worked yet */
+  async #ready(end: number, strict = false): Promise<void> {
+    const { url } = this.address;
+    for (let milliseconds = 2; !this.isReady; milliseconds = Math.min(2 * milliseconds, 50)) {
+      if (this.#closed) throw unusable(url, 'is closed', 'Open it again.');
+      if (now() > end || (strict && this.#lastError !== null)) {
+        const error = this.#lastError ?? Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' });
+        this.#lastError = null;
+        throw explain(error, url);
+      }
+      await pause(milliseconds);
+    }
+  }
+}
+
+/** A result as it was kept. */
+export function valuesOf(text: Answer): Values {
+  return parse(text as string) as Values;
+}

@@ -1,0 +1,71 @@
+import { seedOf, type TaskSpec, taskId } from '../../task.ts';
+import { stringify } from '../../written.ts';
+import { commandText, conflict, conflicting } from '../commands.ts';
+import { phaseInName, taskName } from '../names.ts';
+import type { Enqueued } from '../queue.ts';
+import type { Connection } from './connection.ts';
+import { placeText } from './rows.ts';
+
+/** Tasks per operation: others wait for some ten milliseconds at most. */
+const BATCH = 500;
+
+/** See `Queue.enqueue`. */
+export async function enqueue(
+  connection: Connection,
+  tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
+  { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
+): Promise<Enqueued> {
+  const total: Enqueued = { added: 0, known: 0, placed: 0 };
+  /** Tasks of earlier batches, if commands may be replaced: not by two of one sweep in turn. */
+  const seen = replaceCommands ? new Set<string>() : null;
+  let sent: Promise<void> = Promise.resolve();
+  const send = async (words: readonly string[]) => {
+    const answer = await connection.call<(string | number)[]>('enqueue', replaceCommands ? 1 : 0, ...words);
+    const [kind, ...rest] = answer;
+    if (kind === 'conflicts') throw refusal(rest);
+    const [added, known, placed] = rest as [number, number, number];
+    total.added += added;
+    total.known += known;
+    total.placed += placed;
+  };
+  /** While Redis has the last ones, the next are prepared. */
+  const prepare = async (batch: readonly TaskSpec[]) => {
+    const ids: string[] = [];
+    const words = batch.flatMap((spec) => {
+      const id = taskId(spec.parameters);
+      ids.push(id);
+      return [id, ...describe(spec), seen?.has(id) ? '1' : '0'];
+    });
+    for (const id of ids) seen?.add(id);
+    await sent;
+    signal?.throwIfAborted();
+    sent = send(words);
+    sent.catch(() => {}); // it is met by the next, or at the end
+  };
+  let batch: TaskSpec[] = [];
+  try {
+    for await (const spec of tasks) if (batch.push(spec) === BATCH) await prepare(batch.splice(0));
+    if (batch.length > 0) await prepare(batch);
+  } finally {
+    await sent;
+  }
+  batch = [];
+  return total;
+}
+
+function describe(spec: TaskSpec): string[] {
+  const { parameters, command } = spec;
+  const phase = phaseInName(spec.phase);
+  // The counter is known where it is counted.
+  const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
+  return [stringify(parameters), commandText(command), phase, suffix, placeText(spec)];
+}
+
+function refusal([count, ...words]: (string | number)[]): Error {
+  const conflicts: string[] = [];
+  for (let index = 0; index < words.length; index += 3) {
+    const [name, known, other] = words.slice(index, index + 3) as [string, string, string];
+    conflicts.push(conflict(name, known, other));
+  }
+  return conflicting(conflicts, count as number);
+}

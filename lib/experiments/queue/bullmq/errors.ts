@@ -1,0 +1,75 @@
+import { GPUOwnerError } from '../../../errors.ts';
+import { sanitize } from '../../../text.ts';
+
+export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
+  return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
+}
+
+/** Whether it may well work in a moment: the server is away, starts, or doesn't answer. */
+export function isPassing(error: unknown): boolean {
+  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  return (
+    /^(?:E[A-Z]+|NR_CLOSED)$/.test(code) ||
+    /^(?:LOADING|MASTERDOWN|TRYAGAIN|BUSY|READONLY)\b|Connection is closed|Command timed out|isn't writeable|max retries|ECONN|EPIPE|ETIMEDOUT/i.test(
+      message,
+    )
+  );
+}
+
+/** Cause and remedy of what Redis says. */
+const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
+  [
+    /^NOAUTH|HELLO must be called/,
+    'asks for a password',
+    'Put it into GPU_OWNER_QUEUE_PASSWORD, or the name of a file that has it into GPU_OWNER_QUEUE_PASSWORD_FILE.',
+  ],
+  [
+    /^WRONGPASS|invalid password|invalid username/i,
+    'refuses the password',
+    'See GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
+  ],
+  [
+    /^NOPERM|ACL failure|can't access/,
+    'refuses a command to this user',
+    'It needs ~gpu-owner* +@all -@dangerous +info (see docs/many-machines.md).',
+  ],
+  [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; nothing that was acknowledged is lost.'],
+  [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
+  [/^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/, 'is a cluster', 'Use a Redis of its own: a queue is on one server.'],
+  [/^READONLY/, 'is a replica, which takes no changes', 'Name the server that it copies.'],
+  [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'See its name in --queue or GPU_OWNER_QUEUE.'],
+  [
+    /ECONNREFUSED/,
+    "can't be reached: nobody listens there",
+    'Start Redis, or see host and port in --queue or GPU_OWNER_QUEUE.',
+  ],
+  [
+    /ENOENT/,
+    "can't be reached: there is no such socket",
+    'Start Redis, or see the path in --queue or GPU_OWNER_QUEUE.',
+  ],
+  [/EACCES/, "can't be reached: permission denied", 'Get into the group of the socket (unixsocketperm).'],
+  [
+    /certificate|self.signed|ERR_TLS|ssl|TLS/i,
+    "can't be trusted",
+    'Add ?ca=FILE with the certificate of its authority, or name the host as the certificate has it.',
+  ],
+];
+
+/** For people, with the remedy. */
+export function explain(error: unknown, url: string): GPUOwnerError {
+  if (error instanceof GPUOwnerError) return error;
+  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  const text = `${code} ${message}`.trim();
+  const known = PROBLEMS.find(([pattern]) => pattern.test(message) || pattern.test(text));
+  if (known !== undefined) return unusable(url, known[1], known[2], error);
+  if (isPassing(error)) {
+    return unusable(
+      url,
+      `doesn't answer (${sanitize(text, 200)})`,
+      'See whether Redis runs and can be reached from here.',
+      error,
+    );
+  }
+  return new GPUOwnerError('ERR_INTERNAL', sanitize(`the queue ${url}: ${text}`, 1_000), { cause: error });
+}

@@ -1,0 +1,178 @@
+import { bootMilliseconds } from '../../../claims/boot.ts';
+import { LONGEST_TIMER, now } from '../../../clock.ts';
+import type { Answer, Connection } from './connection.ts';
+
+/** How often is looked for changes while somebody wants to know, in ms. */
+const PERIOD = 250;
+/** Tokens per operation. */
+const PORTION = 500;
+
+interface Open {
+  /** No sign of life is needed. */
+  lifetime: boolean;
+  controller: AbortController;
+  /** When the last sign of life was sent that was heard, in ms since boot. */
+  renewed: number;
+}
+
+/**
+ * Gives signs of life for the attempts of this process, and for the manager; notices what others do, and when the queue can't be
+ * reached for too long. Costs nothing while there is nothing to do.
+ */
+export class Leases {
+  readonly #connection: Connection;
+  readonly #open = new Map<string, Open>();
+  readonly #waiting = new Set<() => void>();
+  #timer: NodeJS.Timeout | null = null;
+  #manager: { who: string; renewed: number; onLost: () => void } | null = null;
+  #busy: Promise<void> | null = null;
+  #renewed = Number.NEGATIVE_INFINITY;
+  #version: string | null = null;
+  /** How much more time has passed since boot than the clock knows, which stands still while the machine sleeps, in ms. */
+  #slept = bootMilliseconds() - now();
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  /** In ms since boot, or earlier: then tasks are given up earlier. */
+  get time(): number {
+    return now() + this.#slept;
+  }
+
+  /** @param asked when the task was asked for: `time` */
+  add(token: string, lifetime: boolean, asked: number): AbortSignal {
+    const controller = new AbortController();
+    this.#open.set(token, { lifetime, controller, renewed: asked });
+    this.#adjust();
+    return controller.signal;
+  }
+
+  remove(token: string): void {
+    this.#open.delete(token);
+    this.#adjust();
+  }
+
+  /** @param who as Redis has it; null: nobody any longer @param asked as for `add` */
+  manage(who: string | null, asked = 0, onLost: () => void = () => {}): void {
+    this.#manager = who === null ? null : { who, renewed: asked, onLost };
+    this.#adjust();
+  }
+
+  /** See `Queue.changed`. */
+  async changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted) return;
+    let resolve: () => void = () => {};
+    const change = new Promise<void>((resolved) => {
+      resolve = resolved;
+    });
+    this.#waiting.add(resolve);
+    const timer = setTimeout(resolve, Math.min(milliseconds, LONGEST_TIMER));
+    signal?.addEventListener('abort', resolve);
+    this.#adjust();
+    try {
+      // What has happened since the last call counts; who doesn't wait wants to begin here.
+      const look = this.#tick();
+      await (milliseconds <= 0 ? look : change);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', resolve);
+      this.#waiting.delete(resolve);
+      this.#adjust();
+    }
+  }
+
+  close(): void {
+    this.#open.clear();
+    this.#manager = null;
+    this.#wake();
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#timer = null;
+  }
+
+  #adjust(): void {
+    if (this.#open.size === 0 && this.#waiting.size === 0 && this.#manager === null) {
+      if (this.#timer !== null) clearInterval(this.#timer);
+      this.#timer = null;
+      return;
+    }
+    this.#timer ??= setInterval(() => void this.#tick(), Math.min(PERIOD, this.#connection.renewal / 2));
+    // Whoever waits has a timer of its own, and attempts have their commands.
+    this.#timer.unref();
+  }
+
+  #tick(): Promise<void> {
+    this.#giveUp();
+    this.#busy ??= this.#look().finally(() => {
+      this.#busy = null;
+    });
+    return this.#busy;
+  }
+
+  /** Those of which nobody has heard for so long that their tasks may soon be given to others. */
+  #giveUp(): void {
+    const { address, renewal } = this.#connection;
+    const patience = address.patience + renewal;
+    this.#slept = bootMilliseconds() - now();
+    const time = this.time;
+    if (this.#manager !== null && time - this.#manager.renewed >= patience) this.#loseManagement();
+    for (const { lifetime, controller, renewed } of this.#open.values()) {
+      if (lifetime || time - renewed < patience) continue;
+      const seconds = Math.round((time - renewed) / 1000);
+      controller.abort(
+        new Error(`the queue could not be reached for ${seconds} s, and the task may be given to others`),
+      );
+    }
+  }
+
+  async #look(): Promise<void> {
+    if (!this.#connection.isReady) return;
+    const started = this.time;
+    const renew = started - this.#renewed >= this.#connection.renewal;
+    try {
+      const tokens = [...this.#open.keys()];
+      for (let from = 0; from === 0 || from < tokens.length; from += PORTION) {
+        const portion = tokens.slice(from, from + PORTION);
+        const [version, manages, over] = await this.#connection.call<[string, number, Answer[]]>(
+          'tick',
+          renew ? 1 : 0,
+          this.#manager?.who ?? '',
+          ...portion,
+        );
+        this.#note(portion, renew ? started : null, over as string[]);
+        if (manages === 0) this.#loseManagement();
+        else if (renew && this.#manager !== null) this.#manager.renewed = started;
+        if (version === this.#version) continue;
+        this.#version = version;
+        this.#wake();
+      }
+      if (renew) this.#renewed = started;
+    } catch {
+      // Next time; whoever needs the queue now meets the error itself.
+    }
+  }
+
+  #note(tokens: readonly string[], renewed: number | null, over: readonly string[]): void {
+    for (let index = 0; index < over.length; index += 2) {
+      const controller = this.#open.get(over[index] as string)?.controller;
+      if (controller !== undefined && !controller.signal.aborted)
+        controller.abort(new Error(over[index + 1]));
+    }
+    if (renewed === null) return;
+    for (const token of tokens) {
+      const open = this.#open.get(token);
+      if (open !== undefined && !open.controller.signal.aborted)
+        open.renewed = Math.max(open.renewed, renewed);
+    }
+  }
+
+  #loseManagement(): void {
+    const { onLost } = this.#manager ?? {};
+    this.#manager = null;
+    onLost?.();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting) resolve();
+  }
+}

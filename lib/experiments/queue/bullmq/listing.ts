@@ -1,0 +1,67 @@
+import type { State, TaskRow } from '../queue.ts';
+import type { Connection } from './connection.ts';
+import { type RowAnswer, taskRowOf, withoutNumber } from './rows.ts';
+
+/** Tasks per operation. */
+const PAGE = 500;
+
+export interface Which {
+  state?: State;
+  match?: string;
+  limit?: number;
+}
+
+/** See `Queue.tasks`. */
+export async function* listTasks(
+  connection: Connection,
+  { state, match, limit = Number.POSITIVE_INFINITY }: Which,
+): AsyncGenerator<TaskRow> {
+  if (match !== undefined) {
+    yield* matching(connection, match, state, limit);
+    return;
+  }
+  for (let after = 0, left = limit; left > 0; ) {
+    const page = Math.min(PAGE, left);
+    const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page);
+    for (const answer of answers) {
+      if (answer === null) continue;
+      const row = taskRowOf(answer);
+      after = Math.max(after, row.number);
+      yield withoutNumber(row);
+    }
+    if (answers.length < page) return;
+    left -= answers.length;
+  }
+}
+
+async function* matching(
+  connection: Connection,
+  match: string,
+  state: State | undefined,
+  limit: number,
+): AsyncGenerator<TaskRow> {
+  if (match === '') return;
+  const ids = [...new Set(await connection.call<string[]>('match', match))];
+  const rows = await rowsOf(connection, ids);
+  const found = rows.filter(
+    (row) => row !== null && (state === undefined || row.state === state),
+  ) as Numbered[];
+  found.sort((a, b) => a.number - b.number);
+  for (const row of found.slice(0, limit)) yield withoutNumber(row);
+}
+
+type Numbered = TaskRow & { number: number };
+
+async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(Numbered | null)[]> {
+  const rows: (Numbered | null)[] = [];
+  for (let from = 0; from < ids.length; from += PAGE) {
+    const answers = await connection.call<(RowAnswer | null)[]>('rows', ...ids.slice(from, from + PAGE));
+    for (const answer of answers) rows.push(answer === null ? null : taskRowOf(answer));
+  }
+  return rows;
+}
+
+/** See `Queue.lookUp`. */
+export async function lookUp(connection: Connection, ids: readonly string[]): Promise<(TaskRow | null)[]> {
+  return (await rowsOf(connection, ids)).map((row) => (row === null ? null : withoutNumber(row)));
+}

@@ -1,0 +1,118 @@
+/** What people do with tasks. Ids may be names too. */
+export const SELECTIONS = `
+local function resolve(word)
+  if rcall('EXISTS', P .. 'task:' .. word) == 1 then return word end
+  return rcall('HGET', P .. 'names', word)
+end
+
+local function cancel(id)
+  local state, token = get(id, 'state', 'attempt')
+  if state ~= 'pending' and state ~= 'active' then return false end
+  set(id, 'ended', now)
+  move(id, 'cancelled')
+  if state == 'active' then revoke(id, token, 'cancelled') else removeTicket(id) end
+  return true
+end
+
+local function retry(id)
+  local state, number = get(id, 'state', 'number')
+  if state == 'pending' or state == 'active' then return false end
+  if state == 'completed' then
+    rcall('ZADD', P .. 'retracted', number, id)
+    rcall('ZREM', P .. 'completions', id)
+    -- A result that comes late would be one of before.
+    for _, token in ipairs(rcall('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
+      if rcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
+    end
+  end
+  rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by')
+  set(id, 'starts', 0)
+  move(id, 'pending')
+  if not lockOf(id) then
+    bull.remove({['@ID@'] = id})
+    addTicket(id, 2)
+  end
+  return true
+end
+
+local actions = {cancel = cancel, retry = retry}
+
+function operations.select(action, ...)
+  local names, seen = {}, {}
+  for _, word in ipairs({...}) do
+    local id = resolve(word)
+    if id and not seen[id] then
+      seen[id] = true
+      if actions[action](id) then names[#names + 1] = (get(id, 'name')) end
+    end
+  end
+  if #names > 0 then bump() end
+  return names
+end
+
+-- A portion: those behind the number AFTER. Answers the last number, or 0 at the end, and names.
+function operations.selectState(action, state, after, limit)
+  local key = P .. (state == '' and 'arrival' or 'state:' .. state)
+  local ids = rcall('ZRANGEBYSCORE', key, '(' .. after, '+inf', 'LIMIT', 0, limit)
+  local names, last = {}, 0
+  for _, id in ipairs(ids) do
+    last = (get(id, 'number'))
+    if actions[action](id) then names[#names + 1] = (get(id, 'name')) end
+  end
+  if #names > 0 then bump() end
+  return {#ids < tonumber(limit) and '0' or last, names}
+end
+
+function operations.adopt(...)
+  local words, adopted = {...}, {}
+  for i = 1, #words, 2 do
+    local id = words[i]
+    local state = get(id, 'state')
+    local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
+    if good then
+      completeTask(id, 'table', words[i + 1], '')
+      removeTicket(id)
+      bump()
+    end
+    adopted[#adopted + 1] = good and 1 or 0
+  end
+  return adopted
+end
+
+function operations.forget(...)
+  for _, id in ipairs({...}) do rcall('ZREM', P .. 'retracted', id) end
+  bump()
+  return 1
+end
+
+function operations.pause(pause, by)
+  local before = rcall('HGET', P .. 'settings', 'pausedBy')
+  -- What a person has said stands, and what was said first.
+  if before == 'person' or before == by then return 0 end
+  rcall('HSET', P .. 'settings', 'pause', pause, 'pausedBy', by)
+  bull.pause({})
+  bump()
+  return 1
+end
+
+function operations.resume()
+  rcall('HDEL', P .. 'settings', 'pause', 'pausedBy')
+  bull.resume({})
+  bump()
+  return 1
+end
+
+function operations.manage(who)
+  local done = rcall('SET', P .. 'manager', who, 'PX', LOCK, 'NX')
+  if done then bump() end
+  return done and 1 or 0
+end
+
+function operations.release(who)
+  if rcall('GET', P .. 'manager') == who then
+    rcall('DEL', P .. 'manager')
+    bump()
+  end
+  return 1
+end
+`;

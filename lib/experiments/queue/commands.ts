@@ -1,0 +1,32 @@
+import { GPUOwnerError } from '../../errors.ts';
+import { listWords, sanitize } from '../../text.ts';
+import type { TaskCommand } from '../task.ts';
+
+/** How many conflicting tasks an error names. */
+export const NAMED = 3;
+
+/** The same text for the same command. */
+export function commandText(command: TaskCommand): string {
+  return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
+}
+
+/** One task with two commands, as `commandText` has them. */
+export function conflict(name: string, known: string, other: string): string {
+  return `${name}: ${inWords(known)} and ${inWords(other)}`;
+}
+
+/** @param conflicts the first of them @param count how many there are */
+export function conflicting(conflicts: readonly string[], count: number): GPUOwnerError {
+  const more = count - conflicts.length;
+  const list = listWords([...conflicts, ...(more > 0 ? [`${more} more`] : [])]);
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
+      'the new command (--replace-commands).',
+  );
+}
+
+function inWords(command: string): string {
+  const { words, shell } = JSON.parse(command) as { words?: string[]; shell?: string };
+  return `'${sanitize(shell ?? words?.join(' '), 120)}'`;
+}

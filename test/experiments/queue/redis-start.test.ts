@@ -1,0 +1,152 @@
+// Which Redis is used, and which is refused, with what remedy.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { onWarning } from '../../../lib/warnings.ts';
+import { all, takeFrom } from './conformance.ts';
+import { spec } from './fixtures/tasks.ts';
+import { noRedis, RedisServer } from './redis-server.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-redis-'));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+afterEach(() => vi.unstubAllEnvs());
+
+describe('URLs', () => {
+  test('have the project’s name, and never show a password', () => {
+    expect(parseAddress('redis://user:pa%40ss@example.org', '/home/me/my sweep')).toMatchObject({
+      url: 'redis://example.org:6379/0?project=my_sweep',
+      name: 'my_sweep',
+      connection: { host: 'example.org', port: 6379, db: 0, username: 'user', password: 'pa@ss' },
+      patience: 60_000,
+    });
+    const other = parseAddress('rediss://[::1]:7000/2?project=lab', '/x');
+    expect(other).toMatchObject({ name: 'lab', connection: { host: '::1', port: 7000, db: 2, tls: {} } });
+    const unix = parseAddress('redis+unix:///run/redis.sock?project=lab', '/x');
+    expect(unix).toMatchObject({
+      url: 'redis+unix:///run/redis.sock?project=lab',
+      connection: { path: '/run/redis.sock' },
+    });
+  });
+
+  test.each([
+    ['redis://', /has no host/],
+    ['redis://:secret@h/0?nonsense=1', /unknown parameter 'nonsense'/],
+    ['redis://:secret@h?project=a:b', /project 'a:b'/],
+    ['redis://:secret@h/zero', /database 'zero'/],
+    ['redis://:secret@h?patience=-1', /patience='-1'/],
+    ['redis://:sec%ret@h', /begins no %XX/],
+    ['redis://:secret@h:99999', /is no URL/],
+    ['rediss://:secret@h?ca=/nowhere', /\/nowhere.*can't be read/],
+  ])('%s', async (url, message) => {
+    const error = await openQueue(url, directory).catch((reason) => reason);
+    expect(error.code).toBe('ERR_INVALID_ARGUMENT');
+    expect(error.message).toMatch(message);
+    expect(error.message).not.toMatch(/sec%?ret/);
+  });
+});
+
+test('a Redis that is not there is told of at once', async () => {
+  for (const url of ['redis://127.0.0.1:1', `redis+unix://${directory}/none.sock`]) {
+    await expect(openQueue(url, directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/can't be reached.*Start Redis/),
+    });
+  }
+});
+
+describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  const servers: RedisServer[] = [];
+  const start = async (...options: Parameters<typeof RedisServer.start>) => {
+    const server = await RedisServer.start(...options);
+    servers.push(server);
+    return server;
+  };
+  afterEach(async () => {
+    for (const server of servers.splice(0)) await server.remove();
+  });
+  const warnings: string[] = [];
+  beforeAll(() => onWarning((message) => warnings.push(message)));
+
+  async function works(url: string): Promise<void> {
+    const queue = await openQueue(url, directory);
+    try {
+      await queue.enqueue([spec({ n: 0 })]);
+      await queue.complete((await takeFrom(queue)).token, { accuracy: 1 });
+      expect(await all(queue.tasks({ state: 'completed' }))).toHaveLength(1);
+      expect(queue.url).not.toMatch(/s3cret/);
+    } finally {
+      await queue.close();
+    }
+  }
+
+  test('with TLS and a password', { timeout: 20_000 }, async () => {
+    const server = await start({ tls: true, password: 's3cret:/?#' });
+    await works(server.url('project=tls'));
+    const bare = server.url('project=tls').replace(/\/\/.*@/, '//');
+    const missing = await openQueue(bare, directory).catch((error) => error);
+    expect(missing).toMatchObject({ code: 'ERR_QUEUE' });
+    expect(missing.message).toMatch(/asks for a password.*GPU_OWNER_QUEUE_PASSWORD/);
+    const wrong = await openQueue(bare.replace('//', '//:s3cret-no@'), directory).catch((error) => error);
+    expect(wrong.message).toMatch(/refuses the password/);
+    expect(wrong.message).not.toMatch(/s3cret/);
+    vi.stubEnv('GPU_OWNER_QUEUE_PASSWORD', 's3cret:/?#');
+    await works(bare.replace('project=tls', 'project=environment'));
+    vi.unstubAllEnvs();
+    const file = join(directory, 'password');
+    writeFileSync(file, 's3cret:/?#\n');
+    vi.stubEnv('GPU_OWNER_QUEUE_PASSWORD_FILE', file);
+    await works(bare.replace('project=tls', 'project=file'));
+    const untrusted = await openQueue(bare.replace(/&ca=.*/, ''), directory).catch((error) => error);
+    expect(untrusted.message).toMatch(/can't be trusted.*\?ca=FILE/);
+  });
+
+  test('a user with no more rights than the manual says', async () => {
+    const server = await start();
+    const rights = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
+    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...rights);
+    await works(server.url('project=mnist').replace('//', '//worker:s3cret@'));
+    const other = openQueue(server.url('project=other').replace('//', '//worker:s3cret@'), directory);
+    await expect(other).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/refuses/),
+    });
+  });
+
+  test('on a socket', async () => {
+    await works((await start({ unix: true })).url('project=socket'));
+  });
+
+  test('several projects have one Redis, and don’t see each other', async () => {
+    const server = await start();
+    await works(server.url('project=a'));
+    await works(server.url('project=b'));
+    expect(await openQueue(server.url('project=c'), directory, { create: false })).toBeNull();
+    const a = await openQueue(server.url('project=a'), directory, { create: false });
+    expect(await a?.counts()).toMatchObject({ completed: 1 });
+    await a?.close();
+  });
+
+  test('one that throws data away is refused, one that keeps none is warned of', async () => {
+    const server = await start({
+      settings: ['maxmemory 100mb', 'maxmemory-policy allkeys-lru', 'appendonly no'],
+    });
+    await expect(openQueue(server.url('project=x'), directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/maxmemory-policy noeviction/),
+    });
+    server.command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+    await works(server.url('project=x'));
+    expect(warnings.join('\n')).toMatch(/appendonly yes/);
+  });
+
+  test('one of a cluster is refused', async () => {
+    const server = await start({ settings: ['cluster-enabled yes', 'cluster-config-file nodes.conf'] });
+    await expect(openQueue(server.url('project=x').replace('/0?', '?'), directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/is a cluster/),
+    });
+  });
+});
