@@ -14,7 +14,7 @@ export const QUEUE = {
 
 export const QUEUE_HELP = `  --project DIR             the project (default: the current directory)
   --queue URL               its queue: sqlite:PATH, redis://HOST, rediss://HOST
-                            (default: $GPU_OWNER_QUEUE, then .gpu-owner/queue.db)`;
+                            (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`;
 
 /** Absolute. */
 export function projectOf({ project }: Values): string {
