@@ -46,7 +46,7 @@ export async function failedTasks(queue: Queue, limit: number): Promise<TaskRow[
 
 /** "45/240 (18.8%)" */
 export function formatProgress(done: number, total: number): string {
-  // Rounded down: only all is 100%.
-  const percent = total === 0 ? 100 : Math.floor((done / total) * 1000) / 10;
+  // Only all is 100%.
+  const percent = done === total ? 100 : Math.min((100 * done) / total, 99.9);
   return `${done}/${total} (${percent.toFixed(1)}%)`;
 }
