@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
+import { QueueGone } from '../queue/gone.ts';
 import type { Enqueued, Queue } from '../queue/queue.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
@@ -42,6 +43,7 @@ export class Manager {
   #told: string | null = null;
   /** What keeps the queue from being used, as was told. */
   #trouble: string | null = null;
+  #gone: QueueGone | null = null;
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -127,12 +129,13 @@ export class Manager {
     await this.#round();
   }
 
-  /** Tries until the tables are in step. @returns false: the signal came first */
+  /** Tries until the tables are in step. @returns false: the signal came first @throws QueueGone */
   async finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have brought some; that is worth a look at every task only at the very end.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
+      if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
           'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
@@ -154,11 +157,13 @@ export class Manager {
       this.#log.flush();
       if (this.#trouble !== null) this.#note('the queue can be used again');
       this.#trouble = null;
+      this.#gone = null;
       return inStep;
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       if (this.#trouble !== error.message) this.#note(error.message);
       this.#trouble = error.message;
+      this.#gone = error instanceof QueueGone ? error : null;
       return false;
     }
   }
