@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { QueueGone } from '../queue/gone.ts';
 import type { Enqueued, Queue } from '../queue/queue.ts';
+import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
@@ -106,16 +107,26 @@ export class Manager {
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    const { unreadable } = this.#tables.standing;
-    if (unreadable.length > 0) {
-      const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
-      throw new GPUOwnerError(
-        'ERR_CONFIGURATION',
-        `${which} can't be read, and tasks that have their row there would be run again: put it right or move it away, and start again. ${unreadable[0]}`,
-      );
-    }
+    await this.#refuseUnreadable(this.#tables.standing.unreadable);
     const { completed } = await this.look();
     this.#note(`Marked ${completed} tasks as already completed`);
+  }
+
+  /** Tables whose tasks have all ended keep nobody from anything. */
+  async #refuseUnreadable(unreadable: readonly { path: string; why: string }[]): Promise<void> {
+    if (unreadable.length === 0) return;
+    const { queue, project } = this.#options;
+    for (const state of ['pending', 'active'] as const) {
+      for await (const { task } of queue.tasks({ state })) {
+        const paths = task.places.map(({ outputDirectory }) => tablePath(project, outputDirectory));
+        const found = unreadable.find(({ path }) => paths.includes(path));
+        if (found === undefined) continue;
+        throw new GPUOwnerError(
+          'ERR_CONFIGURATION',
+          `a table of results can't be read, and tasks that have their row there would be run again: put it right or move it away, or take its tasks out (gpu-owner exp cancel ${task.name} ...), and start again. ${found.why}`,
+        );
+      }
+    }
   }
 
   /** Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written. */
