@@ -112,11 +112,11 @@ export class Manager {
     this.#note(`Marked ${completed} tasks as already completed`);
   }
 
-  /** Tables whose tasks have all ended keep nobody from anything. */
+  /** Tables whose tasks are all cancelled keep nobody from anything. */
   async #refuseUnreadable(unreadable: readonly { path: string; why: string }[]): Promise<void> {
     if (unreadable.length === 0) return;
     const { queue, project } = this.#options;
-    for (const state of ['pending', 'active'] as const) {
+    for (const state of ['pending', 'active', 'failed', 'completed'] as const) {
       for await (const { task } of queue.tasks({ state })) {
         const paths = task.places.map(({ outputDirectory }) => tablePath(project, outputDirectory));
         const found = unreadable.find(({ path }) => paths.includes(path));
