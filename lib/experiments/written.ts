@@ -25,8 +25,10 @@ export type Value =
 /** The parameters of a task, or the metrics of a result, in their order. */
 export type Values = Readonly<Record<string, Value>>;
 
+/** What is deeper can be read, but not be walked through everywhere without running out of stack. */
+const MOST_LEVELS = 200;
 /** Strings, so that what looks like a number inside of them is left alone; numbers with what Python's json writes beyond JSON. */
-const TOKENS = /"(?:[^"\\]|\\.)*"|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
+const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
 const MARK = '\u0000';
 const ESCAPED_MARK = '"\\u0000';
 const BEYOND_JSON: Readonly<Record<string, number>> = {
@@ -36,9 +38,23 @@ const BEYOND_JSON: Readonly<Record<string, number>> = {
 };
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
-/** JSON, in which numbers keep their spelling; NaN and infinities are accepted, as Python writes them. @throws SyntaxError */
+/**
+ * JSON, in which numbers keep their spelling; NaN and infinities are accepted, as Python writes them.
+ * @throws SyntaxError, also for more than 200 levels of lists and maps
+ */
 export function parse(text: string): Value {
+  let levels = 0;
   const marked = text.replace(TOKENS, (token) => {
+    if (token === '[' || token === '{') {
+      levels += 1;
+      if (levels > MOST_LEVELS)
+        throw new SyntaxError(`lists and maps are nested more than ${MOST_LEVELS} deep`);
+      return token;
+    }
+    if (token === ']' || token === '}') {
+      levels -= 1;
+      return token;
+    }
     if (token.startsWith('"')) return token.startsWith(ESCAPED_MARK) ? `"\\u0000${token.slice(1)}` : token;
     // What is no number is left for the parser to complain about.
     return token in BEYOND_JSON || NUMBER.test(token) ? `${ESCAPED_MARK}${token}"` : token;

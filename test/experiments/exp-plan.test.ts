@@ -42,6 +42,12 @@ describe('exp plan', () => {
     expect(readdirSync(project)).toEqual(['configs']);
   });
 
+  test('an output directory that is chosen is not shown as an empty parameter', () => {
+    const { stdout } = plan(['--grid', 'lr=0.1,0.2', 'output_dir=other', '--all']);
+    expect(stdout).toMatch(/^new +grid +lr=0\.1$/m);
+    expect(stdout).toMatch(/^ +lr=0\.2$/m);
+  });
+
   test('says what the queue knows, and why the rest is new', async () => {
     const queue = await openQueue(null, project);
     const sweep = await openSweep({

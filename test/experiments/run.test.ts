@@ -301,6 +301,21 @@ test('a table that can not be read is refused before anything runs: its rows may
   expect(code).toBe(78);
   expect(stderr).toMatch(/a table of results can't be read.*put it right or move it away/);
   expect(experiment.starts()).toEqual([]);
+  // Whoever has mistaken the directory takes the tasks out.
+  const cancel = /gpu-owner exp (cancel \S+)/.exec(stderr)?.[1] as string;
+  expect((await experiment.run([...cancel.split(' '), 'grid_1_1'])).code).toBe(0);
+  const other = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    '--grid',
+    'b=1',
+    'output_dir=other',
+    '--',
+    'true',
+  ]);
+  expect(other.stdout).toMatch(/3 tasks: 1 completed, 2 cancelled/);
+  expect(experiment.rows('other')).toHaveLength(1);
   expect(readFileSync(table, 'utf8')).toBe(BAD);
 });
 

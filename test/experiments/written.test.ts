@@ -33,6 +33,13 @@ describe('JSON as it was written', () => {
     },
   );
 
+  test('200 levels are enough', () => {
+    const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
+    expect(stringify(parse(nested(200)))).toBe(nested(200));
+    expect(() => parse(nested(201))).toThrow(/nested more than 200 deep/);
+    expect(parse(`["${nested(201)}",${'[],'.repeat(300)}1]`)).toHaveLength(302);
+  });
+
   test('scalars are shown as they were written, the rest as JSON', () => {
     expect(show(new Written(true, 'yes'))).toBe('yes');
     expect(show(parse('1.50'))).toBe('1.50');

@@ -1,5 +1,5 @@
 import type { PhasePlan, Plan, PlannedTask, PlanState } from '../../experiments/plan.ts';
-import { show } from '../../experiments/written.ts';
+import { show, type Value, type Values } from '../../experiments/written.ts';
 import { listWords, sanitize } from '../../text.ts';
 
 const STATES: Readonly<Record<PlanState, string>> = {
@@ -32,13 +32,19 @@ export function taskLine(
   { name, phase, parameters, state, why }: PlannedTask,
   axes: readonly string[],
 ): string {
-  const shown = axes.map((key) => `${key}=${show(parameters[key] ?? null)}`).join(' ');
+  const shown = choices(parameters, axes);
   return sanitize(
     [STATES[state].padEnd(9), name ?? phase, shown, why === null ? '' : `(${why})`]
       .filter(Boolean)
       .join('  '),
     500,
   );
+}
+
+/** What tells a task from the others of its phase. The output directory is an axis at times, but no parameter. */
+function choices(parameters: Values, axes: readonly string[]): string {
+  const shown = axes.filter((key) => Object.hasOwn(parameters, key));
+  return shown.map((key) => `${key}=${show(parameters[key] as Value)}`).join(' ');
 }
 
 function numbers(size: number, { new: fresh, pending, active, completed, failed }: Plan['counts']): string[] {
@@ -53,10 +59,9 @@ function details({ phase, factors, reasons, next }: PhasePlan): string[] {
   });
   const rest = reasons.slice(MOST_REASONS).reduce((sum, { count }) => sum + count, 0);
   if (rest > 0) lines.push(`${rest.toLocaleString('en').padStart(9)} for other reasons`);
+  const axes = factors.map(({ name }) => name);
   const first = next.map(({ parameters }) =>
-    sanitizeEnd(
-      `${' '.repeat(12)}${factors.map(({ name }) => `${name}=${show(parameters[name] ?? null)}`).join(' ') || 'its only task'}`,
-    ),
+    sanitizeEnd(`${' '.repeat(12)}${choices(parameters, axes) || 'its only task'}`),
   );
   if (first.length > 0) lines.push('      next:', ...first);
   return [sanitizeEnd(`${shorten(phase)}${size ? `: ${size}` : ''}`), ...lines, ''];

@@ -35,7 +35,7 @@ async function plan(args: readonly string[]): Promise<void> {
   const parsed = parse(args, OPTIONS, 'behind-dashes');
   const { values } = parsed;
   if (values.help) return print(HELP);
-  const project = (values.project as string | undefined) ?? '.';
+  const project = projectOf(values);
   const sweep = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
   const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
   try {

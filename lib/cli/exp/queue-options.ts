@@ -16,8 +16,11 @@ export const QUEUE_HELP = `  --project DIR             the project (default: the
   --queue URL               its queue: sqlite:PATH, redis://HOST, rediss://HOST
                             (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`;
 
-/** Absolute. */
+/** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
 export function projectOf({ project }: Values): string {
+  if (project === '') {
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', '--project is empty; the current directory is .');
+  }
   return resolve((project as string | undefined) ?? '.');
 }
 
@@ -61,7 +64,7 @@ export async function resolveTasks(queue: Queue, names: readonly string[]): Prom
     if (id === undefined) {
       throw new GPUOwnerError(
         'ERR_INVALID_ARGUMENT',
-        `no task has the name or id ${showValue(match)}; gpu-owner exp export lists the names of all`,
+        `no task has the name or id ${showValue(match)}; gpu-owner exp export has the names of completed ones, exp status of those that run or have failed`,
       );
     }
     if (found.length > 1) {

@@ -1,5 +1,4 @@
 import { GPUOwnerError } from '../../errors.ts';
-import type { Selection } from '../../experiments/queue/queue.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
@@ -27,14 +26,16 @@ async function retry(args: readonly string[]): Promise<void> {
   await withQueue(values, async (queue) => {
     const states = STATES.filter((state) => positionals.includes(state));
     const named = positionals.filter((word) => !STATES.some((state) => state === word));
-    const ids = await resolveTasks(queue, named);
-    const selections: Selection[] = states.map((state) => ({ state }));
-    if (ids.length > 0) selections.push({ ids });
-    const names: string[] = [];
-    for (const selection of selections) names.push(...(await queue.retry(selection)));
+    const ids = Array.from(new Set(await resolveTasks(queue, named)));
+    const again = ids.length > 0 ? await queue.retry({ ids }) : [];
+    const names = [...again];
+    for (const state of states) names.push(...(await queue.retry({ state })));
     const manager = await queue.manager();
     const who = names.length > 0 && manager === null ? ' gpu-owner exp run goes on with them.' : '';
-    print(`To be started again: ${tasksNamed(names)}.${who}`);
+    const unchanged = ids.length - again.length;
+    const rest =
+      unchanged > 0 ? `; ${unchanged} ${unchanged === 1 ? 'runs or waits' : 'run or wait'} already` : '';
+    print(`To be started again: ${tasksNamed(names)}${rest}.${who}`);
   });
 }
 

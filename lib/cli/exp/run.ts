@@ -56,8 +56,9 @@ async function run(args: readonly string[]): Promise<void> {
   const directory = projectOf(values);
   const { settings, workers, grace } = await workerSettings(values, null);
   const sweep = await sweepOf(parsed, directory);
+  const queue = await openQueue(urlOf(values), directory, { create: sweep !== null });
+  if (queue === null) throw noSweep(directory);
   const project = openProject(directory);
-  const queue = await openQueue(urlOf(values), directory);
   const ending = new Ending();
   try {
     const { active, pending, completed } = await queue.counts();

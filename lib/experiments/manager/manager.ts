@@ -1,6 +1,8 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
+import { QueueGone } from '../queue/gone.ts';
 import type { AttemptInfo, Enqueued, Management, Queue } from '../queue/queue.ts';
+import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
 import { History } from './history.ts';
@@ -42,6 +44,7 @@ export class Manager {
   #told: string | null = null;
   /** What keeps the queue from being used, as was told. */
   #trouble: string | null = null;
+  #gone: QueueGone | null = null;
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -112,16 +115,26 @@ export class Manager {
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    const { unreadable } = this.#tables.standing;
-    if (unreadable.length > 0) {
-      const which = unreadable.length === 1 ? 'a table of results' : `${unreadable.length} tables of results`;
-      throw new GPUOwnerError(
-        'ERR_CONFIGURATION',
-        `${which} can't be read, and tasks that have their row there would be run again: put it right or move it away, and start again. ${unreadable[0]}`,
-      );
-    }
+    await this.#refuseUnreadable(this.#tables.standing.unreadable);
     const { completed } = await this.look();
     this.#note(`Marked ${completed} tasks as already completed`);
+  }
+
+  /** Tables whose tasks are all cancelled keep nobody from anything. */
+  async #refuseUnreadable(unreadable: readonly { path: string; why: string }[]): Promise<void> {
+    if (unreadable.length === 0) return;
+    const { queue, project } = this.#options;
+    for (const state of ['pending', 'active', 'failed', 'completed'] as const) {
+      for await (const { task } of queue.tasks({ state })) {
+        const paths = task.places.map(({ outputDirectory }) => tablePath(project, outputDirectory));
+        const found = unreadable.find(({ path }) => paths.includes(path));
+        if (found === undefined) continue;
+        throw new GPUOwnerError(
+          'ERR_CONFIGURATION',
+          `a table of results can't be read, and tasks that have their row there would be run again: put it right or move it away, or take its tasks out (gpu-owner exp cancel ${task.name} ...), and start again. ${found.why}`,
+        );
+      }
+    }
   }
 
   /** Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written. */
@@ -135,12 +148,13 @@ export class Manager {
     await this.#round();
   }
 
-  /** Tries until the tables are in step. @returns false: the signal came first */
+  /** Tries until the tables are in step. @returns false: the signal came first @throws QueueGone */
   async finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have brought some; that is worth a look at every task only at the very end.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
+      if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
           'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
@@ -162,11 +176,13 @@ export class Manager {
       this.#log.flush();
       if (this.#trouble !== null) this.#note('the queue can be used again');
       this.#trouble = null;
+      this.#gone = null;
       return inStep;
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       if (this.#trouble !== error.message) this.#note(error.message);
       this.#trouble = error.message;
+      this.#gone = error instanceof QueueGone ? error : null;
       return false;
     }
   }

@@ -10,9 +10,10 @@ import {
   statSync,
   writeSync,
 } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, realpath, rm, stat } from 'node:fs/promises';
+import { type FileHandle, lstat, open, realpath, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { makeDirectory } from '../../make-directory.ts';
 
 /** Somebody else has changed the file meanwhile: it has to be read again. */
 export class Changed extends Error {}
@@ -137,7 +138,7 @@ export async function replace(
 ): Promise<Stamp> {
   const target = stamp === null ? path : await realpath(path);
   const directory = dirname(target);
-  if (stamp === null) await mkdir(directory, { recursive: true });
+  if (stamp === null) await makeDirectory(directory);
   const temporary = temporaryOf(target);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);

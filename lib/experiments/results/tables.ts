@@ -62,10 +62,10 @@ export class ResultTables {
    * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
    * are still to be written, and all tables as people are shown them.
    */
-  get standing(): { unreadable: string[]; missing: number; tables: string[] } {
+  get standing(): { unreadable: { path: string; why: string }[]; missing: number; tables: string[] } {
     const tables = [...this.tasks.tables.values()];
     return {
-      unreadable: tables.map(({ unreadable }) => unreadable).filter((text) => text !== null),
+      unreadable: tables.flatMap(({ path, unreadable: why }) => (why === null ? [] : [{ path, why }])),
       missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
       tables: tables.map(({ shown }) => shown),
     };

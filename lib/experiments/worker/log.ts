@@ -1,5 +1,6 @@
-import { type FileHandle, mkdir, open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { makeDirectory } from '../../make-directory.ts';
 import { sanitize } from '../../text.ts';
 
 const TAIL_BYTES = 8192;
@@ -23,7 +24,7 @@ export class AttemptLog {
 
   /** Opens the log, makes directories that aren't there, and writes a line above the attempt's output. @throws NodeJS.ErrnoException */
   static async open(path: string, header: string): Promise<AttemptLog> {
-    await mkdir(dirname(path), { recursive: true });
+    await makeDirectory(dirname(path));
     const file = await open(path, 'a+');
     try {
       return new AttemptLog(path, file, await writeLine(file, header));

@@ -1,3 +1,4 @@
+import { QueueGone } from '../queue/gone.ts';
 import type { Stopping } from './stopping.ts';
 
 const FIRST_PAUSE = 250;
@@ -15,7 +16,7 @@ export class Persistence {
     this.#tell = tell;
   }
 
-  /** @throws what the operation throws, once the worker is to end at once */
+  /** @throws what the operation throws, once the worker is to end at once; QueueGone after half a minute */
   async get<Value>(operation: () => Promise<Value>): Promise<Value> {
     let tries = LAST_TRIES;
     for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
@@ -23,6 +24,8 @@ export class Persistence {
         return await operation();
       } catch (error) {
         if (this.#stopping.requested === 'stopped' && --tries === 0) throw error;
+        // Whoever has moved it may still notice and move it back.
+        if (error instanceof QueueGone && pause === LONGEST_PAUSE) throw error;
         const seconds = (pause / 1000).toFixed(pause < 1000 ? 2 : 0);
         this.#tell(`${(error as Error).message} (trying again in ${seconds} s)`);
         await this.#sleep(this.#stopping.requested === 'stopped' ? FIRST_PAUSE : pause);
@@ -31,6 +34,15 @@ export class Persistence {
   }
 
   #sleep(milliseconds: number): Promise<void> {
-    return new Promise((resolve) => setTimeout(resolve, milliseconds));
+    const { atOnce } = this.#stopping;
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        atOnce.removeEventListener('abort', end);
+        resolve();
+      };
+      const timer = setTimeout(end, milliseconds);
+      atOnce.addEventListener('abort', end);
+    });
   }
 }

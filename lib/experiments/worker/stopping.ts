@@ -8,6 +8,7 @@ export class Stopping {
   #current: { interrupt(grace: number): void } | null = null;
   #timer: NodeJS.Timeout | undefined;
   readonly #waits = new AbortController();
+  readonly #atOnce = new AbortController();
   /** How long a current command may take when the worker drains, in ms; null: as long as it takes. */
   readonly #grace: number | null;
   readonly #endingGrace: number;
@@ -21,6 +22,11 @@ export class Stopping {
   /** Aborts with the first request: ends all waits. */
   get signal(): AbortSignal {
     return this.#waits.signal;
+  }
+
+  /** Aborts when it is to end at once. */
+  get atOnce(): AbortSignal {
+    return this.#atOnce.signal;
   }
 
   /** null: nobody does. */
@@ -40,6 +46,7 @@ export class Stopping {
     if (this.#stop) return;
     this.#stop = true;
     this.#waits.abort(new Error('the worker ends'));
+    this.#atOnce.abort();
     this.#current?.interrupt(STOP_GRACE);
   }
 

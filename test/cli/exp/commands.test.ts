@@ -1,5 +1,5 @@
 // The commands that look at an experiment, and change it.
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Experiment } from '../../experiments/experiment.ts';
@@ -20,6 +20,20 @@ describe('without an experiment', () => {
     expect(stderr).toMatch(/^gpu-owner: there is no experiment in .*project: gpu-owner exp run begins one/);
     expect(() => readFileSync(join(experiment.project, '.gpu-owner/.gitignore'))).toThrow();
   });
+});
+
+test('run without anything to run says so, and makes nothing', async () => {
+  const { code, stderr } = await experiment.run(['run', '--gpus', '1']);
+  expect({ code, stderr }).toEqual({
+    code: 64,
+    stderr: expect.stringMatching(/name a sweep file, or use --grid/),
+  });
+  expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
+});
+
+test.each(['run --gpus 1', 'status', 'plan --grid a=1'])('%s --project "$UNSET"', async (name) => {
+  const { code, stderr } = await experiment.run([...name.split(' '), '--project', '']);
+  expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringMatching(/--project is empty/) });
 });
 
 describe('while two tasks run', () => {
@@ -76,6 +90,11 @@ describe('while two tasks run', () => {
     await output(watching, /"progress".*\n.*"progress"/);
     watching.kill();
     await finished(watching);
+  });
+
+  test('retry of one that runs says that it does', async () => {
+    const { stdout } = await experiment.run(['retry', 'grid_0_1']);
+    expect(stdout).toBe('To be started again: no task; 1 runs or waits already.\n');
   });
 
   test('logs: what it has said, and with -f what it says until it ends', async () => {

@@ -92,6 +92,7 @@ test.each([
   ['a number', '1.0', /no JSON object/],
   ['not UTF-8', '{"a": "\\xff"}', /not UTF-8/],
   ['empty', '', /empty/],
+  ['nested deeply', `{"a": ${'['.repeat(2500)}${']'.repeat(2500)}}`, /nested more than 200 deep/],
 ])('a result that can’t be read is kept, and not tried again: %s', async (_, text, why) => {
   const bench = await Bench.open();
   await bench.add(['result', text]);

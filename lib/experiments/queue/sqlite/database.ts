@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../clock.ts';
-import { explain, isBusy, unusable } from './errors.ts';
+import { explain, gone, isBusy, unusable } from './errors.ts';
 import { findFile, inodes, makeFile } from './files.ts';
 import { migrate } from './schema.ts';
 
@@ -197,11 +197,7 @@ export class Database {
       this.#connection.exec(begin);
       try {
         if (!this.#isInPlace()) {
-          throw unusable(
-            this.path,
-            'was removed or replaced while it was in use',
-            'What was done since is not in it. Start again; results that are in the tables are found there.',
-          );
+          throw gone(this.path);
         }
         const result = transaction();
         this.#connection.exec('COMMIT');

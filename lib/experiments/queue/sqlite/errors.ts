@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../text.ts';
+import { QueueGone } from '../gone.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html). */
 const BUSY = 5;
@@ -52,6 +53,13 @@ export function unusable(path: string, problem: string, remedy: string, cause?: 
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000), {
     cause,
   });
+}
+
+export function gone(path: string): QueueGone {
+  const problem = 'was removed or replaced while it was in use';
+  const remedy =
+    'What was done since is not in it. Start again; results that are in the tables are found there.';
+  return new QueueGone(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000));
 }
 
 /** The error of SQLite for people, with the remedy; others as they are. */

@@ -1,0 +1,52 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { QueueGone } from '../../../lib/experiments/queue/gone.ts';
+import { Persistence } from '../../../lib/experiments/worker/persistence.ts';
+import { Stopping } from '../../../lib/experiments/worker/stopping.ts';
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** What becomes of an operation that always fails. */
+function trying(error: Error) {
+  const stopping = new Stopping(null, 0);
+  const state = { tries: 0, end: 'none yet' };
+  new Persistence(stopping, () => {})
+    .get(() => {
+      state.tries += 1;
+      return Promise.reject(error);
+    })
+    .catch(({ message }) => {
+      state.end = message;
+    });
+  return { stopping, state };
+}
+
+test('what fails for a while is tried again for as long as it takes', async () => {
+  const { state } = trying(new Error('full'));
+  await vi.advanceTimersByTimeAsync(24 * 3600 * 1000);
+  expect(state.end).toBe('none yet');
+  expect(state.tries).toBeGreaterThan(1000);
+});
+
+test('a queue that is gone gets half a minute to come back', async () => {
+  const { state } = trying(new QueueGone('gone'));
+  await vi.advanceTimersByTimeAsync(25_000);
+  expect(state.end).toBe('none yet');
+  await vi.advanceTimersByTimeAsync(15_000);
+  expect(state.end).toBe('gone');
+});
+
+test('who is to end at once waits no longer', async () => {
+  const { state, stopping } = trying(new Error('full'));
+  await vi.advanceTimersByTimeAsync(3600 * 1000);
+  stopping.drain();
+  await vi.advanceTimersByTimeAsync(3600 * 1000);
+  expect(state.end).toBe('none yet');
+  stopping.stop();
+  await vi.advanceTimersByTimeAsync(1000);
+  expect(state.end).toBe('full');
+});
