@@ -28,7 +28,7 @@ export type Values = Readonly<Record<string, Value>>;
 /** What is deeper can be read, but not be walked through everywhere without running out of stack. */
 const MOST_LEVELS = 200;
 /** Strings, so that what looks like a number inside of them is left alone; numbers with what Python's json writes beyond JSON. */
-const TOKENS = /"(?:[^"\\]|\\.)*"|[[\]{}]|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
+const TOKENS = /"(?:[^"\\]|\\.)*"(?:\s*:)?|[[\]{}]|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
 const MARK = '\u0000';
 const ESCAPED_MARK = '"\\u0000';
 const BEYOND_JSON: Readonly<Record<string, number>> = {
@@ -55,7 +55,11 @@ export function parse(text: string): Value {
       levels -= 1;
       return token;
     }
-    if (token.startsWith('"')) return token.startsWith(ESCAPED_MARK) ? `"\\u0000${token.slice(1)}` : token;
+    if (token.startsWith('"')) {
+      // Keys are no values, and the reviver doesn't see them.
+      const isMarked = token.startsWith(ESCAPED_MARK) && !token.endsWith(':');
+      return isMarked ? `"\\u0000${token.slice(1)}` : token;
+    }
     // What is no number is left for the parser to complain about.
     return token in BEYOND_JSON || NUMBER.test(token) ? `${ESCAPED_MARK}${token}"` : token;
   });

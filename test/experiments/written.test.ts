@@ -26,6 +26,15 @@ describe('JSON as it was written', () => {
     expect(parse(text)).toBe(value);
   });
 
+  test.each(['{"\\u0000a":1.0}', '{"\\u0000a" :"\\u0000b:"}', '["\\u0000:",{"a:":"b"}]'])(
+    'what is written back is the same: %s',
+    (text) => {
+      const back = stringify(parse(text));
+      expect(JSON.parse(back)).toEqual(JSON.parse(text));
+      expect(stringify(parse(back))).toBe(back);
+    },
+  );
+
   test.each(['01', '1.', '.5', '+1', '--1', 'NaN2', 'Infinit', '{"a":1', 'nul', '[1,]', ''])(
     '%s is refused',
     (text) => {
