@@ -190,6 +190,7 @@ export const errno = {
   ENOENT: 2,
   EINTR: 4,
   ENXIO: 6,
+  E2BIG: 7,
   EBADF: 9,
   EAGAIN: 11,
   EACCES: 13,

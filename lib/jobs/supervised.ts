@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import type { Claim } from '../claims/claim.ts';
 import { label } from '../gpus/instances.ts';
-import { native, nativeFile } from '../native.ts';
+import { errno, native, nativeFile } from '../native.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
 import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
@@ -87,7 +87,11 @@ export function supervise(supervising: Supervising): Supervised {
     descriptors,
   );
   if (error !== 0) {
-    const text = `gpu-owner's own ${path} can't be started: ${systemError(error)}`;
+    // The keeper is given the command's arguments and environment.
+    const text =
+      error === errno.E2BIG
+        ? 'its arguments and environment are too long (an argument may have 128 KiB); put what is long into a file'
+        : `gpu-owner's own ${path} can't be started: ${systemError(error)}`;
     return {
       ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
       leftBehind: () => null,

@@ -20,6 +20,11 @@ test('a command that is killed', async () => {
 
 test('commands that can’t start', async () => {
   expect(await task(['pyhton']).ended).toEqual({ kind: 'not-started', errno: 2, text: 'not found' });
+  expect(await task(['true', 'x'.repeat(200_000)]).ended).toMatchObject({
+    kind: 'not-started',
+    errno: 7,
+    text: expect.stringMatching(/^its arguments and environment are too long/),
+  });
   expect(await task(['/etc/passwd']).ended).toMatchObject({ kind: 'not-started', errno: 13 });
   expect(await task(['true'], { cwd: '/nowhere' }).ended).toMatchObject({
     kind: 'not-started',
