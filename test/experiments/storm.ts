@@ -87,7 +87,8 @@ export class Storm {
       this.starts++;
       const end = await finished(start());
       if (isOurs && end.signal === null && !CODES.includes(end.code ?? -1)) {
-        this.complaints.push(`${isManager ? 'manager' : 'worker'}: code ${end.code}: ${end.stderr}`);
+        const said = `${end.stderr}${end.stdout}`.trimEnd().split('\n').slice(-3).join(' | ');
+        this.complaints.push(`${isManager ? 'manager' : 'worker'}: code ${end.code}: ${said}`);
       }
       if (isManager) await this.#managed(end);
       await pause(this.#random.float(2 * rest));
