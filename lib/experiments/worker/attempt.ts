@@ -9,7 +9,7 @@ import type { Values } from '../written.ts';
 import { AttemptFiles } from './attempt-files.ts';
 import { environmentFor, freePort } from './environment.ts';
 import { AttemptLog } from './log.ts';
-import { readResult } from './result.ts';
+import { isDiskFull, readResult } from './result.ts';
 
 /** What an attempt came to. */
 export type Verdict =
@@ -158,6 +158,11 @@ export class AttemptRun {
     const result = await readResult(files.result);
     if (result === null) return { kind: 'completed', result: {} };
     if ('values' in result) return { kind: 'completed', result: result.values };
+    // Programs may end well without having noticed that they couldn't write.
+    if (await isDiskFull(files.result)) {
+      const why = `the disk is full, and the result can't be read: ${result.unreadable}`;
+      return { kind: 'environment', why, spoiled: false };
+    }
     this.#keepFiles = true;
     return {
       kind: 'failed',

@@ -1,10 +1,12 @@
 import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { open, statfs } from 'node:fs/promises';
 import { systemError } from '../../system-errors.ts';
 import { sanitize } from '../../text.ts';
 import { parse, type Values, Written } from '../written.ts';
 
 const MOST_BYTES = 1024 ** 2;
+/** A disk with less is full: other writers have taken the rest, or soon will. */
+const LEFT_AT_LEAST = 64 * 1024; // bytes
 
 /** What a command left as its result. `unreadable` says why, for people. */
 export type Result = { values: Values } | { unreadable: string } | null;
@@ -29,6 +31,12 @@ export async function readResult(path: string): Promise<Result> {
     if (code === 'ENOENT') return null;
     return { unreadable: errno === undefined ? message : systemError(-errno) };
   }
+}
+
+/** Whether next to nothing can be written there; false where that isn't known. */
+export async function isDiskFull(path: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: LEFT_AT_LEAST }));
+  return bavail * bsize < LEFT_AT_LEAST;
 }
 
 function decode(bytes: Uint8Array): Result {
