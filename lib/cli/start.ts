@@ -1,6 +1,7 @@
 // The entry of the command: runs command.cjs, which lies beside it, or for experiments the larger experiments.cjs, which has
-// everything; from V8's own compiled form where there is one. That saves some 10 ms at each start. Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't. `import()` of what isn't
-// bundled can't work in there: packages that are ES modules only have to be development dependencies, which are bundled.
+// everything; from V8's own compiled form where there is one. That saves some 10 ms at each start. Node.js 22 has
+// module.enableCompileCache for this, Node.js 20 doesn't. `import()` of what isn't bundled can't work in there: packages that
+// are ES modules only have to be development dependencies, which are bundled.
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';

@@ -1,14 +1,13 @@
 import { discover, type GPUStatus } from '../claims/discovery.ts';
 import { runAsync } from '../claims/effects.ts';
 import { checkOptions } from '../claims/options.ts';
-import { LONGEST_TIMER } from '../clock.ts';
-import { parseDuration } from '../quantities.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { isTerminal, print } from './output.ts';
 import { gpuJSON } from './status-json.ts';
 import { statusTable } from './status-table.ts';
+import { CLEAR, untilNext, WATCH, watchInterval, withWatchOption } from './watching.ts';
 
 const HELP = `Usage: gpu-owner status [OPTIONS]
 
@@ -25,33 +24,28 @@ ${CRITERIA_HELP}`;
 const OPTIONS = {
   ...CRITERIA,
   json: { type: 'boolean' },
-  watch: { type: 'boolean' },
-  'watch-every': { type: 'string' },
+  ...WATCH,
 } as const;
 
-const CLEAR = '\u001b[H\u001b[2J';
-const SHORTEST = 100;
-
 async function status(args: readonly string[]): Promise<void> {
-  const own = args.map((arg) => (arg.startsWith('--watch=') ? `--watch-every=${arg.slice(8)}` : arg));
-  const { values, positionals } = parse(own, OPTIONS);
+  const { values, positionals } = parse(withWatchOption(args), OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const { request, configuration } = checkOptions(claimOptions(values), [], NAMES);
-  const every = values['watch-every'];
-  const watching = values.watch === true || every !== undefined;
+  const interval = watchInterval(values);
   const show = async (prefix: string) => {
     const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
-    print(prefix + (values.json ? JSON.stringify(gpus.map(gpuJSON), null, watching ? 0 : 2) : table(gpus)));
+    print(
+      prefix +
+        (values.json ? JSON.stringify(gpus.map(gpuJSON), null, interval === null ? 2 : 0) : table(gpus)),
+    );
   };
-  if (!watching) return show('');
-  const wanted = parseDuration(every ?? 1000, '--watch');
-  const pause = Math.min(Math.max(wanted, SHORTEST), LONGEST_TIMER);
+  if (interval === null) return show('');
   for (;;) {
     await show(
       isTerminal(1) && !values.json ? `${CLEAR}gpu-owner status  ${new Date().toLocaleTimeString()}\n` : '',
     );
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await untilNext(interval);
   }
 }
 

@@ -8,7 +8,7 @@ import { type TaskSpec, taskId } from './task.ts';
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;
 
-export const PLAN_STATES: readonly PlanState[] = ['new', ...STATES, 'repeated'];
+const PLAN_STATES: readonly PlanState[] = ['new', ...STATES, 'repeated'];
 
 export type PlanCounts = Record<PlanState, number>;
 

@@ -126,7 +126,7 @@ export function whyStopped(ends: readonly WorkerEnd[]): string[] {
 }
 
 /** Why a worker has ended, in a few words. */
-export function endText({ why, message, error }: WorkerEnd): string {
+function endText({ why, message, error }: WorkerEnd): string {
   switch (why) {
     case 'finished':
       return 'nothing is left to do';

@@ -73,7 +73,8 @@ export class ManagerSession {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null) await this.#enqueue(sweep, replaceCommands);
+      if (sweep !== null)
+        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       const inStep = ending.asked.aborted || (await this.#work());
       const now = await overview(queue);
@@ -84,16 +85,6 @@ export class ManagerSession {
       await this.#service.close();
       await this.#manager.close();
       metrics?.close();
-    }
-  }
-
-  async #enqueue(sweep: Sweep, replaceCommands: boolean): Promise<void> {
-    const { asked } = this.#options.ending;
-    try {
-      await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: asked });
-    } catch (error) {
-      // What was added stays; the next start adds the rest.
-      if (!asked.aborted) throw error;
     }
   }
 

@@ -68,7 +68,8 @@ export class Session {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null) await this.#enqueue(sweep, replaceCommands);
+      if (sweep !== null)
+        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();
@@ -81,16 +82,6 @@ export class Session {
     } finally {
       metrics?.close();
       await this.#manager.close();
-    }
-  }
-
-  async #enqueue(sweep: Sweep, replaceCommands: boolean): Promise<void> {
-    const { asked } = this.#options.ending;
-    try {
-      await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: asked });
-    } catch (error) {
-      // What was added stays; the next start adds the rest.
-      if (!asked.aborted) throw error;
     }
   }
 

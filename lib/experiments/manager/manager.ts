@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
+import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
-import type { AttemptInfo, Enqueued, Management, Queue } from '../queue/queue.ts';
+import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
 import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { TaskSpec } from '../task.ts';
@@ -92,12 +93,18 @@ export class Manager {
     );
   }
 
-  /** @throws what `Queue.enqueue` throws, and what is wrong with a task */
+  /**
+   * What was added when the signal comes stays; the next start adds the rest.
+   * @throws what `Queue.enqueue` throws, and what is wrong with a task
+   */
   async enqueue(
     tasks: Iterable<TaskSpec>,
     options: { replaceCommands: boolean; signal: AbortSignal },
-  ): Promise<Enqueued> {
-    const enqueued = await this.#options.queue.enqueue(tasks, options);
+  ): Promise<void> {
+    const enqueued = await this.#options.queue.enqueue(tasks, options).catch((error) => {
+      if (!options.signal.aborted) throw error;
+    });
+    if (enqueued === undefined) return;
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.placesChanged();
     this.#note(`Generated ${added + known} total tasks`);
@@ -105,7 +112,6 @@ export class Manager {
       const places = placed > 0 ? `, of which ${placed} get one more row` : '';
       this.#note(`${added} of them are new, ${known} are known already${places}`);
     }
-    return enqueued;
   }
 
   /**
@@ -242,17 +248,4 @@ export class Manager {
     this.#tables = null;
     this.#log.close();
   }
-}
-
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, milliseconds);
-    signal.addEventListener('abort', end);
-  });
 }

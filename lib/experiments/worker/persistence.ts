@@ -1,3 +1,4 @@
+import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
 import type { Stopping } from './stopping.ts';
 
@@ -19,30 +20,17 @@ export class Persistence {
   /** @throws what the operation throws, once the worker is to end at once; QueueGone after half a minute */
   async get<Value>(operation: () => Promise<Value>): Promise<Value> {
     let tries = LAST_TRIES;
-    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+    for (let delay = FIRST_PAUSE; ; delay = Math.min(2 * delay, LONGEST_PAUSE)) {
       try {
         return await operation();
       } catch (error) {
         if (this.#stopping.requested === 'stopped' && --tries === 0) throw error;
         // Whoever has moved it may still notice and move it back.
-        if (error instanceof QueueGone && pause === LONGEST_PAUSE) throw error;
-        const seconds = (pause / 1000).toFixed(pause < 1000 ? 2 : 0);
+        if (error instanceof QueueGone && delay === LONGEST_PAUSE) throw error;
+        const seconds = (delay / 1000).toFixed(delay < 1000 ? 2 : 0);
         this.#tell(`${(error as Error).message} (trying again in ${seconds} s)`);
-        await this.#sleep(this.#stopping.requested === 'stopped' ? FIRST_PAUSE : pause);
+        await pause(this.#stopping.requested === 'stopped' ? FIRST_PAUSE : delay, this.#stopping.atOnce);
       }
     }
-  }
-
-  #sleep(milliseconds: number): Promise<void> {
-    const { atOnce } = this.#stopping;
-    return new Promise((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        atOnce.removeEventListener('abort', end);
-        resolve();
-      };
-      const timer = setTimeout(end, milliseconds);
-      atOnce.addEventListener('abort', end);
-    });
   }
 }

@@ -40,7 +40,7 @@ export function endAttempt(
 }
 
 /** The next number in the order of completion. */
-export function nextSequence(database: Database): number {
+function nextSequence(database: Database): number {
   const sequence = Number(database.setting('sequence') ?? 0) + 1;
   database.set('sequence', String(sequence));
   return sequence;

@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../text.ts';
 
 /** In the header of the file: 'gpuQ'. Whoever else's database it is has another, or none. */
-export const APPLICATION = 0x67707551;
+const APPLICATION = 0x67707551;
 
 /**
  * What makes each version of the schema from the one before; `PRAGMA user_version` counts the steps that a database has seen.
