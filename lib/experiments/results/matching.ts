@@ -1,6 +1,7 @@
 import { sanitize } from '../../text.ts';
 import { meaningOfCell } from './meaning.ts';
-import { type Group, MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';
+import type { TaskGroup } from './task-group.ts';
+import { MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';
 
 /** Whose result a row is: one task's, nobody's, or it can't be told. */
 export type Match =
@@ -26,10 +27,10 @@ type Tasks = number | number[];
 export class RowMatcher {
   private readonly index: TaskIndex;
   /** Where parameters are in the rows. */
-  private readonly columns: readonly { name: string; at: number; values: ReadonlySet<string> }[];
+  private readonly columns: readonly { name: string; at: number }[];
   private readonly nameAt: number;
   /** With the place of each column among the parameters of the group; -1: it isn't one. */
-  private readonly groups: readonly { id: string; group: Group; places: readonly number[] }[];
+  private readonly groups: readonly { id: string; group: TaskGroup; places: readonly number[] }[];
   private readonly exact = new Map<string, Tasks>();
   private readonly patterns = new Map<string, Map<string, Tasks>>();
   private readonly remembered = new Map<string, string>();
@@ -39,9 +40,8 @@ export class RowMatcher {
     const matcher = new RowMatcher(index, header);
     let count = 0;
     for (const { group, places } of matcher.groups) {
-      for (const { task, forms } of group.tasks) {
-        for (const form of forms)
-          add(matcher.exact, places.map((at) => form[at] ?? '').join(SEPARATOR), task);
+      for (const { task, meanings } of group.forms()) {
+        add(matcher.exact, places.map((at) => meanings[at] ?? '').join(SEPARATOR), task);
         if (++count % PAUSE_AFTER === 0) await new Promise(setImmediate);
       }
     }
@@ -50,12 +50,9 @@ export class RowMatcher {
 
   private constructor(index: TaskIndex, header: readonly string[]) {
     this.index = index;
-    this.columns = header.flatMap((name, at) => {
-      const values = index.columns.get(name);
-      return values === undefined ? [] : [{ name, at, values }];
-    });
+    this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
     this.nameAt = header.indexOf(NAME_COLUMN);
-    this.groups = [...index.groups.values()].map((group, at) => ({
+    this.groups = [...index.groups].map((group, at) => ({
       id: String(at),
       group,
       places: this.columns.map(({ name }) => group.columns.indexOf(name)),
@@ -88,7 +85,7 @@ export class RowMatcher {
     if (filled.length === 0) return 'it has no parameters';
     for (const { name, at } of filled) {
       const wanted = this.meaning(cells[at]);
-      if (!this.index.columns.get(name)?.has(wanted)) {
+      if (!this.index.knows(name, wanted)) {
         return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
       }
     }
@@ -102,7 +99,7 @@ export class RowMatcher {
     let found: Tasks | null = null;
     // Most rows of others have a value that no task has: then only tasks without that parameter are left.
     const unknown = meanings.findIndex(
-      (meaning, at) => meaning !== '' && !this.columns[at]?.values.has(meaning),
+      (meaning, at) => meaning !== '' && !this.index.knows(this.columns[at]?.name ?? '', meaning),
     );
     for (const { id, group, places } of this.groups) {
       if (unknown !== -1 && places[unknown] !== -1) continue;
@@ -123,7 +120,7 @@ export class RowMatcher {
   /** The tasks of a group by those of their parameters that the row has. null: too many kinds of gaps. */
   private byPattern(
     pattern: string,
-    group: Group,
+    group: TaskGroup,
     places: readonly number[],
     meanings: readonly string[],
   ): Map<string, Tasks> | null {
@@ -132,21 +129,23 @@ export class RowMatcher {
     map = new Map();
     this.patterns.set(pattern, map);
     const told = places.filter((inTask, at) => inTask !== -1 && meanings[at] !== '');
-    for (const { task, forms } of group.tasks) {
-      for (const form of forms) add(map, told.map((inTask) => form[inTask] + SEPARATOR).join(''), task);
+    for (const form of group.forms()) {
+      add(map, told.map((inTask) => form.meanings[inTask] + SEPARATOR).join(''), form.task);
     }
     return map;
   }
 
   /** Whether nothing in the row is against the task. */
   private agrees(task: number, meanings: readonly string[]): boolean {
-    const { columns, forms } = this.index.formsOf(task);
-    return forms.some((form) =>
-      this.columns.every(({ name }, at) => {
-        const inTask = columns.indexOf(name);
-        return inTask === -1 || meanings[at] === '' || form[inTask] === meanings[at];
-      }),
-    );
+    const group = this.index.groupOf(task) as TaskGroup;
+    const places = this.columns.map(({ name }) => group.columns.indexOf(name));
+    return group
+      .formsOf(task)
+      .some((form) =>
+        places.every(
+          (inTask, at) => inTask === -1 || meanings[at] === '' || form.meanings[inTask] === meanings[at],
+        ),
+      );
   }
 
   private meaning(cell: string | undefined): string {

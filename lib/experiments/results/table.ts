@@ -138,7 +138,7 @@ export class Table {
   /** For a header of this table. @throws Refused if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowReader> {
     const matcher = await RowMatcher.make(this.index, header);
-    if (!matcher.usable && this.index.size > 0) {
+    if (!matcher.usable && !this.index.isEmpty) {
       const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
       if (other) {
         const name = other === ';' ? 'semicolons' : 'tabs';
