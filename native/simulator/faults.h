@@ -1,4 +1,4 @@
-// What a call meets before it does anything: a hang, a delay, a GPU that is lost, an error switched on.
+// What a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an error switched on.
 #pragma once
 #include "simulator/state.h"
 
@@ -10,9 +10,17 @@ void hang(const std::atomic<uint64_t>& mask, uint64_t bit);
 // Accurate: sleeps when there is time to, spins for the rest.
 void delay(uint32_t microseconds);
 
+// Only when asked for: processes would take each other's cache lines away.
+inline void count(const Machine& machine, unsigned call) {
+  CallCounts& calls = machine.header->calls;
+  if (__builtin_expect(calls.on.load(std::memory_order_relaxed) != 0, 0))
+    calls.made[call].fetch_add(1, std::memory_order_relaxed);
+}
+
 // Of a GPU's call. The machine's latency holds where the GPU has none of its own.
 inline void stall(const Machine& machine, uint32_t gpu, Call call) {
   const auto i = static_cast<unsigned>(call);
+  count(machine, i);
   const Faults& own = machine.gpus[gpu].faults;
   const Faults& all = machine.header->faults;
   if (__builtin_expect((own.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(own.hang, callBit(i));
@@ -25,6 +33,7 @@ inline void stall(const Machine& machine, uint32_t gpu, Call call) {
 // Of a call that concerns no single GPU.
 inline void stall(const Machine& machine, Call call) {
   const auto i = static_cast<unsigned>(call);
+  count(machine, i);
   const Faults& all = machine.header->faults;
   if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
   const uint32_t latency = all.latencyUs[i].load(std::memory_order_relaxed);

@@ -13,7 +13,7 @@
 namespace simulator {
 
 constexpr uint64_t kMagic = 0x4d49532d4f555047;  // "GPUO-SIM"
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 constexpr uint32_t kMaxGpus = 64;
 constexpr uint32_t kSlots = 1024;
 constexpr uint32_t kSlotWords = kSlots / 64;
@@ -36,6 +36,12 @@ struct Faults {
   std::atomic<uint32_t> error[kCallSpace];      // the code returned instead; 0 = none
 };
 
+// How often each call was made, by all processes together.
+struct CallCounts {
+  std::atomic<uint32_t> on;
+  std::atomic<uint64_t> made[kCallSpace];
+};
+
 struct alignas(64) Header {
   uint64_t magic;
   uint32_t version;
@@ -46,6 +52,7 @@ struct alignas(64) Header {
   std::atomic<uint32_t> teardownMs;
   std::atomic<uint32_t> pidOffset;  // added to the PIDs that NVML lists
   Faults faults;
+  alignas(64) CallCounts calls;
 };
 
 struct alignas(64) GpuState {

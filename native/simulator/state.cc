@@ -173,6 +173,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
   clear(header->faults);
   header->teardownMs = 0;
   header->pidOffset = 0;
+  header->calls.on = 0;
   for (uint32_t i = 0; i < description.gpuCount; ++i) {
     const Gpu& gpu = description.gpus[i];
     GpuState& state = gpus[i];

@@ -47,6 +47,7 @@ Keys for the whole machine:
   teardown=MILLISECONDS        how long the driver goes on listing a process that has died
   pid-offset=NUMBER            the driver lists processes by numbers that are so much higher, as older ones do
                                in a container, where they give those of the host
+  count=on|off                 how often each call is made, from 0, is in `show --json`
 
 Calls:)";
 

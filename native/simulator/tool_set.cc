@@ -182,6 +182,16 @@ int setInstances(const Target& target, const std::string& value) {
   return 0;
 }
 
+int setCount(const Target& target, const std::string& value) {
+  if (target.gpus) return usageError("count is the whole machine's: leave out gpu=");
+  if (value != "on" && value != "off") return usageError("count=%s: expected on or off", value.c_str());
+  if (!target.apply) return 0;
+  CallCounts& calls = target.machine->header->calls;
+  for (std::atomic<uint64_t>& made : calls.made) made = 0;
+  calls.on = value == "on";
+  return 0;
+}
+
 bool isOneOf(const std::string& key, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (key == name) return true;
@@ -205,6 +215,7 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
     if (target.apply) target.machine->header->pidOffset = offset;
     return 0;
   }
+  if (key == "count") return setCount(target, value);
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
   const bool isSwitch =
       isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});

@@ -89,6 +89,7 @@ void showText(const Machine& machine) {
   printf("%s: %u GPUs, driver %s, CUDA %d.%d\n%s\n", description.name, machine.gpuCount, description.driverVersion,
          description.cudaVersion / 1000, description.cudaVersion % 1000 / 10, machine.directory);
   if (const uint32_t teardown = machine.header->teardownMs) printf("teardown=%u\n", teardown);
+  if (machine.header->calls.on) printf("count=on\n");
   if (const uint32_t offset = machine.header->pidOffset) printf("pid-offset=%u\n", offset);
   const std::string faults = faultsText(machine.header->faults);
   if (!faults.empty()) printf("%s\n", faults.c_str());
@@ -156,6 +157,19 @@ void faultsJson(const Faults& faults) {
   printf("]");
   map("latencyMicroseconds", faults.latencyUs);
   map("errors", faults.error);
+}
+
+void callsJson(const CallCounts& calls) {
+  if (!calls.on) {
+    printf("null");
+    return;
+  }
+  const char* comma = "{";
+  for (unsigned call = 0; call < kCalls; ++call) {
+    printf("%s\"%s\":%llu", comma, kCallNames[call], static_cast<unsigned long long>(calls.made[call].load()));
+    comma = ",";
+  }
+  printf("}");
 }
 
 void processesJson(const Machine& machine, uint32_t index) {
@@ -228,7 +242,9 @@ void showJson(const Machine& machine) {
          description.name, quoted(machine.directory).c_str(), description.driverVersion, description.cudaVersion,
          machine.header->teardownMs.load());
   faultsJson(machine.header->faults);
-  printf("},\"gpus\":[");
+  printf("},\"calls\":");
+  callsJson(machine.header->calls);
+  printf(",\"gpus\":[");
   for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) {
     if (gpu) printf(",");
     gpuJson(machine, gpu);

@@ -44,6 +44,8 @@ describe('wrong command lines: exit code 64, a reason, and nothing changed', () 
     [['set', 'gpu=4', 'lost=on'], /gpu=4: expected indices from 0 to 3/],
     [['set', 'gpu=0,', 'lost=on'], /gpu=0,: expected/],
     [['set', 'gpu=0', 'teardown=5'], /teardown is the whole machine's/],
+    [['set', 'gpu=0', 'count=on'], /count is the whole machine's/],
+    [['set', 'count=yes'], /count=yes: expected on or off/],
     [['set', 'teardown=-1'], /teardown=-1: expected milliseconds/],
     [['set', 'gpu=0', 'lost=on', 'lost=maybe'], /lost=maybe: expected on or off/],
     [['set', 'gpu=0', 'lost=on', 'frob=1'], /unknown key frob/],
@@ -93,6 +95,21 @@ test('set and reset: what is switched on is shown', () => {
   expect(machine.tool(['reset']).status).toBe(0);
   using fresh = new Simulated(4);
   expect({ ...machine.show(), directory: null }).toEqual({ ...fresh.show(), directory: null });
+});
+
+test('count: how often each call was made, by all processes together', async () => {
+  expect(machine.show().calls).toBeNull();
+  const sessions = [machine.session(), machine.session()];
+  for (const session of sessions) await session.do('nvml.init()');
+  machine.set('count=on');
+  for (const session of sessions) await session.do('[nvml.power(i)[0] for i in (0, 1, 2)]');
+  await sessions[0]?.do('cuda.use(1)');
+  expect(machine.show().calls).toMatchObject({ init: 0, power: 6, 'cuda-init': 1, 'cuda-context': 1 });
+  machine.set('count=on');
+  expect(machine.show().calls).toMatchObject({ power: 0 });
+  expect(machine.tool(['show']).stdout).toContain('count=on');
+  machine.tool(['reset']);
+  expect(machine.show().calls).toBeNull();
 });
 
 test('reset leaves processes alone', async () => {
