@@ -6,7 +6,7 @@ import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { names as known, load as loadBenchmark } from './benchmarks.js';
 import { writeDocs } from './docs.js';
-import { endLeftovers } from './leftovers.js';
+import { endLeftovers, removeDirectories } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
 import { duration } from './numbers.js';
 import { coloured, plain, summaryText, tableText, wrap } from './print.js';
@@ -159,7 +159,7 @@ async function measure(name, directory, signal) {
     console.log(`\n  ${name} took ${result.seconds} s\n`);
   }
   await endLeftovers(directory);
-  rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+  removeDirectories(directory);
   return result;
 }
 
