@@ -34,9 +34,10 @@ export function tableText(table, style = plain) {
     }
   }
   for (const target of table.targets ?? []) {
-    const text = `  ${target.met ? 'met:   ' : 'missed:'} ${target.text}: ${number(target.value)}`;
-    const [first, ...others] = wrap(text, WIDTH);
-    lines.push(...[first, ...others.map((each) => `          ${each}`)].map(target.met ? same : style.bad));
+    const mark = target.met ? '  met:    ' : '  missed: ';
+    const text = wrap(`${target.text}: ${number(target.value)}`, WIDTH - mark.length);
+    const indented = text.map((words, i) => `${i === 0 ? mark : ' '.repeat(mark.length)}${words}`);
+    lines.push(...indented.map(target.met ? same : style.bad));
   }
   return lines.join('\n');
 }
