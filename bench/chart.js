@@ -102,7 +102,10 @@ function head(heading, table, looks) {
     marks.push(text(20, y, line, { class: 'title' }));
     y += 20;
   }
-  for (const line of shortened(broken(table.note ?? '', WIDTH - 40, SIZE), NOTE_LINES)) {
+  for (const line of shortened(
+    broken((table.note ?? '').replaceAll('`', ''), WIDTH - 40, SIZE),
+    NOTE_LINES,
+  )) {
     if (line !== '') marks.push(text(20, y, line, { class: 'soft' }));
     y += line === '' ? 0 : 18;
   }
@@ -265,9 +268,10 @@ function horizontal(values) {
     value === 0 ? 0 : zero + ((1 - zero) * Math.log(value / least)) / Math.log(high / least);
 }
 
-/** What all labels say beside their numbers: '1 GPU', '8 GPUs' -> 'GPUs'. */
+/** What all labels say beside their numbers: '1 GPU', '8 GPUs' -> 'GPUs', 'up to 8 rows' -> 'up to … rows'. */
 function horizontalName(rows) {
-  const names = new Set(rows.map(({ label }) => label.replace(/[\d.,]+/, '').trim()));
+  const numbered = rows.filter(({ label }) => /\d/.test(label));
+  const names = new Set(numbered.map(({ label }) => label.replace(/[\d.,]+/, '…').replace(/^… /, '')));
   const plurals = [...names].filter((name) => ![...names].some((other) => other === `${name}s`));
   return plurals.length === 1 ? plurals[0] : '';
 }
@@ -329,7 +333,7 @@ function broken(content, width, size) {
 
 function shortened(lines, count) {
   if (lines.length <= count) return lines;
-  return [...lines.slice(0, count - 1), `${lines[count - 1].replace(/.{2}$/, '')} …`];
+  return [...lines.slice(0, count - 1), `${lines[count - 1].replace(/ \S*$/, '')} …`];
 }
 
 function escaped(content) {

@@ -60,6 +60,8 @@ export function markdown() {
 export function fill(content, results, own, path) {
   const complete = [...content.matchAll(BLOCK), ...content.matchAll(FIGURE)].length;
   const begun = content.split('<!-- figure').length - 1;
+  // Markdown would take the whole line for HTML.
+  if (/^ *<!-- figure: /m.test(content)) throw new Error(`${path}: a figure is first on its line`);
   if (begun !== complete) throw new Error(`${path}: ${begun} figures begin, but ${complete} are complete`);
   return content
     .replace(BLOCK, (_, begin, name, end) => `${begin}${block(name, results, own, path)}\n${end}`)
@@ -92,7 +94,7 @@ function section(name, results, path) {
 function heading(table) {
   const counts = table.rows.flatMap(({ series }) => Object.values(series).map(({ n }) => n));
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
-  const many = least === most ? number(most) : `${number(least)} to ${number(most)}`;
+  const many = [...new Set([least, most])].map((count) => count.toLocaleString('en-US')).join(' to ');
   const statistics = most === 1 ? 'one measurement each' : `median of ${many}, and the middle half`;
   const base = table.base === undefined ? '' : `; × is the ratio to “${table.base}”`;
   const note = table.note === undefined ? '' : ` ${capital(table.note)}.`.replace(/\.\.$/, '.');
@@ -167,6 +169,7 @@ function targets({ benchmarks }) {
       ),
     ),
   );
+  if (rows.length === 0) return 'These results have none.';
   return ['| | target | measured | |', '|---|---|---:|---|', ...rows].join('\n');
 }
 

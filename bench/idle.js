@@ -13,7 +13,7 @@ export const idle = {
   async run(bench) {
     const { waiters, settle, intervals, length } = bench.quick
       ? { waiters: 5, settle: 200, intervals: 2, length: 200 }
-      : { waiters: 100, settle: 3_000, intervals: 12, length: 2_000 };
+      : { waiters: 100, settle: 3_000, intervals: 10, length: 2_000 };
     const env = environment({
       GPU_OWNER_SIMULATE: '8',
       GPU_OWNER_SIMULATE_DIR: join(bench.directory, 'machines'),
@@ -27,7 +27,7 @@ export const idle = {
       await new Promise((resolve) => holder.stdout.once('data', resolve));
       for (let i = 0; i < waiters; i++) {
         line.push(start('run', '-n', String(1 + (i % 8)), '--placeholder', 'none', '--', 'true'));
-        await pause(50);
+        await pause(30);
       }
       await pause(settle);
       bench.log(`${waiters} claimants wait for ${(intervals * length) / 1000} s`);

@@ -11,7 +11,10 @@ export function machine() {
   const driver = realDriver();
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   return {
-    processor: cpus()[0]?.model.trim() ?? 'unknown',
+    processor:
+      cpus()[0]
+        ?.model.replace(/\((R|TM)\)/g, '')
+        .trim() ?? 'unknown',
     processors: cpus().length,
     architecture: arch(),
     memoryGB: Math.round(totalmem() / 1e9),

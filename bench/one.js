@@ -1,12 +1,17 @@
 // Runs one benchmark, in a process of its own, and tells run.js over the channel between them.
 // one.js NAME DIRECTORY full|quick
 import { load } from './benchmarks.js';
-import { inMemory } from './leftovers.js';
+import { endLeftovers, inMemory, removeDirectories } from './leftovers.js';
 import { checkTables } from './table.js';
 
 const [name, directory, length] = process.argv.slice(2);
 const tell = (message) => new Promise((resolve) => process.send(message, resolve));
-process.once('disconnect', () => process.exit(1)); // whoever wanted to know is gone
+process.once('disconnect', async () => {
+  // Whoever wanted to know is gone, and can't clean up.
+  await endLeftovers(directory);
+  removeDirectories(directory);
+  process.exit(1);
+});
 
 try {
   const benchmark = await load(name);

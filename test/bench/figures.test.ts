@@ -87,8 +87,14 @@ describe('a page', () => {
   });
 
   test('whose comments do not end is an error', () => {
-    expect(() => filled('<!-- figure: date -->2026')).toThrow('1 figures begin, but 0 are complete');
+    expect(() => filled('on <!-- figure: date -->2026')).toThrow('1 figures begin, but 0 are complete');
     expect(() => filled('<!-- figures: look -->\n')).toThrow('begin');
+  });
+
+  test('with a figure that Markdown would take for a block is an error', () => {
+    expect(() => filled('on\n  <!-- figure: date -->2026<!-- end -->')).toThrow(
+      'docs/page.md: a figure is first on its line',
+    );
   });
 
   test('has tables, targets and charts of a benchmark', () => {

@@ -1,5 +1,5 @@
 // `npm run bench`, as a whole process.
-import { spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ const script = join(import.meta.dirname, '../../bench/run.js');
 let directory: string;
 let temporary: string;
 let env: NodeJS.ProcessEnv;
+let running: ChildProcess | null = null;
 
 beforeEach(() => {
   directory = mkdtempSync(join(realpathSync(tmpdir()), 'gpu-owner-test-'));
@@ -20,7 +21,12 @@ beforeEach(() => {
   env = { ...process.env, TMPDIR: temporary };
 });
 
-afterEach(() => {
+afterEach(async () => {
+  if (running !== null && running.exitCode === null) {
+    const ended = new Promise((resolve) => running?.once('exit', resolve));
+    running.kill('SIGTERM');
+    await ended;
+  }
   rmSync(directory, { recursive: true });
 });
 
@@ -70,13 +76,13 @@ test('a benchmark that fails is reported, and the others go on', () => {
 
 test('Ctrl-C leaves no process, no directory, and no results', async () => {
   const file = join(directory, 'results.json');
-  const running = spawn(process.execPath, [script, '--json', file, 'idle'], { env });
+  running = spawn(process.execPath, [script, '--json', file, 'idle'], { env });
   let at = '';
   await until(() => {
     at = join(temporary, readdirSync(temporary)[0] ?? 'none', 'idle');
     return existsSync(join(at, 'machines')) && leftovers(at).length > 3;
-  });
-  const ended = new Promise((resolve) => running.once('exit', (...how) => resolve(how)));
+  }, 40_000);
+  const ended = new Promise((resolve) => running?.once('exit', (...how) => resolve(how)));
   running.kill('SIGINT');
   expect(await ended).toEqual([130, null]);
   expect(leftovers(at)).toEqual([]);
