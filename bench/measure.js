@@ -1,6 +1,6 @@
-// Statistics and printing shared by the benchmarks.
-import { mkdtempSync, readFileSync } from 'node:fs';
-import { cpus, release } from 'node:os';
+// Statistics, and what measured processes need.
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { build } from 'esbuild';
 
@@ -12,19 +12,11 @@ export function median(values) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** The middle half, as a measure of spread. */
-export function quartiles(values) {
+/** What tables hold: the median, the middle half as a measure of spread, and the value that 1 of 100 exceeds. */
+export function summarize(values) {
   const sorted = [...values].sort((a, b) => a - b);
-  return [sorted[Math.floor(sorted.length / 4)], sorted[Math.floor((sorted.length * 3) / 4)]];
-}
-
-export function describe(values, unit, digits = 1) {
-  const [low, high] = quartiles(values);
-  return `${median(values).toFixed(digits)} ${unit} (${low.toFixed(digits)} to ${high.toFixed(digits)})`;
-}
-
-export function machine() {
-  return `${cpus().length} x ${cpus()[0].model}, Linux ${release()}, Node.js ${process.versions.node}`;
+  const at = (p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))];
+  return { n: sorted.length, median: median(sorted), low: at(0.25), high: at(0.75), p99: at(0.99) };
 }
 
 /** The environment for measured processes. */
@@ -33,6 +25,26 @@ export function environment(extra) {
   delete env.NODE_EXTRA_CA_CERTS; // read at every start of Node.js, 30 ms
   delete env.CUDA_VISIBLE_DEVICES;
   return env;
+}
+
+/** Where the native part was built. */
+export const built = process.env.GPU_OWNER_BUILD ?? join(root, 'build/Release');
+
+/** The path of a program of bench/baselines, compiled once per directory. @param source e.g. 'smi.c' */
+export function compiled(directory, source) {
+  const program = join(directory, source.replace(/\.[^.]+$/, ''));
+  if (existsSync(program)) return program;
+  const path = join(import.meta.dirname, 'baselines', source);
+  try {
+    execFileSync('cc', ['-O2', '-o', program, path, '-ldl', '-lpthread'], {
+      encoding: 'utf8',
+      stdio: 'pipe',
+    });
+  } catch (error) {
+    const why = error.code === 'ENOENT' ? 'cc is not installed' : error.stderr;
+    throw new Error(`${source} can't be compiled: ${why}`, { cause: error });
+  }
+  return program;
 }
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -45,19 +57,26 @@ export function peakMemory(pid) {
 /** What isn't in the package's interface, for benchmarks of a part. @param source a module in lib/ */
 export async function bundled(source) {
   const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-  const outfile = join(mkdtempSync(join(root, 'build', 'bench-')), 'part.mjs');
-  await build({
-    stdin: { contents: source, resolveDir: join(root, 'lib'), loader: 'ts' },
-    outfile,
-    bundle: true,
-    platform: 'node',
-    format: 'esm',
-    external: Object.keys(dependencies),
-    define: {
-      'import.meta.dirname': JSON.stringify(join(root, 'lib')),
-      'import.meta.filename': JSON.stringify(join(root, 'lib/index.ts')),
-    },
-    logLevel: 'silent',
-  });
-  return import(outfile);
+  mkdirSync(join(root, 'build'), { recursive: true });
+  // Within the package, so that its dependencies are found.
+  const directory = mkdtempSync(join(root, 'build', 'bench-'));
+  try {
+    const outfile = join(directory, 'part.mjs');
+    await build({
+      stdin: { contents: source, resolveDir: join(root, 'lib'), loader: 'ts' },
+      outfile,
+      bundle: true,
+      platform: 'node',
+      format: 'esm',
+      external: Object.keys(dependencies),
+      define: {
+        'import.meta.dirname': JSON.stringify(join(root, 'lib')),
+        'import.meta.filename': JSON.stringify(join(root, 'lib/index.ts')),
+      },
+      logLevel: 'silent',
+    });
+    return await import(outfile);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 }

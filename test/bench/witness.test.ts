@@ -1,0 +1,95 @@
+// The witness of the benchmarks must notice what it is there for.
+import { execFileSync, spawnSync } from 'node:child_process';
+import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { compiled } from '../../bench/measure.js';
+import { openWitness, testimony } from '../../bench/witness.js';
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+});
+
+afterEach(() => {
+  rmSync(directory, { recursive: true });
+});
+
+/** "PID what milliseconds GPU" */
+function told(...lines: string[]) {
+  const witness = openWitness(directory);
+  appendFileSync(witness.path, lines.map((line) => `${line}\n`).join(''));
+  return () => witness.check();
+}
+
+describe('the log', () => {
+  test('holders one after the other are fine, and so are holders of different GPUs', () => {
+    const check = told('1 had 10 A', '2 had 11 B', '1 gone 20 A', '3 had 20 A', '2 gone 30 B', '3 gone 40 A');
+    expect(check()).toEqual({ holds: 3, gpus: 2 });
+  });
+
+  test('in the order of the clock, not of the lines', () => {
+    expect(told('2 had 30 A', '1 had 10 A', '2 gone 40 A', '1 gone 20 A')().holds).toBe(2);
+  });
+
+  test('two holders of one GPU are a violation, however short', () => {
+    const check = told('1 had 10000 A', '2 had 19000 A', '1 gone 20000 A', '2 gone 40000 A');
+    expect(check).toThrow('A had two holders, processes 1 and 2, for 1.0 us at least');
+  });
+
+  test('a holder within the time of another', () => {
+    expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A', '1 gone 40 A')).toThrow('two holders');
+  });
+
+  test('who never ended still has its GPU', () => {
+    expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A')).toThrow('two holders');
+  });
+
+  test('a kill is an end, and none before it', () => {
+    expect(told('1 had 10 A', '1 had 10 B', '1 killed 20', '2 had 21 A', '2 gone 30 A')().holds).toBe(3);
+    rmSync(join(directory, 'witness.log'));
+    expect(told('1 had 10 A', '1 killed 20', '2 had 19 A', '2 gone 30 A')).toThrow('two holders');
+  });
+
+  test('nothing seen proves nothing', () => {
+    expect(told()).toThrow('saw no holder');
+  });
+
+  test('a log that makes no sense', () => {
+    expect(told('1 gone 10 A')).toThrow('never had');
+    rmSync(join(directory, 'witness.log'));
+    expect(told('1 had 10 A', '1 had 20 A')).toThrow('noted twice');
+    rmSync(join(directory, 'witness.log'));
+    expect(told('1 has 10 A')).toThrow("can't be read");
+  });
+});
+
+describe('holders', () => {
+  test('in JavaScript and in C tell on the same clock', () => {
+    const witness = openWitness(directory);
+    const command = compiled(directory, 'witness.c');
+    const self = testimony(witness.path);
+    const run = (gpus: string) =>
+      execFileSync(command, [witness.path, '1'], { env: { CUDA_VISIBLE_DEVICES: gpus } });
+    self.had(['A']);
+    self.gone(['A']);
+    run('A,B');
+    self.had(['A', 'B']);
+    self.gone(['A', 'B']);
+    expect(witness.check()).toEqual({ holds: 5, gpus: 2 });
+    self.had(['B']);
+    run('B');
+    self.gone(['B']);
+    expect(() => witness.check()).toThrow(/^B had two holders/);
+  });
+
+  test('a command without GPUs, or without a log to write, fails', () => {
+    const command = compiled(directory, 'witness.c');
+    const witness = openWitness(directory);
+    expect(spawnSync(command, [witness.path, '0'], { env: {} }).status).toBe(64);
+    expect(spawnSync(command, [join(directory, 'none'), '0', 'A']).status).toBe(66);
+    expect(spawnSync(command, ['-', '0']).status).toBe(0);
+  });
+});
