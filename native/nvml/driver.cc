@@ -157,6 +157,7 @@ struct Driver::Worker {
   std::atomic<bool> sleeping{false};
   std::atomic<Job*> job{nullptr};  // with a reference to it, for who takes it out
   std::atomic<int> processor{-1};  // where it waits
+  std::atomic<int> asker{-1};      // the processor of who asked last, or will soon
   std::atomic<bool> retired{false};
   std::atomic<int> references{2};  // its thread, and the driver
 
@@ -198,23 +199,19 @@ void Driver::work_once(void* pointer) {
 
 void Driver::work(void* pointer) {
   auto& worker = *static_cast<Worker*>(pointer);
-  int asker = -1;
   for (uint32_t served = 0;;) {
     const int processor = own_processor();
     worker.processor.store(processor, std::memory_order_relaxed);
     while (worker.posted.load() == served) {
       // On one processor with who asks, spinning would only keep that one from going on.
-      const bool apart = processor < 0 || processor != asker;
+      const bool apart = processor < 0 || processor != worker.asker.load(std::memory_order_relaxed);
       if (apart && spin_while(worker.posted, served, monotonic_nanoseconds() + kSpin)) break;
       worker.sleeping.store(true);
       futex_wait(worker.posted, served, 3'600'000 * kMillisecond);
       worker.sleeping.store(false);
     }
     served = worker.posted.load();
-    if (Job* job = worker.job.exchange(nullptr)) {
-      asker = job->asker;
-      work_once(job);
-    }
+    if (Job* job = worker.job.exchange(nullptr)) work_once(job);
     if (worker.retired.load()) break;  // replaced: nobody posts here any longer
   }
   worker.release();
@@ -233,10 +230,18 @@ bool Driver::hand_to_worker(Job& job) {
   }
   // A worker that waits on this processor can't begin before this thread is out of its way.
   job.apart = job.asker < 0 || worker_->processor.load(std::memory_order_relaxed) != job.asker;
+  worker_->asker.store(job.asker, std::memory_order_relaxed);
   worker_->job.store(&job);
   worker_->posted.fetch_add(1);
   if (worker_->sleeping.load()) futex_wake(worker_->posted);
   return true;
+}
+
+void Driver::stir() {
+  if (worker_ == nullptr || !worker_->sleeping.load()) return;
+  worker_->asker.store(own_processor(), std::memory_order_relaxed);
+  worker_->posted.fetch_add(1);
+  futex_wake(worker_->posted);
 }
 
 // Tells a worker that is stuck to end once it gets there.

@@ -33,6 +33,9 @@ class Driver {
   // left alone until its call returns. False when a handled signal ended the wait (main thread only).
   bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
+  // A look will follow soon: the thread that does it is awake by then.
+  void stir();
+
   struct Description {
     std::string uuid, name, pci_bus_id;
     int persistence = -1;  // as in Gpu
