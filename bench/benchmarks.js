@@ -7,6 +7,7 @@ const FILES = {
   snapshot: './snapshot.js',
   start: './start.js',
   handover: './handover.js',
+  conventions: './conventions.js',
   idle: './idle.js',
   experiments: './experiments.js',
   queues: './queues.js',
@@ -14,8 +15,17 @@ const FILES = {
 
 export const names = Object.keys(FILES);
 
+/** One that prints its figures itself, and has no tables. */
+function printing(name, benchmark) {
+  const run = async () => {
+    await benchmark();
+    return [];
+  };
+  return { title: name[0].toUpperCase() + name.slice(1), question: 'What is printed below?', run };
+}
+
 export async function load(name) {
   const benchmark = (await import(FILES[name]))[name];
   if (benchmark === undefined) throw new Error(`${FILES[name]} exports no '${name}'`);
-  return benchmark;
+  return typeof benchmark === 'function' ? printing(name, benchmark) : benchmark;
 }

@@ -6,6 +6,7 @@ import { linearTicks, logTicks } from './ticks.js';
 
 const WIDTH = 760;
 const SIZE = 13; // of text
+const NOTE_LINES = 2; // the page has the whole note, beside the table
 
 /** For what is neither the base, which is grey, nor gpu-owner, which has a colour of its own. Lines differ in their dashes, too. */
 const LOOKS = [
@@ -101,7 +102,7 @@ function head(heading, table, looks) {
     marks.push(text(20, y, line, { class: 'title' }));
     y += 20;
   }
-  for (const line of broken(table.note ?? '', WIDTH - 40, SIZE)) {
+  for (const line of shortened(broken(table.note ?? '', WIDTH - 40, SIZE), NOTE_LINES)) {
     if (line !== '') marks.push(text(20, y, line, { class: 'soft' }));
     y += line === '' ? 0 : 18;
   }
@@ -309,14 +310,26 @@ function textWidth(content, size) {
   return width * size;
 }
 
+/** Words that are longer than a line are broken. */
 function broken(content, width, size) {
   const lines = [''];
   for (const word of content.split(' ')) {
     const longer = lines.at(-1) === '' ? word : `${lines.at(-1)} ${word}`;
-    if (textWidth(longer, size) <= width || lines.at(-1) === '') lines[lines.length - 1] = longer;
-    else lines.push(word);
+    if (textWidth(longer, size) <= width) lines[lines.length - 1] = longer;
+    else {
+      if (lines.at(-1) !== '') lines.push('');
+      for (const character of word) {
+        if (textWidth(lines.at(-1) + character, size) > width) lines.push('');
+        lines[lines.length - 1] += character;
+      }
+    }
   }
   return lines;
+}
+
+function shortened(lines, count) {
+  if (lines.length <= count) return lines;
+  return [...lines.slice(0, count - 1), `${lines[count - 1].replace(/.{2}$/, '')} …`];
 }
 
 function escaped(content) {

@@ -18,6 +18,7 @@ import { ratio, seriesOf } from './table.js';
 const root = dirname(import.meta.dirname);
 const directory = join(root, 'docs/benchmarks');
 const BLOCK = /(<!-- figures: (.+?) -->\n)[\s\S]*?(<!-- end of figures -->)/g;
+const ABSENT = '*Not measured in this run.*';
 const FIGURE = /(<!-- figure: (.+?) -->)(.*?)(<!-- end -->)/g;
 
 /** What the documentation should be for these results. @returns path below the repository's root -> content */
@@ -28,10 +29,7 @@ export function documentation(results) {
   const pages = markdown();
   const own = new Set(pages.flatMap(({ content }) => [...content.matchAll(BLOCK)].map(([, , name]) => name)));
   for (const { path, content } of pages) {
-    const filled = fill(content, read, own, path);
-    if (BLOCK.test(content) || FIGURE.test(content)) files.set(path, filled);
-    BLOCK.lastIndex = 0;
-    FIGURE.lastIndex = 0;
+    if (content.includes('<!-- figure')) files.set(path, fill(content, read, own, path));
   }
   return files;
 }
@@ -60,6 +58,9 @@ export function markdown() {
 
 /** A page with its figures. @param own the names of blocks that pages have @param path for messages and links */
 export function fill(content, results, own, path) {
+  const complete = [...content.matchAll(BLOCK), ...content.matchAll(FIGURE)].length;
+  const begun = content.split('<!-- figure').length - 1;
+  if (begun !== complete) throw new Error(`${path}: ${begun} figures begin, but ${complete} are complete`);
   return content
     .replace(BLOCK, (_, begin, name, end) => `${begin}${block(name, results, own, path)}\n${end}`)
     .replace(FIGURE, (_, begin, name, _old, end) => `${begin}${figure(name, results, path)}${end}`);
@@ -80,7 +81,7 @@ function block(name, results, own, path) {
 
 function section(name, results, path) {
   const benchmark = results.benchmarks[name];
-  if (benchmark === undefined) return '*Not measured in this run.*';
+  if (benchmark === undefined) return ABSENT;
   const parts = benchmark.tables.flatMap((table) => {
     const drawn = table.chart === undefined ? [] : [image(name, table, path)];
     return [heading(table), markdownTable(table), ...targetList(table), ...drawn];
@@ -210,4 +211,10 @@ function rounded(value) {
 if (process.argv[1] === import.meta.filename) {
   const file = process.argv[2] ?? join(directory, 'results.json');
   for (const path of writeDocs(JSON.parse(readFileSync(file, 'utf8')))) console.log(`written: ${path}`);
+  for (const { path, content } of markdown()) {
+    for (const [, , name] of content.matchAll(BLOCK)) {
+      if (content.includes(`<!-- figures: ${name} -->\n${ABSENT}`))
+        console.error(`${path}: '${name}' is not in these results`);
+    }
+  }
 }

@@ -11,7 +11,9 @@ export const idle = {
   question:
     'How much of a processor do a hundred waiting claimants take while nothing happens, and how much memory?',
   async run(bench) {
-    const { waiters, seconds } = bench.quick ? { waiters: 5, seconds: 2 } : { waiters: 100, seconds: 24 };
+    const { waiters, settle, intervals, length } = bench.quick
+      ? { waiters: 5, settle: 200, intervals: 2, length: 200 }
+      : { waiters: 100, settle: 3_000, intervals: 12, length: 2_000 };
     const env = environment({
       GPU_OWNER_SIMULATE: '8',
       GPU_OWNER_SIMULATE_DIR: join(bench.directory, 'machines'),
@@ -27,13 +29,13 @@ export const idle = {
         line.push(start('run', '-n', String(1 + (i % 8)), '--placeholder', 'none', '--', 'true'));
         await pause(50);
       }
-      await pause(3_000);
-      bench.log(`${waiters} claimants wait for ${seconds} s`);
+      await pause(settle);
+      bench.log(`${waiters} claimants wait for ${(intervals * length) / 1000} s`);
       const percent = [];
-      for (let i = 0; i < seconds; i += 2) {
+      for (let i = 0; i < intervals; i++) {
         const before = processorTime(line);
-        await pause(2_000);
-        percent.push(((processorTime(line) - before) / 2) * 100);
+        await pause(length);
+        percent.push(((processorTime(line) - before) / length) * 1e5);
       }
       const label = `${waiters} claimants`;
       return [
@@ -41,7 +43,7 @@ export const idle = {
           name: 'processor',
           title: 'Processor time of all together, of one processor',
           unit: '%',
-          note: 'intervals of 2 s, by the scheduler’s own count; simulated driver without latency',
+          note: `intervals of ${length / 1000} s, by the scheduler’s own count; simulated driver without latency`,
           rows: [{ label, series: { 'gpu-owner run': summarize(percent) } }],
         },
         {

@@ -1,6 +1,7 @@
 // What a benchmark leaves behind when it fails or is stopped: processes, in any session and under any parent. All of them have the
-// benchmark's temporary directory in their environment.
-import { readdirSync, readFileSync } from 'node:fs';
+// benchmark's temporary directory in their environment. And its directories: that one, and one in memory.
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { pause } from './measure.js';
 
 /** Kills them, and waits until they are gone, for two seconds at most. @returns how many there were */
@@ -32,4 +33,21 @@ export function leftovers(directory) {
       }
     })
     .map(Number);
+}
+
+/** A directory that isn't on a disk, where the machine has such a thing, for what shouldn't wait for one. @param directory the benchmark's */
+export function inMemory(directory) {
+  if (!existsSync('/dev/shm')) return directory;
+  mkdirSync(counterpart(directory), { recursive: true });
+  return counterpart(directory);
+}
+
+export function removeDirectories(directory) {
+  for (const each of [directory, counterpart(directory)]) {
+    rmSync(each, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+function counterpart(directory) {
+  return join('/dev/shm', `${basename(dirname(directory))}-${basename(directory)}`);
 }

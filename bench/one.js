@@ -1,6 +1,7 @@
 // Runs one benchmark, in a process of its own, and tells run.js over the channel between them.
 // one.js NAME DIRECTORY full|quick
 import { load } from './benchmarks.js';
+import { inMemory } from './leftovers.js';
 import { checkTables } from './table.js';
 
 const [name, directory, length] = process.argv.slice(2);
@@ -13,6 +14,7 @@ try {
   const tables = await benchmark.run({
     quick: length === 'quick',
     directory,
+    inMemory: () => inMemory(directory),
     leaveOut: (what, why) => tell({ leftOut: { what, why } }),
     log: (line) => tell({ log: line }),
   });

@@ -4,6 +4,7 @@ import { ratio } from './table.js';
 
 const WIDTH = 100;
 const LABEL = 22;
+const NARROW = 12;
 
 /** @param style { bold, bad }: functions that make a text so */
 export function tableText(table, style = plain) {
@@ -15,12 +16,10 @@ export function tableText(table, style = plain) {
   );
   const head = ['median', 'middle half', '99 % below', table.base === undefined ? '' : 'times base'];
   const widths = head.map((text, i) => Math.max(text.length, ...numbers.map(([, , cell]) => cell[i].length)));
-  const used = widths.reduce((sum, width) => sum + (width > 0 ? width + 2 : 0), 0);
   const label = Math.min(LABEL, Math.max(...table.rows.map((row) => row.label.length)));
-  const left = Math.min(
-    WIDTH - used - 2 - label - 2,
-    Math.max(...numbers.map(([, series]) => series.length)),
-  );
+  const room = () => WIDTH - 4 - label - widths.reduce((sum, width) => sum + (width > 0 ? width + 2 : 0), 0);
+  if (room() < NARROW) widths[2] = 0; // huge numbers
+  const left = Math.min(Math.max(room(), NARROW), Math.max(...numbers.map(([, series]) => series.length)));
   const line = (first, second, rest) =>
     `  ${first.padEnd(label)}  ${second.padEnd(left)}${rest.map((text, i) => (widths[i] > 0 ? `  ${text.padStart(widths[i])}` : '')).join('')}`.trimEnd();
   lines.push(line('', '', head));
@@ -35,9 +34,10 @@ export function tableText(table, style = plain) {
     }
   }
   for (const target of table.targets ?? []) {
-    const text = `  ${target.met ? 'met:   ' : 'missed:'} ${target.text}: ${number(target.value)}`;
-    const [first, ...others] = wrap(text, WIDTH);
-    lines.push(...[first, ...others.map((each) => `          ${each}`)].map(target.met ? same : style.bad));
+    const mark = target.met ? '  met:    ' : '  missed: ';
+    const text = wrap(`${target.text}: ${number(target.value)}`, WIDTH - mark.length);
+    const indented = text.map((words, i) => `${i === 0 ? mark : ' '.repeat(mark.length)}${words}`);
+    lines.push(...indented.map(target.met ? same : style.bad));
   }
   return lines.join('\n');
 }

@@ -1,12 +1,21 @@
 // npm run bench: measures what can be measured here, pairs in turn in one run.
 import { fork } from 'node:child_process';
-import { closeSync, mkdirSync, mkdtempSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { names as known, load as loadBenchmark } from './benchmarks.js';
 import { writeDocs } from './docs.js';
-import { endLeftovers } from './leftovers.js';
+import { endLeftovers, removeDirectories } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
 import { duration } from './numbers.js';
 import { coloured, plain, summaryText, tableText, wrap } from './print.js';
@@ -24,7 +33,7 @@ minutes; with names, only those run.
                  benchmarks must run, and succeed
   --help         this text
 
-Results are written to bench/results/latest.json. Exit codes: 0, 1 if a
+Results of full runs go to bench/results/latest.json. Exit codes: 0, 1 if a
 benchmark failed, 64 for wrong arguments, 130 after Ctrl-C.`;
 
 const root = dirname(import.meta.dirname);
@@ -58,7 +67,7 @@ function readArguments() {
     if (values.docs && (values.quick || positionals.length > 0)) {
       fail('--docs takes its figures from one full run: leave out --quick and names');
     }
-    if (values.json !== undefined) closeSync(openSync(values.json, 'a')); // not after five minutes
+    if (values.json !== undefined) tryToWrite(values.json);
     return {
       options: values,
       names: known.filter((name) => positionals.length === 0 || positionals.includes(name)),
@@ -66,6 +75,13 @@ function readArguments() {
   } catch (error) {
     return fail(error.message);
   }
+}
+
+/** Rather than fail after five minutes. */
+function tryToWrite(file) {
+  const existed = existsSync(file);
+  closeSync(openSync(file, 'a'));
+  if (!existed) rmSync(file);
 }
 
 async function list() {
@@ -159,7 +175,7 @@ async function measure(name, directory, signal) {
     console.log(`\n  ${name} took ${result.seconds} s\n`);
   }
   await endLeftovers(directory);
-  rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+  removeDirectories(directory);
   return result;
 }
 
@@ -168,10 +184,11 @@ function report(results) {
   const text = `${JSON.stringify(results, null, 2)}\n`;
   const latest = join(root, 'bench/results/latest.json');
   mkdirSync(dirname(latest), { recursive: true });
-  const files = [latest, ...(options.json === undefined ? [] : [resolve(options.json)])];
+  const files = options.quick ? [] : [latest];
+  if (options.json !== undefined) files.push(resolve(options.json));
   for (const file of files) writeFileSync(file, text);
   console.log(
-    `\n${duration(results.seconds)}, load after: ${results.load.after.join(' ')}; written: ${files.join(', ')}`,
+    `\n${duration(results.seconds)}, load after: ${results.load.after.join(' ')}${files.length > 0 ? `; written: ${files.join(', ')}` : ''}`,
   );
   const failed = Object.values(results.benchmarks).some(({ error }) => error !== undefined);
   if (options.docs && failed) console.error('bench: a benchmark failed, so the documentation stays as it is');
