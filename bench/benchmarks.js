@@ -5,6 +5,7 @@
 // A benchmark is loaded only where it runs, in a process of its own, so that one that can't be loaded doesn't stop the others.
 const FILES = {
   snapshot: './snapshot.js',
+  claim: './claim.js',
   start: './start.js',
   handover: './handover.js',
   conventions: './conventions.js',

@@ -1,7 +1,21 @@
-// The library's own look at the GPUs, without what a claim adds to it. It is internal, so it is bundled for the benchmark.
+// The library's own look at the GPUs, without what a claim adds to it, in a process of its own, as the library keeps its driver.
 import { bundled } from './measure.js';
 
 export async function getLook() {
   const { lookSync } = await bundled(`export { lookSync } from './gpus/snapshot.ts';`);
   return lookSync;
+}
+
+/** look.js ROUNDS -> the time of each look in nanoseconds, a line each, after some that aren't counted. */
+if (process.argv[1] === import.meta.filename) {
+  const look = await getLook();
+  const rounds = Number(process.argv[2]);
+  const times = new Float64Array(rounds);
+  for (let i = 0; i < 500 && i < rounds; i++) look();
+  for (let i = 0; i < rounds; i++) {
+    const start = process.hrtime.bigint();
+    look();
+    times[i] = Number(process.hrtime.bigint() - start);
+  }
+  console.log(times.join('\n'));
 }

@@ -52,6 +52,10 @@ export const OFD = 1;
 export const SHARED = 0;
 export const EXCLUSIVE = 1;
 
+/** What filePresence says. */
+export const UNCLEAR = 0;
+export const MISSING = 1;
+
 type LockArguments = [descriptor: number, kind: number, mode: number, start: number, length: number];
 
 export interface NativeWait {
@@ -69,6 +73,7 @@ export interface NativePulse {
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
   driverLook(numbers: Float64Array, only?: readonly number[]): number;
+  driverStir(): void;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, only?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
@@ -89,6 +94,7 @@ export interface Native {
   fileEnsureDirectory(path: string, mode?: number): number;
   fileOpenShared(path: string, size: number): number;
   fileOpenForProbe(path: string): number;
+  filePresence(path: string, byte: number): number;
   fileCreate(path: string, bytes: Uint8Array): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
@@ -125,6 +131,7 @@ export interface Native {
   processWatchSignals(): void;
   processUnwatchSignals(): void;
   processSleep(milliseconds: number): boolean;
+  processBootMilliseconds(): number;
   processColumns(descriptor: number): number;
 }
 

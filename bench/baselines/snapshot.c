@@ -1,6 +1,8 @@
 /* The limit: a C program that makes the driver calls of a snapshot, the same ones in the same order, and nothing else.
- * snapshot LIBRARY ROUNDS -> the time of each round in nanoseconds, a line each */
+ * snapshot LIBRARY ROUNDS [threads] -> the time of each round in nanoseconds, a line each; `threads`: a thread per GPU, so that
+ * the GPUs are asked side by side */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,26 +31,63 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
+static int (*init)(void);
+static int (*count_of)(unsigned *);
+static int (*handle)(unsigned, device *);
+static int (*memory)(device, memory_v2 *);
+static int (*power)(device, unsigned *);
+static int (*limit)(device, unsigned *);
+static int (*busy)(device, utilization *);
+static int (*temperature)(device, temperature_v1 *);
+static int (*temperature_old)(device, unsigned, unsigned *);
+static int (*mode)(device, unsigned *);
+static int (*display)(device, unsigned *);
+static int (*mig)(device, unsigned *, unsigned *);
+static int (*compute)(device, unsigned *, process *);
+static int (*graphics)(device, unsigned *, process *);
+
+static void *look(void *gpu) {
+  const device one = gpu;
+  memory_v2 bytes = {.version = 0x02000028};
+  temperature_v1 heat = {.version = 0x0100000c};
+  utilization use;
+  process list[64];
+  unsigned number, pending;
+  memory(one, &bytes);
+  power(one, &number);
+  limit(one, &number);
+  busy(one, &use);
+  if (temperature == NULL || temperature(one, &heat) != 0) temperature_old(one, 0, &number);
+  mode(one, &number);
+  display(one, &number);
+  mig(one, &number, &pending);
+  number = 64;
+  compute(one, &number, list);
+  number = 64;
+  graphics(one, &number, list);
+  return NULL;
+}
+
 int main(int argc, char **argv) {
-  if (argc != 3 || (library = dlopen(argv[1], RTLD_NOW)) == NULL) {
-    fprintf(stderr, "usage: snapshot LIBRARY ROUNDS (%s)\n", argc == 3 ? dlerror() : "two arguments");
+  if (argc < 3 || (library = dlopen(argv[1], RTLD_NOW)) == NULL) {
+    fprintf(stderr, "usage: snapshot LIBRARY ROUNDS [threads] (%s)\n", argc < 3 ? "two arguments" : dlerror());
     return 64;
   }
-  const int rounds = atoi(argv[2]);
-  int (*init)(void) = need("nvmlInit_v2");
-  int (*count_of)(unsigned *) = need("nvmlDeviceGetCount_v2");
-  int (*handle)(unsigned, device *) = need("nvmlDeviceGetHandleByIndex_v2");
-  int (*memory)(device, memory_v2 *) = need("nvmlDeviceGetMemoryInfo_v2");
-  int (*power)(device, unsigned *) = need("nvmlDeviceGetPowerUsage");
-  int (*limit)(device, unsigned *) = need("nvmlDeviceGetEnforcedPowerLimit");
-  int (*busy)(device, utilization *) = need("nvmlDeviceGetUtilizationRates");
-  int (*temperature)(device, temperature_v1 *) = dlsym(library, "nvmlDeviceGetTemperatureV");
-  int (*temperature_old)(device, unsigned, unsigned *) = need("nvmlDeviceGetTemperature");
-  int (*mode)(device, unsigned *) = need("nvmlDeviceGetComputeMode");
-  int (*display)(device, unsigned *) = need("nvmlDeviceGetDisplayActive");
-  int (*mig)(device, unsigned *, unsigned *) = need("nvmlDeviceGetMigMode");
-  int (*compute)(device, unsigned *, process *) = need("nvmlDeviceGetComputeRunningProcesses_v3");
-  int (*graphics)(device, unsigned *, process *) = need("nvmlDeviceGetGraphicsRunningProcesses_v3");
+  const int rounds = atoi(argv[2]), side_by_side = argc > 3;
+  init = need("nvmlInit_v2");
+  count_of = need("nvmlDeviceGetCount_v2");
+  handle = need("nvmlDeviceGetHandleByIndex_v2");
+  memory = need("nvmlDeviceGetMemoryInfo_v2");
+  power = need("nvmlDeviceGetPowerUsage");
+  limit = need("nvmlDeviceGetEnforcedPowerLimit");
+  busy = need("nvmlDeviceGetUtilizationRates");
+  temperature = dlsym(library, "nvmlDeviceGetTemperatureV");
+  temperature_old = need("nvmlDeviceGetTemperature");
+  mode = need("nvmlDeviceGetComputeMode");
+  display = need("nvmlDeviceGetDisplayActive");
+  mig = need("nvmlDeviceGetMigMode");
+  compute = need("nvmlDeviceGetComputeRunningProcesses_v3");
+  graphics = need("nvmlDeviceGetGraphicsRunningProcesses_v3");
 
   unsigned gpus = 0;
   device devices[64];
@@ -59,25 +98,15 @@ int main(int argc, char **argv) {
   uint64_t *times = malloc(sizeof *times * (size_t)rounds);
   for (int round = 0; round < rounds; round++) {
     const uint64_t start = now();
+    pthread_t threads[64];
     for (unsigned i = 0; i < gpus; i++) {
-      memory_v2 bytes = {.version = 0x02000028};
-      temperature_v1 heat = {.version = 0x0100000c};
-      utilization use;
-      process list[64];
-      unsigned number, pending;
-      memory(devices[i], &bytes);
-      power(devices[i], &number);
-      limit(devices[i], &number);
-      busy(devices[i], &use);
-      if (temperature == NULL || temperature(devices[i], &heat) != 0) temperature_old(devices[i], 0, &number);
-      mode(devices[i], &number);
-      display(devices[i], &number);
-      mig(devices[i], &number, &pending);
-      number = 64;
-      compute(devices[i], &number, list);
-      number = 64;
-      graphics(devices[i], &number, list);
+      if (!side_by_side) {
+        look(devices[i]);
+      } else if (pthread_create(&threads[i], NULL, look, devices[i]) != 0) {
+        return 71;
+      }
     }
+    for (unsigned i = 0; side_by_side && i < gpus; i++) pthread_join(threads[i], NULL);
     times[round] = now() - start;
   }
   for (int round = 0; round < rounds; round++) printf("%llu\n", (unsigned long long)times[round]);

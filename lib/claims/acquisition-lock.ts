@@ -1,6 +1,6 @@
 import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
-import { native } from '../native.ts';
+import { EXCLUSIVE, FLOCK, native } from '../native.ts';
 import { warn, warnOnce } from '../warnings.ts';
 import { type Effectful, flocking } from './effects.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -31,8 +31,10 @@ export class AcquisitionLock {
       if (descriptor === null) break;
       let keep = false;
       try {
-        const before = holder(descriptor);
-        if (!(yield* flocking(descriptor, milliseconds))) {
+        // Only who has to wait wants to know for whom.
+        const free = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) === 0;
+        const before = free ? null : holder(descriptor);
+        if (!free && !(yield* flocking(descriptor, milliseconds))) {
           const after = holder(descriptor);
           // Many quick ones in turn are no reason for alarm; one that doesn't move is.
           if (before !== null && before === after) {

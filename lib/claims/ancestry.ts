@@ -2,13 +2,18 @@ import { readFileSync, readlinkSync } from 'node:fs';
 
 const MOST_ANCESTORS = 4096;
 
-/** Names the space in which this process's PIDs mean something; null: /proc doesn't tell. */
+let namespace: string | null | undefined;
+
+/** Names the space in which this process's PIDs mean something, for all its life; null: /proc doesn't tell. */
 export function pidNamespace(): string | null {
-  try {
-    return readlinkSync('/proc/self/ns/pid');
-  } catch {
-    return null;
+  if (namespace === undefined) {
+    try {
+      namespace = readlinkSync('/proc/self/ns/pid');
+    } catch {
+      namespace = null;
+    }
   }
+  return namespace;
 }
 
 /** Whether this process is one of these or was started by one of them, however indirectly; null: /proc doesn't show it. */

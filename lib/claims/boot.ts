@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { native } from '../native.ts';
 
 let id: string | undefined;
 
@@ -10,7 +11,7 @@ export function bootId(): string {
 
 /** Milliseconds since boot, sleep included: what the keeper stamps into records (CLOCK_BOOTTIME). */
 export function bootMilliseconds(): number {
-  return Number.parseFloat(read('/proc/uptime')) * 1000;
+  return native().processBootMilliseconds();
 }
 
 function read(path: string): string {

@@ -12,6 +12,7 @@ import { sanitize } from '../text.ts';
 import {
   depthFor,
   endedWithin,
+  isUntouched,
   type LeaseKey,
   mayHaveRemains,
   probeLease,
@@ -60,6 +61,10 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
   const candidates = gpus.map((gpu) => {
     const leasable = directory !== null && gpu.uuid !== '';
     const key = leaseKey(gpu, job);
+    if (leasable && isUntouched(directory, key)) {
+      const lease = judging.foreign?.get(gpu.uuid) ?? null;
+      return { gpu, verdict: judgeOne(gpu, judging, lease), lease, problem: null };
+    }
     if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
@@ -139,7 +144,7 @@ export function judgeOne(
     describe: describeListedProcess,
     ownPids: ownPidsOn(gpu),
     wsl: isWSL(),
-    hostname: hostname(),
+    hostname: lease === null ? undefined : hostname(),
   };
   const verdict = judge(gpu, context);
   if (directory === null || verdict.state !== 'busy') return verdict;

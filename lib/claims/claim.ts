@@ -11,6 +11,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isPossible, select } from '../gpus/selection.ts';
+import { prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
@@ -239,6 +240,7 @@ function* attempt(
     const chosen = select(freeOf(candidates), count);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     reached('chosen');
+    prepareLook();
     const taken = takeAll(chosen, judging, record);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;

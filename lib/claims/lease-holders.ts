@@ -3,7 +3,7 @@ import { closeSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
-import { native, OFD, SHARED } from '../native.ts';
+import { MISSING, native, OFD, SHARED, UNCLEAR } from '../native.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
@@ -11,6 +11,7 @@ import {
   isLeaseName,
   isLocked,
   isTenure,
+  LEASE,
   type LeaseFile,
   leaseFiles,
   leaseName,
@@ -65,6 +66,20 @@ export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | 
     if (isLocked(descriptor, SHARED)) return leaseInfo(readRecord(descriptor));
   }
   return null;
+}
+
+/**
+ * Whether a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it. false:
+ * it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
+ */
+export function isUntouched(directory: LockDirectory, { uuid, parent = null, job = null }: LeaseKey): boolean {
+  if (parent !== null || job !== null || directory.problem !== null) return false;
+  return directory.all.every((path) => {
+    const presence = native().filePresence(`${path}/${leaseName(uuid)}`, LEASE);
+    if (presence === MISSING) return true;
+    // A level without a file has never had a holder, and so none below it had.
+    return presence !== UNCLEAR && native().filePresence(`${path}/${leaseName(uuid, 1)}`, LEASE) === MISSING;
+  });
 }
 
 /** As {@link probeLease}, for those who don't care who it is. */

@@ -43,10 +43,14 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory {
     const { path, others } = choose(explicit, configuration);
-    const error = native().fileEnsureDirectory(path);
-    if (error !== 0) throw cannotMake(path, -error);
-    check(path);
-    warnWherePrivate(path);
+    const found = statOf(path);
+    if (found === null || checked !== identityOf(path, found)) {
+      const error = native().fileEnsureDirectory(path);
+      if (error !== 0) throw cannotMake(path, -error);
+      const stat = check(path);
+      warnWherePrivate(path);
+      checked = identityOf(path, stat);
+    }
     return new LockDirectory(path, others);
   }
 
@@ -117,6 +121,13 @@ export class LockDirectory {
   }
 }
 
+/** The directory that was last found to be all right: it needn't be looked at from all sides again while it is the same. */
+let checked: string | undefined;
+
+function identityOf(path: string, { dev, ino, mode, uid, gid, ctimeMs }: Stats): string {
+  return [path, dev, ino, mode, uid, gid, ctimeMs, process.geteuid?.()].join(' ');
+}
+
 /** Which directory it is, without looking whether it will do. `others`: as in {@link LockDirectory}. */
 export function choose(
   explicit: string | undefined,
@@ -160,7 +171,7 @@ function unusable(path: string, problem: string, remedy = REMEDY): GPUOwnerError
   );
 }
 
-function check(path: string): void {
+function check(path: string): Stats {
   const stat = statOf(path);
   if (stat === null) throw unusable(path, 'vanished while it was being opened', 'Try again.');
   if (stat.isSymbolicLink()) {
@@ -199,6 +210,7 @@ function check(path: string): void {
       `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
     );
   }
+  return stat;
 }
 
 function problemOfDirectory(path: string): GPUOwnerError | null {

@@ -2,6 +2,7 @@ import { isMainThread } from 'node:worker_threads';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
+import { prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
@@ -191,6 +192,7 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
       'GPUs are claimed for the whole process: create the GPUOwner on the main thread, before starting worker threads.',
     );
   }
+  prepareLook();
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
   const binding = currentBinding();
@@ -215,6 +217,7 @@ function claimNow(options: ClaimOptions): Holding {
 function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
   const { gpus, all, job } = granted;
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
+  prepareLook();
   try {
     const share: Share = { gpus, all, as: settings.visibleDevices };
     holding.visibleDevices = show(share);

@@ -62,20 +62,25 @@ function whether(
 /** Shows users of all chosen conventions that GPUs are ours. */
 export class Conventions {
   readonly #choice: ConventionChoice;
+  #known: readonly Convention[] | null = null;
+  #entered = false;
 
   constructor(choice: ConventionChoice) {
     this.#choice = choice;
   }
 
-  /** Looked at anew each time: somebody may start to use one while we wait in line. */
-  get #active(): Convention[] {
-    return conventionsInUse(this.#choice)
+  /** Looked at anew for each decision: somebody may start to use one meanwhile. */
+  get #active(): readonly Convention[] {
+    this.#known ??= conventionsInUse(this.#choice)
       .filter(({ active }) => active)
       .map(({ name }) => ALL[name]);
+    return this.#known;
   }
 
   /** To be called before deciding which GPUs to take; leave when that can be seen on the GPUs. */
   *enter(claimant: Claimant): Waiting<Entry> {
+    if (this.#entered) this.#known = null;
+    this.#entered = true;
     const entries: Entry[] = [];
     const leave = () => {
       for (const entry of entries.splice(0)) entry.leave();

@@ -85,6 +85,7 @@ function open(path: string): number | null {
   let descriptor = native().fileOpenForProbe(path);
   if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
   if (descriptor >= 0) return descriptor;
+  if (descriptor === -errno.ENOENT) return null;
   if (statOf(path) !== null) {
     warnOnce(
       `${path} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,

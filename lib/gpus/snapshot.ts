@@ -26,6 +26,11 @@ export function lookSync(only?: readonly number[]): GPU[] {
   return decode(size);
 }
 
+/** To be called some microseconds before a look, where there is something else to do until then: it then begins at once. */
+export function prepareLook(): void {
+  native().driverStir();
+}
+
 /** As {@link lookSync}, without blocking the event loop. */
 export async function look(only?: readonly number[]): Promise<GPU[]> {
   openDriver();

@@ -206,6 +206,13 @@ Napi::Value look(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
 }
 
+// driverStir(): a look will follow within microseconds. Does nothing where one is under way.
+void stir(const Napi::CallbackInfo&) {
+  Driver& driver = Driver::instance();
+  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
+  if (lock.owns_lock()) driver.stir();
+}
+
 // driverRead(numbers) -> size needed. The last look again.
 Napi::Value read(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
@@ -321,6 +328,7 @@ Napi::Value code_text(const Napi::CallbackInfo& info) {
 void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
+  exports.Set("driverStir", Napi::Function::New<stir>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));

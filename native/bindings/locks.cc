@@ -162,6 +162,11 @@ Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
 }
 
+// filePresence(path, byte) -> 0 unclear, 1 missing, 2 untouched: a file for everybody, and no OFD lock reaches the byte
+Napi::Value presence(const Napi::CallbackInfo& info) {
+  return number(info, static_cast<int>(locks::presence_of(text(info[0]).c_str(), long_integer(info[1]))));
+}
+
 // fileCreate(path, bytes) -> descriptor or -errno
 Napi::Value create(const Napi::CallbackInfo& info) {
   const std::string path = text(info[0]);
@@ -199,6 +204,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
   exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
+  exports.Set("filePresence", Napi::Function::New<presence>(env));
   exports.Set("fileCreate", Napi::Function::New<create>(env));
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -94,6 +95,13 @@ Napi::Value sleep(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), process::interruptible_sleep(nanoseconds));
 }
 
+// processBootMilliseconds() -> how long the machine has been running, sleep included
+Napi::Value boot_milliseconds(const Napi::CallbackInfo& info) {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return Napi::Number::New(info.Env(), static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6);
+}
+
 // processColumns(descriptor) -> the width of the terminal there, 0 where there is none. Node.js only tells after it has made the
 // terminal non-blocking for everybody.
 Napi::Value columns(const Napi::CallbackInfo& info) {
@@ -115,6 +123,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
+  exports.Set("processBootMilliseconds", Napi::Function::New<boot_milliseconds>(env));
   exports.Set("processColumns", Napi::Function::New<columns>(env));
 }
 

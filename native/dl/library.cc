@@ -3,6 +3,10 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <cstddef>
+#include <map>
+#include <mutex>
+
 namespace gpu_owner::dl {
 
 Opened open_first(const std::vector<std::string>& candidates) {
@@ -26,8 +30,34 @@ std::string loaded_from(void* handle) {
   return map->l_name != nullptr ? map->l_name : "";
 }
 
+namespace {
+
+// How many libraries this process has loaded so far; 0 where the linker doesn't tell.
+unsigned long long loads_so_far() {
+  unsigned long long loads = 0;
+  const auto note = [](dl_phdr_info* info, size_t size, void* out) {
+    if (size >= offsetof(dl_phdr_info, dlpi_subs)) *static_cast<unsigned long long*>(out) = info->dlpi_adds;
+    return 1;  // it is the same for all
+  };
+  dl_iterate_phdr(note, &loads);
+  return loads;
+}
+
+}  // namespace
+
 void* already_loaded(const std::string& path) {
-  return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  // For one that isn't, the linker searches the disk each time.
+  static std::mutex mutex;
+  static auto* missing = new std::map<std::string, unsigned long long>;
+  const unsigned long long loads = loads_so_far();
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (loads != 0) {
+    const auto known = missing->find(path);
+    if (known != missing->end() && known->second == loads) return nullptr;
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (handle == nullptr) (*missing)[path] = loads;
+  return handle;
 }
 
 void* symbol(void* handle, const char* name) { return dlsym(handle, name); }

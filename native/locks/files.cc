@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <string>
 
+#include "locks/locks.h"
+
 namespace gpu_owner::locks {
 namespace {
 
@@ -24,13 +26,16 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-int open_existing(const char* path, int access) {
+int open_existing(const char* path, int access, mode_t* mode = nullptr) {
   // Without O_CREAT: fs.protected_regular makes it fail on other people's files in sticky directories, even for root.
   const int descriptor = open(path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
   struct stat status;
   // With a second name it may be a link that somebody made to a file of somebody else, to have it written to.
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) return descriptor;
+  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) {
+    if (mode != nullptr) *mode = status.st_mode;
+    return descriptor;
+  }
   close(descriptor);
   return -ENXIO;
 }
@@ -134,6 +139,16 @@ int create_file(const char* path, const char* data, int64_t size) {
 }
 
 int open_for_probe(const char* path) { return open_existing(path, O_RDONLY); }
+
+Presence presence_of(const char* path, int64_t byte) {
+  mode_t mode = 0;
+  const int descriptor = open_existing(path, O_RDONLY, &mode);
+  if (descriptor < 0) return descriptor == -ENOENT ? Presence::missing : Presence::unclear;
+  Conflict conflict;
+  const bool free = probe(descriptor, Mode::exclusive, {byte, 1}, conflict) == 0 && !conflict.exists;
+  close(descriptor);
+  return free && (mode & 0666) == 0666 ? Presence::untouched : Presence::unclear;
+}
 
 int names_same_file(int descriptor, const char* path) {
   struct stat ours, named;

@@ -22,6 +22,14 @@ int create_file(const char* path, const char* data, int64_t size);
 // Opens for reading only, under the same rules; never creates.
 int open_for_probe(const char* path);
 
+enum class Presence {
+  unclear,   // something that calls for a closer look: locked, a link, not for everybody, not to be seen
+  missing,   // nothing has that name
+  untouched  // a regular file for everybody on which no OFD lock reaches that byte
+};
+// What is at a path, for those who want a lock on that byte. Takes nothing.
+Presence presence_of(const char* path, int64_t byte);
+
 // 1 if the path still names the file behind the descriptor, 0 if not.
 int names_same_file(int descriptor, const char* path);
 

@@ -91,13 +91,20 @@ void Sample::fall_silent() {
   instances = std::move(seen);
 }
 
+// Only the thread that looks at the GPU writes the number.
+Code Gpu::answered(Code code) {
+  answers_.store(answers_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return code;
+}
+
 void Gpu::look(const Library& library, Sample& sample) {
   sample.clear();
   if (handle_ == nullptr) {
     sample.health = attach(library);
     if (sample.health != SUCCESS) return;
   }
-  const auto note = [&sample](Code code, bool sensor = false) {
+  const auto note = [&](Code code, bool sensor = false) {
+    answered(code);
     if (is_about_device(code, sensor) && sample.health == SUCCESS) sample.health = code;
     return code == SUCCESS;
   };
@@ -132,9 +139,9 @@ void Gpu::look(const Library& library, Sample& sample) {
 
 Code Gpu::attach(const Library& library) {
   Device handle = nullptr;
-  Code code = library.device_handle(index_, handle);
+  Code code = answered(library.device_handle(index_, handle));
   if (code != SUCCESS) return code;
-  code = library.uuid(handle, uuid_);
+  code = answered(library.uuid(handle, uuid_));
   if (code != SUCCESS) return code;  // without a UUID it can't be claimed
   if (library.name(handle, name_) != SUCCESS) name_.clear();
   if (library.pci_bus_id(handle, pci_bus_id_) != SUCCESS) pci_bus_id_.clear();
@@ -151,11 +158,11 @@ void Gpu::sample_instances(const Library& library, Sample& sample) {
   for (uint32_t slot = 0; slot < slots && slot < kMostInstances; slot++) {
     // Handles are asked for anew each time: those of an instance that was destroyed may come to mean another.
     Device handle = nullptr;
-    if (library.mig_handle(handle_, slot, handle) != SUCCESS) continue;  // NOT_FOUND = an empty slot
+    if (answered(library.mig_handle(handle_, slot, handle)) != SUCCESS) continue;  // NOT_FOUND = an empty slot
     MigInstance instance;
-    if (library.uuid(handle, instance.uuid) != SUCCESS) continue;
+    if (answered(library.uuid(handle, instance.uuid)) != SUCCESS) continue;
     as_before = identify(library, handle, slot, instance) && as_before;
-    if (library.memory(handle, instance.memory) != SUCCESS) instance.memory = {};
+    if (answered(library.memory(handle, instance.memory)) != SUCCESS) instance.memory = {};
     // With MIG on, the compute mode is a matter of the instances.
     uint32_t mode = 0;
     if (library.compute_mode(handle, mode) == SUCCESS) instance.compute_mode = mode;

@@ -1,6 +1,7 @@
 // One GPU as NVML shows it: its handle, what never changes, and a sample of what does.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -56,9 +57,13 @@ class Gpu {
   const std::string& pci_bus_id() const { return pci_bus_id_; }
   // Whether the driver kept the GPU awake when it was attached: 0, 1, or -1 where it doesn't tell.
   int persistence() const { return persistence_; }
+  // How many calls the driver has answered for it, for those who wonder whether it does.
+  uint32_t answers() const { return answers_.load(std::memory_order_relaxed); }
 
  private:
   Code attach(const Library& library);
+  // Notes that a call has returned.
+  Code answered(Code code);
   void sample_instances(const Library& library, Sample& sample);
   bool identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance);
 
@@ -67,6 +72,7 @@ class Gpu {
   std::string uuid_, name_, pci_bus_id_;
   std::vector<MigInstance> instances_;  // as last seen, without values
   int persistence_ = -1;
+  std::atomic<uint32_t> answers_{0};
 };
 
 }  // namespace gpu_owner::nvml

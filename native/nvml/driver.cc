@@ -16,17 +16,20 @@ using process::monotonic_nanoseconds;
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// How long one GPU may keep the others waiting, and how long those are given that are asked side by side afterwards.
+// How long the driver may leave all calls unanswered, and how long those are given that nobody could ask before that.
 constexpr int64_t kPatience = 800 * kMillisecond;
-constexpr int64_t kSideBySidePatience = 400 * kMillisecond;
+constexpr int64_t kSecondPatience = 400 * kMillisecond;
 constexpr int64_t kInitPatience = 10'000 * kMillisecond;
+// Where GPUs take longer each, they are asked side by side, by a thread for each: below that, threads cost more than they bring.
+constexpr int64_t kAlone = 2 * kMillisecond;
 // Before sleeping, each side looks for the other this long: looks in quick succession then cost no context switch.
 constexpr int64_t kSpin = 50'000;
 // Longer looks are waited for asleep, however well it is known how long they take.
 constexpr int64_t kLongestExpectation = 10 * kMillisecond;
 
-constexpr uint32_t kAbandoned = 1u << 31;
 constexpr uint32_t kMostGpus = 1024;
+// Keeps what two threads write at the same time out of one line of their caches.
+constexpr size_t kCacheLine = 64;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -40,6 +43,15 @@ inline void relax() {
 bool can_spin() {
   cpu_set_t processors;
   return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) > 1;
+}
+
+// The processor that this thread runs on; -1 where that isn't known.
+int own_processor() {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
 }
 
 // Spins while `word` is `value`, until `end` at the longest; true when it changed.
@@ -68,38 +80,75 @@ Expectation expect(int64_t start, int64_t typical) {
 
 }  // namespace
 
-// A list of GPUs to look at. Shared by who asked and who works, freed by the last.
+// A list of GPUs to look at, by one thread or several. Shared by who asked and who works, freed by the last.
 struct Driver::Job {
+  enum State : uint32_t { kWaiting, kTaken, kDone, kWithdrawn };
+  struct Step {
+    std::atomic<uint32_t> state{kWaiting};
+    int64_t took = 0;                   // ns; only where steps are done side by side
+  };
+
   Driver* driver;
   bool init = false;                    // instead of looking: nvmlInit
+  bool side_by_side = false;            // from the start; written before anybody works
+  bool helped = false;                  // by more threads than one; only for who asked
+  int64_t started = 0;                  // ns; 0 = not known any longer
+  int asker = -1;                       // the processor of who asked
+  bool apart = true;                    // who asked and who works first are on different processors
   std::vector<uint32_t> gpus;
   std::vector<Sample> samples;          // parallel to gpus
+  std::unique_ptr<Step[]> steps;        // parallel to gpus; one for nvmlInit
+  uint32_t total = 0, room = 0;         // steps
   Code init_code = SUCCESS, count_code = SUCCESS;
   uint32_t count = 0;
   std::string version;
-  std::atomic<uint32_t> started{0};     // steps begun; kAbandoned is added when nobody waits any longer
-  std::atomic<uint32_t> finished{0};    // steps done
   int64_t typical = 0;                  // how long such a look took last time, ns; 0 = not known
-  uint32_t expected = 0;                // steps after which the job is done; only for who asked
-  uint32_t stalled_at = 0;              // steps done when the patience with the next one ran out; only for who asked
-  std::atomic<bool> sleeping{false};    // the one who waits
   std::atomic<int> references{1};
 
+  char separate[kCacheLine];
+  std::atomic<uint32_t> next{0};        // the step to be taken next
+  std::atomic<uint32_t> finished{0};    // steps done or withdrawn
+  char separate_again[kCacheLine];
+  std::atomic<uint32_t> over{0};        // 1 when all are
+  std::atomic<bool> sleeping{false};    // the one who waits for that
+
   explicit Job(Driver* owner) : driver(owner) {}
-  bool done() const { return finished.load() == expected; }
+  bool done() const { return over.load() != 0; }
+  State state(uint32_t position) const { return static_cast<State>(steps[position].state.load()); }
   void begin() {
-    started.store(0);
+    total = init ? 1 : static_cast<uint32_t>(gpus.size());
+    if (total > room) steps.reset(new Step[room = total]);
+    for (uint32_t i = 0; i < total; i++) steps[i].state.store(kWaiting, std::memory_order_relaxed);
+    next.store(0);
     finished.store(0);
-    stalled_at = 0;
-    expected = init ? 1 : static_cast<uint32_t>(gpus.size());
+    over.store(0);
+    helped = false;
     samples.resize(gpus.size());
   }
   void retain() { references.fetch_add(1); }
   void release() {
     if (references.fetch_sub(1) == 1) delete this;
   }
-  // Ends the job after the step that is under way; returns how many steps were begun.
-  uint32_t abandon() { return expected = started.fetch_or(kAbandoned) & ~kAbandoned; }
+  uint32_t waiting() const {
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < total; i++) number += state(i) == kWaiting ? 1 : 0;
+    return number;
+  }
+  bool change(uint32_t position, State from, State to) {
+    uint32_t expected = from;
+    return steps[position].state.compare_exchange_strong(expected, to);
+  }
+  void count_finished() {
+    if (finished.fetch_add(1) + 1 != total) return;
+    over.store(1);
+    if (sleeping.load()) futex_wake(over);
+  }
+  // Steps that nobody has begun are not to be.
+  void withdraw() {
+    for (uint32_t i = 0; i < total; i++) {
+      if (change(i, kWaiting, kWithdrawn)) count_finished();
+    }
+  }
 };
 
 // The thread that does most looks. It is replaced when it is stuck.
@@ -107,6 +156,8 @@ struct Driver::Worker {
   std::atomic<uint32_t> posted{0};
   std::atomic<bool> sleeping{false};
   std::atomic<Job*> job{nullptr};  // with a reference to it, for who takes it out
+  std::atomic<int> processor{-1};  // where it waits
+  std::atomic<int> asker{-1};      // the processor of who asked last, or will soon
   std::atomic<bool> retired{false};
   std::atomic<int> references{2};  // its thread, and the driver
 
@@ -133,22 +184,28 @@ void Driver::step(Job& job, uint32_t position) {
 
 void Driver::work_once(void* pointer) {
   auto& job = *static_cast<Job*>(pointer);
-  const uint32_t total = job.init ? 1 : static_cast<uint32_t>(job.gpus.size());
-  for (uint32_t position = 0; position < total; position++) {
-    uint32_t expected = position;
-    if (!job.started.compare_exchange_strong(expected, position + 1)) break;  // abandoned
+  for (;;) {
+    const uint32_t position = job.next.fetch_add(1);
+    if (position >= job.total) break;
+    if (!job.change(position, Job::kWaiting, Job::kTaken)) continue;  // withdrawn
+    const int64_t start = job.side_by_side ? monotonic_nanoseconds() : 0;
     job.driver->step(job, position);
-    job.finished.fetch_add(1);
+    if (job.side_by_side) job.steps[position].took = monotonic_nanoseconds() - start;
+    job.steps[position].state.store(Job::kDone);
+    job.count_finished();
   }
-  if (job.sleeping.load()) futex_wake(job.finished);
   job.release();
 }
 
 void Driver::work(void* pointer) {
   auto& worker = *static_cast<Worker*>(pointer);
   for (uint32_t served = 0;;) {
+    const int processor = own_processor();
+    worker.processor.store(processor, std::memory_order_relaxed);
     while (worker.posted.load() == served) {
-      if (spin_while(worker.posted, served, monotonic_nanoseconds() + kSpin)) break;
+      // On one processor with who asks, spinning would only keep that one from going on.
+      const bool apart = processor < 0 || processor != worker.asker.load(std::memory_order_relaxed);
+      if (apart && spin_while(worker.posted, served, monotonic_nanoseconds() + kSpin)) break;
       worker.sleeping.store(true);
       futex_wait(worker.posted, served, 3'600'000 * kMillisecond);
       worker.sleeping.store(false);
@@ -171,10 +228,20 @@ bool Driver::hand_to_worker(Job& job) {
       return false;
     }
   }
+  // A worker that waits on this processor can't begin before this thread is out of its way.
+  job.apart = job.asker < 0 || worker_->processor.load(std::memory_order_relaxed) != job.asker;
+  worker_->asker.store(job.asker, std::memory_order_relaxed);
   worker_->job.store(&job);
   worker_->posted.fetch_add(1);
   if (worker_->sleeping.load()) futex_wake(worker_->posted);
   return true;
+}
+
+void Driver::stir() {
+  if (worker_ == nullptr || !worker_->sleeping.load()) return;
+  worker_->asker.store(own_processor(), std::memory_order_relaxed);
+  worker_->posted.fetch_add(1);
+  futex_wake(worker_->posted);
 }
 
 // Tells a worker that is stuck to end once it gets there.
@@ -188,31 +255,42 @@ void Driver::leave_worker() {
   worker_ = nullptr;
 }
 
-Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
-  const uint32_t total = job.expected;
-  uint32_t finished = job.finished.load();
-  const int64_t start = monotonic_nanoseconds();
-  for (int64_t now = start; finished != total && spin_while(job.finished, finished, now + kSpin);) {
-    finished = job.finished.load();
-    now = monotonic_nanoseconds();
+// Has others help with a job: as many threads as there are steps that nobody has begun.
+void Driver::add_hands(Job& job) {
+  job.helped = true;
+  for (uint32_t hands = job.waiting(); hands > 0; hands--) {
+    job.retain();
+    if (family_.run(work_once, &job)) continue;
+    job.release();
+    return;
   }
-  if (finished == total) return Wait::done;
+}
+
+// How many of a job's calls the driver has answered so far.
+uint64_t Driver::answers(const Job& job) const {
+  uint64_t number = job.finished.load();
+  for (const uint32_t gpu : job.gpus) number += gpus_[gpu]->answers();
+  return number;
+}
+
+Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
+  const int64_t start = monotonic_nanoseconds();
+  if (job.apart ? spin_while(job.over, 0, start + kSpin) : job.done()) return Wait::done;
   const Expectation expected = expect(start, job.typical);
   std::unique_ptr<process::Interrupt> interrupt;
   if (on_main_thread) interrupt = std::make_unique<process::Interrupt>();
   job.sleeping.store(true);
-  int64_t deadline = monotonic_nanoseconds() + patience;
+  uint64_t answered = answers(job);
+  int64_t deadline = start + patience;
   Wait result = Wait::done;
-  for (;;) {
-    const uint32_t now_finished = job.finished.load();
-    if (now_finished == total) break;
+  while (!job.done()) {
     const int64_t now = monotonic_nanoseconds();
-    if (now_finished != finished) {
-      finished = now_finished;
+    const uint64_t answered_now = answers(job);
+    if (answered_now != answered) {
+      answered = answered_now;
       deadline = now + patience;
     }
     if (now >= deadline) {
-      job.stalled_at = finished;
       result = Wait::stalled;
       break;
     }
@@ -221,12 +299,18 @@ Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
       break;
     }
     if (now >= expected.from && now < expected.until) {
-      spin_while(job.finished, finished, expected.until);
+      spin_while(job.over, 0, expected.until);
       continue;
     }
     int64_t sleep = std::min(deadline - now, process::kLongestSleep);
     if (now < expected.from) sleep = std::min(sleep, expected.from - now);
-    futex_wait(job.finished, finished, sleep);
+    if (!job.helped && job.total > 1) {
+      // Where nobody has begun yet, it isn't the driver that takes so long.
+      const int64_t late = job.next.load() == 0 ? now + kAlone : start + kAlone * (job.finished.load() + 1);
+      if (now >= late) add_hands(job);
+      if (now < late) sleep = std::min(sleep, late - now);
+    }
+    futex_wait(job.over, 0, sleep);
   }
   job.sleeping.store(false);
   return result;
@@ -250,7 +334,7 @@ Driver::Opened Driver::open(const std::string& path) {
   switch (wait_for(*init_, true, kInitPatience)) {
     case Wait::interrupted: return {Stage::interrupted, SUCCESS};  // a later call goes on waiting for the same job
     case Wait::stalled:
-      if (init_->abandon() == 0) {  // no thread was to be had: a later call begins anew
+      if (init_->change(0, Job::kWaiting, Job::kWithdrawn)) {  // no thread was to be had: a later call begins anew
         leave_worker();
         init_->release();
         init_ = nullptr;
@@ -266,38 +350,77 @@ Driver::Opened Driver::open(const std::string& path) {
   if (init_code != SUCCESS) return {Stage::init, init_code};
   if (count_code != SUCCESS) return {Stage::count, count_code};
   for (uint32_t i = 0; i < count; i++) gpus_.push_back(std::make_unique<Gpu>(i));
-  stuck_.assign(count, nullptr);
+  stuck_.resize(count);
   descriptions_.resize(count);
   ready_ = true;
   return {Stage::ready, SUCCESS};
 }
 
-// Takes over what a job has found out.
-void Driver::collect(Job& job, uint32_t finished, std::vector<Sample>& samples) {
-  for (uint32_t i = 0; i < finished; i++) {
+// Takes over what a job has found out. A GPU that it doesn't come back from is left alone until it does.
+void Driver::collect(Job& job, std::vector<Sample>& samples) {
+  for (uint32_t i = 0; i < job.total; i++) {
     const uint32_t index = job.gpus[i];
-    std::swap(samples[index], job.samples[i]);
-    if (descriptions_[index].uuid.empty() && !gpus_[index]->uuid().empty()) {
-      descriptions_[index] = {gpus_[index]->uuid(), gpus_[index]->name(), gpus_[index]->pci_bus_id(),
-                              gpus_[index]->persistence()};
+    switch (job.state(i)) {
+      case Job::kDone: break;
+      case Job::kTaken:
+        samples[index].fall_silent();
+        stuck_[index] = {&job, i};
+        job.retain();
+        continue;
+      default:  // no thread was to be had: the next look asks anew
+        samples[index].fall_silent();
+        continue;
     }
+    std::swap(samples[index], job.samples[i]);
+    Description& known = descriptions_[index];
+    if (!known.uuid.empty() || gpus_[index]->uuid().empty()) continue;
+    const Gpu& gpu = *gpus_[index];
+    known = {gpu.uuid(), gpu.name(), gpu.pci_bus_id(), gpu.persistence()};
+    per_gpu_ = 0;  // a GPU that has to be started first takes longer than it ever will again
   }
+}
+
+void Driver::measure(const Job& job) {
+  const int64_t elapsed = monotonic_nanoseconds() - job.started;
+  if (!job.helped) {
+    per_gpu_ = elapsed / job.total;
+  } else if (job.side_by_side) {
+    per_gpu_ = 0;
+    for (uint32_t i = 0; i < job.total; i++) per_gpu_ += job.steps[i].took / job.total;
+  } else {
+    per_gpu_ = kAlone;  // at least
+  }
+}
+
+// Waits for a job and takes over what it has found out; false when a signal came first, and the job goes on.
+bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread) {
+  Wait outcome = wait_for(job, on_main_thread, kPatience);
+  if (outcome == Wait::stalled && job.waiting() > 0) {
+    add_hands(job);
+    outcome = wait_for(job, on_main_thread, kSecondPatience);
+  }
+  if (outcome == Wait::interrupted) {
+    job.started = 0;
+    return false;
+  }
+  if (outcome == Wait::stalled) {
+    job.withdraw();
+    leave_worker();
+  } else if (job.started != 0) {
+    measure(job);
+  }
+  collect(job, samples);
+  return true;
 }
 
 bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread) {
   const auto count = static_cast<uint32_t>(gpus_.size());
   samples.resize(count);
   if (unfinished_ != nullptr) {
-    if (wait_for(*unfinished_, on_main_thread, kPatience) == Wait::interrupted) return false;
     Job& job = *unfinished_;
+    std::vector<Sample> ignored(count);
+    if (!finish(job, ignored, on_main_thread)) return false;
     unfinished_ = nullptr;
-    if (!job.done()) {
-      std::vector<Sample> ignored(count);
-      if (!go_on_without(job, ignored, on_main_thread)) {
-        job.release();
-        return false;
-      }
-    }
     job.release();
   }
   // Two jobs in turn: the worker lets go of one at the latest when it takes up the other.
@@ -310,80 +433,33 @@ bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* onl
   job.gpus.clear();
   for (uint32_t i = 0; i < count; i++) {
     if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
-    if (stuck_[i] != nullptr) {
-      if (!stuck_[i]->done()) {
+    Stuck& stuck = stuck_[i];
+    if (stuck.job != nullptr) {
+      if (stuck.job->state(stuck.position) != Job::kDone) {
         samples[i].fall_silent();
         continue;
       }
-      stuck_[i]->release();
-      stuck_[i] = nullptr;
+      stuck.job->release();
+      stuck.job = nullptr;
     }
     job.gpus.push_back(i);
   }
   if (job.gpus.empty()) return true;
-  job.begin();
   const auto total = static_cast<int64_t>(job.gpus.size());
-  const int64_t start = monotonic_nanoseconds();
-  job.typical = per_gpu_ * total;
+  job.asker = own_processor();
+  job.side_by_side = total > 1 && per_gpu_ >= kAlone;
+  job.typical = job.side_by_side ? 0 : per_gpu_ * total;
+  job.begin();
+  job.started = monotonic_nanoseconds();
   const bool handed = hand_to_worker(job);
-  switch (handed ? wait_for(job, on_main_thread, kPatience) : Wait::stalled) {
-    case Wait::done:
-      collect(job, job.expected, samples);
-      per_gpu_ = (monotonic_nanoseconds() - start) / total;
-      return true;
-    case Wait::interrupted:
-      unfinished_ = slot;
-      slot = nullptr;
-      return false;
-    case Wait::stalled:
-      break;
+  if (handed && job.side_by_side) add_hands(job);
+  if (!handed) job.withdraw();
+  if (!finish(job, samples, on_main_thread)) {
+    unfinished_ = slot;
+    slot = nullptr;
+    return false;
   }
-  return go_on_without(job, samples, on_main_thread);
-}
-
-// One GPU hangs: the others are asked side by side, since there may be more of its kind.
-bool Driver::go_on_without(Job& job, std::vector<Sample>& samples, bool on_main_thread) {
-  const uint32_t started = job.abandon();
-  leave_worker();
-  std::vector<Job*> singles;
-  for (uint32_t i = started; i < job.gpus.size(); i++) {
-    auto* single = new Job(this);
-    single->gpus.push_back(job.gpus[i]);
-    single->begin();
-    single->retain();
-    if (!family_.run(work_once, single)) single->release();
-    singles.push_back(single);
-  }
-  const int64_t deadline = monotonic_nanoseconds() + kSideBySidePatience;
-  bool interrupted = false;
-  const auto give_time = [&](Job& one) {
-    const int64_t left = std::max<int64_t>(deadline - monotonic_nanoseconds(), 0);
-    if (!interrupted && wait_for(one, on_main_thread, left) == Wait::interrupted) interrupted = true;
-  };
-  const auto note_silent = [&](uint32_t index) { samples[index].fall_silent(); };
-  const auto note_stuck = [&](uint32_t index, Job& one) {
-    note_silent(index);
-    stuck_[index] = &one;
-    one.retain();
-  };
-  for (Job* single : singles) {
-    give_time(*single);
-    const uint32_t index = single->gpus[0];
-    if (single->done()) {
-      collect(*single, 1, samples);
-    } else if (single->abandon() == 0) {
-      note_silent(index);  // no thread was to be had: the next look asks anew
-    } else {
-      note_stuck(index, *single);
-    }
-    single->release();
-  }
-  // The call that was given up on may have returned just then, and another GPU's be under way.
-  if (started > job.stalled_at + 1) give_time(job);
-  const uint32_t finished = job.finished.load();
-  collect(job, finished, samples);
-  if (finished < started) note_stuck(job.gpus[started - 1], job);
-  return !interrupted;
+  return true;
 }
 
 }  // namespace gpu_owner::nvml

@@ -33,6 +33,9 @@ class Driver {
   // left alone until its call returns. False when a handled signal ended the wait (main thread only).
   bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
+  // A look will follow soon: the thread that does it is awake by then.
+  void stir();
+
   struct Description {
     std::string uuid, name, pci_bus_id;
     int persistence = -1;  // as in Gpu
@@ -46,14 +49,23 @@ class Driver {
   struct Job;
   struct Worker;
 
+  // A GPU that a job doesn't come back from.
+  struct Stuck {
+    Job* job = nullptr;
+    uint32_t position = 0;
+  };
+
   static void work(void* worker);
   static void work_once(void* job);
   enum class Wait { done, stalled, interrupted };
   Wait wait_for(Job& job, bool on_main_thread, int64_t patience);
   bool hand_to_worker(Job& job);
   void leave_worker();
-  void collect(Job& job, uint32_t finished, std::vector<Sample>& samples);
-  bool go_on_without(Job& job, std::vector<Sample>& samples, bool on_main_thread);
+  void add_hands(Job& job);
+  uint64_t answers(const Job& job) const;
+  bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread);
+  void measure(const Job& job);
+  void collect(Job& job, std::vector<Sample>& samples);
   void step(Job& job, uint32_t position);
 
   std::timed_mutex mutex_;  // one look at a time
@@ -63,11 +75,11 @@ class Driver {
   process::ThreadFamily family_;
   Worker* worker_ = nullptr;
   std::vector<std::unique_ptr<Gpu>> gpus_;
-  std::vector<Job*> stuck_;       // per GPU: the job that is in a driver call for it, or null
+  std::vector<Stuck> stuck_;      // per GPU
   std::vector<Description> descriptions_;
   Job* jobs_[2] = {};             // reused from look to look
   int turn_ = 0;
-  int64_t per_gpu_ = 0;           // how long the last look took, ns
+  int64_t per_gpu_ = 0;           // how long each took at the last look, ns
   Job* init_ = nullptr;           // nvmlInit under way
   Job* unfinished_ = nullptr;     // left behind by an interrupted wait
 };

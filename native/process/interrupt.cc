@@ -21,6 +21,11 @@ bool wrapped[kCount];
 int depth = 0;  // main thread only
 std::atomic<int> arrived{0};
 
+bool is_main_thread() {
+  static thread_local const bool main = syscall(SYS_gettid) == getpid();
+  return main;
+}
+
 void note_and_pass_on(int signal, siginfo_t* info, void* context) {
   arrived.store(signal);
   for (int i = 0; i < kCount; i++) {
@@ -35,7 +40,7 @@ void note_and_pass_on(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
-Interrupt::Interrupt() : on_main_thread_(syscall(SYS_gettid) == getpid()) {
+Interrupt::Interrupt() : on_main_thread_(is_main_thread()) {
   if (!on_main_thread_ || depth++ > 0) return;
   arrived.store(0);
   for (int i = 0; i < kCount; i++) {

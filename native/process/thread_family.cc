@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kAnHour = 3'600'000'000'000;
 constexpr int64_t kTryAgain = 100'000'000;
+// There may be one per GPU, so not the 8 MiB that is usual; and few of that size are kept for the next ones.
+constexpr size_t kStack = 1024 * 1024;
 
 bool start_detached(void* (*function)(void*), void* argument) {
   sigset_t all, before;
@@ -19,6 +21,7 @@ bool start_detached(void* (*function)(void*), void* argument) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, kStack);
   pthread_t thread;
   const int error = pthread_create(&thread, &attributes, function, argument);
   pthread_attr_destroy(&attributes);

@@ -55,7 +55,7 @@ void check_interrupted(int after) {
 
 TIMED_TEST("while the first GPU that hangs is waited for") { check_interrupted(200); }
 
-TIMED_TEST("while the others are asked side by side") { check_interrupted(1000); }
+TIMED_TEST("when the others have long answered") { check_interrupted(700); }
 
 TIMED_TEST("again and again, and the hang ends between") {
   const tests::SimulatedMachine machine("2");
@@ -75,7 +75,7 @@ TIMED_TEST("again and again, and the hang ends between") {
 TIMED_TEST("a slow machine whose look was interrupted is looked at again") {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
-  machine.set("latency=power:150000");
+  machine.set("latency=power:400000");
   interrupt_after(200);
   Samples samples;
   CHECK(!look_on_main_thread(samples));
