@@ -77,6 +77,7 @@ class BullMQQueue implements Queue {
   async take(taker: Taker, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
     await this.#settleDoubtful();
     const { worker, host, pid, gpus } = taker;
+    void this.#connection.introduce(host);
     const token = randomBytes(16).toString('hex');
     const asked = this.#leases.time;
     const answer = await this.#connection

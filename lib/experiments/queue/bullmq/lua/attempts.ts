@@ -180,7 +180,12 @@ end
 function operations.note(token, path, from, to)
   local key = P .. 'attempt:' .. token
   if rcall('EXISTS', key) == 0 then return 0 end
+  local id, host, known = unpack(rcall('HMGET', key, 'task', 'host', 'log'))
   rcall('HSET', key, 'log', path, 'log_from', from, 'log_to', to)
+  -- For dashboards.
+  if not known and rcall('EXISTS', B .. id) == 1 then
+    rcall('RPUSH', B .. id .. ':logs', 'its output is on ' .. host .. ': ' .. path)
+  end
   bump()
   return 1
 end
