@@ -4,9 +4,10 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Finished, finished, output, python, root, until } from '../machine.ts';
+import { type Finished, finished, output, pause, python, root, until } from '../machine.ts';
 import { Experiment } from './experiment.ts';
-import { KINDS, type QueueKind, SQLITE } from './queue-kinds.ts';
+import type { RedisServer } from './queue/redis-server.ts';
+import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
 const SNIPPET = join(import.meta.dirname, 'fixtures/status_snippet.py');
@@ -202,6 +203,64 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.rows('results_mnist')).toEqual(['exp1_vary_width_0_42,mnist,1.0,42,0.9']);
     }, 20_000);
 
+    test('a task of a worker that died is noticed though nobody asks', async () => {
+      sweep('[1.0]', '[42]');
+      const child = manager('--task-timeout', '1s');
+      const ended = finished(child);
+      await output(child, /workers can ask/);
+      await ask({ type: 'request_task', worker_id: 'gpu0', gpu_id: 0 });
+      await until(
+        () => / Task exp1_vary_width_0_42 lost by gpu0: .*not been heard of in time/.test(experiment.log()),
+        15_000,
+      );
+      expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
+      child.kill('SIGTERM');
+      expect((await ended).code).toBe(143);
+    }, 20_000);
+
+    test('a worker that fails at everything gets no more; others go on; without others, all is paused', async () => {
+      const child = manager();
+      const ended = finished(child);
+      await output(child, /workers can ask/);
+      const request = (worker_id: string) => ask({ type: 'request_task', worker_id });
+      // biome-ignore lint/suspicious/noExplicitAny: answers are what this is about
+      const taskOf = async (worker_id: string) => ((await request(worker_id)) as any).task?.task_id;
+      const fail = async (worker_id: string) => {
+        const task_id = await taskOf(worker_id);
+        const error = `CUDA error: device-side assert (${worker_id})`;
+        expect(await ask({ type: 'task_failed', worker_id, task_id, error })).toEqual({ type: 'ack' });
+      };
+      const succeed = async (worker_id: string) => {
+        const about = { worker_id, task_id: await taskOf(worker_id) };
+        await ask({ type: 'submit_result', ...about, result_data: { accuracy: 0.5 } });
+        await ask({ type: 'task_complete', ...about });
+      };
+      // A success in between: these are not its fault.
+      await fail('gpu0');
+      await fail('gpu0');
+      await succeed('gpu0');
+      for (let n = 0; n < 3; n++) await fail('gpu1');
+      expect(await request('gpu1')).toEqual({ type: 'no_task' });
+      expect((await experiment.status()).pause).toBeNull();
+      await succeed('gpu0');
+      expect(await request('gpu1')).toEqual({ type: 'no_task' });
+      for (let n = 0; n < 3; n++) await fail('gpu0');
+      expect(await request('gpu0')).toEqual({ type: 'no_task' });
+      expect((await experiment.status()).pause).toMatchObject({
+        by: 'failures',
+        message: expect.stringMatching(/^3 tasks failed one after the other, all with: CUDA error: .*gpu0/),
+      });
+      expect(experiment.log()).toMatch(/warning: gpu1 gets no more tasks: 3 tasks failed .*gpu1/);
+      // Whoever resumes has put it right.
+      await experiment.run(['resume']);
+      expect(await taskOf('gpu1')).toBeDefined();
+      child.kill('SIGTERM');
+      const { code, stdout } = await ended;
+      expect(code).toBe(143);
+      expect(stdout).toMatch(/paused after failures: 3 tasks failed .*; to go on: gpu-owner exp resume/);
+      expect(stdout).toMatch(/the pause is over/);
+    }, 20_000);
+
     test('pause, cancel and workers that ask twice', async () => {
       const child = manager('--unique-workers');
       const ended = finished(child);
@@ -286,6 +345,52 @@ describe('wherever the queue is', () => {
     expect(readable.code).toBe(78);
     expect(readable.stderr).toMatch(/chmod 600/);
   });
+});
+
+describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
+  prepare(REDIS);
+
+  test('workers wait while Redis is away, and no result is lost', async () => {
+    const server = queue.server as RedisServer;
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    const workers = ['gpu0', 'gpu1'].map((id) => worker(id, '--seconds', '0.5'));
+    await experiment.untilStarted(2);
+    await server.kill();
+    // Both want to say what has become of their tasks. Who asks how it stands doesn't wait for long.
+    expect(await ask({ type: 'status' })).toMatchObject({
+      type: 'error',
+      message: expect.stringMatching(/redis:.* nobody listens there. Start Redis/),
+    });
+    await pause(1_000);
+    await server.start();
+    const ends = await Promise.all(workers);
+    for (const { code, stdout } of ends) {
+      expect(code, stdout).toBe(0);
+      expect(stdout).not.toMatch(/Error requesting task/);
+    }
+    const { code, stdout } = await ended;
+    expect(code, stdout).toBe(0);
+    expect(stdout).toMatch(/can't be reached: nobody listens there\. Start Redis/);
+    expect(names()).toHaveLength(6);
+    expect(experiment.starts()).toHaveLength(6);
+  }, 40_000);
+
+  test('a manager that was on another machine, and is gone: the tables are written all the same', async () => {
+    const server = queue.server as RedisServer;
+    // As one that was killed a moment ago: its time runs out by itself.
+    const other = JSON.stringify({ host: 'elsewhere', pid: 1, of: 'another' });
+    server.command('SET', 'gpu-owner-tasks:test:manager', other, 'PX', '4000');
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /pid 1 on elsewhere manages this queue[\s\S]*workers can ask/);
+    expect((await worker('gpu0')).code).toBe(0);
+    const { code, stdout } = await ended;
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/the other manager is gone: this one writes the tables/);
+    expect(names()).toHaveLength(6);
+  }, 20_000);
 });
 
 /** Strict, as Prometheus is: every sample belongs to the family above it. */
