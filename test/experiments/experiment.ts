@@ -9,9 +9,12 @@ const TRAIN = join(import.meta.dirname, 'fixtures/train.py');
 export class Experiment {
   readonly machine: Machine;
   readonly project: string;
+  /** Of all commands. */
+  readonly env: Record<string, string>;
 
-  constructor(gpus: number) {
+  constructor(gpus: number, env: Record<string, string> = {}) {
     this.machine = new Machine(gpus);
+    this.env = env;
     this.project = join(this.machine.directory, 'project');
     mkdirSync(this.project);
   }
@@ -22,11 +25,15 @@ export class Experiment {
   }
 
   start(args: string[], starting: Starting = {}): ChildProcess {
-    return this.machine.startCommand(['exp', ...args], { cwd: this.project, ...starting });
+    return this.machine.startCommand(['exp', ...args], this.#starting(starting));
   }
 
   run(args: string[], starting: Starting = {}): Promise<Finished> {
-    return this.machine.runCommand(['exp', ...args], { cwd: this.project, ...starting });
+    return this.machine.runCommand(['exp', ...args], this.#starting(starting));
+  }
+
+  #starting(starting: Starting): Starting {
+    return { cwd: this.project, ...starting, env: { ...this.env, ...starting.env } };
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about

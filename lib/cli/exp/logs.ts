@@ -1,9 +1,10 @@
+import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { FileTail } from '../../experiments/manager/file-tail.ts';
 import type { AttemptInfo, Queue, TaskRow } from '../../experiments/queue/queue.ts';
 import { formatSince } from '../../quantities.ts';
-import { sanitize } from '../../text.ts';
+import { sanitize, shellWords } from '../../text.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
@@ -91,13 +92,25 @@ class Reader {
       await new Promise((resolve) => setTimeout(resolve, LOOK));
       ({ log, outcome } = await this.#now(attempt));
     }
-    if (log === null) return print('<== no output: its command has not been started');
+    if (log === null) {
+      return print(
+        // Those that ask over TCP have none.
+        taker.pid === 0
+          ? `<== its output is where that worker was started, on ${sanitize(taker.host, 60)}: it asked over TCP`
+          : '<== no output: its command has not been started',
+      );
+    }
     const path = resolve(this.#project, log.path);
+    const place = `its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}`;
+    const own = taker.host === hostname();
     const tail = FileTail.open(path, log.from);
     if ('problem' in tail) {
-      return print(
-        `<== its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}, which can't be read here: ${tail.problem}`,
-      );
+      return print(`<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`);
+    }
+    // A file of that name may be this machine's own.
+    if (!own && !isAbout(tail.lineBefore(), attempt)) {
+      tail.close();
+      return print(`<== ${place}, ${elsewhere(attempt)}`);
     }
     let last: Uint8Array = Buffer.from('\n');
     const copy = (to: number | null, over: boolean) => {
@@ -129,4 +142,20 @@ class Reader {
     const attempts = await this.#queue.attempts({ taskId: this.#id });
     return attempts.find((each) => each.token === token) as AttemptInfo;
   }
+}
+
+/** Is this the line above the attempt's output? It says whose that is. */
+function isAbout(line: string, { taskName, taker }: AttemptInfo): boolean {
+  const begin = NEXT.exec(line);
+  if (begin?.index !== 0) return false;
+  const rest = line.slice(begin[0].length).replace(/ \(start \d+\) on /, ' on ');
+  return rest.startsWith(`${sanitize(taskName)} on ${taker.worker} (${taker.host}): `);
+}
+
+/** How to see it there. */
+function elsewhere({ taker, log }: AttemptInfo): string {
+  const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
+  const end = to === null ? '' : ` | head -c ${to - from}`;
+  const look = `${shellWords(['tail', '-c', `+${from + 1}`, path])}${end}`;
+  return `not on this machine; to see it: ${shellWords(['ssh', sanitize(taker.host, 60), look])}`;
 }

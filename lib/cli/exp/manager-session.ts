@@ -79,7 +79,8 @@ export class ManagerSession {
       const inStep = ending.asked.aborted || (await this.#work());
       const now = await overview(queue);
       const outcome = outcomeOf(now, [], ending.code, inStep);
-      for (const line of await summary(queue, now, outcome, this.#manager.tables, values)) screen.line(line);
+      const { tables } = this.#manager;
+      for (const line of await summary(queue, now, outcome, tables, values, false)) screen.line(line);
       return outcome.code;
     } finally {
       await this.#service.close();

@@ -76,7 +76,7 @@ export class Session {
       const now = await overview(queue);
       this.#look(now);
       this.#options.screen.end();
-      for (const line of await summary(queue, now, outcome, this.#manager.tables, this.#options.values))
+      for (const line of await summary(queue, now, outcome, this.#manager.tables, values, true))
         this.#options.screen.line(line);
       return outcome.code;
     } finally {

@@ -11,13 +11,14 @@ import { sameQueue } from './queue-options.ts';
 const MOST_FAILURES = 3;
 const MOST_TABLES = 3;
 
-/** What came of it, and what to do next: lines for people. */
+/** What came of it, and what to do next: lines for people. @param lifts whether starting it again ends a pause after failures */
 export async function summary(
   queue: Queue,
   now: Overview,
   { ends }: Outcome,
   tables: readonly string[] | null,
   values: Values,
+  lifts: boolean,
 ): Promise<string[]> {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
   const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
@@ -29,7 +30,9 @@ export async function summary(
       `paused${pause.by === 'failures' ? ' after failures' : ''}${first === '' ? '' : `: ${first}`}`,
       ...details,
     );
-    lines.push(pause.by === 'failures' ? 'started again, it goes on' : `to go on: ${command('resume')}`);
+    lines.push(
+      lifts && pause.by === 'failures' ? 'started again, it goes on' : `to go on: ${command('resume')}`,
+    );
   }
   if (all.failed > 0) {
     for (const { task, error } of await failedTasks(queue, MOST_FAILURES)) {

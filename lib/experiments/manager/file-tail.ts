@@ -2,6 +2,8 @@ import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { systemError } from '../../system-errors.ts';
 
 const CHUNK = 64 * 1024;
+/** Longer lines are none that is looked for. */
+const LINE = 4_096;
 
 /** A file that grows, read from a place on. */
 export class FileTail {
@@ -25,6 +27,14 @@ export class FileTail {
       const { errno, message } = error as NodeJS.ErrnoException;
       return { problem: errno === undefined ? message : systemError(-errno) };
     }
+  }
+
+  /** The line that ends where it begins; '' if there is none. */
+  lineBefore(): string {
+    const from = Math.max(0, this.#at - LINE);
+    const bytes = Buffer.alloc(this.#at - from);
+    const count = readSync(this.#file, bytes, 0, bytes.length, from);
+    return bytes.toString('utf8', 0, count).split('\n').at(-2) ?? '';
   }
 
   /** What has come since the last call. @param to where it ends, in bytes; null: where the file does */

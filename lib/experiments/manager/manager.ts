@@ -29,6 +29,8 @@ const LOOK = 5_000;
 const PAUSE = 300;
 /** How often a table that can't be written is tried again, in ms. */
 const RETRY = 5_000;
+/** Of times that the queue tells, in ms. */
+const JITTER = 50;
 
 /**
  * Adds the tasks, keeps the tables current, and says what happens. Of several on a queue one manages; the others watch, and one of
@@ -147,9 +149,11 @@ export class Manager {
   async run(signal: AbortSignal): Promise<void> {
     const { queue } = this.#options;
     while (!signal.aborted) {
+      // From before the look: others of this process may notice what happens in the pause, and then it is no news any longer.
+      const change = queue.changed(LOOK, signal).catch(() => {}); // the next look tells
       await this.#round();
       await pause(this.#trouble === null ? PAUSE : RETRY, signal);
-      if (this.#trouble === null) await queue.changed(LOOK, signal).catch(() => {}); // the next look tells
+      if (this.#trouble === null) await change;
     }
     await this.#round();
   }
@@ -168,7 +172,35 @@ export class Manager {
       }
       await pause(RETRY, signal);
     }
-    return true;
+    return this.manages || (await this.#othersWrite(signal));
+  }
+
+  /**
+   * Whoever manages writes the tables, if it lives: that shows by now, or by a sign of life. Otherwise this one takes over.
+   * @returns are the tables somebody's, or written? false: the signal came first
+   */
+  async #othersWrite(signal: AbortSignal): Promise<boolean> {
+    const { queue } = this.#options;
+    const since = performance.now();
+    let first: number | null = null;
+    for (let told = false; !signal.aborted; ) {
+      if (this.manages) return this.finish(signal);
+      const who = await queue.manager().catch(() => undefined);
+      if (who === null) {
+        await this.#round();
+      } else if (who !== undefined) {
+        first ??= who.until ?? null;
+        if (who.until === undefined || who.until > (first ?? 0) + JITTER) return true;
+        if (!told && performance.now() - since > RETRY) {
+          told = true;
+          this.#note(
+            `pid ${who.pid} on ${who.host}, which writes the tables, gives no sign of life: this waits, and takes over once its time has run out. Ctrl-C: the next start does that`,
+          );
+        }
+      }
+      await pause(PAUSE, signal);
+    }
+    return false;
   }
 
   /** @returns are the tables in step, as far as that is ours? false also where the queue can't be used at the moment, which is told */
@@ -176,6 +208,8 @@ export class Manager {
     try {
       await this.begin();
       const inStep = await this.#sync();
+      // Where nobody asks for tasks, nobody else would notice.
+      if (this.manages) await this.#options.queue.endLost();
       await this.#history.look();
       const now = await this.look();
       this.#logProgress(now);

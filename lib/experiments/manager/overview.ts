@@ -29,7 +29,8 @@ export async function overview(queue: Queue): Promise<Overview> {
   ]);
   const ended = counts.completed + counts.failed + counts.cancelled;
   const total = ended + counts.pending + counts.active;
-  return { counts, total, completed: counts.completed, ended, running, manager, pause, nextTime };
+  const who = manager && { host: manager.host, pid: manager.pid };
+  return { counts, total, completed: counts.completed, ended, running, manager: who, pause, nextTime };
 }
 
 /** Has everything come to its end? */

@@ -1,12 +1,15 @@
 import { hostname } from 'node:os';
+import { GPUOwnerError } from '../../errors.ts';
 import { sanitize } from '../../text.ts';
 import { formatProgress } from '../manager/overview.ts';
-import type { AttemptInfo, Queue, Task } from '../queue/queue.ts';
-import { seedOf } from '../task.ts';
-import { stringify, type Values } from '../written.ts';
+import { pause } from '../pause.ts';
+import { QueueGone } from '../queue/gone.ts';
+import type { AttemptInfo, Queue } from '../queue/queue.ts';
 import { isLoopback } from './addresses.ts';
+import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';
 import type { Answer } from './connection.ts';
 import { type Request, RequestError } from './requests.ts';
+import { Troubled } from './troubled.ts';
 
 export interface DeskOptions {
   queue: Queue;
@@ -24,9 +27,12 @@ export interface DeskOptions {
 const NO_PID = 0;
 /** What workers of the original system receive at most, in one call. */
 const RECEIVED = 8_192;
+/** How long a request waits for a queue that can't be used: many workers don't ask again after an error. In ms. */
+const PATIENCE = 60_000;
+const RETRY = 500;
 
-const ACK: Answer = { text: '{"type":"ack"}' };
-const NO_TASK: Answer = { text: '{"type":"no_task"}' };
+const AGAIN =
+  'Put that right, and start it again: it gets tasks after a minute in which it has not asked, or once a pause is over';
 
 /** What requests do. Nothing is remembered here: what was given out, and to whom, the queue knows, also after a restart. */
 export class Desk {
@@ -35,6 +41,8 @@ export class Desk {
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
+  readonly #troubled = new Troubled();
+  readonly #closed = new AbortController();
   #toldPause: string | null = null;
 
   constructor(options: DeskOptions) {
@@ -46,13 +54,37 @@ export class Desk {
     return this.#expected.size === 0;
   }
 
-  /** @throws RequestError, and what the queue throws */
+  /** Nobody waits for answers any longer. */
+  close(): void {
+    this.#closed.abort();
+  }
+
+  /** @throws RequestError, and what the queue throws, if that goes on for a minute */
   async handle(request: Request, from: string): Promise<Answer> {
+    if (request.type === 'status') return this.#status();
+    const done = { earlier: false };
+    for (const end = performance.now() + PATIENCE; ; ) {
+      try {
+        return await this.#act(request, from, done);
+      } catch (error) {
+        // Each may be done once more: what is known already changes nothing.
+        const passes =
+          error instanceof GPUOwnerError && error.code === 'ERR_QUEUE' && !(error instanceof QueueGone);
+        if (!passes || this.#closed.signal.aborted || performance.now() > end) throw error;
+        await pause(RETRY, this.#closed.signal);
+      }
+    }
+  }
+
+  /** @param done what must not be repeated */
+  async #act(
+    request: Exclude<Request, { type: 'status' }>,
+    from: string,
+    done: { earlier: boolean },
+  ): Promise<Answer> {
     switch (request.type) {
-      case 'status':
-        return this.#status();
       case 'request_task':
-        return this.#give(request, from);
+        return this.#give(request, from, done);
       case 'task_complete':
         return this.#end(request, (token) => this.#options.queue.complete(token, null), 'completed');
       case 'task_failed': {
@@ -82,10 +114,17 @@ export class Desk {
     return { text: JSON.stringify({ type: 'status', status }) };
   }
 
-  async #give({ worker, gpu }: Request & { type: 'request_task' }, from: string): Promise<Answer> {
+  async #give(
+    { worker, gpu }: Request & { type: 'request_task' },
+    from: string,
+    done: { earlier: boolean },
+  ): Promise<Answer> {
     const { queue, lifetime, unique, report, tell } = this.#options;
     const host = isLoopback(from) ? hostname() : from;
-    if (unique) await this.#endEarlier(worker);
+    // Not one that this request itself has got, when its answer was lost.
+    if (unique && !done.earlier) await this.#endEarlier(worker);
+    done.earlier = true;
+    if (await this.#isRefused(worker)) return NO_TASK;
     const taker = { worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
     const attempt = await queue.take(taker, { lifetime });
     if (attempt === null) {
@@ -112,7 +151,7 @@ export class Desk {
     attempt.signal.addEventListener('abort', () => {
       this.#noteTaken(info).catch(() => {}); // the next look has it for the log
     });
-    const text = describe(task);
+    const text = describeTask(task);
     const size = Buffer.byteLength(text);
     if (size > RECEIVED) {
       tell(
@@ -149,10 +188,39 @@ export class Desk {
     const error = `${worker} asked for another task without a word about this one`;
     for (const attempt of await queue.attempts('living')) {
       if (attempt.taker.pid !== NO_PID || attempt.taker.worker !== worker) continue;
-      if ((await queue.fail(attempt.token, { error, retry: true })) !== null) {
-        this.#reportEnd(attempt, 'failed', error);
-      }
+      if ((await queue.fail(attempt.token, { error, retry: true })) === null) continue;
+      this.#reportEnd(attempt, 'failed', error);
+      await this.#noteFailure(worker, attempt.taskId, error);
     }
+  }
+
+  /** As a worker of `exp worker` ends after such failures: all that can be done here is to give it nothing more. */
+  async #noteFailure(worker: string, taskId: string, error: string): Promise<void> {
+    const why = this.#troubled.failed(worker, taskId, error);
+    if (why === null) return;
+    this.#options.tell(`warning: ${worker} gets no more tasks: ${why}. ${AGAIN}`);
+    await this.#pauseIfAllAre(why);
+  }
+
+  /** Nobody who could do better is known: the rest would only fail, too. */
+  async #pauseIfAllAre(why: string): Promise<void> {
+    const { queue } = this.#options;
+    if (!this.#troubled.all) return;
+    const { active, pending } = await queue.counts();
+    if (active > 0 || pending === 0 || (await queue.paused()) !== null) return;
+    await queue.pause('failures', why);
+    this.#troubled.notePause();
+  }
+
+  async #isRefused(worker: string): Promise<boolean> {
+    const why = this.#troubled.asks(worker);
+    if (why === null) return false;
+    const paused = (await this.#options.queue.paused()) !== null;
+    if (paused) this.#troubled.notePause();
+    else if (this.#troubled.resumed()) return false;
+    else await this.#pauseIfAllAre(why);
+    this.#expected.delete(worker);
+    return true;
   }
 
   /** Once for each pause: they end then. */
@@ -188,7 +256,11 @@ export class Desk {
       if (!(await act(attempt.token))) continue;
       this.#expected.add(worker);
       const error = outcome === 'failed' ? await this.#errorOf(attempt) : null;
+      // A late one that had been given up, or one that is said again, was counted before.
+      const ends = attempt.outcome === null;
       this.#reportEnd(attempt, outcome, error);
+      if (outcome === 'completed') this.#troubled.succeeded(worker);
+      else if (ends) await this.#noteFailure(worker, attempt.taskId, error ?? '');
       return ACK;
     }
     for (const attempt of attempts) await this.#noteTaken(attempt);
@@ -220,23 +292,4 @@ export class Desk {
         : `there is no task ${sanitize(task)}`,
     );
   }
-}
-
-function describe({ name, parameters, places }: Task): string {
-  const { phase = '', outputDirectory = '' } = places[0] ?? {};
-  const config: Values = { ...parameters, output_dir: outputDirectory };
-  const task = { task_id: name, phase, config, seed: seedOf(parameters), output_dir: outputDirectory };
-  return stringify({ type: 'task', task });
-}
-
-function whyRejected(task: string, worker: string, attempts: readonly AttemptInfo[]): string {
-  const [last] = attempts;
-  const why: Record<NonNullable<AttemptInfo['outcome']>, string> = {
-    completed: 'it was completed before; what it has stays',
-    failed: 'it was said to have failed before',
-    'given-back': 'it was given back before',
-    lost: 'somebody else has completed it meanwhile, or it was retried or cancelled',
-    cancelled: 'it was cancelled, or somebody else had a result first',
-  };
-  return `task ${sanitize(task)} isn't ${sanitize(worker)}'s any longer: ${last?.outcome ? why[last.outcome] : 'it has just changed hands'}`;
 }

@@ -105,6 +105,7 @@ export class ProtocolService {
   }
 
   close(): Promise<void> {
+    this.#desk.close();
     return this.#server.close();
   }
 }

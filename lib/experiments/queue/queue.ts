@@ -107,6 +107,14 @@ export type Selection = { ids: readonly string[] } | { state: State };
 
 export type Counts = Readonly<Record<State, number>>;
 
+/** Who manages. */
+export interface Manager {
+  host: string;
+  pid: number;
+  /** When somebody else may, unless it gives a sign of life, in ms since the epoch. Absent: it is known to live. */
+  until?: number;
+}
+
 export interface Management {
   release(): Promise<void>;
   readonly lost?: AbortSignal;
@@ -148,6 +156,11 @@ export interface Queue {
    *   as this process, and whoever has the descriptors, lives.
    */
   take(taker: Taker, options?: { lifetime?: number }): Promise<Attempt | null>;
+  /**
+   * Ends attempts whose processes are gone without a word, or whose lifetime is over, as `take` does: for those who take nothing, but
+   * want to know. Costs little where there is none.
+   */
+  endLost(): Promise<void>;
   /** Where its output goes; the place is noted as it becomes known. */
   note(token: string, log: { path: string; from: number; to: number | null }): Promise<void>;
   /** Keeps a result that came before the completion. false: rejected. */
@@ -203,7 +216,7 @@ export interface Queue {
    */
   manage(who: { host: string; pid: number }): Promise<Management | null>;
   /** Who manages; null: nobody. */
-  manager(): Promise<{ host: string; pid: number } | null>;
+  manager(): Promise<Manager | null>;
 
   close(): Promise<void>;
 }

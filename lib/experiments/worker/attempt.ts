@@ -1,3 +1,4 @@
+import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised } from '../../jobs/supervised.ts';
 import type { WorkerClaim } from '../../jobs/worker-claim.ts';
@@ -204,7 +205,7 @@ function withTail(words: string, lines: readonly string[]): string {
 
 function header({ task, start }: Attempt, worker: string): string {
   const again = start > 1 ? ` (start ${start})` : '';
-  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker}: ${describeCommand(task.command)}`;
+  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker} (${hostname()}): ${describeCommand(task.command)}`;
 }
 
 function footer({ task }: Attempt, words: string, seconds: number, left: AttemptRun['leftBehind']): string {

@@ -28,7 +28,7 @@ test('a sweep from start to end', async () => {
   expect(second).toEqual({});
   expect(third?.loss).toEqual(new Written(Number.NaN, 'NaN').data);
   expect(bench.log()).toMatch(
-    /^==> [-\d]+ [:\d]+ phase1_0_42 on gpu0: .*task.py print hello.*\nhello\n<== .*phase1_0_42: exit code 0 after/,
+    /^==> [-\d]+ [:\d]+ phase1_0_42 on gpu0 \(.+\): .*task.py print hello.*\nhello\n<== .*phase1_0_42: exit code 0 after/,
   );
   expect(readdirSync(bench.path('.gpu-owner/attempts'))).toEqual([]);
   expect(await bench.machine.states()).toEqual(['free', 'free', 'free']);

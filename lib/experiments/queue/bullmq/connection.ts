@@ -26,6 +26,7 @@ export class Connection {
   readonly #script: Script;
   #lastError: unknown = null;
   #closed = false;
+  #introduced = false;
 
   private constructor(address: Address, client: IORedis.Redis, script: Script) {
     this.address = address;
@@ -35,6 +36,9 @@ export class Connection {
     this.#script = script;
     client.on('error', (error) => {
       this.#lastError = error;
+    });
+    client.on('ready', () => {
+      this.#lastError = null;
     });
   }
 
@@ -100,6 +104,17 @@ export class Connection {
     }
   }
 
+  /** From now on this process works on tasks: dashboards of BullMQ list it, by the name that its workers have. Never rejected. */
+  async introduce(host: string): Promise<void> {
+    if (this.#introduced) return;
+    this.#introduced = true;
+    const queue = Buffer.from(this.address.name).toString('base64');
+    // What is more is refused.
+    const name = `gpu-owner:${queue}:w:${host.replace(/[^A-Za-z0-9._-]/g, '_')}-${process.pid}`;
+    this.client.options.connectionName = name; // of later connections
+    await this.client.client('SETNAME', name).catch(() => {});
+  }
+
   get isReady(): boolean {
     return this.client.status === 'ready';
   }
@@ -119,9 +134,7 @@ export class Connection {
     for (let milliseconds = 2; !this.isReady; milliseconds = Math.min(2 * milliseconds, 50)) {
       if (this.#closed) throw unusable(url, 'is closed', 'Open it again.');
       if (now() > end || (strict && this.#lastError !== null)) {
-        const error = this.#lastError ?? Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' });
-        this.#lastError = null;
-        throw explain(error, url);
+        throw explain(this.#lastError ?? Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' }), url);
       }
       await pause(milliseconds);
     }

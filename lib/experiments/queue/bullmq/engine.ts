@@ -9,6 +9,7 @@ import {
   type Enqueued,
   type Failure,
   type Management,
+  type Manager,
   type Pause,
   type Queue,
   type Selection,
@@ -23,6 +24,7 @@ import { type Answer, Connection } from './connection.ts';
 import { enqueue } from './enqueue.ts';
 import { Leases } from './leases.ts';
 import { listTasks, lookUp, type Which } from './listing.ts';
+import { holderOf, isDead, officeOf } from './office.ts';
 import { attemptInfoOf, completionOf, type RowAnswer, taskOf } from './rows.ts';
 
 /** Tasks per operation. */
@@ -75,6 +77,7 @@ class BullMQQueue implements Queue {
   async take(taker: Taker, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
     await this.#settleDoubtful();
     const { worker, host, pid, gpus } = taker;
+    void this.#connection.introduce(host);
     const token = randomBytes(16).toString('hex');
     const asked = this.#leases.time;
     const answer = await this.#connection
@@ -107,6 +110,10 @@ class BullMQQueue implements Queue {
       );
       this.#doubtful.delete(token);
     }
+  }
+
+  async endLost(): Promise<void> {
+    await this.#connection.call('endLost');
   }
 
   async note(
@@ -238,9 +245,11 @@ class BullMQQueue implements Queue {
 
   async manage({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#management !== null) return null;
-    const who = JSON.stringify({ host, pid, of: randomBytes(8).toString('hex') });
+    const who = officeOf({ host, pid });
+    const before = await this.#connection.call<[string, string] | null>('manager');
+    const dead = before !== null && isDead(before[0]) ? before[0] : '';
     const asked = this.#leases.time;
-    if ((await this.#connection.call('manage', who)) !== 1) return null;
+    if ((await this.#connection.call('manage', who, dead)) !== 1) return null;
     this.#management = who;
     const lost = new AbortController();
     this.#leases.manage(who, asked, () => {
@@ -255,11 +264,10 @@ class BullMQQueue implements Queue {
     };
   }
 
-  async manager(): Promise<{ host: string; pid: number } | null> {
-    const text = await this.#connection.call<string | null>('manager');
-    if (text === null) return null;
-    const { host, pid } = JSON.parse(text) as { host: string; pid: number };
-    return { host, pid };
+  async manager(): Promise<Manager | null> {
+    const answer = await this.#connection.call<[string, string] | null>('manager');
+    if (answer === null || isDead(answer[0])) return null;
+    return { ...holderOf(answer[0]), until: Number(answer[1]) };
   }
 
   async close(): Promise<void> {

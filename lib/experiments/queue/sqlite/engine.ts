@@ -22,7 +22,7 @@ import * as listing from './listing.ts';
 import { LockFile, MANAGER } from './locks.ts';
 import { plain, taskOf } from './rows.ts';
 import * as selections from './selections.ts';
-import { take } from './take.ts';
+import { endLost, take } from './take.ts';
 import { Watch } from './watch.ts';
 
 /** The queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */
@@ -81,6 +81,13 @@ class SQLiteQueue implements Queue {
     const { token, task, start, lock } = taken;
     const signal = this.#watch.add(token, lock);
     return { token, task: taskOf(task), start, descriptors: lock === null ? [] : [lock], signal };
+  }
+
+  async endLost(): Promise<void> {
+    const lost = await this.#database.read(
+      () => listing.unnoticedAttempts(this.#database, this.#locks).length > 0,
+    );
+    if (lost) await this.#database.write(() => endLost(this.#database, this.#locks));
   }
 
   note(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {

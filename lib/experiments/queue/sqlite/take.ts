@@ -94,8 +94,8 @@ export function nextTask(database: Database): TaskRecord | undefined {
   );
 }
 
-/** Ends the attempts whose processes went without a word. */
-function endLost(database: Database, locks: LockFile): void {
+/** Ends the attempts whose processes went without a word. Inside of a transaction. */
+export function endLost(database: Database, locks: LockFile): void {
   for (const attempt of presentAttempts(database)) {
     const why = whyGone(attempt, locks);
     if (why === null) continue;

@@ -105,13 +105,28 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
     expect(taken.sort()).toEqual(['exp1_0_0', 'exp1_1_1', 'exp1_2_2']);
   });
 
+  test('that a worker was killed is noticed without anybody who wants a task', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const remote = await bench().remote();
+    await remote.take();
+    await queue.endLost();
+    expect(await queue.counts()).toMatchObject({ active: 1 });
+    await remote.kill();
+    for (const end = Date.now() + bench().engine.recovery; ; await pause(50)) {
+      await queue.endLost();
+      if ((await queue.counts()).pending === 1) break;
+      expect(Date.now()).toBeLessThan(end);
+    }
+    expect((await takeFrom(queue)).start).toBe(2);
+  });
+
   test('one manages, until it goes', async () => {
     const queue = await bench().open();
     const [first, second] = [await bench().remote(), await bench().remote()];
     expect(await queue.manager()).toBeNull();
     expect(await first.ask('manage')).toBe(true);
     expect(await second.ask('manage')).toBe(false);
-    expect(await queue.manager()).toEqual({ host: 'here', pid: first.pid });
+    expect(await queue.manager()).toMatchObject({ host: 'here', pid: first.pid });
     await first.kill();
     for (const end = Date.now() + bench().engine.recovery; ; await pause(50)) {
       if ((await queue.manager()) === null) break;

@@ -32,12 +32,30 @@ export function testLifetimes(bench: () => Bench): void {
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3 });
   });
 
+  test('that its time is over is noticed without anybody who wants a task', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const { token } = await takeFrom(queue, { lifetime: 100 });
+    const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
+    await queue.endLost();
+    expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
+    await pause(150);
+    await queue.endLost();
+    await told;
+    expect(await queue.counts()).toMatchObject({ active: 0, pending: 1 });
+    const { id } = (await rowOf(queue, 'exp1_0')).task;
+    expect(await queue.attempts({ taskId: id })).toMatchObject([
+      { token, outcome: 'lost', error: expect.stringMatching(/not been heard of in time/) },
+    ]);
+    expect((await takeFrom(queue)).start).toBe(2);
+    await queue.endLost();
+    expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
+  });
+
   test('a late result counts where there is none, and whoever has the task now is told', async () => {
     const queue = await bench().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });
     await pause(100);
     const current = await takeWithin(queue, 5_000);
-    expect(late.signal.aborted).toBe(false); // it can't be told, and may still be of use
     expect(await queue.submit(late.token, { who: 'late' })).toBe(true);
     expect(await queue.complete(late.token, null)).toBe(true);
     const aborted = new Promise((resolve) =>

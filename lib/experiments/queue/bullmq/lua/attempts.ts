@@ -14,6 +14,25 @@ local function endOverdue()
   end
 end
 
+-- For those who take nothing. A worker that had no Redis for long may still say itself what has become of its task: it gets as much
+-- time again for that, unless somebody takes the task.
+function operations.endLost()
+  endOverdue()
+  for _, token in ipairs(rcall('ZRANGE', P .. 'living', 0, -1)) do
+    local id, deadline, silent = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'task', 'deadline', 'silent'))
+    if not deadline and lockOf(id) ~= token then
+      if not silent then
+        rcall('HSET', P .. 'attempt:' .. token, 'silent', now)
+      elseif now - silent > tonumber(LOCK) then
+        endLost(id, token, 'ended without a word, or lost the queue for too long')
+        release(id, token, true)
+        bump()
+      end
+    end
+  end
+  return 1
+end
+
 -- A job that BullMQ has given us. The task, if it is started now.
 local function begin(id, token, taker, lifetime)
   local task = describe(id)
@@ -161,7 +180,12 @@ end
 function operations.note(token, path, from, to)
   local key = P .. 'attempt:' .. token
   if rcall('EXISTS', key) == 0 then return 0 end
+  local id, host, known = unpack(rcall('HMGET', key, 'task', 'host', 'log'))
   rcall('HSET', key, 'log', path, 'log_from', from, 'log_to', to)
+  -- For dashboards.
+  if not known and rcall('EXISTS', B .. id) == 1 then
+    rcall('RPUSH', B .. id .. ':logs', 'its output is on ' .. host .. ': ' .. path)
+  end
   bump()
   return 1
 end

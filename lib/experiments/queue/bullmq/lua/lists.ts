@@ -88,6 +88,7 @@ function operations.paused()
 end
 
 function operations.manager()
-  return rcall('GET', P .. 'manager')
+  local who = rcall('GET', P .. 'manager')
+  return who and {who, string.format('%.0f', now + rcall('PTTL', P .. 'manager'))}
 end
 `;

@@ -40,13 +40,35 @@ end
 
 -- BullMQ's job
 
+-- As dashboards can read it: JSON has no NaN and no Infinity, so they become texts.
+local function plainJSON(text)
+  if not (string.find(text, 'NaN', 1, true) or string.find(text, 'Infinity', 1, true)) then return text end
+  local pieces, from, at = {}, 1, 1
+  while true do
+    local start, stop = string.find(text, '["NI]', at)
+    if not start then break end
+    if string.sub(text, start, start) == '"' then
+      -- to its end
+      at = start + 1
+      while true do
+        local mark = string.find(text, '["\\\\]', at)
+        at = mark + 1
+        if string.sub(text, mark, mark) == '"' then break end
+        at = at + 1
+      end
+    else
+      stop = start + (string.sub(text, start, start) == 'N' and 2 or 7)
+      if string.sub(text, start - 1, start - 1) == '-' then start = start - 1 end
+      pieces[#pieces + 1] = string.sub(text, from, start - 1) .. '"' .. string.sub(text, start, stop) .. '"'
+      from, at = stop + 1, stop + 1
+    end
+  end
+  return table.concat(pieces) .. string.sub(text, from)
+end
+
 local function addTicket(id, priority, name, parameters)
   if not name then name, parameters = get(id, 'name', 'parameters') end
-  local data = parameters
-  -- JSON has none of these, and dashboards show nothing else
-  if string.find(data, 'NaN', 1, true) or string.find(data, 'Infinity', 1, true) then
-    data = '{}'
-  end
+  local data = plainJSON(parameters)
   bull.add({
     ['@JOB@'] = cmsgpack.pack({B, id, name, now}),
     ['@DATA@'] = data,
@@ -83,12 +105,16 @@ local function release(id, token, own, priority, delay)
       answer = bull.retry(values)
     end
   elseif state == 'completed' then
-    local short = result and #result < 4096 and not string.find(result, 'NaN', 1, true)
-      and not string.find(result, 'Infinity', 1, true)
-    values['@VALUE@'] = short and result or 'null'
+    values['@VALUE@'] = result and #result < 4096 and plainJSON(result) or 'null'
     answer = bull.completed(values)
   else
-    values['@VALUE@'] = why or state
+    -- A cancelled one may have failed before.
+    values['@VALUE@'] = state == 'failed' and why or state
+    -- Where dashboards keep the lines of a text.
+    if rcall('EXISTS', B .. id) == 1 then
+      local text = values['@VALUE@']
+      rcall('HSET', B .. id, 'stacktrace', string.find(text, '\\n', 1, true) and cjson.encode({text}) or '[]')
+    end
     answer = bull.failed(values)
   end
   if type(answer) == 'number' and answer < 0 then

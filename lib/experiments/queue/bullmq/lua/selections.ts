@@ -102,7 +102,9 @@ function operations.resume()
   return 1
 end
 
-function operations.manage(who)
+-- dead: one that is known to manage no longer, and '' if none is
+function operations.manage(who, dead)
+  if dead ~= '' and rcall('GET', P .. 'manager') == dead then rcall('DEL', P .. 'manager') end
   local done = rcall('SET', P .. 'manager', who, 'PX', LOCK, 'NX')
   if done then bump() end
   return done and 1 or 0

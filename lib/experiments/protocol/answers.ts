@@ -1,0 +1,29 @@
+import { sanitize } from '../../text.ts';
+import type { AttemptInfo, Task } from '../queue/queue.ts';
+import { seedOf } from '../task.ts';
+import { stringify, type Values } from '../written.ts';
+import type { Answer } from './connection.ts';
+
+export const ACK: Answer = { text: '{"type":"ack"}' };
+export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
+
+/** As workers get it. */
+export function describeTask({ name, parameters, places }: Task): string {
+  const { phase = '', outputDirectory = '' } = places[0] ?? {};
+  const config: Values = { ...parameters, output_dir: outputDirectory };
+  const task = { task_id: name, phase, config, seed: seedOf(parameters), output_dir: outputDirectory };
+  return stringify({ type: 'task', task });
+}
+
+/** Why a worker's word on a task changes nothing. @param attempts of it at the task, the last first */
+export function whyRejected(task: string, worker: string, attempts: readonly AttemptInfo[]): string {
+  const [last] = attempts;
+  const why: Record<NonNullable<AttemptInfo['outcome']>, string> = {
+    completed: 'it was completed before; what it has stays',
+    failed: 'it was said to have failed before',
+    'given-back': 'it was given back before',
+    lost: 'somebody else has completed it meanwhile, or it was retried or cancelled',
+    cancelled: 'it was cancelled, or somebody else had a result first',
+  };
+  return `task ${sanitize(task)} isn't ${sanitize(worker)}'s any longer: ${last?.outcome ? why[last.outcome] : 'it has just changed hands'}`;
+}

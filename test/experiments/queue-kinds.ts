@@ -1,0 +1,41 @@
+import { noRedis, RedisServer, type ServerOptions } from './queue/redis-server.ts';
+
+/** Somewhere to have the queue of an experiment. */
+export interface QueueKind {
+  name: string;
+  /** Why it can't be had here; null: it can. */
+  missing: string | null;
+  /** A new one. */
+  start(): Promise<{
+    /** What commands need to use it. */
+    env: Record<string, string>;
+    /** null: there is none. */
+    server: RedisServer | null;
+    remove(): Promise<void>;
+  }>;
+}
+
+/** In seconds: nobody wants to wait for a minute until a dead manager's work is somebody else's. */
+const TIMES = 'patience=2&margin=0.5';
+
+export const SQLITE: QueueKind = {
+  name: 'SQLite',
+  missing: null,
+  start: async () => ({ env: {}, server: null, remove: async () => {} }),
+};
+
+export const REDIS: QueueKind = redisKind({});
+
+export function redisKind(options: ServerOptions): QueueKind {
+  return {
+    name: noRedis === null ? 'Redis' : `Redis: ${noRedis}`,
+    missing: noRedis,
+    start: async () => {
+      const server = await RedisServer.start(options);
+      const env = { GPU_OWNER_QUEUE: server.url(`project=test&${TIMES}`) };
+      return { env, server, remove: () => server.remove() };
+    },
+  };
+}
+
+export const KINDS: readonly QueueKind[] = [SQLITE, REDIS];
