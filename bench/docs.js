@@ -49,6 +49,15 @@ export function writeDocs(results) {
   return changed.map(([path]) => path);
 }
 
+/** What pages have a place for, but no figures. */
+export function absences() {
+  return markdown().flatMap(({ path, content }) =>
+    [...content.matchAll(BLOCK)]
+      .filter(([text]) => text.includes(ABSENT))
+      .map(([, , name]) => `${path}: '${name}' is not in these results`),
+  );
+}
+
 /** All pages for users that may quote figures. */
 export function markdown() {
   const paths = ['README.md', 'CONTRIBUTING.md'];
@@ -214,10 +223,5 @@ function rounded(value) {
 if (process.argv[1] === import.meta.filename) {
   const file = process.argv[2] ?? join(directory, 'results.json');
   for (const path of writeDocs(JSON.parse(readFileSync(file, 'utf8')))) console.log(`written: ${path}`);
-  for (const { path, content } of markdown()) {
-    for (const [, , name] of content.matchAll(BLOCK)) {
-      if (content.includes(`<!-- figures: ${name} -->\n${ABSENT}`))
-        console.error(`${path}: '${name}' is not in these results`);
-    }
-  }
+  for (const line of absences()) console.error(line);
 }

@@ -24,7 +24,10 @@ export const idle = {
     const holder = start('hold', '-n', '8', '--placeholder', 'none');
     const line = [];
     try {
-      await new Promise((resolve) => holder.stdout.once('data', resolve));
+      await new Promise((resolve, reject) => {
+        holder.stdout.once('data', resolve);
+        holder.once('exit', (code) => reject(new Error(`gpu-owner hold exited with ${code}`)));
+      });
       for (let i = 0; i < waiters; i++) {
         line.push(start('run', '-n', String(1 + (i % 8)), '--placeholder', 'none', '--', 'true'));
         await pause(30);

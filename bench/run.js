@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { names as known, load as loadBenchmark } from './benchmarks.js';
-import { writeDocs } from './docs.js';
+import { absences, writeDocs } from './docs.js';
 import { endLeftovers, removeDirectories } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
 import { duration } from './numbers.js';
@@ -194,6 +194,7 @@ function report(results) {
   if (options.docs && failed) console.error('bench: a benchmark failed, so the documentation stays as it is');
   else if (options.docs) {
     for (const file of writeDocs(results)) console.log(`written: ${file}`);
+    for (const line of absences()) console.error(`bench: ${line}`);
   }
   return failed ? 1 : 0;
 }
