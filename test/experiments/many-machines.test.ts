@@ -11,7 +11,7 @@ const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 /** Seconds; as people have it, or a fraction. */
 const { query, shortCut, longCut, long, short, tasks } = SOAK
   ? { query: '', shortCut: 15, longCut: 90, long: 110, short: 2, tasks: 500 }
-  : { query: 'patience=2.5&margin=2.5', shortCut: 1.2, longCut: 8, long: 8, short: 0.5, tasks: 80 };
+  : { query: 'patience=3&margin=2', shortCut: 0.8, longCut: 7.5, long: 5, short: 0.5, tasks: 70 };
 const LONG = 5;
 const HONEST = [python, '-S', join(import.meta.dirname, 'fixtures/honest_task.py'), '{seconds}'];
 
