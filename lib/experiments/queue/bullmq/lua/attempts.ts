@@ -218,7 +218,8 @@ function operations.tick(renew, manager, ...)
       manages = 0
     end
   end
-  if renew == '1' then checkStalled() end
+  -- As often as somebody looks, BullMQ has a limit of its own: tasks of the dead shall not wait for the next sign of life.
+  checkStalled()
   return {rcall('HGET', P .. 'settings', 'version') or '0', manages, over}
 end
 `;
