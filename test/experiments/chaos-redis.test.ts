@@ -11,7 +11,7 @@ import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TASKS = SOAK ? 400 : 60;
+const TASKS = SOAK ? 400 : 40;
 /** For most, and for some, in seconds: with real times, there must be something that outages can end. */
 const [SLOW, SLOWER] = SOAK ? [6, 150] : [0, 0];
 const GPUS = 4;
@@ -24,8 +24,8 @@ const { query, outages, weather } = SOAK
     }
   : {
       query: '&patience=3&margin=2',
-      outages: { rest: 700, lengths: [200, 1_000] },
-      weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 6_000, patience: 60_000 },
+      outages: { rest: 500, lengths: [200, 1_000] },
+      weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 60_000 },
     };
 /** Why tasks were given back that were not to blame. */
 const REASONS = /^exit code 75|could not be reached|no sign of life for too long/;
