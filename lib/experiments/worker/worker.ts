@@ -3,6 +3,7 @@ import type { GPU } from '../../gpus/types.ts';
 import { WorkerClaim } from '../../jobs/worker-claim.ts';
 import type { Attempt } from '../queue/queue.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
+import { AttemptFiles } from './attempt-files.ts';
 import type { WorkerEnd, WorkerEvent } from './events.ts';
 import { delayOf, Failures, forgetDelay } from './failures.ts';
 import { Insistence } from './insistence.ts';
@@ -58,6 +59,7 @@ export class Worker {
 
   /** Works until no task is left or can come back, or until it is told to end. Never rejected. */
   async run(): Promise<WorkerEnd> {
+    AttemptFiles.tidy(this.#options.project.state);
     let end: WorkerEnd;
     try {
       end = await this.#work();
