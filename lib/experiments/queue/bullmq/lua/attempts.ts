@@ -88,7 +88,7 @@ end
 local function excuse(token, attempt, why)
   if attempt.outcome ~= 'lost' or attempt.deadline then return end
   local id, key = attempt.task, P .. 'attempt:' .. token
-  rcall('HSET', key, 'outcome', 'given-back', 'error', why)
+  rcall('HSET', key, 'outcome', 'given-back', 'error', why .. '; it was taken for lost by then')
   local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
   -- Whoever has retried the task since has forgiven all starts already.
   if retried and tonumber(rcall('HGET', key, 'since')) <= tonumber(retried) then return end
