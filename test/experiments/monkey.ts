@@ -9,23 +9,24 @@ export type Shares = Partial<Record<Kind, number>>;
 
 /** Most processes are commands, and most of what can go wrong is in those that look after them. */
 const EVERYBODY: Shares = { manager: 2, worker: 3, keeper: 3, guard: 2, command: 3, child: 2 };
-const LONGEST_STOP = 2_500; // ms
 
 export class Monkey {
   readonly #machine: Machine;
   readonly #random: Random;
   readonly #rest: number;
+  readonly #longestStop: number;
   readonly #kinds: string[];
   readonly #stopped = new Map<number, number>();
   /** What it did, by signal and kind. */
   readonly deeds: Record<string, number> = {};
   #ended = false;
 
-  /** @param rest ms between two deeds, on average */
-  constructor(machine: Machine, random: Random, rest: number, shares = EVERYBODY) {
+  /** @param rest ms between two deeds, on average @param longestStop for how many ms somebody is stopped at most */
+  constructor(machine: Machine, random: Random, rest: number, shares = EVERYBODY, longestStop = 2_500) {
     this.#machine = machine;
     this.#random = random;
     this.#rest = rest;
+    this.#longestStop = longestStop;
     this.#kinds = Object.entries(shares).flatMap(([kind, share]) => Array<string>(share).fill(kind));
   }
 
@@ -60,7 +61,8 @@ export class Monkey {
     }
     const deed = `${signal} ${kind}`;
     this.deeds[deed] = (this.deeds[deed] ?? 0) + 1;
-    if (signal === 'SIGSTOP') this.#stopped.set(pid, performance.now() + this.#random.float(LONGEST_STOP));
+    if (signal === 'SIGSTOP')
+      this.#stopped.set(pid, performance.now() + this.#random.float(this.#longestStop));
   }
 
   #wake(now: number): void {

@@ -42,7 +42,8 @@ export interface Fate {
 export function readTestimony(directory: string): Testimony[] {
   const path = join(directory, 'log');
   if (!existsSync(path)) return [];
-  const lines = readFileSync(path, 'utf8').split('\n').filter(Boolean);
+  // Behind the last line may be one that is being written.
+  const lines = readFileSync(path, 'utf8').split('\n').slice(0, -1);
   return lines.map((line) => JSON.parse(line) as Testimony);
 }
 

@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { binaries } from '../binaries.ts';
-import { type Finished, finished, Machine, python } from '../machine.ts';
+import { command, type Finished, finished, Machine, python } from '../machine.ts';
 import { describeProcess, processesOf } from './processes.ts';
 import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
 
@@ -21,19 +21,35 @@ export interface Fates {
   living: number;
 }
 
+export interface Setting {
+  /** Of chance. */
+  seed?: number;
+  project?: string;
+  /** Where the queue is, and what it says of its tasks in the end; by default it is the project's own. */
+  queue?: { url: string; fates: () => Fates };
+  /** One machine of several that have witnesses in common. */
+  place?: { name: string; witness: string; words: (words: string[]) => string[] };
+}
+
 export class WitnessedExperiment {
   readonly machine: Machine;
   readonly project: string;
   readonly witness: string;
   readonly env: Record<string, string>;
 
-  constructor(gpus: number, { seed = 0, project = null as string | null } = {}) {
+  readonly #setting: Setting;
+
+  constructor(gpus: number, setting: Setting = {}) {
+    const { seed = 0, project, place, queue } = setting;
+    this.#setting = setting;
     this.machine = new Machine(gpus);
     this.project = project ?? join(this.machine.directory, 'project');
-    this.witness = join(this.machine.directory, 'witness');
+    this.witness = place?.witness ?? join(this.machine.directory, 'witness');
     mkdirSync(join(this.project, 'configs'), { recursive: true });
-    mkdirSync(this.witness, { mode: 0o1777 });
+    mkdirSync(this.witness, { mode: 0o1777, recursive: true });
     this.env = {
+      ...(queue === undefined ? {} : { GPU_OWNER_QUEUE: queue.url }),
+      ...(place === undefined ? {} : { WITNESS_PLACE: `${place.name}-` }),
       CHAOS_SEED: String(seed),
       WITNESS_DIRECTORY: this.witness,
       WITNESS_LOCKS: this.machine.lockDirectory,
@@ -57,7 +73,8 @@ export class WitnessedExperiment {
 
   /** Starts `gpu-owner exp …` in the project. */
   start(args: string[], uid?: number): ChildProcess {
-    return this.machine.startCommand(['exp', ...args], {
+    const { words = (all: string[]) => all } = this.#setting.place ?? {};
+    return this.machine.start(words([process.execPath, command, 'exp', ...args]), {
       cwd: this.project,
       env: this.env,
       ...(uid === undefined ? {} : { uid }),
@@ -111,6 +128,7 @@ export class WitnessedExperiment {
 
   /** What the queue's database says. */
   async fates(): Promise<Fates> {
+    if (this.#setting.queue !== undefined) return this.#setting.queue.fates();
     const words = [python, '-S', join(fixtures, 'fates.py'), join(this.project, '.gpu-owner/queue.db')];
     const { code, stdout, stderr } = await this.machine.run(words);
     if (code !== 0) throw new Error(stderr);

@@ -26,13 +26,16 @@ export function outcomeOf(
   return { code: interrupted ?? codeOf(ends) ?? SOME_FAILED, ends };
 }
 
-/** As {@link outcomeOf} for workers alone: failures of tasks are the manager's business. @returns the exit code */
+/**
+ * As {@link outcomeOf} for workers alone: failures of tasks are the manager's business.
+ * @param now null: the queue can't be reached any longer @returns the exit code
+ */
 export function outcomeOfWorkers(
-  now: Overview,
+  now: Overview | null,
   ends: readonly WorkerEnd[],
   interrupted: number | null,
 ): number {
-  if (isOver(now)) return 0;
+  if (now !== null && isOver(now)) return 0;
   return interrupted ?? codeOf(ends) ?? (ends.every(({ why }) => why === 'finished') ? 0 : SOME_FAILED);
 }
 

@@ -67,7 +67,9 @@ async function worker(args: readonly string[]): Promise<void> {
     try {
       const ends = await crew.run();
       for (const text of whyStopped(ends)) screen.line(text);
-      process.exitCode = outcomeOfWorkers(await overview(queue), ends, ending.code);
+      // A queue that is gone by now is no failure of workers that have finished.
+      const now = await overview(queue).catch(() => null);
+      process.exitCode = outcomeOfWorkers(now, ends, ending.code);
     } finally {
       metrics?.close();
       ending.close();

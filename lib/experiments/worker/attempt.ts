@@ -104,7 +104,8 @@ export class AttemptRun {
 
   /** To be called once the outcome is kept. */
   async cleanUp(): Promise<void> {
-    if (!this.#keepFiles) await this.#files?.remove();
+    if (this.#keepFiles) this.#files?.keep();
+    else await this.#files?.remove();
   }
 
   async #supervise(log: AttemptLog, port: number): Promise<Verdict> {
@@ -125,7 +126,7 @@ export class AttemptRun {
         env,
         directory: project.directory,
         output: log.descriptor,
-        descriptors: attempt.descriptors,
+        descriptors: [...attempt.descriptors, files.descriptor],
         title: `${task.name}: ${describeCommand(task.command)}`,
         grace,
       });

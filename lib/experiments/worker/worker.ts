@@ -3,8 +3,10 @@ import type { GPU } from '../../gpus/types.ts';
 import { WorkerClaim } from '../../jobs/worker-claim.ts';
 import type { Attempt } from '../queue/queue.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
+import { AttemptFiles } from './attempt-files.ts';
 import type { WorkerEnd, WorkerEvent } from './events.ts';
 import { delayOf, Failures, forgetDelay } from './failures.ts';
+import { Insistence } from './insistence.ts';
 import type { WorkerOptions } from './options.ts';
 import { Outlook, type View } from './outlook.ts';
 import { Persistence } from './persistence.ts';
@@ -24,6 +26,7 @@ export class Worker {
   readonly #stopping: Stopping;
   readonly #outlook: Outlook;
   readonly #persistence: Persistence;
+  readonly #insistence: Insistence;
   readonly #failures = new Failures();
   readonly #cleaning = new Set<Promise<void>>();
   #claim: WorkerClaim | null = null;
@@ -34,9 +37,9 @@ export class Worker {
     this.#options = options;
     this.#stopping = new Stopping(options.grace ?? null, options.endingGrace ?? ENDING_GRACE);
     this.#outlook = new Outlook(options.queue, options.expecting ?? (() => false));
-    this.#persistence = new Persistence(this.#stopping, (message) =>
-      this.#report({ type: 'trouble', worker: this.name, message }),
-    );
+    const tell = (message: string) => this.#report({ type: 'trouble', worker: this.name, message });
+    this.#persistence = new Persistence(this.#stopping, tell);
+    this.#insistence = new Insistence(tell);
   }
 
   /** 'gpu0', 'gpu0-1', 'gpu0.2': by the GPUs that it holds; null while it holds none. */
@@ -56,6 +59,7 @@ export class Worker {
 
   /** Works until no task is left or can come back, or until it is told to end. Never rejected. */
   async run(): Promise<WorkerEnd> {
+    AttemptFiles.tidy(this.#options.project.state);
     let end: WorkerEnd;
     try {
       end = await this.#work();
@@ -111,12 +115,14 @@ export class Worker {
     const signal = AbortSignal.any([ending.signal, this.#stopping.signal]);
     void done.then((isDone) => isDone && ending.abort(new Error('others have done it')));
     try {
-      this.#claim = await WorkerClaim.claim(settings, {
-        maxWait: null,
-        signal,
-        watched,
-        onWaiting: (waiting) => this.#report({ type: 'claiming', waiting }),
-      });
+      const claim = () =>
+        WorkerClaim.claim(settings, {
+          maxWait: null,
+          signal,
+          watched,
+          onWaiting: (waiting) => this.#report({ type: 'claiming', waiting }),
+        });
+      this.#claim = await this.#insistence.get(claim, signal);
       this.#idleSince = null;
       this.#report({ type: 'claimed', worker: nameOf(this.#claim.gpus), gpus: this.#claim.gpus });
     } catch (error) {

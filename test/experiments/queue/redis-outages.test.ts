@@ -82,14 +82,19 @@ describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: 
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
   });
 
-  test('cut off for too long it gives its task up, before others can have it', async () => {
+  test('cut off for too long it gives its task up, before others can have it; that start isn’t counted', async () => {
     const network = await Network.start(server.port);
     const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
     await cutOff.make();
     try {
-      const queue = await bench.opened(spec({ n: 0 }));
+      const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
       const far = await cutOff.open();
       const attempt = await takeFrom(far);
+      for (let starts = 1; starts <= 2; starts++) {
+        await queue.fail((await takeFrom(queue)).token, { error: 'its own fault', retry: true });
+      }
+      const last = await takeFrom(far);
+      expect(last.start).toBe(3);
       network.cut();
       const started = performance.now();
       let aborted = Number.POSITIVE_INFINITY;
@@ -103,10 +108,19 @@ describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: 
       expect(taken).toBeLessThan(9_000);
       expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
       expect(again.start).toBe(2);
+      // As far as anybody knows, the third start of the other task has killed its worker.
+      expect(await queue.take(taker)).toBeNull();
+      expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
       network.mend();
       expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
+      expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
+      for (let says = 1; says <= 2; says++) {
+        expect(await far.giveBack(last.token, 'it was cut off')).toBe(false);
+        expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'pending', starts: 2 });
+      }
       expect(await queue.complete(again.token, { fresh: true })).toBe(true);
       expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
+      expect(await takeFrom(queue)).toMatchObject({ start: 3, task: { name: 'exp1_1' } });
     } finally {
       await cutOff.close();
       network.close();

@@ -26,6 +26,8 @@ export interface ServerOptions {
   unix?: boolean;
   /** More lines of redis.conf. */
   settings?: string[];
+  /** On a machine of its own: its address, and how a program is started there. */
+  place?: { address: string; words: (words: string[]) => string[] };
 }
 
 /** A Redis of the test's own, with a file that outlives it. */
@@ -61,15 +63,20 @@ export class RedisServer {
     if (unix) return `redis+unix://${this.socket}?${query}`;
     const user = password === undefined ? '' : `:${encodeURIComponent(password)}@`;
     const ca = tls ? `&ca=${encodeURIComponent(this.certificate)}` : '';
-    return `redis${tls ? 's' : ''}://${user}127.0.0.1:${this.port}/0?${query}${ca}`;
+    return `redis${tls ? 's' : ''}://${user}${this.#address}:${this.port}/0?${query}${ca}`;
+  }
+
+  get #address(): string {
+    return this.#options.place?.address ?? '127.0.0.1';
   }
 
   /** Again, after it was killed. */
   async start(): Promise<void> {
-    const { password, tls, unix, settings = [] } = this.#options;
+    const { password, tls, unix, place, settings = [] } = this.#options;
     const lines = [
       `dir ${this.directory}`,
-      'bind 127.0.0.1',
+      `bind ${this.#address}`,
+      ...(place === undefined ? [] : ['protected-mode no']), // nobody else is in its network
       'appendonly yes',
       'appendfsync always', // otherwise a busy disk lets it forget what it has acknowledged when it is killed
       'save ""',
@@ -89,7 +96,9 @@ export class RedisServer {
       ...settings,
     ];
     writeFileSync(join(this.directory, 'redis.conf'), `${lines.join('\n')}\n`);
-    this.#child = spawn(SERVER, [join(this.directory, 'redis.conf')], { stdio: 'ignore' });
+    const words = [SERVER, join(this.directory, 'redis.conf')];
+    const [program, ...args] = place === undefined ? words : place.words(words);
+    this.#child = spawn(program as string, args, { stdio: 'ignore' });
     for (let tries = 0; !/PONG/.test(this.command('PING')); tries++) {
       if (tries === 200) throw new Error(`${SERVER} does not start`);
       await pause(25);

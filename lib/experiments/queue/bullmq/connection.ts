@@ -13,6 +13,9 @@ const ANSWER = 5_000;
 /** How long an operation is tried again while the server can't be reached, in ms. */
 const PERSISTENCE = 5_000;
 
+/** How often is looked for tasks whose worker has died, in ms. */
+const STALLED = 1_000;
+
 /** What Redis answers: text, numbers, null, lists of them. */
 export type Answer = string | number | null | Answer[];
 
@@ -77,7 +80,7 @@ export class Connection {
   async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
     const { name, url } = this.address;
     const keys = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`];
-    const words = [this.lock, Math.ceil(Math.min(2_000, this.lock / 4)), operation, ...args];
+    const words = [this.lock, Math.ceil(Math.min(STALLED, this.lock / 4)), operation, ...args];
     return (await this.perform(async (client) => {
       try {
         return await client.evalsha(this.#script.sha, 2, ...keys, ...words);

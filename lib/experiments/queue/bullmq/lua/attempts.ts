@@ -103,6 +103,24 @@ local function mayComplete(attempt)
   return state == 'pending' or state == 'active' or state == 'failed'
 end
 
+-- An attempt that was counted as lost is heard of after all: it was cut off, and that is not the task's fault.
+local function excuse(token, attempt, why)
+  if attempt.outcome ~= 'lost' or attempt.deadline then return end
+  local id, key = attempt.task, P .. 'attempt:' .. token
+  rcall('HSET', key, 'outcome', 'given-back', 'error', why .. '; it was taken for lost by then')
+  local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
+  -- Whoever has retried the task since has forgiven all starts already.
+  if retried and tonumber(rcall('HGET', key, 'since')) <= tonumber(retried) then return end
+  set(id, 'starts', math.max(tonumber(starts) - 1, 0))
+  if state ~= 'failed' or last ~= attempt.error then return end
+  rcall('HDEL', P .. 'task:' .. id, 'ended')
+  move(id, 'pending')
+  if not lockOf(id) then
+    bull.remove({['@ID@'] = id})
+    addTicket(id, 2 * tonumber(starts))
+  end
+end
+
 function operations.submit(token, result)
   local attempt = attemptOf(token)
   if not attempt or not mayComplete(attempt) then return 0 end
@@ -120,6 +138,7 @@ function operations.complete(token, given, result)
   end
   if not mayComplete(attempt) then
     release(id, token, false)
+    excuse(token, attempt, 'the result came too late: the queue could not be reached')
     bump()
     return 0
   end
@@ -173,6 +192,7 @@ function operations.giveBack(token, why, delay)
     move(id, 'pending')
   end
   release(id, token, own, priority, own and delay or 0)
+  if not own then excuse(token, attempt, why) end
   bump()
   return own and 1 or 0
 end
@@ -222,7 +242,8 @@ function operations.tick(renew, manager, ...)
       manages = 0
     end
   end
-  if renew == '1' then checkStalled() end
+  -- As often as somebody looks, BullMQ has a limit of its own: tasks of the dead shall not wait for the next sign of life.
+  checkStalled()
   return {rcall('HGET', P .. 'settings', 'version') or '0', manages, over}
 end
 `;

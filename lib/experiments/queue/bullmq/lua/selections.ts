@@ -26,7 +26,7 @@ local function retry(id)
     end
   end
   rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by')
-  set(id, 'starts', 0)
+  set(id, 'starts', 0, 'retried', now)
   move(id, 'pending')
   if not lockOf(id) then
     bull.remove({['@ID@'] = id})

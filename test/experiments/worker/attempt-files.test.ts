@@ -1,0 +1,56 @@
+// What killed attempts leave in .gpu-owner/attempts is removed, as soon as nothing of them lives.
+import { readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { finished, until } from '../../machine.ts';
+import { Experiment } from '../experiment.ts';
+import { processesOf } from '../processes.ts';
+
+let experiment: Experiment;
+beforeEach(() => {
+  experiment = new Experiment(2);
+});
+afterEach(() => experiment.close());
+
+const directories = () => readdirSync(join(experiment.project, '.gpu-owner/attempts'));
+const words = (...more: string[]) => ['run', '--gpus', '1', '--grid', 'a=1', ...more];
+
+async function kill(args: string[]): Promise<void> {
+  const run = experiment.start(args);
+  await experiment.untilStarted(1);
+  run.kill('SIGKILL');
+  await until(() => processesOf(experiment.machine).length === 0, 10_000);
+  expect(directories()).toHaveLength(1);
+}
+
+test('of a task that is started again', async () => {
+  await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
+  writeFileSync(join(experiment.project, 'go'), '');
+  const { code } = await experiment.run(['run', '--gpus', '1']);
+  expect(code).toBe(0);
+  expect(directories()).toEqual([]);
+});
+
+test('of a task that is never started again', async () => {
+  await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
+  expect((await experiment.run(['cancel', 'all'])).code).toBe(0);
+  await experiment.run(['run', '--gpus', '1', '--grid', 'b=1', '--', 'true']);
+  expect(directories()).toEqual([]);
+});
+
+test('not of one that lives, as the same task of another queue; nor a result that is kept', async () => {
+  const first = finished(experiment.start(words(...experiment.train('--wait-for', 'go', 'x=1'))));
+  await experiment.untilStarted(1);
+  const [living] = directories();
+  const broken = ['--queue', 'sqlite:other.db', '--shell', '--', 'echo [] > $GPU_OWNER_RESULT'];
+  expect((await experiment.run(words(...broken))).code).toBe(1);
+  expect(directories()).toContain(living);
+  expect(directories()).toHaveLength(2);
+  writeFileSync(join(experiment.project, 'go'), '');
+  const { code, stdout, stderr } = await first;
+  expect(code, stdout + stderr).toBe(0);
+  // The kept one, also after everybody has tidied up once more.
+  await experiment.run(['run', '--gpus', '1', '--grid', 'b=1', '--', 'true']);
+  expect(directories()).toHaveLength(1);
+  expect(directories()).not.toContain(living);
+});

@@ -1,0 +1,81 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { GPUOwnerError } from '../../../lib/errors.ts';
+import { Insistence } from '../../../lib/experiments/worker/insistence.ts';
+import { Bench } from './bench.ts';
+
+describe('claims that fail', () => {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  /** What becomes of a claim that fails so often. */
+  function claiming(error: Error, failures: number) {
+    const ending = new AbortController();
+    const state = { tries: 0, said: [] as string[], end: null as unknown };
+    const insistence = new Insistence((message) => state.said.push(message));
+    const claim = async () => {
+      if (++state.tries <= failures) throw error;
+      return 'claimed';
+    };
+    insistence.get(claim, ending.signal).then(
+      (value) => {
+        state.end = value;
+      },
+      (reason) => {
+        state.end = reason;
+      },
+    );
+    return { state, ending };
+  }
+  const passing = new GPUOwnerError('ERR_PLACEHOLDER', 'CUDA did not start.');
+
+  test('a bad moment is outlived, with growing pauses, and said', async () => {
+    const { state } = claiming(passing, 3);
+    await vi.advanceTimersByTimeAsync(3_400);
+    expect(state).toMatchObject({ tries: 3, end: null });
+    await vi.advanceTimersByTimeAsync(200);
+    expect(state).toMatchObject({ tries: 4, end: 'claimed' });
+    expect(state.said).toEqual([0.5, 1, 2].map((rest) => `CUDA did not start. (trying again in ${rest} s)`));
+  });
+
+  test('after half a minute it ends with how often it was tried, and why it failed', async () => {
+    const { state } = claiming(passing, 1_000);
+    await vi.advanceTimersByTimeAsync(31_000);
+    expect(state.end).toBeNull();
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(state.end).toMatchObject({
+      code: 'ERR_PLACEHOLDER',
+      message: 'claiming GPUs failed 7 times in 32 s, the last time with: CUDA did not start.',
+    });
+    expect(state.tries).toBe(7);
+  });
+
+  test('what won’t pass ends it at once', async () => {
+    const { state } = claiming(new GPUOwnerError('ERR_GPU_UNAVAILABLE', 'there are only 2'), 1_000);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(state).toMatchObject({ tries: 1, said: [], end: { message: 'there are only 2' } });
+  });
+
+  test('who is to end waits no longer', async () => {
+    const { state, ending } = claiming(passing, 1_000);
+    await vi.advanceTimersByTimeAsync(10_000);
+    ending.abort(new Error('the worker ends'));
+    await vi.advanceTimersByTimeAsync(0);
+    expect(state.end).toMatchObject({ message: 'the worker ends' });
+  });
+});
+
+test('a worker whose placeholder finds no memory for a moment works when there is some', async () => {
+  const bench = await Bench.open();
+  await bench.add(['print', 'hello']);
+  bench.machine.set('error=cuda-alloc:2');
+  const working = bench.work();
+  const { message } = await working.event('trouble');
+  expect(message).toMatch(/^the placeholder on GPU 0 failed: .*trying again in 0.5 s\)$/);
+  bench.machine.set('error=cuda-alloc:0');
+  expect(await working.ended).toMatchObject({ why: 'finished' });
+  expect(await bench.results()).toHaveLength(1);
+});
