@@ -30,13 +30,14 @@ drain() {
   [ -n "$asked" ] || kill -TERM "$worker"
   asked=yes
 }
-# The second signal: the task is given back at once.
+# The second signal: the task is given back at once. Two in the same moment would count as one.
 stop() {
   drain
-  kill -INT "$worker"
+  sleep 1
+  kill -TERM "$worker"
 }
 trap drain USR1
-trap 'stop; trap "" USR1 USR2 TERM' USR2 TERM
+trap 'trap "" USR1 USR2 TERM; stop' USR2 TERM
 
 while :; do
   wait "$worker" # ends with a signal, too

@@ -1,7 +1,8 @@
 // examples/slurm and examples/sge, with the environment and the signals of these batch systems as they were seen in Slurm 22.05 and
 // Grid Engine 8.1.9.
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseDuration } from '../../lib/quantities.ts';
@@ -43,7 +44,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     const manager = cluster.submit(template, ['sh', 'train.sh', '{lr}']);
     await until(
       async () => (await cluster.status().catch(() => ({ counts: { pending: 0 } }))).counts.pending === 3,
-      15_000,
+      30_000,
     );
     return manager;
   };
@@ -83,6 +84,8 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     expect((await third.ended).code).toBe(0);
     expect((await manager.ended).code).toBe(0);
     expect(cluster.rows()).toEqual(['1', '2', '3']);
+    // Each machine has logs of its own.
+    expect(readdirSync(join(cluster.project, 'results'))).toContain(`worker_${hostname()}_gpu1.log`);
     // Of the array, jobs are left that find nothing to do.
     expect((await cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: '1' }).ended).code).toBe(0);
   });

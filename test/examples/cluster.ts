@@ -62,7 +62,7 @@ export class Cluster {
   /** Which GPUs the task has been started with; waits until it has. */
   async started(task: number): Promise<string> {
     const path = join(this.project, `started.${task}`);
-    await until(() => existsSync(path) && readFileSync(path, 'utf8').endsWith('\n'), 15_000);
+    await until(() => existsSync(path) && readFileSync(path, 'utf8').endsWith('\n'), 30_000);
     return readFileSync(path, 'utf8').trim();
   }
 
