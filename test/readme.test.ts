@@ -420,7 +420,7 @@ describe('names', () => {
     // Of other programs, or of the example.
     const foreign = new Set([
       ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
-      ...['--joblog', '--resume-failed', '--halt'],
+      ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
     ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
       for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);

@@ -21,13 +21,17 @@ import { warnOnce } from '../warnings.ts';
 export interface Project {
   /** Absolute, symbolic links resolved. */
   directory: string;
-  /** Where the queue and the attempts' files are; on a local disk. */
+  /** Where the queue and the attempts' files are; on a local disk, unless the queue isn't there. */
   state: string;
+  /** Workers of other machines may be in the same directory: the name of this one, for names of logs. */
+  host?: string;
 }
 
 export interface ProjectSettings {
   /** What kind of network file system a path is on; undefined: on none. For tests. */
   network?: (path: string) => string | undefined;
+  /** The queue is on a Redis: no state of the project needs a local disk, and many machines may work in its directory. Default: false. */
+  isShared?: boolean;
   /** For tests. Default: this machine's. */
   host?: string;
 }
@@ -63,11 +67,12 @@ export function findProject(directory: string, settings: ProjectSettings = {}): 
 
 function locate(
   directory: string,
-  { network = networkFileSystem, host = hostname() }: ProjectSettings,
+  { network = networkFileSystem, host = hostname(), isShared = false }: ProjectSettings,
 ): { project: Project; inside: string; exists: boolean } {
   const path = realDirectory(directory);
   const inside = join(path, STATE);
   const there = checkState(inside, path);
+  if (isShared) return { project: { directory: path, state: inside, host }, inside, exists: there };
   const system = network(path);
   if (system === undefined) return { project: { directory: path, state: inside }, inside, exists: there };
 

@@ -44,6 +44,8 @@ export interface Supervised {
   ended: Promise<Outcome>;
   /** Processes that were left when the command had ended, and were ended: how many, and names of some. */
   leftBehind(): { count: number; names: string[] } | null;
+  /** Whether somebody else had it ended: a batch system that sent SIGTERM to all processes of its job. */
+  toldToEnd(): boolean;
   /** SIGTERM to all of the command's processes, SIGKILL after so many ms. May be repeated to make that sooner. */
   terminate(grace: number): void;
 }
@@ -95,6 +97,7 @@ export function supervise(supervising: Supervising): Supervised {
     return {
       ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
       leftBehind: () => null,
+      toldToEnd: () => false,
       terminate: () => {},
     };
   }
@@ -112,6 +115,7 @@ class Supervision implements Supervised {
   #outcome: Outcome | null = null;
   #keeperLost = false;
   #released = false;
+  #told = false;
   #left: { count: number; names: string[] } | null = null;
 
   constructor(guard: number, control: number, claim: Supervising['claim']) {
@@ -133,6 +137,10 @@ class Supervision implements Supervised {
 
   leftBehind(): { count: number; names: string[] } | null {
     return this.#left;
+  }
+
+  toldToEnd(): boolean {
+    return this.#told;
   }
 
   terminate(grace: number): void {
@@ -157,6 +165,9 @@ class Supervision implements Supervised {
           count: event.count ?? 0,
           names: (event.processes ?? []).map(({ pid, name }) => `${pid} (${name})`),
         };
+        break;
+      case 'told':
+        this.#told = true;
         break;
       case 'keeper-lost':
         this.#keeperLost = true;

@@ -54,7 +54,10 @@ void serve(const Options &options, Job *job, Channel *channel, int signals) {
     poll(ready, 2, job->timeout());
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {
-      if (info.ssi_signo == SIGTERM) job->terminate(options.grace);
+      if (info.ssi_signo != SIGTERM) continue;
+      // Batch systems and service managers signal all processes of a job, the command as well: what it comes to isn't its own doing.
+      channel->send("{\"event\":\"told\"}");
+      job->terminate(options.grace);
     }
     if (ready[1].revents && !obey(job, channel)) inherit(options, job);
     job->react();

@@ -30,6 +30,19 @@ test.skipIf(!hasAnalyze)('systemd-analyze has no complaint (needs systemd)', () 
   expect(verify(name, textOf(name).replace('Restart=on-failure', 'Restart=sometimes'))).not.toEqual([]);
 });
 
+test('what they set exists, and tasks get less time to end than the service', () => {
+  const readme = readFileSync(join(root, 'README.md'), 'utf8');
+  for (const name of names) {
+    const text = textOf(name);
+    for (const [, variable] of text.matchAll(/^Environment=(\w+)=/gm))
+      expect(readme).toContain(`\`${variable}\``);
+    const grace = /--grace (\d+)m/.exec(text)?.[1];
+    const stop = /^TimeoutStopSec=(\d+)min$/m.exec(text)?.[1];
+    if (grace !== undefined) expect(Number(stop)).toBeGreaterThan(Number(grace));
+  }
+  expect(names.filter((name) => textOf(name).includes('--grace'))).toHaveLength(2);
+});
+
 test('the commands that they start are right', async () => {
   const project = join(machine.directory, 'project');
   mkdirSync(project);

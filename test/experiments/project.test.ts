@@ -84,6 +84,17 @@ test('something else by the name of the state directory', () => {
 });
 
 describe('on a network file system', () => {
+  test('with a queue on a Redis, many machines share the directory', () => {
+    openProject(project, { network, host: 'alpha' }); // a queue of its own, once
+    for (const host of ['beta', 'gamma']) {
+      expect(openProject(project, { network, host, isShared: true })).toEqual({
+        directory: project,
+        state: join(project, '.gpu-owner'),
+        host,
+      });
+    }
+  });
+
   test('the state is on a local disk, and the project says where', () => {
     expect(findProject(project, { network })).toBeNull();
     expect(existsSync(home)).toBe(false);

@@ -46,6 +46,7 @@ export function task(
   const result: Task = {
     ...supervised,
     leftBehind: () => supervised.leftBehind(),
+    toldToEnd: () => supervised.toldToEnd(),
     terminate: (milliseconds) => supervised.terminate(milliseconds),
     ended: supervised.ended,
     directory,

@@ -1,4 +1,3 @@
-import { openProject } from '../../experiments/project.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
 import { onWarning } from '../../warnings.ts';
 import { parse } from '../arguments.ts';
@@ -10,7 +9,7 @@ import { Ending } from './ending.ts';
 import { ManagerSession } from './manager-session.ts';
 import { METRICS, METRICS_HELP } from './metrics-options.ts';
 import { PROTOCOL, PROTOCOL_HELP, protocolSettings } from './protocol-options.ts';
-import { projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
+import { openWorkplace, projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
 import { plainScreen } from './screen.ts';
 import { SWEEP, SWEEP_HELP } from './sweep-options.ts';
 
@@ -56,7 +55,7 @@ async function manager(args: readonly string[]): Promise<void> {
   const stay = values.stay === true;
   // Workers that ask over TCP know themselves what to run.
   const sweep = await sweepOf(parsed, directory, protocol.endpoints.length > 0);
-  const project = openProject(directory);
+  const project = openWorkplace(values);
   const queue = await openQueue(urlOf(values), directory);
   const ending = new Ending();
   try {

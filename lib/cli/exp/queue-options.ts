@@ -1,8 +1,9 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
+import { openProject, type Project } from '../../experiments/project.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
-import { withoutPassword } from '../../experiments/queue/redis-url.ts';
+import { isRedisURL, withoutPassword } from '../../experiments/queue/redis-url.ts';
 import { sanitize, showValue } from '../../text.ts';
 import type { OptionTable, Values } from '../arguments.ts';
 
@@ -26,6 +27,12 @@ export function projectOf({ project }: Values): string {
 
 export function urlOf({ queue }: Values): string | null {
   return ((queue as string | undefined) ?? process.env.GPU_OWNER_QUEUE) || null;
+}
+
+/** The project, for those who work in it. @throws as {@link openProject} */
+export function openWorkplace(values: Values): Project {
+  const url = urlOf(values);
+  return openProject(projectOf(values), { isShared: url !== null && isRedisURL(url) });
 }
 
 /** What to add to a command that somebody shall type, so that it means the same queue. */

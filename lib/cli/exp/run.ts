@@ -1,4 +1,3 @@
-import { openProject } from '../../experiments/project.ts';
 import { openQueue } from '../../experiments/queue/open.ts';
 import { onWarning } from '../../warnings.ts';
 import { parse } from '../arguments.ts';
@@ -8,7 +7,7 @@ import { print } from '../output.ts';
 import { noSweep, sweepOf } from './asked-sweep.ts';
 import { Ending } from './ending.ts';
 import { METRICS, METRICS_HELP } from './metrics-options.ts';
-import { projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
+import { openWorkplace, projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
 import { openScreen } from './screen.ts';
 import { Session } from './session.ts';
 import { SWEEP, SWEEP_HELP } from './sweep-options.ts';
@@ -58,7 +57,7 @@ async function run(args: readonly string[]): Promise<void> {
   const sweep = await sweepOf(parsed, directory);
   const queue = await openQueue(urlOf(values), directory, { create: sweep !== null });
   if (queue === null) throw noSweep(directory);
-  const project = openProject(directory);
+  const project = openWorkplace(values);
   const ending = new Ending();
   try {
     const { active, pending, completed } = await queue.counts();

@@ -1,7 +1,6 @@
 import { hostname } from 'node:os';
 import { overview } from '../../experiments/manager/overview.ts';
 import { Tally } from '../../experiments/metrics/tally.ts';
-import { openProject } from '../../experiments/project.ts';
 import { onWarning } from '../../warnings.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
@@ -11,7 +10,7 @@ import { Crew, whyStopped } from './crew.ts';
 import { Ending } from './ending.ts';
 import { METRICS, METRICS_HELP, openMetrics } from './metrics-options.ts';
 import { outcomeOfWorkers } from './outcome.ts';
-import { projectOf, QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { openWorkplace, QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
 import { plainScreen } from './screen.ts';
 import { WORKERS, WORKERS_HELP, workerSettings } from './worker-options.ts';
 
@@ -53,7 +52,7 @@ async function worker(args: readonly string[]): Promise<void> {
     );
     const crew = new Crew({
       queue,
-      project: openProject(projectOf(values)),
+      project: openWorkplace(values),
       settings,
       grace,
       size: workers,

@@ -10,6 +10,7 @@ import type { Values } from '../written.ts';
 import { AttemptFiles } from './attempt-files.ts';
 import { environmentFor, freePort } from './environment.ts';
 import { AttemptLog } from './log.ts';
+import type { WorkerOptions } from './options.ts';
 import { isDiskFull, readResult } from './result.ts';
 
 /** What an attempt came to. */
@@ -24,7 +25,7 @@ export interface Running {
   claim: WorkerClaim;
   /** Of the worker. */
   name: string;
-  project: { directory: string; state: string };
+  project: WorkerOptions['project'];
   /** Between SIGTERM and SIGKILL when this process dies, in ms. */
   grace: number;
   onLog(log: { path: string; from: number; to: number | null }): void;
@@ -35,8 +36,10 @@ const EX_TEMPFAIL = 75;
 const MOST_COMMAND = 200; // characters
 
 /** The path of the log that an attempt's output goes to. */
-export function logPath(project: string, { places }: Task, worker: string): string {
-  return resolve(project, places[0]?.outputDirectory ?? '.', `worker_${worker}.log`);
+export function logPath(project: WorkerOptions['project'], { places }: Task, worker: string): string {
+  // Two machines that append to one file of a network file system overwrite each other.
+  const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
+  return resolve(project.directory, places[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);
 }
 
 /** One attempt at a task: its command, and what belongs to it, from start to end. */
@@ -82,7 +85,7 @@ export class AttemptRun {
         'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp manager --replace-commands -- COMMAND';
       return { kind: 'environment', why, spoiled: false };
     }
-    const path = logPath(project.directory, attempt.task, name);
+    const path = logPath(project, attempt.task, name);
     let log: AttemptLog;
     let port: number;
     try {
@@ -139,6 +142,10 @@ export class AttemptRun {
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#running.onLog({ path: log.path, from: log.from, to });
     if (this.#interrupted) return { kind: 'environment', why: 'interrupted', spoiled: false };
+    if (this.#supervised?.toldToEnd()) {
+      const why = `somebody told all of its processes to end (SIGTERM); ${words}`;
+      return { kind: 'environment', why, spoiled: false };
+    }
     return this.#judge(outcome, words, log);
   }
 

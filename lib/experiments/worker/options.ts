@@ -4,8 +4,8 @@ import type { WorkerEvent } from './events.ts';
 
 export interface WorkerOptions {
   queue: Queue;
-  /** Commands run in `directory`; `state` is for the worker's own files. Both absolute. */
-  project: { directory: string; state: string };
+  /** Commands run in `directory`; `state` is for the worker's own files. Both absolute. `host`: names of logs begin with it. */
+  project: { directory: string; state: string; host?: string };
   /** Which GPUs, and how many for each task. */
   settings: Settings;
   /** How long the current task may take to finish once the worker drains, in ms; null (default): as long as it takes. */

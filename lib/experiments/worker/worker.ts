@@ -151,7 +151,7 @@ export class Worker {
     const { queue, project, endingGrace: grace = ENDING_GRACE } = this.#options;
     const { task, token, start } = attempt;
     const worker = nameOf(claim.gpus);
-    this.#report({ type: 'assigned', worker, task, start, log: logPath(project.directory, task, worker) });
+    this.#report({ type: 'assigned', worker, task, start, log: logPath(project, task, worker) });
     const run = new AttemptRun({
       attempt,
       claim,

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Written } from '../../../lib/experiments/written.ts';
-import { isAlive } from '../../jobs/keeper.ts';
+import { childrenOf, isAlive } from '../../jobs/keeper.ts';
 import { until } from '../../machine.ts';
 import { Bench } from './bench.ts';
 
@@ -262,6 +262,25 @@ test.each(['polite', 'deaf'])(
       expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
       expect(await bench.machine.states()).toEqual(['free', 'free', 'free']);
     }
+  },
+);
+
+test.each(['polite', 'deaf', 'exit 1'])(
+  'a SIGTERM to all processes, as batch systems send it: the task is given back and doesn’t count (%s)',
+  async (manners) => {
+    const bench = await Bench.open();
+    const words = manners === 'exit 1' ? ['impolite'] : [manners];
+    await bench.add([...words, 'touch', 'started', 'sleep', '600']);
+    const { worker, ended, event } = bench.work({ endingGrace: 200 });
+    await until(() => existsSync(bench.path('started')));
+    const family = (pid: number): number[] => [pid, ...childrenOf(pid).flatMap(family)];
+    const all = childrenOf(process.pid).flatMap(family);
+    expect(all.length).toBeGreaterThan(2); // the guard, the keeper, the command
+    worker.drain();
+    for (const pid of all) process.kill(pid, 'SIGTERM');
+    expect((await ended).why).toBe('drained');
+    expect((await event('given-back')).why).toMatch(/^somebody told all of its processes to end/);
+    expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
   },
 );
 
