@@ -126,6 +126,7 @@ export interface Native {
   processUnwatchSignals(): void;
   processSleep(milliseconds: number): boolean;
   processColumns(descriptor: number): number;
+  processIsTerminal(descriptor: number): boolean;
 }
 
 const packageRoot = dirname(import.meta.dirname);

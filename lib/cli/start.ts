@@ -7,8 +7,15 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { Script } from 'node:vm';
 
-// Those that must know every command, or are commands of experiments. Others needn't pay for the size of those.
-const bundle = ['exp', 'help', 'completion'].includes(process.argv[2] ?? '') ? 'experiments' : 'command';
+// What claims must be quick; some must know every command, or are commands of experiments. Others needn't pay for their size.
+const BUNDLES: Record<string, string> = {
+  run: 'claim',
+  hold: 'claim',
+  exp: 'experiments',
+  help: 'experiments',
+  completion: 'experiments',
+};
+const bundle = BUNDLES[process.argv[2] ?? ''] ?? 'command';
 const file = join(import.meta.dirname, `${bundle}.cjs`);
 const require = createRequire(file);
 
