@@ -32,7 +32,11 @@ const common = {
 const command = {
   format: 'cjs',
   charset: 'ascii', // lib/cli/start.ts relies on it
-  define: { 'import.meta.dirname': '__dirname', 'import.meta.filename': '__filename' },
+  define: {
+    'import.meta.dirname': '__dirname',
+    'import.meta.filename': '__filename',
+    'import.meta.require': 'require',
+  },
 };
 
 // Commands that are not in claim.cjs: lib/cli/start.ts doesn't take it for them.
