@@ -68,6 +68,7 @@ await Promise.all([
     ...bundle,
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/claim.cjs',
+    minifyIdentifiers: true, // a millisecond of each start
     external: [...common.external, ...OTHERS],
   }),
   build({
