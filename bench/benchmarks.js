@@ -7,6 +7,7 @@ const FILES = {
   snapshot: './snapshot.js',
   claim: './claim.js',
   start: './start.js',
+  keeper: './keeper.js',
   handover: './handover.js',
   conventions: './conventions.js',
   idle: './idle.js',
@@ -15,6 +16,9 @@ const FILES = {
 };
 
 export const names = Object.keys(FILES);
+
+/** One that mostly waits, and disturbs nobody: its time runs beside the others'. */
+export const beside = ['keeper'];
 
 /** One that prints its figures itself, and has no tables. */
 function printing(name, benchmark) {

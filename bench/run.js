@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { names as known, load as loadBenchmark } from './benchmarks.js';
+import { beside, names as known, load as loadBenchmark } from './benchmarks.js';
 import { absences, writeDocs } from './docs.js';
 import { endLeftovers, removeDirectories } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
@@ -114,10 +114,17 @@ async function main() {
   try {
     console.log(wrap(`${machineText(results.machine)}, ${results.date.slice(0, 10)}`, 100).join('\n'));
     console.log(`Load before: ${results.load.before.join(' ')}\n`);
+    const begun = new Map();
+    for (const name of names.filter((each) => beside.includes(each))) {
+      begun.set(name, measure(name, join(base, name), stopped.signal));
+    }
     for (const name of names) {
       if (stopped.signal.aborted) break;
-      results.benchmarks[name] = await measure(name, join(base, name), stopped.signal);
+      const result = await (begun.get(name) ?? measure(name, join(base, name), stopped.signal));
+      results.benchmarks[name] = result;
+      if (!stopped.signal.aborted) print(name, result);
     }
+    await Promise.all(begun.values());
   } finally {
     rmSync(base, { recursive: true, force: true, maxRetries: 5 });
   }
@@ -151,10 +158,7 @@ async function measure(name, directory, signal) {
   }, LIMIT);
   let told = false;
   child.on('message', ({ title, question, log, leftOut, tables, error, stack }) => {
-    if (title !== undefined) {
-      Object.assign(result, { title, question });
-      console.log(wrap(`${name}: ${title}. ${question}`, 100).map(style.bold).join('\n'));
-    }
+    if (title !== undefined) Object.assign(result, { title, question });
     if (log !== undefined) console.error(`  ${log}`);
     if (leftOut !== undefined) result.leftOut.push(leftOut);
     if (tables !== undefined) result.tables = tables;
@@ -169,14 +173,16 @@ async function measure(name, directory, signal) {
   clearTimeout(limit);
   if (!told) result.error ??= `it ended with ${killedBy ?? `exit code ${code}`} before its end`;
   result.seconds = Math.round((performance.now() - begin) / 100) / 10;
-  if (!signal.aborted) {
-    for (const table of result.tables) console.log(`\n${tableText(table, style)}`);
-    if (result.error !== undefined) console.log(style.bad(`\n  failed: ${result.error}`));
-    console.log(`\n  ${name} took ${result.seconds} s\n`);
-  }
   await endLeftovers(directory);
   removeDirectories(directory);
   return result;
+}
+
+function print(name, { title, question, tables, error, seconds }) {
+  console.log(wrap(`${name}: ${title}. ${question}`, 100).map(style.bold).join('\n'));
+  for (const table of tables) console.log(`\n${tableText(table, style)}`);
+  if (error !== undefined) console.log(style.bad(`\n  failed: ${error}`));
+  console.log(`\n  ${name} took ${seconds} s\n`);
 }
 
 function report(results) {

@@ -1,4 +1,3 @@
-import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import type * as YAML from 'yaml';
 import { type Kind, problem, readText } from './configuration-file.ts';
@@ -140,7 +139,7 @@ function userFile(env: NodeJS.ProcessEnv): string | null {
   // The specification has relative paths ignored.
   if (xdg && isAbsolute(xdg)) return join(xdg, 'gpu-owner', 'config.yaml');
   try {
-    const directory = home || homedir();
+    const directory = home || process.getBuiltinModule('node:os').homedir();
     return isAbsolute(directory) ? join(directory, '.config', 'gpu-owner', 'config.yaml') : null;
   } catch {
     return null; // a uid without an account

@@ -1,4 +1,3 @@
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
 import { nativeFile } from './native.ts';
@@ -20,11 +19,21 @@ export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string |
   return machine;
 }
 
+// A claim asks some fifty times, and the first calls of a function, `join` too, are slow.
+let asked = { base: '', machine: '', directory: '' };
+
 /** Where a simulated machine keeps its state; its lock directory is `locks` in there. */
 export function simulationDirectory(machine: string, env: NodeJS.ProcessEnv = process.env): string {
   const base =
-    env.GPU_OWNER_SIMULATE_DIR || join(tmpdir(), `gpu-owner-simulated-${process.geteuid?.() ?? 'user'}`);
-  return join(base, machine);
+    env.GPU_OWNER_SIMULATE_DIR ||
+    join(
+      process.getBuiltinModule('node:os').tmpdir(),
+      `gpu-owner-simulated-${process.geteuid?.() ?? 'user'}`,
+    );
+  if (base !== asked.base || machine !== asked.machine) {
+    asked = { base, machine, directory: join(base, machine) };
+  }
+  return asked.directory;
 }
 
 /** Paths of the driver's libraries: explicit ones, the simulated ones, or '' for the usual search. */

@@ -1,9 +1,8 @@
-import { createRequire } from 'node:module';
 import type * as YAML from 'yaml';
 
 /** Loaded only where there is a file, and synchronously, as constructors need the result. */
 export function loadYAML(): typeof YAML {
-  const require = createRequire(import.meta.filename);
+  const require = process.getBuiltinModule('node:module').createRequire(import.meta.filename);
   return require('yaml') as typeof YAML;
 }
 

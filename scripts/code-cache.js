@@ -46,7 +46,8 @@ if (existsSync(join(built, 'gpu_owner.node')) && process.platform === 'linux') {
     for (const name of ['gpu_owner.node', 'gpu-owner-placeholder', 'simulator']) {
       symlinkSync(join(built, name), join(without, name));
     }
-    write('command', ['run', '-n', '2', '--', 'true'], directory, without);
+    write('claim', ['run', '-n', '2', '--', 'true'], directory, without);
+    write('command', ['status', '--simulate', '2'], directory, built);
     const experiment = ['exp', 'run', '--gpus', '2', '--grid', 'a=1,2', '--', 'true'];
     write('experiments', experiment, directory, built);
   } finally {

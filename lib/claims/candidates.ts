@@ -1,4 +1,3 @@
-import { hostname } from 'node:os';
 import type { Holders } from '../conventions/index.ts';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
@@ -7,6 +6,7 @@ import { describeListedProcess } from '../gpus/listed-processes.ts';
 import { isWSL } from '../gpus/platform.ts';
 import { mayBecomeFree } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { hostName } from '../host.ts';
 import { formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
 import {
@@ -144,7 +144,7 @@ export function judgeOne(
     describe: describeListedProcess,
     ownPids: ownPidsOn(gpu),
     wsl: isWSL(),
-    hostname: lease === null ? undefined : hostname(),
+    hostname: lease === null ? undefined : hostName(),
   };
   const verdict = judge(gpu, context);
   if (directory === null || verdict.state !== 'busy') return verdict;

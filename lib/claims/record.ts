@@ -1,6 +1,6 @@
-import { hostname } from 'node:os';
 import { userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
+import { hostName } from '../host.ts';
 import { sanitize } from '../text.ts';
 import { pidNamespace } from './ancestry.ts';
 
@@ -41,7 +41,7 @@ export function ownRecord(boot: string, command = ownCommand()): RecordContents 
     user: userName(uid),
     uid,
     pid: process.pid,
-    host: hostname(),
+    host: hostName(),
     command: sanitize(command, MOST_COMMAND),
     since: new Date().toISOString(),
     boot,

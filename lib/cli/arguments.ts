@@ -1,4 +1,4 @@
-import { type ParseArgsConfig, parseArgs } from 'node:util';
+import type { ParseArgsConfig } from 'node:util';
 import type { ClaimOptions } from '../claims/options.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, showValue } from '../text.ts';
@@ -73,9 +73,14 @@ export function parse(
     .map((arg) => (arg.startsWith('--wait=') ? `--max-wait=${arg.slice(7)}` : arg));
   const command = args.slice(args[split] === '--' ? split + 1 : split);
   const joined = withValues(own, options);
-  let parsed: { values: object; positionals: string[] };
+  let parsed: { values: object; positionals: string[] } | null = parsePlain(joined, options);
   try {
-    parsed = parseArgs({ args: joined, options, allowPositionals: takesCommand !== true, strict: true });
+    parsed ??= process.getBuiltinModule('node:util').parseArgs({
+      args: joined,
+      options,
+      allowPositionals: takesCommand !== true,
+      strict: true,
+    });
   } catch (error) {
     throw explained(error as NodeJS.ErrnoException, own, options);
   }
@@ -125,6 +130,25 @@ function withValues(args: readonly string[], options: OptionTable): string[] {
     joined.push(`--${name}=${value}`);
   }
   return joined;
+}
+
+/**
+ * Where every word is a long option as its table has it; null: `parseArgs` is to see to the rest. Its first call costs the start
+ * of the command most of a millisecond.
+ */
+function parsePlain(words: readonly string[], options: OptionTable): Omit<Parsed, 'command'> | null {
+  const values: Values = {};
+  for (const word of words) {
+    if (!word.startsWith('--')) return null;
+    const equals = word.indexOf('=');
+    const name = equals < 0 ? word.slice(2) : word.slice(2, equals);
+    const option = Object.hasOwn(options, name) ? options[name] : undefined;
+    if (option === undefined || (option.type === 'string') !== equals > 0) return null;
+    const value = equals < 0 ? true : word.slice(equals + 1);
+    if (option.multiple) values[name] = [...((values[name] as string[]) ?? []), value];
+    else values[name] = value;
+  }
+  return { values, positionals: [] };
 }
 
 function explained(

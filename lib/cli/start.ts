@@ -3,14 +3,21 @@
 // module.enableCompileCache for this, Node.js 20 doesn't. `import()` of what isn't bundled can't work in there: packages that
 // are ES modules only have to be development dependencies, which are bundled.
 import { existsSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { Script } from 'node:vm';
 
-// Those that must know every command, or are commands of experiments. Others needn't pay for the size of those.
-const bundle = ['exp', 'help', 'completion'].includes(process.argv[2] ?? '') ? 'experiments' : 'command';
+// What claims must be quick; some must know every command, or are commands of experiments. Others needn't pay for their size.
+const BUNDLES: Record<string, string> = {
+  run: 'claim',
+  hold: 'claim',
+  exp: 'experiments',
+  help: 'experiments',
+  completion: 'experiments',
+};
+const bundle = BUNDLES[process.argv[2] ?? ''] ?? 'command';
+/** Of this file or of the launcher: both find the same packages. */
+declare const require: NodeJS.Require;
 const file = join(import.meta.dirname, `${bundle}.cjs`);
-const require = createRequire(file);
 
 /** Made by the build, for the Node.js that it ran on; V8 refuses it on any other. */
 const cache = join(import.meta.dirname, `${bundle}.${process.version}-${process.arch}.cache`);

@@ -79,7 +79,9 @@ function whyNotExecutable(path: string): string | null {
 
 /** A command for everybody must be one that everybody can read. */
 function reportPrivacy(report: Report, root: string): void {
-  const files = ['bin/gpu-owner.cjs', 'dist/command.cjs'].map((name) => join(root, name)).filter(exists);
+  const files = ['bin/gpu-owner.cjs', 'dist/claim.cjs', 'dist/command.cjs']
+    .map((name) => join(root, name))
+    .filter(exists);
   for (const file of [...files, nativeFile('gpu_owner.node'), nativeFile('gpu-owner-keeper')].filter(
     exists,
   )) {

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { userInfo } from 'node:os';
 import { sanitize } from '../text.ts';
 
 /** What /proc says of a process that uses a GPU. */
@@ -133,7 +132,7 @@ export function parsePasswd(text: string): Map<number, string> {
 
 function ownName(): string | null {
   try {
-    return sanitize(userInfo().username, 32) || null;
+    return sanitize(process.getBuiltinModule('node:os').userInfo().username, 32) || null;
   } catch {
     return null;
   }

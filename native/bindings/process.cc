@@ -110,6 +110,11 @@ Napi::Value columns(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), size.ws_col);
 }
 
+// processIsTerminal(descriptor) -> whether a terminal is there. Node.js would load all of its streams to tell.
+Napi::Value is_terminal(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), isatty(integer(info[0])) == 1);
+}
+
 }  // namespace
 
 void add_process(Napi::Env env, Napi::Object exports) {
@@ -125,6 +130,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
   exports.Set("processBootMilliseconds", Napi::Function::New<boot_milliseconds>(env));
   exports.Set("processColumns", Napi::Function::New<columns>(env));
+  exports.Set("processIsTerminal", Napi::Function::New<is_terminal>(env));
 }
 
 }  // namespace gpu_owner::bindings

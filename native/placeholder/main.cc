@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -164,6 +165,8 @@ class Watch {
 
 // When a command got under way, or 0: none has. By `g` and `k` (keep) on standard input.
 std::atomic<int64_t> going{0};
+// Becomes readable when it changes. -1 where none can be had: then it is looked at now and then.
+int changed = -1;
 
 // Ends the process when standard input has been closed, also while the driver hangs in the main thread. The process's end
 // gives the memory back, faster and more surely than calls to the driver.
@@ -172,7 +175,10 @@ void* end_with_input(void*) {
   for (;;) {
     const ssize_t got = read(STDIN_FILENO, ignored, sizeof ignored);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) _exit(0);
-    if (got > 0) going = ignored[got - 1] == 'g' ? process::monotonic_nanoseconds() : 0;
+    if (got > 0) {
+      going = ignored[got - 1] == 'g' ? process::monotonic_nanoseconds() : 0;
+      eventfd_write(changed, 1);
+    }
     if (got < 0 && errno == EAGAIN) {
       pollfd input = {STDIN_FILENO, POLLIN, 0};
       poll(&input, 1, -1);
@@ -189,6 +195,7 @@ int main(int argc, char** argv) {
   // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
 
+  changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_t thread;
   if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0) return usage("no thread can be had");
 
@@ -217,7 +224,11 @@ int main(int argc, char** argv) {
   Watch watch;
   const bool watching = options.seconds > 0 && watch.open(options);
   for (;;) {
-    poll(nullptr, 0, kLookEvery);
+    // Where there is nothing to look at, a processor that sleeps stays asleep.
+    const bool looking = options.seconds > 0 && going != 0;
+    pollfd change = {changed, POLLIN, 0};
+    eventfd_t count = 0;
+    if (poll(&change, 1, looking || changed < 0 ? kLookEvery : -1) > 0) eventfd_read(changed, &count);
     const int64_t since = going;
     if (since == 0 || options.seconds == 0) continue;
     if (process::monotonic_nanoseconds() > since + options.seconds * kSecond) break;
