@@ -55,7 +55,13 @@ export class Placeholder {
     // Also where it failed half-way: what CUDA has once read, it keeps.
     if (binding === null && usesCUDA()) {
       const indices = gpus.map(label).join(', ');
-      binding = { uuids, by: `the claim of GPU ${indices} at ${new Date().toLocaleTimeString()}` };
+      const at = new Date();
+      binding = {
+        uuids,
+        get by() {
+          return `the claim of GPU ${indices} at ${at.toLocaleTimeString()}`; // only now: the first one takes 15 ms
+        },
+      };
     }
     if (typeof taken !== 'number') throw failure(taken, gpus);
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
