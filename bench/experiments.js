@@ -1,54 +1,64 @@
-// What experiments cost: a task over its bare command, a sweep of 100,000 tasks, a look at it, and its table of results.
-import { spawn, spawnSync } from 'node:child_process';
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+// What experiments cost: a task over its bare command, a large sweep, a look at it, and its table of results.
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { bundled, describe, environment, median, pause, peakMemory } from './measure.js';
+import { bundled, compiled, environment, pause, peakMemory, summarize } from './measure.js';
 
 const root = dirname(import.meta.dirname);
 const command = join(root, 'dist/gpu-owner.cjs');
 const COMMAND = ['true'];
-const TASKS = 400;
 const FEW = 20;
-const REPETITIONS = 5;
-const MANY = 100_000;
-const LOOKS = 30;
+const BATCH = 250; // rows
 
-export async function experiments() {
-  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-bench-'));
-  const env = environment({
-    GPU_OWNER_SIMULATE: '1',
-    GPU_OWNER_SIMULATE_DIR: join(directory, 'machines'),
-  });
-  try {
-    return {
-      overhead: await overhead(directory, env),
-      ...(await manyTasks(directory, env)),
-      table: await table(directory),
-    };
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
-}
+export const experiments = {
+  title: 'Experiments',
+  question:
+    'What does a task cost over its bare command, and how long does a sweep of very many tasks take to start, to look at, and to write down?',
+  async run(bench) {
+    const size = bench.quick
+      ? { tasks: 60, repetitions: 1, many: 2_000, starts: 1, looks: 2 }
+      : { tasks: 400, repetitions: 5, many: 100_000, starts: 3, looks: 20 };
+    const env = environment({
+      GPU_OWNER_SIMULATE: '1',
+      GPU_OWNER_SIMULATE_DIR: join(bench.directory, 'machines'),
+    });
+    return [
+      await overhead(bench, env, size),
+      ...(await manyTasks(bench, env, size)),
+      ...(await results(bench, size)),
+    ];
+  },
+};
 
-/** The same command, by us and by a loop, in turn. What a sweep costs once is taken out: the difference of two sweeps counts. */
-async function overhead(directory, env) {
-  const times = { bare: [], task: [] };
-  for (let i = 0; i < REPETITIONS; i++) {
-    times.bare.push((await bare(TASKS, directory)) / TASKS);
+/** The same command, in turn. What a sweep costs once is taken out: the difference of two sweeps counts. */
+async function overhead({ directory, log }, env, { tasks, repetitions }) {
+  log(`sweeps of ${tasks} tasks, beside loops`);
+  const times = { 'C, in a loop': [], 'Node.js, in a loop': [], 'gpu-owner exp run': [] };
+  for (let i = 0; i < repetitions; i++) {
+    times['C, in a loop'].push(loopInC(tasks, directory));
+    times['Node.js, in a loop'].push((await loop(tasks, directory)) / tasks);
     const few = sweep(FEW, join(directory, `few-${i}`), env);
-    const all = sweep(TASKS, join(directory, `all-${i}`), env);
-    times.task.push((all - few) / (TASKS - FEW));
+    const all = sweep(tasks, join(directory, `all-${i}`), env);
+    times['gpu-owner exp run'].push((all - few) / (tasks - FEW));
   }
-  const more = median(times.task) - median(times.bare);
-  console.log(
-    `A task of a sweep: ${describe(times.task, 'ms', 2)}, its command alone ${describe(times.bare, 'ms', 2)}: ` +
-      `${more.toFixed(2)} ms more`,
-  );
-  return { bare: median(times.bare), task: median(times.task) };
+  return {
+    name: 'task',
+    title: 'A task, one after the other on one GPU',
+    unit: 'ms',
+    note: `the command is \`${COMMAND.join(' ')}\`; each value is the mean of ${tasks} tasks, start and end of the sweep excluded`,
+    base: 'C, in a loop',
+    rows: [{ label: 'a task', series: summaries(times) }],
+    chart: 'bars',
+  };
 }
 
-async function bare(count, directory) {
+function loopInC(count, directory) {
+  const out = execFileSync(compiled(directory, 'spawn.c'), [String(count), ...COMMAND], { encoding: 'utf8' });
+  const nanoseconds = out.trim().split('\n').map(Number);
+  return nanoseconds.reduce((sum, value) => sum + value, 0) / count / 1e6;
+}
+
+async function loop(count, directory) {
   const output = openSync(join(directory, 'output'), 'a');
   const begin = performance.now();
   for (let i = 0; i < count; i++) {
@@ -70,56 +80,66 @@ function sweep(count, project, env) {
 }
 
 /** From start until the first command runs, and then how long a look at it takes. */
-async function manyTasks(directory, env) {
+async function manyTasks({ directory, log }, env, { many, starts, looks }) {
   const seconds = [];
   const megabytes = [];
-  const looks = { 'node -e 0': [], 'exp status': [] };
-  for (let i = 0; i < 3; i++) {
+  const times = { 'node -e 0': [], 'gpu-owner exp status': [] };
+  for (let i = 0; i < starts; i++) {
+    log(`a sweep of ${many} tasks starts`);
     const cwd = mkdtempSync(join(directory, 'many-'));
-    const args = ['exp', 'run', '--gpus', '1', '--grid', `i=1..${MANY}`, '--', 'sleep', '1000'];
+    const args = ['exp', 'run', '--gpus', '1', '--grid', `i=1..${many}`, '--', 'sleep', '1000'];
     const begin = performance.now();
     const child = spawn(process.execPath, [command, ...args], { env, cwd, stdio: 'ignore' });
-    const log = join(cwd, 'experiment_manager.log');
-    while (!existsSync(log) || !readFileSync(log, 'utf8').includes('Assigned task')) {
+    const journal = join(cwd, 'experiment_manager.log');
+    while (!existsSync(journal) || !readFileSync(journal, 'utf8').includes('Assigned task')) {
       if (child.exitCode !== null) throw new Error(`exp run exited with ${child.exitCode}`);
       await pause(5);
     }
     seconds.push((performance.now() - begin) / 1e3);
     megabytes.push(peakMemory(child.pid) / 1e6);
-    for (let look = 0; i === 0 && look < LOOKS; look++) {
-      for (const [name, words] of [
-        ['node -e 0', ['-e', '0']],
-        ['exp status', [command, 'exp', 'status']],
-      ]) {
-        const start = performance.now();
-        const { status } = spawnSync(process.execPath, words, { env, cwd, stdio: 'ignore' });
-        if (status !== 0) throw new Error(`${name} exited with ${status}`);
-        looks[name].push(performance.now() - start);
-      }
+    for (let look = 0; i === 0 && look < looks; look++) {
+      times['node -e 0'].push(timedRun(['-e', '0'], env, cwd));
+      times['gpu-owner exp status'].push(timedRun([command, 'exp', 'status'], env, cwd));
     }
     const ended = new Promise((resolve) => child.once('exit', resolve));
     child.kill('SIGKILL');
     await ended;
     await pause(500);
   }
-  console.log(
-    `${MANY.toLocaleString('en')} tasks, from start to the first command: ${describe(seconds, 's', 2)}, ` +
-      `peak memory ${describe(megabytes, 'MB', 0)}`,
-  );
-  const over = median(looks['exp status']) - median(looks['node -e 0']);
-  console.log(
-    `exp status at that size: ${describe(looks['exp status'], 'ms')}, ${over.toFixed(1)} ms over node -e 0`,
-  );
-  return {
-    seconds: median(seconds),
-    megabytes: median(megabytes),
-    status: median(looks['exp status']),
-    node: median(looks['node -e 0']),
-  };
+  const label = `${many.toLocaleString('en-US')} tasks`;
+  return [
+    {
+      name: 'start',
+      title: 'From the start of a sweep to its first command',
+      unit: 's',
+      rows: [{ label, series: { 'gpu-owner exp run': summarize(seconds) } }],
+    },
+    {
+      name: 'memory',
+      title: 'Peak memory until then',
+      unit: 'MB',
+      rows: [{ label, series: { 'gpu-owner exp run': summarize(megabytes) } }],
+    },
+    {
+      name: 'status',
+      title: 'A look at a sweep, from start to end',
+      unit: 'ms',
+      base: 'node -e 0',
+      rows: [{ label, series: summaries(times) }],
+    },
+  ];
+}
+
+function timedRun(words, env, cwd) {
+  const start = performance.now();
+  const { status } = spawnSync(process.execPath, words, { env, cwd, stdio: 'ignore' });
+  if (status !== 0) throw new Error(`node ${words.join(' ')} exited with ${status}`);
+  return performance.now() - start;
 }
 
 /** How long rows take to get into a table, as it grows. */
-async function table(directory) {
+async function results({ directory, log }, { many }) {
+  log(`a table grows to ${many} rows`);
   const { openQueue, ResultTables } = await bundled(`
     export { openQueue } from './experiments/queue/open.ts';
     export { ResultTables } from './experiments/results/tables.ts';`);
@@ -131,33 +151,53 @@ async function table(directory) {
     parameters: { dataset: 'mnist', width: i % 10, seed: i },
     command: { words: ['true'] },
   });
-  await queue.enqueue(Array.from({ length: MANY }, (_, i) => spec(i)));
+  await queue.enqueue(Array.from({ length: many }, (_, i) => spec(i)));
   const tables = new ResultTables(queue, project, () => {});
   const perRow = new Map();
-  const batch = 250;
-  for (let rows = batch; rows <= MANY; rows += batch) {
-    for (let i = 0; i < batch; i++) {
+  for (let rows = BATCH; rows <= many; rows += BATCH) {
+    for (let i = 0; i < BATCH; i++) {
       const attempt = await queue.take({ worker: 'gpu0', host: 'bench', pid: process.pid, gpus: [] });
-      await queue.complete(attempt.token, { loss: 0.25, accuracy: i / batch, note: 'some text' });
+      await queue.complete(attempt.token, { loss: 0.25, accuracy: i / BATCH, note: 'some text' });
     }
-    const begin = performance.now();
-    await tables.sync();
-    const at = Math.ceil(rows / 10_000) * 10_000;
-    if (!perRow.has(at)) perRow.set(at, []);
-    perRow.get(at).push(((performance.now() - begin) * 1e3) / batch);
+    const milliseconds = await timed(() => tables.sync());
+    const at = Math.ceil((rows / many) * 5) * (many / 5);
+    perRow.set(at, [...(perRow.get(at) ?? []), (milliseconds * 1e3) / BATCH]);
   }
-  const idle = await timed(() => tables.sync());
+  const nothingNew = [];
+  for (let i = 0; i < 20; i++) nothingNew.push(await timed(() => tables.sync()));
   await tables.close();
-  const again = new ResultTables(queue, project, () => {});
-  const first = await timed(() => again.sync());
-  await again.close();
+  const first = [];
+  for (let i = 0; i < 3; i++) {
+    const again = new ResultTables(queue, project, () => {});
+    first.push(await timed(() => again.sync()));
+    await again.close();
+  }
   await queue.close();
-  const at = (rows) => describe(perRow.get(rows), 'us');
-  console.log(
-    `A row into a table, ${batch} at a time: ${at(10_000)} up to 10,000 rows, ${at(MANY)} up to 100,000; ` +
-      `nothing new at 100,000 rows: ${idle.toFixed(2)} ms; reading all of them at start: ${first.toFixed(0)} ms`,
-  );
-  return { at10000: median(perRow.get(10_000)), at100000: median(perRow.get(MANY)), idle, first };
+  const label = `${many.toLocaleString('en-US')} rows`;
+  return [
+    {
+      name: 'rows',
+      title: 'A row into a table of results, as it grows',
+      unit: 'us',
+      note: `${BATCH} rows at a time`,
+      rows: [...perRow].map(([x, values]) => ({
+        label: `up to ${x.toLocaleString('en-US')} rows`,
+        x,
+        series: { 'gpu-owner': summarize(values) },
+      })),
+      chart: 'lines',
+      scale: 'linear',
+    },
+    {
+      name: 'table',
+      title: 'A look at a whole table',
+      unit: 'ms',
+      rows: [
+        { label: `${label}, nothing new`, series: { 'gpu-owner': summarize(nothingNew) } },
+        { label: `${label}, all read at start`, series: { 'gpu-owner': summarize(first) } },
+      ],
+    },
+  ];
 }
 
 async function timed(act) {
@@ -165,3 +205,6 @@ async function timed(act) {
   await act();
   return performance.now() - begin;
 }
+
+const summaries = (times) =>
+  Object.fromEntries(Object.entries(times).map(([name, values]) => [name, summarize(values)]));

@@ -1,28 +1,182 @@
-// npm run bench [-- NAME…]: measures what can be measured here, pairs in turn in one run, and prints medians with the
-// middle half of the values.
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { experiments } from './experiments.js';
-import { handover } from './handover.js';
-import { idle } from './idle.js';
-import { machine } from './measure.js';
-import { queues } from './queues.js';
-import { snapshot } from './snapshot.js';
-import { start } from './start.js';
+// npm run bench: measures what can be measured here, pairs in turn in one run.
+import { fork } from 'node:child_process';
+import { closeSync, mkdirSync, mkdtempSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { names as known, load as loadBenchmark } from './benchmarks.js';
+import { writeDocs } from './docs.js';
+import { endLeftovers } from './leftovers.js';
+import { load, machine, machineText } from './machine.js';
+import { duration } from './numbers.js';
+import { coloured, plain, summaryText, tableText, wrap } from './print.js';
 
-const BENCHMARKS = { snapshot, start, handover, idle, experiments, queues };
+const HELP = `Usage: npm run bench [-- OPTIONS] [NAME...]
 
-const names = process.argv.slice(2);
-const unknown = names.find((name) => !Object.hasOwn(BENCHMARKS, name));
-if (unknown !== undefined) {
-  console.error(`there is no benchmark '${unknown}'; there are ${Object.keys(BENCHMARKS).join(', ')}`);
-  process.exit(64);
+Measures gpu-owner beside programs in C, nvidia-smi and others, and prints
+medians with the middle half of the values. All benchmarks take about five
+minutes; with names, only those run.
+
+  --list         names the benchmarks and what they ask, and ends
+  --quick        few rounds: shows that benchmarks work, not how fast things are
+  --json FILE    writes the results to FILE as well
+  --docs         writes figures and charts of the documentation, too; all
+                 benchmarks must run, and succeed
+  --help         this text
+
+Results are written to bench/results/latest.json. Exit codes: 0, 1 if a
+benchmark failed, 64 for wrong arguments, 130 after Ctrl-C.`;
+
+const root = dirname(import.meta.dirname);
+const LIMIT = 10 * 60 * 1000; // for one benchmark; something hangs
+const style = process.stdout.isTTY && !process.env.NO_COLOR ? coloured : plain;
+const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+
+const { options, names } = readArguments();
+if (options.help) console.log(HELP);
+else if (options.list) await list();
+else process.exitCode = await main();
+
+function readArguments() {
+  const fail = (message) => {
+    console.error(`bench: ${message}\nSee npm run bench -- --help`);
+    process.exit(64);
+  };
+  try {
+    const { values, positionals } = parseArgs({
+      options: {
+        list: { type: 'boolean' },
+        quick: { type: 'boolean', default: false },
+        json: { type: 'string' },
+        docs: { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h' },
+      },
+      allowPositionals: true,
+    });
+    const unknown = positionals.find((name) => !known.includes(name));
+    if (unknown !== undefined) fail(`there is no benchmark '${unknown}'; there are ${known.join(', ')}`);
+    if (values.docs && (values.quick || positionals.length > 0)) {
+      fail('--docs takes its figures from one full run: leave out --quick and names');
+    }
+    if (values.json !== undefined) closeSync(openSync(values.json, 'a')); // not after five minutes
+    return {
+      options: values,
+      names: known.filter((name) => positionals.length === 0 || positionals.includes(name)),
+    };
+  } catch (error) {
+    return fail(error.message);
+  }
 }
-console.log(`${machine()}, ${new Date().toISOString().slice(0, 10)}\n`);
-const results = {};
-for (const [name, benchmark] of Object.entries(BENCHMARKS)) {
-  if (names.length === 0 || names.includes(name)) results[name] = await benchmark();
+
+async function list() {
+  const width = Math.max(...known.map((name) => name.length)) + 2;
+  for (const name of known) {
+    const { title, question } = await loadBenchmark(name).catch((error) => ({
+      title: `can't be loaded: ${error.message}`,
+    }));
+    const lines = wrap(question === undefined ? title : `${title}. ${question}`, 80 - width);
+    lines.forEach((line, i) => {
+      console.log(`${(i === 0 ? name : '').padEnd(width)}${line}`);
+    });
+  }
 }
-const directory = join(dirname(import.meta.dirname), 'bench/results');
-mkdirSync(directory, { recursive: true });
-writeFileSync(join(directory, 'latest.json'), JSON.stringify({ machine: machine(), results }, null, 2));
+
+async function main() {
+  const base = mkdtempSync(join(realpathSync(tmpdir()), 'gpu-owner-bench-'));
+  const stopped = new AbortController();
+  for (const signal of signals) process.on(signal, () => stopped.abort(signal));
+  const begin = performance.now();
+  const results = {
+    format: 1,
+    date: new Date().toISOString(),
+    seconds: 0,
+    quick: options.quick,
+    machine: machine(),
+    load: { before: load(), after: null },
+    benchmarks: {},
+  };
+  try {
+    console.log(wrap(`${machineText(results.machine)}, ${results.date.slice(0, 10)}`, 100).join('\n'));
+    console.log(`Load before: ${results.load.before.join(' ')}\n`);
+    for (const name of names) {
+      if (stopped.signal.aborted) break;
+      results.benchmarks[name] = await measure(name, join(base, name), stopped.signal);
+    }
+  } finally {
+    rmSync(base, { recursive: true, force: true, maxRetries: 5 });
+  }
+  if (stopped.signal.aborted) {
+    console.error(`bench: stopped by ${stopped.signal.reason}; nothing was written`);
+    return stopped.signal.reason === 'SIGINT' ? 130 : 1;
+  }
+  results.load.after = load();
+  results.seconds = Math.round((performance.now() - begin) / 1000);
+  return report(results);
+}
+
+/** In a process and a process group of its own: whatever it starts or breaks, the others go on, and Ctrl-C is ours alone. */
+async function measure(name, directory, signal) {
+  mkdirSync(directory);
+  const result = { title: name, question: '', seconds: 0, load: load(), tables: [], leftOut: [] };
+  const begin = performance.now();
+  const child = fork(
+    join(import.meta.dirname, 'one.js'),
+    [name, directory, options.quick ? 'quick' : 'full'],
+    {
+      detached: true,
+      env: { ...process.env, TMPDIR: directory },
+    },
+  );
+  const end = () => child.kill('SIGKILL');
+  signal.addEventListener('abort', end);
+  const limit = setTimeout(() => {
+    result.error = `it took more than ${duration(LIMIT / 1000)}`;
+    end();
+  }, LIMIT);
+  let told = false;
+  child.on('message', ({ title, question, log, leftOut, tables, error, stack }) => {
+    if (title !== undefined) {
+      Object.assign(result, { title, question });
+      console.log(wrap(`${name}: ${title}. ${question}`, 100).map(style.bold).join('\n'));
+    }
+    if (log !== undefined) console.error(`  ${log}`);
+    if (leftOut !== undefined) result.leftOut.push(leftOut);
+    if (tables !== undefined) result.tables = tables;
+    if (error !== undefined) {
+      result.error = error;
+      console.error(stack ?? error);
+    }
+    told ||= tables !== undefined || error !== undefined;
+  });
+  const [code, killedBy] = await new Promise((ended) => child.once('exit', (...how) => ended(how)));
+  signal.removeEventListener('abort', end);
+  clearTimeout(limit);
+  if (!told) result.error ??= `it ended with ${killedBy ?? `exit code ${code}`} before its end`;
+  result.seconds = Math.round((performance.now() - begin) / 100) / 10;
+  if (!signal.aborted) {
+    for (const table of result.tables) console.log(`\n${tableText(table, style)}`);
+    if (result.error !== undefined) console.log(style.bad(`\n  failed: ${result.error}`));
+    console.log(`\n  ${name} took ${result.seconds} s\n`);
+  }
+  await endLeftovers(directory);
+  rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+  return result;
+}
+
+function report(results) {
+  console.log(summaryText(results, style));
+  const text = `${JSON.stringify(results, null, 2)}\n`;
+  const latest = join(root, 'bench/results/latest.json');
+  mkdirSync(dirname(latest), { recursive: true });
+  const files = [latest, ...(options.json === undefined ? [] : [resolve(options.json)])];
+  for (const file of files) writeFileSync(file, text);
+  console.log(
+    `\n${duration(results.seconds)}, load after: ${results.load.after.join(' ')}; written: ${files.join(', ')}`,
+  );
+  const failed = Object.values(results.benchmarks).some(({ error }) => error !== undefined);
+  if (options.docs && failed) console.error('bench: a benchmark failed, so the documentation stays as it is');
+  else if (options.docs) {
+    for (const file of writeDocs(results)) console.log(`written: ${file}`);
+  }
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,24 @@
+// Runs one benchmark, in a process of its own, and tells run.js over the channel between them.
+// one.js NAME DIRECTORY full|quick
+import { load } from './benchmarks.js';
+import { checkTables } from './table.js';
+
+const [name, directory, length] = process.argv.slice(2);
+const tell = (message) => new Promise((resolve) => process.send(message, resolve));
+process.once('disconnect', () => process.exit(1)); // whoever wanted to know is gone
+
+try {
+  const benchmark = await load(name);
+  await tell({ title: benchmark.title, question: benchmark.question });
+  const tables = await benchmark.run({
+    quick: length === 'quick',
+    directory,
+    leaveOut: (what, why) => tell({ leftOut: { what, why } }),
+    log: (line) => tell({ log: line }),
+  });
+  checkTables(tables);
+  await tell({ tables });
+} catch (error) {
+  await tell({ error: error instanceof Error ? error.message : String(error), stack: error?.stack });
+}
+process.exit();
