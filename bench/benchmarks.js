@@ -7,6 +7,8 @@ const FILES = {
   snapshot: './snapshot.js',
   start: './start.js',
   handover: './handover.js',
+  contention: './contention.js',
+  window: './window.js',
   idle: './idle.js',
   experiments: './experiments.js',
   queues: './queues.js',

@@ -6,7 +6,7 @@ import { GPUOwner } from '../dist/index.js';
 import { testimony } from './witness.js';
 
 const OPTIONS = { placeholder: 'none' };
-const WARM_UP = 200;
+const WARM_UP = 60;
 
 const { had, gone } = testimony(process.argv[2]);
 const never = new Int32Array(new SharedArrayBuffer(4));

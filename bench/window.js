@@ -24,10 +24,10 @@ const OWNERS = 'gpu-owner';
 const POLLERS = 'poll, then CUDA';
 
 const GPUS = 8;
-const ROUNDS = 15;
+const ROUNDS = 12;
 /** Between the starts of a pair, in ms. */
-const APART = [0, 100, 200, 300, 400, 500, 700];
-const PAIRS = 12;
+const APART = [0, 100, 200, 300, 400, 500, 600];
+const PAIRS = 8;
 /** At the same time, each on a machine of its own: they mostly wait. */
 const SIDE_BY_SIDE = 4;
 
@@ -84,7 +84,7 @@ const machineLabel = (bench) => smiPoll(bench).label;
 async function collisions(bench) {
   const count = bench.quick ? SIDE_BY_SIDE : PAIRS;
   const rows = [];
-  for (const apart of bench.quick ? [0, 700] : APART) {
+  for (const apart of bench.quick ? [0, 600] : APART) {
     const series = { [POLLERS]: [], [OWNERS]: [] };
     for (let done = 0; done < count; done += SIDE_BY_SIDE) {
       for (const kind of Object.keys(series)) {
