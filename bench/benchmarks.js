@@ -9,6 +9,8 @@ const FILES = {
   start: './start.js',
   keeper: './keeper.js',
   handover: './handover.js',
+  contention: './contention.js',
+  window: './window.js',
   conventions: './conventions.js',
   idle: './idle.js',
   experiments: './experiments.js',

@@ -85,10 +85,3 @@ export async function bundled(source) {
     rmSync(directory, { recursive: true });
   }
 }
-
-/** What tables hold: the median, the middle half as a measure of spread, and the value that 1 of 100 exceeds. */
-export function summarize(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const at = (p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))];
-  return { n: sorted.length, median: median(sorted), low: at(0.25), high: at(0.75), p99: at(0.99) };
-}

@@ -1,8 +1,11 @@
 // Takes the machine's GPU again and again, in line, and says when: "had NS" and "released NS" on the monotonic clock.
-// Told "take" on its standard input it stands in line, told "give" it gives the GPU back.
+// Each hold is noted in the witness's log. Told "take" on its standard input it stands in line, told "give" it gives the GPU back.
 import { channel } from 'node:diagnostics_channel';
 import { createInterface } from 'node:readline';
 import { GPUOwner } from '../dist/index.js';
+import { testimony } from './witness.js';
+
+const { had, gone } = testimony(process.argv[2]);
 
 let leasedAt = 0n;
 channel('gpu-owner:step').subscribe(({ step, at }) => {
@@ -14,9 +17,11 @@ for await (const line of createInterface({ input: process.stdin })) {
   if (line === 'take') {
     GPUOwner.acquire({ placeholder: 'none' }).then((granted) => {
       owner = granted;
+      had([owner.devices[0].index]);
       console.log(`had ${leasedAt}`);
     });
   } else {
+    gone([owner.devices[0].index]);
     const at = process.hrtime.bigint();
     owner.release();
     console.log(`released ${at}`);

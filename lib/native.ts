@@ -58,8 +58,10 @@ export const MISSING = 1;
 type LockArguments = [descriptor: number, kind: number, mode: number, start: number, length: number];
 
 export interface NativeWait {
-  /** Ends the wait; its callback still comes, with ECANCELED. */
+  /** Ends the wait; its callback still comes, with ECANCELED. Waits for the wait's thread, some 100 us. */
   cancel(): void;
+  /** Begins that and doesn't wait; `cancel` must follow. */
+  beginCancel(): void;
 }
 
 export interface NativePulse {

@@ -1,9 +1,10 @@
 // What a hand-over costs without gpu-owner around it.
 //   handover bare FILE ROUNDS           two processes hand an OFD lock to each other, waiting in the kernel: the limit
 //   handover line FILE LEASE WAITERS    so many waiters in a line, each of which takes the lease when it is first
+//   handover killed FILE ROUNDS         a process waits in the kernel for a lock whose holder is killed
 //   handover crowd FILE WAITERS         stands in line so many times until its input is closed; prints "there"
 //   handover small FILE GENERATION      holds a lease until it is killed; prints "there"
-// The first two print a line per hand-over: microseconds from just before the release to just after the lock was had.
+// The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the lock was had.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -137,9 +138,46 @@ int line(const char* path, const char* lease_path, int waiters) {
   return 0;
 }
 
+int killed(const char* path, int rounds) {
+  auto* had = shared<int64_t>(rounds);
+  for (int i = 0; i < rounds; i++) {
+    int ready[2];
+    if (pipe(ready) != 0) return 1;
+    const pid_t holder = fork();
+    if (holder == 0) {
+      const int file = opened(path);
+      wait_lock(file, Kind::ofd, Mode::exclusive, {0, 1});
+      if (write(ready[1], "", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char byte;
+    if (read(ready[0], &byte, 1) != 1) return 1;
+    if (fork() == 0) {
+      const int file = opened(path);
+      wait_lock(file, Kind::ofd, Mode::exclusive, {0, 1});
+      had[i] = nanoseconds();
+      _exit(0);
+    }
+    hold_for_a_moment();
+    const int64_t at = nanoseconds();
+    kill(holder, SIGKILL);
+    while (wait(nullptr) > 0) {
+    }
+    close(ready[0]);
+    close(ready[1]);
+    printf("%.1f\n", (had[i] - at) / 1e3);
+  }
+  return 0;
+}
+
 int crowd(const char* path, int waiters) {
+  int64_t place = -1;
   for (int i = 0; i < waiters; i++) {
-    if (join_line(opened(path)) < 0) return 1;
+    const int file = opened(path);
+    // Directly behind the last one: to ask for the end of the line each time takes longer than all that is measured.
+    const bool next = place >= 0 && try_lock(file, Kind::ofd, Mode::exclusive, {place + 1, 1}) == 0;
+    place = next ? place + 1 : join_line(file);
+    if (place < 0) return 1;
   }
   puts("there");
   fflush(stdout);
@@ -167,6 +205,7 @@ int main(int count, char** arguments) {
     setrlimit(RLIMIT_NOFILE, &files);
   }
   if (count == 4 && strcmp(arguments[1], "bare") == 0) return bare(arguments[2], atoi(arguments[3]));
+  if (count == 4 && strcmp(arguments[1], "killed") == 0) return killed(arguments[2], atoi(arguments[3]));
   if (count == 5 && strcmp(arguments[1], "line") == 0) return line(arguments[2], arguments[3], atoi(arguments[4]));
   if (count == 4 && strcmp(arguments[1], "crowd") == 0) return crowd(arguments[2], atoi(arguments[3]));
   if (count == 4 && strcmp(arguments[1], "small") == 0) return small(arguments[2], atoll(arguments[3]));

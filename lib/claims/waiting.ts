@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { errno, native, OFD, SHARED } from '../native.ts';
+import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
@@ -85,6 +85,7 @@ async function change(
   let seen = true;
   const descriptors: number[] = [];
   const cancels: (() => void)[] = [];
+  const waits: NativeWait[] = [];
   const ahead = new Set<number>();
   try {
     await new Promise<void>((resolve, reject) => {
@@ -102,7 +103,7 @@ async function change(
           const timer = setTimeout(resolve, pause);
           cancels.push(() => clearTimeout(timer));
         });
-        cancels.push(() => wait.cancel());
+        waits.push(wait);
       };
       for (const { gpu, verdict } of candidates) {
         if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
@@ -129,6 +130,11 @@ async function change(
     });
   } finally {
     for (const cancel of cancels) cancel();
+    // Whose turn it is should look at once: the threads, one per GPU that is taken, end meanwhile.
+    for (const wait of waits) wait.beginCancel();
+    setImmediate(() => {
+      for (const wait of waits) wait.cancel();
+    });
     for (const descriptor of descriptors) closeSync(descriptor);
   }
   return seen;

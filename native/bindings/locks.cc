@@ -86,7 +86,7 @@ Napi::Value wait_sync(const Napi::CallbackInfo& info) {
 class Wait : public Napi::ObjectWrap<Wait> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "Wait", {InstanceMethod<&Wait::cancel>("cancel")});
+    return DefineClass(env, "Wait", {InstanceMethod<&Wait::cancel>("cancel"), InstanceMethod<&Wait::begin_cancel>("beginCancel")});
   }
 
   // new Wait(lock…, done(error)): error is 0, ECANCELED or an errno value. Keeps the event loop alive until then.
@@ -136,6 +136,12 @@ class Wait : public Napi::ObjectWrap<Wait> {
 
   Napi::Value cancel(const Napi::CallbackInfo& info) {
     if (waiter_ != nullptr) waiter_->cancel();
+    return info.Env().Undefined();
+  }
+
+  // Without waiting for the thread; cancel() must follow.
+  Napi::Value begin_cancel(const Napi::CallbackInfo& info) {
+    if (waiter_ != nullptr) waiter_->begin_cancel();
     return info.Env().Undefined();
   }
 

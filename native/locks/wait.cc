@@ -75,6 +75,11 @@ void* Waiter::run(void* pointer) {
   return nullptr;
 }
 
+void Waiter::begin_cancel() {
+  const bool before = cancelled_.exchange(true);
+  if (!before && !over()) pthread_kill(thread_, cancel_signal());
+}
+
 void Waiter::cancel() {
   cancelled_.store(true);
   // A signal that comes between the thread's look at the flag and its system call is lost: repeat.

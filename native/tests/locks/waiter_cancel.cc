@@ -63,6 +63,44 @@ TIMED_TEST("a cancelled wait ends at once, says so, and has taken nothing") {
   }
 }
 
+TEST("waits whose cancellation was begun together all end") {
+  const int holder = tests::open_file(path()), file = tests::open_file(path());
+  CHECK_EQUAL(try_lock(holder, Kind::ofd, Mode::exclusive, kByte), 0);
+  constexpr int kWaits = 8;
+  Outcome outcomes[kWaits];
+  Waiter* waiters[kWaits];
+  for (int i = 0; i < kWaits; i++) {
+    waiters[i] = Waiter::start(file, Kind::ofd, Mode::shared, kByte, Outcome::note, &outcomes[i]);
+    REQUIRE(waiters[i] != nullptr);
+    if (i % 2 == 0) tests::sleep_milliseconds(5);  // half of them wait already, half have just been started
+  }
+  for (Waiter* waiter : waiters) waiter->begin_cancel();
+  for (Waiter* waiter : waiters) waiter->begin_cancel();
+  for (int i = 0; i < kWaits; i++) {
+    waiters[i]->cancel();
+    CHECK_EQUAL(outcomes[i].calls(), 1);
+    CHECK_EQUAL(outcomes[i].error(), ECANCELED);
+    waiters[i]->join_and_delete();
+  }
+  CHECK_EQUAL(unlock(holder, Kind::ofd, kByte), 0);
+  CHECK(!held_by_others(holder, Kind::ofd));
+  close(holder);
+  close(file);
+}
+
+TEST("a wait that is over when its cancellation begins keeps its lock") {
+  const int file = tests::open_file(path());
+  Outcome outcome;
+  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome);
+  CHECK(outcome.wait());
+  waiter->begin_cancel();
+  waiter->cancel();
+  CHECK_EQUAL(outcome.calls(), 1);
+  CHECK_EQUAL(outcome.error(), 0);
+  waiter->join_and_delete();
+  close(file);
+}
+
 TEST("cancelling what is over does nothing") {
   const int file = tests::open_file(path());
   Outcome outcome;
@@ -87,6 +125,10 @@ TEST("thousands of waits cancelled at random moments: none hangs, none leaks, no
       Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
       REQUIRE(waiter != nullptr);
       spin(static_cast<int64_t>(random() % 150'000));
+      if (random() % 2 == 0) {
+        waiter->begin_cancel();
+        spin(static_cast<int64_t>(random() % 50'000));
+      }
       waiter->cancel();
       waiter->join_and_delete();
       REQUIRE_EQUAL(outcome.calls(), 1);

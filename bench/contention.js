@@ -1,0 +1,168 @@
+// How many claims come about per second when many processes claim and give back all the time, beside C programs that make the same
+// system calls. An independent witness looks on, so that none is quick by being wrong.
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { compiled, environment, summarize } from './measure.js';
+import { openWitness } from './witness.js';
+
+const CROWDS = [1, 2, 4, 8, 16, 32, 64];
+const C = 'C, the same locks and records';
+const NOW = 'gpu-owner, claim now or be refused';
+const LINE = 'gpu-owner, in line';
+/** Of each crowd, in turn for all; in ms. */
+const SLICE = 250;
+const ROUNDS = 2;
+
+export const contention = {
+  title: 'Claims under contention',
+  question:
+    'How many claims per second come about when up to 64 processes claim and give back without a pause?',
+  async run(bench) {
+    const crowds = bench.quick ? [1, 8] : CROWDS;
+    const tables = [];
+    for (const gpus of [8, 1]) {
+      const { rows, holds } = await measure(bench, gpus, crowds);
+      tables.push(throughput(gpus, rows, holds), fairness(gpus, rows));
+    }
+    return tables;
+  },
+};
+
+async function measure(bench, gpus, crowds) {
+  const directory = join(bench.directory, String(gpus));
+  const locks = join(directory, 'c-locks');
+  mkdirSync(locks, { recursive: true });
+  const witness = openWitness(directory);
+  const env = environment({ GPU_OWNER_SIMULATE: String(gpus), GPU_OWNER_SIMULATE_DIR: directory });
+  const program = compiled(bench.directory, 'contention.c');
+  const baseline = (count) => {
+    const words = [locks, witness.path, String(gpus), String(count), String(SLICE)];
+    return execFileSync(program, words, { env, encoding: 'utf8' }).trim().split('\n').map(counts);
+  };
+  const contenders = Array.from({ length: crowds.at(-1) }, () => new Contender(env, witness.path));
+  try {
+    for (const each of contenders) await each.heard(); // ready
+    const rows = [];
+    for (const count of crowds) {
+      const series = { [C]: [], [NOW]: [], [LINE]: [] };
+      const some = contenders.slice(0, count);
+      for (let round = 0; round < (bench.quick ? 1 : ROUNDS); round++) {
+        series[C].push(baseline(count));
+        series[NOW].push(await together(some, 'now'));
+        series[LINE].push(await together(some, 'line'));
+      }
+      rows.push({ count, series });
+    }
+    const { holds } = witness.check();
+    return { rows, holds };
+  } finally {
+    for (const each of contenders) each.end();
+  }
+}
+
+class Contender {
+  constructor(env, witness) {
+    this.process = spawn(process.execPath, [join(import.meta.dirname, 'contender.js'), witness], {
+      env,
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    this.lines = createInterface({ input: this.process.stdout })[Symbol.asyncIterator]();
+  }
+
+  tell(words) {
+    this.process.stdin.write(`${words}\n`);
+  }
+
+  async heard() {
+    const { value, done } = await this.lines.next();
+    if (done) throw new Error('a process that should claim has ended');
+    return value;
+  }
+
+  end() {
+    this.process.stdin.end();
+  }
+}
+
+async function together(contenders, how) {
+  const start = process.hrtime.bigint() + 5_000_000n + 500_000n * BigInt(contenders.length);
+  const end = start + BigInt(SLICE) * 1_000_000n;
+  for (const each of contenders) each.tell(`${how} ${start} ${end}`);
+  return Promise.all(contenders.map(async (each) => counts(await each.heard())));
+}
+
+function counts(line) {
+  const [claims, refusals] = line.split(' ').map(Number);
+  return { claims, refusals };
+}
+
+function sum(values) {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+function claimsOf(processes) {
+  return processes.map(({ claims }) => claims);
+}
+
+function throughput(gpus, rows, holds) {
+  const perSecond = (slices) =>
+    summarize(slices.map((processes) => (1000 * sum(claimsOf(processes))) / SLICE));
+  const of = (count) => `${count} ${count === 1 ? 'process' : 'processes'}`;
+  const table = {
+    name: gpus === 1 ? 'one-gpu' : `${gpus}-gpus`,
+    title: `Claims and releases per second, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
+    unit: '1/s',
+    note:
+      `warm processes without placeholder, ${ROUNDS} times ${SLICE} ms each, in turn; simulated driver, no latency; who is refused ` +
+      `tries again after 1 ms; a witness saw all ${holds} claims, and no GPU with two holders`,
+    base: C,
+    rows: rows.map(({ count, series }) => ({
+      label: of(count),
+      x: count,
+      series: Object.fromEntries(Object.entries(series).map(([name, slices]) => [name, perSecond(slices)])),
+    })),
+    chart: 'lines',
+    scale: 'log',
+  };
+  const worst = Math.max(...table.rows.map(({ series }) => series[C].median / series[NOW].median));
+  table.targets = [
+    {
+      text: 'at least half of what C reaches with the same locks and records, at every number of processes',
+      value: worst,
+      limit: 2,
+      met: worst <= 2,
+    },
+  ];
+  return table;
+}
+
+/** What the least and the most served got of what would have been their share. */
+function fairness(gpus, rows) {
+  const shares = (slices, pick) =>
+    summarize(
+      slices.map((processes) => {
+        const claims = claimsOf(processes);
+        return (100 * pick(...claims) * claims.length) / Math.max(sum(claims), 1);
+      }),
+    );
+  return {
+    name: gpus === 1 ? 'one-gpu-shares' : `${gpus}-gpus-shares`,
+    title: `What the least and the most served get of an equal share, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
+    unit: '%',
+    note: `in ${SLICE} ms; 100 is an equal share, 0 is none at all`,
+    rows: rows
+      .filter(({ count }) => count > 1)
+      .map(({ count, series }) => ({
+        label: `${count} processes`,
+        x: count,
+        series: Object.fromEntries(
+          [C, NOW, LINE].flatMap((name) => [
+            [`${name}: least`, shares(series[name], Math.min)],
+            [`${name}: most`, shares(series[name], Math.max)],
+          ]),
+        ),
+      })),
+  };
+}
