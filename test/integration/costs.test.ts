@@ -1,0 +1,120 @@
+// What a look, a claim and a start cost, in calls: these are the same on every machine, however busy it is. Times are measured by
+// `npm run bench`. Whoever makes something cheaper lowers the bounds.
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { launcher, Machine, root } from '../machine.ts';
+
+const GPUS = 8;
+const noTracing =
+  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is not installed, or may not trace';
+/** How often they happen depends on how threads get on. */
+const BY_CHANCE =
+  /^(futex|clone3?|rseq|exit|mmap|munmap|mprotect|madvise|brk|set_robust_list|sched_\w+|restart_syscall|rt_sig\w+|epoll_\w+|gettid|getpid|[a-z]+\?)$/;
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(GPUS);
+});
+afterEach(() => machine.close());
+
+/** What a look asks of a GPU. */
+const ASKED = [
+  ...['memory', 'power', 'power-limit', 'utilization', 'temperature', 'compute-mode', 'display', 'mig'],
+  ...['processes', 'graphics-processes'],
+];
+const each = (times: number) => Object.fromEntries(ASKED.map((call) => [call, times]));
+
+/** Of one claim and its release; 63 to 64 were counted. */
+const MOST_CALLS = 66;
+/** Shell, tr, Node.js, keeper, placeholder, and the command. */
+const PROGRAMS = 6;
+
+const CLAIM = `new GPUOwner(1, { placeholder: 'none' }).release();`;
+const LOOK = 'gpuOwner.getGPUs();';
+
+describe('calls of the driver', () => {
+  /** Per time that the source runs in a process that has run it before. */
+  async function callsOf(source: string): Promise<Record<string, number>> {
+    const times = 10;
+    const tool = JSON.stringify(join(binaries(), 'gpu-owner-simulator'));
+    const { stdout, stderr, code } = await machine.runScript(`
+      const { spawnSync } = await import('node:child_process');
+      const tool = (...args) => spawnSync(${tool}, args, { encoding: 'utf8' }).stdout;
+      for (let i = 0; i < 3; i++) { ${source} }
+      tool('set', 'count=on');
+      for (let i = 0; i < ${times}; i++) { ${source} }
+      console.log(tool('show', '--json'));`);
+    expect(stderr).toBe('');
+    expect(code).toBe(0);
+    const { calls } = JSON.parse(stdout) as { calls: Record<string, number> };
+    const made = Object.entries(calls).filter(([, count]) => count > 0);
+    return Object.fromEntries(made.map(([call, count]) => [call, count / times]));
+  }
+
+  test('a look asks each GPU once for what changes, and for nothing that does not', async () => {
+    expect(await callsOf(LOOK)).toEqual(each(GPUS));
+  });
+
+  test('a claim looks at all GPUs once, and twice more at the one that it takes', async () => {
+    expect(await callsOf(CLAIM)).toEqual(each(GPUS + 2));
+  });
+});
+
+describe.skipIf(noTracing !== null)(
+  `calls of the system${noTracing === null ? '' : `: ${noTracing}`}`,
+  () => {
+    let directory: string;
+    beforeEach(() => {
+      directory = mkdtempSync(join(tmpdir(), 'gpu-owner-costs-'));
+    });
+    afterEach(() => rmSync(directory, { recursive: true }));
+
+    /** The calls of all processes and threads, by name. */
+    async function traced(words: string[]): Promise<string[]> {
+      const file = join(directory, 'calls');
+      const { code, stderr } = await machine.run(['strace', '-f', '-qq', '-o', file, ...words]);
+      expect(stderr).toBe('');
+      expect(code).toBe(0);
+      return readFileSync(file, 'utf8').split('\n');
+    }
+
+    async function callsOf(times: number): Promise<Map<string, number>> {
+      const source = machine.script(`for (let i = 0; i < ${times}; i++) { ${CLAIM} }`);
+      const counts = new Map<string, number>();
+      for (const line of await traced([process.execPath, '--input-type=module', '-e', source])) {
+        const name = /^\d+ +(\w+)\(/.exec(line)?.[1];
+        if (name !== undefined && !BY_CHANCE.test(name)) counts.set(name, (counts.get(name) ?? 0) + 1);
+      }
+      return counts;
+    }
+
+    test('a claim that is released again', async () => {
+      const [few, many] = [await callsOf(20), await callsOf(120)];
+      const perTime = [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const);
+      const calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
+      const sum = Object.values(calls).reduce((total, count) => total + count, 0);
+      expect(sum, JSON.stringify(calls)).toBeLessThanOrEqual(MOST_CALLS);
+    });
+
+    test('gpu-owner run -- true: no program is started, and no file of ours is read, that is not needed', async () => {
+      await machine.run([launcher, 'run', '--', 'true']); // makes the lock directory
+      const lines = await traced([launcher, 'run', '--', 'true']);
+      const started = lines.filter(
+        (line) => /execve\(.* = 0$/.test(line) || /<\.\.\. execve resumed>.* = 0$/.test(line),
+      );
+      const opened = lines
+        .map((line) => /open(?:at)?\([^"]*"([^"]+)".* = \d+$/.exec(line)?.[1] ?? '')
+        .filter((path) => path.startsWith(root) && !/\.(node|so\.1)$/.test(path))
+        .map((path) => path.slice(root.length + 1));
+      expect(started.length, started.join('\n')).toBe(PROGRAMS);
+      expect(opened.filter((path) => !path.endsWith('.cache'))).toEqual([
+        ...['bin/gpu-owner.cjs', 'bin/gpu-owner.cjs'], // by the shell, and by Node.js
+        ...['dist/gpu-owner.cjs', 'dist/claim.cjs', 'package.json'],
+      ]);
+    });
+  },
+);
