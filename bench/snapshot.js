@@ -119,7 +119,7 @@ function atMost(text, value, limit) {
 function warm(bench, { c, ours, ctypes, python }) {
   const rounds = bench.quick ? 500 : 4_000;
   const counts = bench.quick ? [1, 8] : [1, 2, 4, 8, 16];
-  const repetitions = bench.quick ? 1 : 3;
+  const repetitions = bench.quick ? 1 : 2;
   const results = counts.map((gpus) => {
     const env = machine(bench, 'warm', gpus);
     const series = { [C]: () => c(env, rounds), [OURS]: () => ours(env, rounds) };
@@ -163,7 +163,7 @@ function warm(bench, { c, ours, ctypes, python }) {
 const label = (gpus) => (gpus === 1 ? '1 GPU' : `${gpus} GPUs`);
 
 function latencies(bench, { c, ours, ctypes, python }) {
-  const rounds = bench.quick ? 20 : 150;
+  const rounds = bench.quick ? 20 : 100;
   const rows = (bench.quick ? [30] : [10, 30, 100]).map((microseconds) => {
     const env = machine(bench, 'latencies', 8, [`latency=all:${microseconds}`]);
     const series = { [C]: () => c(env, rounds), [OURS]: () => ours(env, rounds) };
@@ -171,7 +171,7 @@ function latencies(bench, { c, ours, ctypes, python }) {
     return {
       label: `${microseconds} us per call`,
       x: microseconds,
-      series: inTurn(series, bench.quick ? 1 : 4, 1e6).summaries,
+      series: inTurn(series, bench.quick ? 1 : 3, 1e6).summaries,
     };
   });
   const worst = Math.max(
@@ -189,7 +189,7 @@ function latencies(bench, { c, ours, ctypes, python }) {
 }
 
 function sideBySide(bench, { c, threads, ours }) {
-  const rounds = bench.quick ? 3 : 12;
+  const rounds = bench.quick ? 3 : 10;
   const env = machine(bench, 'slow', 16, ['latency=all:1000'], ['gpu=5', 'latency=all:3000']);
   const slowest = machine(bench, 'slowest', 1, ['latency=all:3000']);
   const { summaries } = inTurn(
@@ -199,7 +199,7 @@ function sideBySide(bench, { c, threads, ours }) {
       [THREADS]: () => threads(env, rounds),
       [C]: () => c(env, 2),
     },
-    bench.quick ? 1 : 3,
+    bench.quick ? 1 : 2,
     1e6,
   );
   return {
@@ -221,7 +221,7 @@ function sideBySide(bench, { c, threads, ours }) {
 
 function cold(bench, { baseline, python, ours }) {
   const env = machine(bench, 'cold', 8);
-  const starts = bench.quick ? 2 : 10;
+  const starts = bench.quick ? 2 : 6;
   const spawn = compiled(bench.directory, 'spawn.c');
   const start =
     (...command) =>

@@ -13,7 +13,7 @@ let describedVersion = Number.NaN;
 
 /**
  * What the driver says of every GPU at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
- * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s and reported
+ * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s, as a rule 0.8, and reported
  * with health 'not-responding'.
  *
  * @param only look at these indices only; what is returned of the others is from the last look at them

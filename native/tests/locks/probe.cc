@@ -131,3 +131,23 @@ TEST("a probe tells whose lock a process's own is; one of an open file is nobody
   locked.hear();
   CHECK_EQUAL(probed(probing, Mode::shared, {0, 0}).pid, process);
 }
+
+TEST("at a glance: missing, untouched, or worth a closer look") {
+  CHECK(presence_of(path(), 3) == Presence::missing);
+  const int file = open_shared_file(path(), 1);
+  CHECK(presence_of(path(), 3) == Presence::untouched);
+  for (const Mode mode : {Mode::shared, Mode::exclusive}) {
+    REQUIRE_EQUAL(try_lock(file, Kind::ofd, mode, {3, 1}), 0);
+    CHECK(presence_of(path(), 3) == Presence::unclear);
+    CHECK(presence_of(path(), 4) == Presence::untouched);
+    REQUIRE_EQUAL(unlock(file, Kind::ofd, {3, 1}), 0);
+  }
+  CHECK(presence_of(path(), 3) == Presence::untouched);
+  REQUIRE_EQUAL(chmod(path(), 0644), 0);
+  CHECK(presence_of(path(), 3) == Presence::unclear);  // not for everybody
+  REQUIRE_EQUAL(chmod(path(), 0666), 0);
+  REQUIRE_EQUAL(rename(path(), tests::path_of("elsewhere").c_str()), 0);
+  REQUIRE_EQUAL(symlink("elsewhere", path()), 0);
+  CHECK(presence_of(path(), 3) == Presence::unclear);
+  CHECK(presence_of(tests::directory().c_str(), 3) == Presence::unclear);
+}

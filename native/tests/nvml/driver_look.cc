@@ -130,6 +130,19 @@ TEST("WSL: processes and utilization are unknown, memory isn't") {
   CHECK(samples[0].memory.used > 0);
 }
 
+TEST("a look may be announced, as often as one likes, and needn't follow") {
+  const tests::SimulatedMachine machine("2");
+  Driver& driver = Driver::instance();
+  driver.stir();  // there is no thread yet
+  tests::opened_driver();
+  for (int i = 0; i < 200; i++) {
+    driver.stir();
+    if (i % 3 == 0) driver.stir();
+    if (i % 10 == 0) tests::sleep_milliseconds(1);  // the worker has gone back to sleep by then
+    if (i % 2 == 0) REQUIRE_EQUAL(tests::health(look()), "ok ok");
+  }
+}
+
 TEST("many looks cost no threads and no descriptors") {
   const tests::SimulatedMachine machine("8");
   tests::opened_driver();
