@@ -28,7 +28,8 @@ const { query, outages, weather } = SOAK
       weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 60_000 },
     };
 /** Why tasks were given back that were not to blame. */
-const REASONS = /^exit code 75|could not be reached|no sign of life for too long/;
+const REASONS =
+  /^exit code 75|could not be reached|no sign of life for too long|ended without a word, or lost the queue/;
 
 const given = process.env.GPU_OWNER_CHAOS_SEED;
 const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);

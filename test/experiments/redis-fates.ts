@@ -9,8 +9,8 @@ for _, id in ipairs(redis.call('ZRANGE', P .. 'arrival', 0, -1)) do
   local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places')
   local attempts = {}
   for _, token in ipairs(redis.call('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
-    local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'start')
-    attempts[#attempts + 1] = {outcome = attempt[1] or 'none', why = attempt[2] or '', start = tonumber(attempt[3])}
+    local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'start', 'excused')
+    attempts[#attempts + 1] = {outcome = attempt[4] and 'excused' or attempt[1] or 'none', why = attempt[2] or '', start = tonumber(attempt[3])}
   end
   found.tasks[#found.tasks + 1] = {id = id, name = task[1], state = task[2], starts = tonumber(task[3]), places = task[4], attempts = attempts}
 end
@@ -38,10 +38,13 @@ interface Found {
 
 /** As the queue has written it down. */
 export interface RedisAttempt {
+  /** As the queue has it; 'excused': lost, and not counted, since its worker was heard of again. */
   outcome: string;
   why: string;
   start: number;
 }
+
+const NOT_COUNTED = ['given-back', 'excused'];
 
 export interface RedisFates extends Fates {
   /** By the names of tasks, in their order. */
@@ -61,7 +64,7 @@ export function redisFates(server: RedisServer, project: string): RedisFates {
       tables: places.split('\n').map((place) => (JSON.parse(place) as string[])[1] as string),
     })),
     givenBack: [...attempts].flatMap(([name, all]) =>
-      all.filter(({ outcome }) => outcome === 'given-back').map(({ why }) => ({ name, why })),
+      all.filter(({ outcome }) => NOT_COUNTED.includes(outcome)).map(({ why }) => ({ name, why })),
     ),
     // Once all have ended, nothing of BullMQ may still be under way.
     check: Object.values(found.jobs).every((count) => count === 0) ? 'ok' : JSON.stringify(found.jobs),
@@ -75,7 +78,7 @@ export function redisFates(server: RedisServer, project: string): RedisFates {
 export function miscounted({ tasks, attempts }: RedisFates): string[] {
   return tasks.flatMap(({ name, starts }) => {
     const all = attempts.get(name) ?? [];
-    const counted = all.filter(({ outcome }) => outcome !== 'given-back').length;
+    const counted = all.filter(({ outcome }) => !NOT_COUNTED.includes(outcome)).length;
     const outcomes = all.map(({ outcome, start }) => `${start}: ${outcome}`).join(', ');
     return counted === starts ? [] : [`${name} has ${starts} starts, and its attempts were ${outcomes}`];
   });

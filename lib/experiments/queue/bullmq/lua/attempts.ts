@@ -104,10 +104,10 @@ local function mayComplete(attempt)
 end
 
 -- An attempt that was counted as lost is heard of after all: it was cut off, and that is not the task's fault.
-local function excuse(token, attempt, why)
+local function excuse(token, attempt)
   if attempt.outcome ~= 'lost' or attempt.deadline then return end
   local id, key = attempt.task, P .. 'attempt:' .. token
-  rcall('HSET', key, 'outcome', 'given-back', 'error', why .. '; it was taken for lost by then')
+  if rcall('HSETNX', key, 'excused', 1) == 0 then return end
   local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
   -- Whoever has retried the task since has forgiven all starts already.
   if retried and tonumber(rcall('HGET', key, 'since')) <= tonumber(retried) then return end
@@ -138,7 +138,7 @@ function operations.complete(token, given, result)
   end
   if not mayComplete(attempt) then
     release(id, token, false)
-    excuse(token, attempt, 'the result came too late: the queue could not be reached')
+    excuse(token, attempt)
     bump()
     return 0
   end
@@ -192,7 +192,7 @@ function operations.giveBack(token, why, delay)
     move(id, 'pending')
   end
   release(id, token, own, priority, own and delay or 0)
-  if not own then excuse(token, attempt, why) end
+  if not own then excuse(token, attempt) end
   bump()
   return own and 1 or 0
 end
