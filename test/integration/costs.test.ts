@@ -34,7 +34,7 @@ const MOST_CALLS = 66;
 const PROGRAMS = 6;
 
 const CLAIM = `new GPUOwner(1, { placeholder: 'none' }).release();`;
-const LOOK = 'gpuOwner.getGPUs();';
+const LOOK = 'await gpuOwner.getGPUs();';
 
 describe('calls of the driver', () => {
   /** Per time that the source runs in a process that has run it before. */
