@@ -1,20 +1,29 @@
+/** Of Redis: nobody else's is compared with it. */
+export const CLOCK = `
+local clock = rcall('TIME')
+local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
+`;
+
 /**
  * Functions that all operations are made of. Keys below `P`:
  *
  * - `task:ID`: a hash as SQLite has the row; `attempt` is the token of its last one, `by` of the one that completed it
- * - `arrival`, `state:STATE`: ids by number of arrival. `names`: ids by name. `phases`: counters
- * - `attempt:TOKEN`: a hash; `attempts:ID`: the tokens of a task in order; `living`: those without an outcome; `deadlines`
+ * - `arrival`: ids by number of arrival; `states`: ids by state, and in each by number. `names`: ids by name. `phases`: counters
+ * - `attempt:TOKEN`: a hash; `before` is the token of the task's last one; `deadlines`: of those that give no sign of life
  * - `completions`: ids by sequence; `due`: ids by time; `retracted`: ids by number
- * - `settings`: counters, `pause`, `format`; `version` grows with every change. `manager`: who manages, until it expires
+ * - `settings`: counters, `pause`, `format`; `version` grows with every change but starts and completions, which can be told by
+ *   how many there are. `manager`: who manages, until it expires
+ *
+ * The attempt of an active task lives, as far as anybody knows: it is the one without an outcome, and no other is.
  *
  * BullMQ's job has the id of the task. It waits, prioritised, while the task is pending, and is active and locked with the token as long as
  * something of an attempt may live, whatever has become of the task: that is why a task isn't given out again too early.
+ *
+ * A call of Redis costs more than what it does: hence few of them, and everything in them that belongs together.
  */
 export const RECORDS = `
-local MOST_STARTS = 3
-local clock = rcall('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
-local NOW = string.format('%.0f', now)
+local ACTIVE, COMPLETED = 2 ^ 40, 2 * 2 ^ 40
+local also
 
 local function get(id, ...)
   return unpack(rcall('HMGET', P .. 'task:' .. id, ...))
@@ -25,14 +34,78 @@ local function set(id, ...)
 end
 
 local function bump()
-  return rcall('HINCRBY', P .. 'settings', 'version', 1)
+  rcall('HINCRBY', P .. 'settings', 'version', 1)
+end
+
+-- The task of a living attempt is completed.
+local function completeTicket(id, result)
+  rcall('DEL', B .. id .. ':lock')
+  local short = result and #result < 4096 and not string.find(result, 'NaN', 1, true)
+    and not string.find(result, 'Infinity', 1, true)
+  if bull('completed', {id = id, value = short and result or 'null'}) < 0 then also('replaceTicket', id, 'completed') end
+end
+
+local function attemptOf(token)
+  local found = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result', 'error', 'worker', 'host', 'pid')
+  if not found[1] then return nil end
+  return {task = found[1], outcome = found[2], deadline = found[3], result = found[4], error = found[5],
+    worker = found[6], host = found[7], pid = found[8]}
+end
+
+local function endAttempt(token, outcome, why, deadline)
+  if why then
+    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW, 'error', why)
+  else
+    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW)
+  end
+  if deadline then rcall('ZREM', P .. 'deadlines', token) end
+end
+
+local function completeTask(id, source, result, token)
+  local sequence = tostring(rcall('HINCRBY', P .. 'settings', 'sequence', 1))
+  local number, due, why = get(id, 'number', 'due', 'error')
+  set(id, 'state', 'completed', 'sequence', sequence, 'source', source, 'result', result, 'ended', NOW, 'by', token)
+  if due or why then
+    rcall('HDEL', P .. 'task:' .. id, 'due', 'error')
+    rcall('ZREM', P .. 'due', id)
+  end
+  rcall('ZADD', P .. 'completions', sequence, id)
+  rcall('ZADD', P .. 'states', COMPLETED + number, id)
+end
+
+local others
+-- 'name': one of those below, which are made when the first is needed.
+also = function(name, ...)
+  if others then return others[name](...) end
+  local MOST_STARTS = 3
+
+-- In 'states'; the number is added.
+local SCORES = {pending = 0, active = ACTIVE, completed = COMPLETED, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
+
+-- Those behind the number.
+local function behind(state, number)
+  return string.format('(%.0f', SCORES[state] + number), string.format('(%.0f', SCORES[state] + 2 ^ 40)
+end
+
+local function count(state)
+  return rcall('ZCOUNT', P .. 'states', behind(state, 0))
+end
+
+-- Behind the number AFTER, in the order of arrival. State '': all.
+local function listed(state, after, limit)
+  if state == '' then return rcall('ZRANGEBYSCORE', P .. 'arrival', '(' .. after, '+inf', 'LIMIT', 0, limit) end
+  local from, to = behind(state, tonumber(after))
+  return rcall('ZRANGEBYSCORE', P .. 'states', from, to, 'LIMIT', 0, limit)
+end
+
+local function index(id, state, number)
+  rcall('ZADD', P .. 'states', SCORES[state] + number, id)
 end
 
 local function move(id, to)
   local number, from = get(id, 'number', 'state')
   if from ~= to then
-    rcall('ZREM', P .. 'state:' .. from, id)
-    rcall('ZADD', P .. 'state:' .. to, number, id)
+    index(id, to, number)
     set(id, 'state', to)
   end
   if to ~= 'pending' then rcall('ZREM', P .. 'due', id) end
@@ -47,10 +120,10 @@ local function addTicket(id, priority, name, parameters)
   if string.find(data, 'NaN', 1, true) or string.find(data, 'Infinity', 1, true) then
     data = '{}'
   end
-  bull.add({
-    ['@JOB@'] = cmsgpack.pack({B, id, name, now}),
-    ['@DATA@'] = data,
-    ['@OPTS@'] = cmsgpack.pack({priority = priority, attempts = 1000000}),
+  bull('add', {
+    job = cmsgpack.pack({B, id, name, tonumber(NOW)}),
+    data = data,
+    opts = cmsgpack.pack({priority = priority, attempts = 1000000}),
   })
 end
 
@@ -60,7 +133,13 @@ end
 
 -- Unless something of an attempt may live.
 local function removeTicket(id)
-  if not lockOf(id) then bull.remove({['@ID@'] = id}) end
+  if not lockOf(id) then bull('remove', {id = id}) end
+end
+
+-- A job that goes nowhere else.
+local function replaceTicket(id, state, priority)
+  bull('remove', {id = id})
+  if state == 'pending' then addTicket(id, priority) end
 end
 
 -- Nothing of the attempt lives any longer: its job goes where the task's state wants it.
@@ -68,50 +147,35 @@ end
 local function release(id, token, own, priority, delay)
   local lock = lockOf(id)
   if (lock and lock ~= token) or (not lock and not own) then return end
-  rcall('DEL', B .. id .. ':lock')
   rcall('SREM', B .. 'stalled', id)
   local state, starts, result, why = get(id, 'state', 'starts', 'result', 'error')
+  if state == 'completed' then return completeTicket(id, result) end
+  rcall('DEL', B .. id .. ':lock')
   priority = priority or 2 * tonumber(starts) + 2
-  local values = {['@ID@'] = id, ['@NOW@'] = NOW, ['@TOKEN@'] = '0'}
   local answer
-  if state == 'pending' then
+  if state ~= 'pending' then
+    answer = bull('failed', {id = id, value = why or state})
+  else
     if rcall('EXISTS', B .. id) == 1 then rcall('HSET', B .. id, 'priority', priority) end
     if delay and delay > 0 then
-      values['@DELAY@'] = string.format('%.0f', delay)
-      answer = bull.delay(values)
+      answer = bull('delay', {id = id, delay = string.format('%.0f', delay)})
     else
-      answer = bull.retry(values)
+      answer = bull('retry', {id = id})
     end
-  elseif state == 'completed' then
-    local short = result and #result < 4096 and not string.find(result, 'NaN', 1, true)
-      and not string.find(result, 'Infinity', 1, true)
-    values['@VALUE@'] = short and result or 'null'
-    answer = bull.completed(values)
-  else
-    values['@VALUE@'] = why or state
-    answer = bull.failed(values)
   end
-  if type(answer) == 'number' and answer < 0 then
-    bull.remove({['@ID@'] = id})
-    if state == 'pending' then addTicket(id, priority) end
-  end
+  if type(answer) == 'number' and answer < 0 then replaceTicket(id, state, priority) end
 end
 
 -- Tasks and attempts
 
-local function attemptOf(token)
-  local found = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result', 'error', 'worker', 'host', 'pid')
-  if not found[1] then return nil end
-  return {task = found[1], outcome = found[2], deadline = found[3], result = found[4], error = found[5],
-    worker = found[6], host = found[7], pid = found[8]}
-end
-
-local function endAttempt(token, outcome, why, deadline)
-  local key = P .. 'attempt:' .. token
-  rcall('HSET', key, 'outcome', outcome, 'ended', now)
-  if why then rcall('HSET', key, 'error', why) end
-  rcall('ZREM', P .. 'living', token)
-  if deadline then rcall('ZREM', P .. 'deadlines', token) end
+-- The last one first.
+local function tokensOf(id)
+  local tokens, token = {}, (get(id, 'attempt'))
+  while token do
+    tokens[#tokens + 1] = token
+    token = rcall('HGET', P .. 'attempt:' .. token, 'before')
+  end
+  return tokens
 end
 
 -- Somebody else says that the task isn't this attempt's any longer. Who gives no sign of life won't say when it is gone.
@@ -122,19 +186,6 @@ local function revoke(id, token, why)
   if attempt.deadline then release(id, token, false) end
 end
 
-local function completeTask(id, source, result, token)
-  local sequence = rcall('HINCRBY', P .. 'settings', 'sequence', 1)
-  local number, from, due, why = get(id, 'number', 'state', 'due', 'error')
-  set(id, 'state', 'completed', 'sequence', sequence, 'source', source, 'result', result, 'ended', now, 'by', token)
-  if due or why then
-    rcall('HDEL', P .. 'task:' .. id, 'due', 'error')
-    rcall('ZREM', P .. 'due', id)
-  end
-  rcall('ZADD', P .. 'completions', sequence, id)
-  rcall('ZREM', P .. 'state:' .. from, id)
-  rcall('ZADD', P .. 'state:completed', number, id)
-end
-
 local function failTask(id, why, again)
   local starts = tonumber((get(id, 'starts')))
   set(id, 'error', why)
@@ -142,21 +193,34 @@ local function failTask(id, why, again)
     move(id, 'pending')
     return 'pending'
   end
-  set(id, 'ended', now)
+  set(id, 'ended', NOW)
   move(id, 'failed')
   return 'failed'
 end
 
-local function endLost(id, token, how)
+-- holder: of the lock by now
+local function endLost(id, token, how, holder)
   local attempt = attemptOf(token)
   local why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
   endAttempt(token, 'lost', why, attempt.deadline)
   failTask(id, why, true)
+  release(id, holder, true)
+  bump()
+end
+
+local function endOverdue()
+  local tokens = rcall('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, 100)
+  for _, token in ipairs(tokens) do endLost(attemptOf(token).task, token, 'has not been heard of in time', token) end
+  return #tokens
 end
 
 local function checkStalled()
-  local stalled = bull.moveStalled({['@NOW@'] = NOW, ['@INTERVAL@'] = INTERVAL})
+  local stalled = bull('moveStalled', {})
   if #stalled > 0 then bump() end
   return #stalled
+end
+
+others = {behind = behind, count = count, listed = listed, index = index, move = move, addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket, release = release, tokensOf = tokensOf, revoke = revoke, failTask = failTask, endLost = endLost, endOverdue = endOverdue, checkStalled = checkStalled}
+  return others[name](...)
 end
 `;

@@ -1,0 +1,92 @@
+/** What attempts say of themselves. Everything may be said again, because an answer was lost. */
+export const ENDINGS = `
+-- The task is its own, or it gave no sign of life in time and the task has still no result.
+local function mayComplete(attempt)
+  if not attempt.outcome then return true end
+  if attempt.outcome ~= 'lost' or not attempt.deadline then return false end
+  local state = get(attempt.task, 'state')
+  return state == 'pending' or state == 'active' or state == 'failed'
+end
+
+function operations.submit(token, result)
+  local attempt = attemptOf(token)
+  if not attempt or not mayComplete(attempt) then return 0 end
+  rcall('HSET', P .. 'attempt:' .. token, 'result', result)
+  return 1
+end
+
+function operations.complete(token, given, result)
+  local attempt = attemptOf(token)
+  if not attempt then return 0 end
+  local id = attempt.task
+  if attempt.outcome == 'completed' then
+    local state, by, kept = get(id, 'state', 'by', 'result')
+    return state == 'completed' and by == token and (given == '0' or kept == result) and 1 or 0
+  end
+  if not mayComplete(attempt) then
+    also('release', id, token, false)
+    bump()
+    return 0
+  end
+  result = given == '1' and result or attempt.result or '{}'
+  if attempt.outcome then
+    -- Whoever has the task now needn't go on.
+    also('revoke', id, (get(id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
+  end
+  endAttempt(token, 'completed', nil, attempt.deadline)
+  completeTask(id, 'worker', result, token)
+  -- Its lock is its own, if it has one: whoever gets the task notes its end first.
+  if attempt.outcome then also('removeTicket', id) else completeTicket(id, result) end
+  return 1
+end
+
+function operations.fail(token, why, again)
+  local attempt = attemptOf(token)
+  if not attempt then return false end
+  local id = attempt.task
+  local state, last = get(id, 'state', 'attempt')
+  if attempt.outcome == 'failed' and attempt.error == why and last == token then return state end
+  local own = not attempt.outcome
+  if own then
+    endAttempt(token, 'failed', why, attempt.deadline)
+    state = also('failTask', id, why, again == '1')
+  end
+  also('release', id, token, own)
+  bump()
+  return own and state
+end
+
+function operations.giveBack(token, why, delay)
+  local attempt = attemptOf(token)
+  if not attempt then return 0 end
+  local id = attempt.task
+  local own = not attempt.outcome
+  local state, last, starts = get(id, 'state', 'attempt', 'starts')
+  if attempt.outcome == 'given-back' and attempt.error == why and last == token then return 1 end
+  delay = tonumber(delay)
+  local priority
+  if own then
+    endAttempt(token, 'given-back', why, attempt.deadline)
+    starts = math.max(tonumber(starts) - 1, 0)
+    -- before those that have waited behind it
+    priority = 2 * starts + 1
+    set(id, 'starts', starts, 'error', why)
+    if delay > 0 then
+      set(id, 'due', NOW + delay)
+      rcall('ZADD', P .. 'due', NOW + delay, id)
+    end
+    also('move', id, 'pending')
+  end
+  also('release', id, token, own, priority, own and delay or 0)
+  bump()
+  return own and 1 or 0
+end
+
+function operations.note(token, path, from, to)
+  local key = P .. 'attempt:' .. token
+  if rcall('EXISTS', key) == 0 then return 0 end
+  rcall('HSET', key, 'log', path, 'log_from', from, 'log_to', to)
+  bump()
+  return 1
+end
+`;
