@@ -44,10 +44,12 @@ export function queueScripts(): Promise<ReadonlyMap<string, Script>> {
 async function make(): Promise<Map<string, Script>> {
   const scripts = new Map<string, Script>();
   for (const [part, actions] of PARTS) {
+    const names = [...part.matchAll(/^function operations\.(\w+)/gm)].map(([, name]) => name as string);
     const text = [
       'local rcall = redis.call',
       "local P, B, LOCK, INTERVAL, AGAIN = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1'",
-      'local operations = {}',
+      // A table that grows is made again each time.
+      `local operations = {${names.map((name) => `${name} = false`).join(', ')}}`,
       // NOW is in its calls.
       CLOCK,
       await bullmqLibrary(actions),
@@ -56,8 +58,7 @@ async function make(): Promise<Map<string, Script>> {
       'return operations[ARGV[4]](unpack(ARGV, 5))',
     ].join('\n');
     const script = { text, sha: createHash('sha1').update(text).digest('hex') };
-    for (const [, operation] of part.matchAll(/^function operations\.(\w+)/gm))
-      scripts.set(operation as string, script);
+    for (const name of names) scripts.set(name, script);
   }
   return scripts;
 }

@@ -37,7 +37,6 @@ local function add(tasks)
     also('addTicket', id, 2, name, task.parameters)
   end
   rcall('HSET', P .. 'names', unpack(named))
-  rcall('ZADD', P .. 'arrival', unpack(arrived))
   -- The score of a pending one is its number.
   rcall('ZADD', P .. 'states', unpack(arrived))
   for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
@@ -46,7 +45,7 @@ end
 function operations.enqueue(replace, ...)
   local words, ids = {...}, {}
   for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
-  local numbers = rcall('ZMSCORE', P .. 'arrival', unpack(ids))
+  local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
   local commands, conflicts, found = {}, {}, {}
   for i = 1, #words, 7 do
     local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 6] == '1'

@@ -1,47 +1,48 @@
 /** What attempts say of themselves. Everything may be said again, because an answer was lost. */
 export const ENDINGS = `
 -- The task is its own, or it gave no sign of life in time and the task has still no result.
-local function mayComplete(attempt)
-  if not attempt.outcome then return true end
-  if attempt.outcome ~= 'lost' or not attempt.deadline then return false end
-  local state = get(attempt.task, 'state')
+local function mayComplete(id, outcome, deadline)
+  if not outcome then return true end
+  if outcome ~= 'lost' or not deadline then return false end
+  local state = get(id, 'state')
   return state == 'pending' or state == 'active' or state == 'failed'
 end
 
 function operations.submit(token, result)
-  local attempt = attemptOf(token)
-  if not attempt or not mayComplete(attempt) then return 0 end
+  local attempt = also('attemptOf', token)
+  if not attempt or not mayComplete(attempt.task, attempt.outcome, attempt.deadline) then return 0 end
   rcall('HSET', P .. 'attempt:' .. token, 'result', result)
   return 1
 end
 
 function operations.complete(token, given, result)
-  local attempt = attemptOf(token)
-  if not attempt then return 0 end
-  local id = attempt.task
-  if attempt.outcome == 'completed' then
+  local id, outcome, deadline, submitted =
+    unpack(rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result'))
+  if not id then return 0 end
+  if outcome == 'completed' then
     local state, by, kept = get(id, 'state', 'by', 'result')
     return state == 'completed' and by == token and (given == '0' or kept == result) and 1 or 0
   end
-  if not mayComplete(attempt) then
+  if not mayComplete(id, outcome, deadline) then
     also('release', id, token, false)
     bump()
     return 0
   end
-  result = given == '1' and result or attempt.result or '{}'
-  if attempt.outcome then
+  result = given == '1' and result or submitted or '{}'
+  if outcome then
     -- Whoever has the task now needn't go on.
-    also('revoke', id, (get(id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
+    local worker = rcall('HGET', P .. 'attempt:' .. token, 'worker')
+    also('revoke', id, (get(id, 'attempt')), 'worker ' .. worker .. ' came late, but with a result')
   end
-  endAttempt(token, 'completed', nil, attempt.deadline)
+  endAttempt(token, 'completed', nil, deadline)
   completeTask(id, 'worker', result, token)
   -- Its lock is its own, if it has one: whoever gets the task notes its end first.
-  if attempt.outcome then also('removeTicket', id) else completeTicket(id, result) end
+  if outcome then also('removeTicket', id) else completeTicket(id, result) end
   return 1
 end
 
 function operations.fail(token, why, again)
-  local attempt = attemptOf(token)
+  local attempt = also('attemptOf', token)
   if not attempt then return false end
   local id = attempt.task
   local state, last = get(id, 'state', 'attempt')
@@ -57,7 +58,7 @@ function operations.fail(token, why, again)
 end
 
 function operations.giveBack(token, why, delay)
-  local attempt = attemptOf(token)
+  local attempt = also('attemptOf', token)
   if not attempt then return 0 end
   local id = attempt.task
   local own = not attempt.outcome

@@ -29,7 +29,7 @@ function operations.match(word)
   local id = rcall('HGET', P .. 'names', word)
   local ids = {}
   if string.sub(word, 1, 2) == 't-' then
-    for _, each in ipairs(rcall('ZRANGE', P .. 'arrival', 0, -1)) do
+    for _, each in ipairs(rcall('ZRANGE', P .. 'states', 0, -1)) do
       if string.sub(each, 1, #word) == word then ids[#ids + 1] = each end
     end
   end

@@ -8,7 +8,7 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
  * Functions that all operations are made of. Keys below `P`:
  *
  * - `task:ID`: a hash as SQLite has the row; `attempt` is the token of its last one, `by` of the one that completed it
- * - `arrival`: ids by number of arrival; `states`: ids by state, and in each by number. `names`: ids by name. `phases`: counters
+ * - `states`: ids by state, and in each by number of arrival. `names`: ids by name. `phases`: counters
  * - `attempt:TOKEN`: a hash; `before` is the token of the task's last one; `deadlines`: of those that give no sign of life
  * - `completions`: ids by sequence; `due`: ids by time; `retracted`: ids by number
  * - `settings`: counters, `pause`, `format`; `version` grows with every change but starts and completions, which can be told by
@@ -45,13 +45,6 @@ local function completeTicket(id, result)
   if bull('completed', {id = id, value = short and result or 'null'}) < 0 then also('replaceTicket', id, 'completed') end
 end
 
-local function attemptOf(token)
-  local found = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result', 'error', 'worker', 'host', 'pid')
-  if not found[1] then return nil end
-  return {task = found[1], outcome = found[2], deadline = found[3], result = found[4], error = found[5],
-    worker = found[6], host = found[7], pid = found[8]}
-end
-
 local function endAttempt(token, outcome, why, deadline)
   if why then
     rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW, 'error', why)
@@ -79,148 +72,170 @@ also = function(name, ...)
   if others then return others[name](...) end
   local MOST_STARTS = 3
 
--- In 'states'; the number is added.
-local SCORES = {pending = 0, active = ACTIVE, completed = COMPLETED, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
+  -- In 'states'; the number is added.
+  local SCORES = {pending = 0, active = ACTIVE, completed = COMPLETED, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
 
--- Those behind the number.
-local function behind(state, number)
-  return string.format('(%.0f', SCORES[state] + number), string.format('(%.0f', SCORES[state] + 2 ^ 40)
-end
-
-local function count(state)
-  return rcall('ZCOUNT', P .. 'states', behind(state, 0))
-end
-
--- Behind the number AFTER, in the order of arrival. State '': all.
-local function listed(state, after, limit)
-  if state == '' then return rcall('ZRANGEBYSCORE', P .. 'arrival', '(' .. after, '+inf', 'LIMIT', 0, limit) end
-  local from, to = behind(state, tonumber(after))
-  return rcall('ZRANGEBYSCORE', P .. 'states', from, to, 'LIMIT', 0, limit)
-end
-
-local function index(id, state, number)
-  rcall('ZADD', P .. 'states', SCORES[state] + number, id)
-end
-
-local function move(id, to)
-  local number, from = get(id, 'number', 'state')
-  if from ~= to then
-    index(id, to, number)
-    set(id, 'state', to)
+  -- Those behind the number.
+  local function behind(state, number)
+    return string.format('(%.0f', SCORES[state] + number), string.format('(%.0f', SCORES[state] + 2 ^ 40)
   end
-  if to ~= 'pending' then rcall('ZREM', P .. 'due', id) end
-end
 
--- BullMQ's job
-
-local function addTicket(id, priority, name, parameters)
-  if not name then name, parameters = get(id, 'name', 'parameters') end
-  local data = parameters
-  -- JSON has none of these, and dashboards show nothing else
-  if string.find(data, 'NaN', 1, true) or string.find(data, 'Infinity', 1, true) then
-    data = '{}'
+  local function count(state)
+    return rcall('ZCOUNT', P .. 'states', behind(state, 0))
   end
-  bull('add', {
-    job = cmsgpack.pack({B, id, name, tonumber(NOW)}),
-    data = data,
-    opts = cmsgpack.pack({priority = priority, attempts = 1000000}),
-  })
-end
 
-local function lockOf(id)
-  return rcall('GET', B .. id .. ':lock')
-end
-
--- Unless something of an attempt may live.
-local function removeTicket(id)
-  if not lockOf(id) then bull('remove', {id = id}) end
-end
-
--- A job that goes nowhere else.
-local function replaceTicket(id, state, priority)
-  bull('remove', {id = id})
-  if state == 'pending' then addTicket(id, priority) end
-end
-
--- Nothing of the attempt lives any longer: its job goes where the task's state wants it.
--- own: the task was the attempt's until now, whatever has become of the lock
-local function release(id, token, own, priority, delay)
-  local lock = lockOf(id)
-  if (lock and lock ~= token) or (not lock and not own) then return end
-  rcall('SREM', B .. 'stalled', id)
-  local state, starts, result, why = get(id, 'state', 'starts', 'result', 'error')
-  if state == 'completed' then return completeTicket(id, result) end
-  rcall('DEL', B .. id .. ':lock')
-  priority = priority or 2 * tonumber(starts) + 2
-  local answer
-  if state ~= 'pending' then
-    answer = bull('failed', {id = id, value = why or state})
-  else
-    if rcall('EXISTS', B .. id) == 1 then rcall('HSET', B .. id, 'priority', priority) end
-    if delay and delay > 0 then
-      answer = bull('delay', {id = id, delay = string.format('%.0f', delay)})
-    else
-      answer = bull('retry', {id = id})
+  -- Ids of those behind the number AFTER, in the order of arrival. State '': all; limit -1: no limit.
+  local function listed(state, after, limit)
+    local found = {}
+    for each, score in pairs(SCORES) do
+      if state == each or state == '' then
+        local from, to = behind(each, tonumber(after))
+        local part = rcall('ZRANGEBYSCORE', P .. 'states', from, to, 'WITHSCORES', 'LIMIT', 0, limit)
+        for i = 1, #part, 2 do found[#found + 1] = {id = part[i], number = part[i + 1] - score} end
+      end
     end
+    table.sort(found, function(a, b) return a.number < b.number end)
+    limit = tonumber(limit)
+    local ids = {}
+    for i = 1, limit < 0 and #found or math.min(#found, limit) do ids[i] = found[i].id end
+    return ids
   end
-  if type(answer) == 'number' and answer < 0 then replaceTicket(id, state, priority) end
-end
 
--- Tasks and attempts
-
--- The last one first.
-local function tokensOf(id)
-  local tokens, token = {}, (get(id, 'attempt'))
-  while token do
-    tokens[#tokens + 1] = token
-    token = rcall('HGET', P .. 'attempt:' .. token, 'before')
+  local function index(id, state, number)
+    rcall('ZADD', P .. 'states', SCORES[state] + number, id)
   end
-  return tokens
-end
 
--- Somebody else says that the task isn't this attempt's any longer. Who gives no sign of life won't say when it is gone.
-local function revoke(id, token, why)
-  local attempt = attemptOf(token)
-  if not attempt or attempt.outcome then return end
-  endAttempt(token, 'cancelled', why, attempt.deadline)
-  if attempt.deadline then release(id, token, false) end
-end
-
-local function failTask(id, why, again)
-  local starts = tonumber((get(id, 'starts')))
-  set(id, 'error', why)
-  if again and starts < MOST_STARTS then
-    move(id, 'pending')
-    return 'pending'
+  local function move(id, to)
+    local number, from = get(id, 'number', 'state')
+    if from ~= to then
+      index(id, to, number)
+      set(id, 'state', to)
+    end
+    if to ~= 'pending' then rcall('ZREM', P .. 'due', id) end
   end
-  set(id, 'ended', NOW)
-  move(id, 'failed')
-  return 'failed'
-end
 
--- holder: of the lock by now
-local function endLost(id, token, how, holder)
-  local attempt = attemptOf(token)
-  local why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
-  endAttempt(token, 'lost', why, attempt.deadline)
-  failTask(id, why, true)
-  release(id, holder, true)
-  bump()
-end
+  -- BullMQ's job
 
-local function endOverdue()
-  local tokens = rcall('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, 100)
-  for _, token in ipairs(tokens) do endLost(attemptOf(token).task, token, 'has not been heard of in time', token) end
-  return #tokens
-end
+  local function addTicket(id, priority, name, parameters)
+    if not name then name, parameters = get(id, 'name', 'parameters') end
+    local data = parameters
+    -- JSON has none of these, and dashboards show nothing else
+    if string.find(data, 'NaN', 1, true) or string.find(data, 'Infinity', 1, true) then
+      data = '{}'
+    end
+    bull('add', {
+      job = cmsgpack.pack({B, id, name, tonumber(NOW)}),
+      data = data,
+      opts = cmsgpack.pack({priority = priority, attempts = 1000000}),
+    })
+  end
 
-local function checkStalled()
-  local stalled = bull('moveStalled', {})
-  if #stalled > 0 then bump() end
-  return #stalled
-end
+  local function lockOf(id)
+    return rcall('GET', B .. id .. ':lock')
+  end
 
-others = {behind = behind, count = count, listed = listed, index = index, move = move, addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket, release = release, tokensOf = tokensOf, revoke = revoke, failTask = failTask, endLost = endLost, endOverdue = endOverdue, checkStalled = checkStalled}
+  -- Unless something of an attempt may live.
+  local function removeTicket(id)
+    if not lockOf(id) then bull('remove', {id = id}) end
+  end
+
+  -- A job that goes nowhere else.
+  local function replaceTicket(id, state, priority)
+    bull('remove', {id = id})
+    if state == 'pending' then addTicket(id, priority) end
+  end
+
+  -- Nothing of the attempt lives any longer: its job goes where the task's state wants it.
+  -- own: the task was the attempt's until now, whatever has become of the lock
+  local function release(id, token, own, priority, delay)
+    local lock = lockOf(id)
+    if (lock and lock ~= token) or (not lock and not own) then return end
+    rcall('SREM', B .. 'stalled', id)
+    local state, starts, result, why = get(id, 'state', 'starts', 'result', 'error')
+    if state == 'completed' then return completeTicket(id, result) end
+    rcall('DEL', B .. id .. ':lock')
+    priority = priority or 2 * tonumber(starts) + 2
+    local answer
+    if state ~= 'pending' then
+      answer = bull('failed', {id = id, value = why or state})
+    else
+      if rcall('EXISTS', B .. id) == 1 then rcall('HSET', B .. id, 'priority', priority) end
+      if delay and delay > 0 then
+        answer = bull('delay', {id = id, delay = string.format('%.0f', delay)})
+      else
+        answer = bull('retry', {id = id})
+      end
+    end
+    if type(answer) == 'number' and answer < 0 then replaceTicket(id, state, priority) end
+  end
+
+  -- Tasks and attempts
+
+  local function attemptOf(token)
+    local found = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result', 'error', 'worker', 'host', 'pid')
+    if not found[1] then return nil end
+    return {task = found[1], outcome = found[2], deadline = found[3], result = found[4], error = found[5],
+      worker = found[6], host = found[7], pid = found[8]}
+  end
+
+  -- The last one first.
+  local function tokensOf(id)
+    local tokens, token = {}, (get(id, 'attempt'))
+    while token do
+      tokens[#tokens + 1] = token
+      token = rcall('HGET', P .. 'attempt:' .. token, 'before')
+    end
+    return tokens
+  end
+
+  -- Somebody else says that the task isn't this attempt's any longer. Who gives no sign of life won't say when it is gone.
+  local function revoke(id, token, why)
+    local attempt = attemptOf(token)
+    if not attempt or attempt.outcome then return end
+    endAttempt(token, 'cancelled', why, attempt.deadline)
+    if attempt.deadline then release(id, token, false) end
+  end
+
+  local function failTask(id, why, again)
+    local starts = tonumber((get(id, 'starts')))
+    set(id, 'error', why)
+    if again and starts < MOST_STARTS then
+      move(id, 'pending')
+      return 'pending'
+    end
+    set(id, 'ended', NOW)
+    move(id, 'failed')
+    return 'failed'
+  end
+
+  -- holder: of the lock by now
+  local function endLost(id, token, how, holder)
+    local attempt = attemptOf(token)
+    local why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
+    endAttempt(token, 'lost', why, attempt.deadline)
+    failTask(id, why, true)
+    release(id, holder, true)
+    bump()
+  end
+
+  local function endOverdue()
+    local tokens = rcall('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, 100)
+    for _, token in ipairs(tokens) do endLost(attemptOf(token).task, token, 'has not been heard of in time', token) end
+    return #tokens
+  end
+
+  local function checkStalled()
+    local stalled = bull('moveStalled', {})
+    if #stalled > 0 then bump() end
+    return #stalled
+  end
+
+  others = {
+    attemptOf = attemptOf, behind = behind, count = count, listed = listed, index = index, move = move,
+    addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket,
+    release = release, tokensOf = tokensOf, revoke = revoke, failTask = failTask, endLost = endLost,
+    endOverdue = endOverdue, checkStalled = checkStalled
+  }
   return others[name](...)
 end
 `;

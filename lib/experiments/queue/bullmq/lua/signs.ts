@@ -4,7 +4,7 @@ export const SIGNS = `
 function operations.tick(renew, manager, ...)
   local over = {}
   for _, token in ipairs({...}) do
-    local attempt = attemptOf(token)
+    local attempt = also('attemptOf', token)
     if not attempt then
       over[#over + 1] = token
       over[#over + 1] = 'the queue does not know the attempt any longer'

@@ -46,7 +46,7 @@ local function begin(id, token, taker, lifetime)
 end
 
 function operations.take(token, lifetime, worker, host, pid, gpus)
-  local earlier = AGAIN and attemptOf(token)
+  local earlier = AGAIN and also('attemptOf', token)
   if earlier then
     if earlier.outcome then return false end
     local _, answer = describe(earlier.task)
