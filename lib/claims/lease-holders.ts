@@ -72,7 +72,10 @@ export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | 
  * Whether a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it. false:
  * it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
  */
-export function isUntouched(directory: LockDirectory, { uuid, parent = null, job = null }: LeaseKey): boolean {
+export function isUntouched(
+  directory: LockDirectory,
+  { uuid, parent = null, job = null }: LeaseKey,
+): boolean {
   if (parent !== null || job !== null || directory.problem !== null) return false;
   return directory.all.every((path) => {
     const presence = native().filePresence(`${path}/${leaseName(uuid)}`, LEASE);
