@@ -4,20 +4,27 @@ import type { Fates } from './witnessed.ts';
 
 const SCRIPT = `
 local P, B = 'gpu-owner-tasks:' .. ARGV[1] .. ':', 'gpu-owner:' .. ARGV[1] .. ':'
-local found = {tasks = {}, counts = {}, jobs = {}}
-for _, id in ipairs(redis.call('ZRANGE', P .. 'arrival', 0, -1)) do
-  local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places')
-  local attempts = {}
-  for _, token in ipairs(redis.call('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
-    local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'start', 'excused')
-    attempts[#attempts + 1] = {outcome = attempt[4] and 'excused' or attempt[1] or 'none', why = attempt[2] or '', start = tonumber(attempt[3])}
+local states = {'pending', 'active', 'completed', 'failed', 'cancelled'}
+local found = {tasks = {}, counts = {}, living = 0, jobs = {}}
+for _, state in ipairs(states) do found.counts[state] = 0 end
+local scored = redis.call('ZRANGE', P .. 'states', 0, -1, 'WITHSCORES')
+for i = 1, #scored, 2 do
+  local id, score = scored[i], tonumber(scored[i + 1])
+  local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places', 'attempt')
+  local indexed = states[math.floor(score / 2 ^ 40) + 1]
+  found.counts[indexed] = found.counts[indexed] + 1
+  local attempts, token = {}, task[5]
+  while token do
+    local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'before', 'excused')
+    if not attempt[1] then found.living = found.living + 1 end
+    table.insert(attempts, 1, {outcome = attempt[4] and 'excused' or attempt[1] or 'none', why = attempt[2] or ''})
+    token = attempt[3]
   end
-  found.tasks[#found.tasks + 1] = {id = id, name = task[1], state = task[2], starts = tonumber(task[3]), places = task[4], attempts = attempts}
+  found.tasks[#found.tasks + 1] = {id = id, number = score % 2 ^ 40, name = task[1], state = task[2], starts = tonumber(task[3]),
+    places = task[4], attempts = attempts}
+  if indexed ~= task[2] then found.tasks[#found.tasks].state = task[2] .. ', listed as ' .. indexed end
 end
-for _, state in ipairs({'pending', 'active', 'completed', 'failed', 'cancelled'}) do
-  found.counts[state] = redis.call('ZCARD', P .. 'state:' .. state)
-end
-found.living = redis.call('ZCARD', P .. 'living')
+table.sort(found.tasks, function(a, b) return a.number < b.number end)
 for _, list in ipairs({'wait', 'active', 'paused'}) do found.jobs[list] = redis.call('LLEN', B .. list) end
 for _, set in ipairs({'prioritized', 'delayed'}) do found.jobs[set] = redis.call('ZCARD', B .. set) end
 return cjson.encode(found)`;
@@ -25,6 +32,7 @@ return cjson.encode(found)`;
 interface Found {
   tasks: {
     id: string;
+    number: number;
     name: string;
     state: string;
     starts: number;
@@ -41,7 +49,6 @@ export interface RedisAttempt {
   /** As the queue has it; 'excused': lost, and not counted, since its worker was heard of again. */
   outcome: string;
   why: string;
-  start: number;
 }
 
 const NOT_COUNTED = ['given-back', 'excused'];
@@ -59,7 +66,7 @@ export function redisFates(server: RedisServer, project: string): RedisFates {
     found.tasks.map(({ name, attempts }) => [name, Array.isArray(attempts) ? attempts : []]),
   );
   return {
-    tasks: found.tasks.map(({ places, attempts: _, ...task }) => ({
+    tasks: found.tasks.map(({ places, attempts: _, number: __, ...task }) => ({
       ...task,
       tables: places.split('\n').map((place) => (JSON.parse(place) as string[])[1] as string),
     })),
@@ -79,7 +86,7 @@ export function miscounted({ tasks, attempts }: RedisFates): string[] {
   return tasks.flatMap(({ name, starts }) => {
     const all = attempts.get(name) ?? [];
     const counted = all.filter(({ outcome }) => !NOT_COUNTED.includes(outcome)).length;
-    const outcomes = all.map(({ outcome, start }) => `${start}: ${outcome}`).join(', ');
+    const outcomes = all.map(({ outcome }) => outcome).join(', ');
     return counted === starts ? [] : [`${name} has ${starts} starts, and its attempts were ${outcomes}`];
   });
 }

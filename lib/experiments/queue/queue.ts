@@ -176,10 +176,11 @@ export interface Queue {
   /** It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again @returns false: rejected */
   giveBack(token: string, why: string, delay?: number): Promise<boolean>;
 
-  /** Completes a task whose row was found in a table, unless it is active, completed or retracted. @returns whether it did */
-  adopt(id: string, result: Values): Promise<boolean>;
-  /** As `adopt` for each of them, at once: thousands cost hardly more than one. */
-  adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
+  /**
+   * Completes the tasks whose rows were found in a table, unless they are active, completed or retracted: thousands cost hardly more
+   * than one. @returns of each, whether it did
+   */
+  adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
 
   /** Starts of failed and cancelled tasks begin anew; a completed one loses its result (see `retracted`). @returns their names */
   retry(selection: Selection): Promise<string[]>;

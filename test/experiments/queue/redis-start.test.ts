@@ -10,6 +10,9 @@ import { all, takeFrom } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { noRedis, RedisServer } from './redis-server.ts';
 
+/** What the manual gives a user for workers alone. */
+const RIGHTS = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
+
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-redis-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 afterEach(() => vi.unstubAllEnvs());
@@ -105,8 +108,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
 
   test('a user with no more rights than the manual says', async () => {
     const server = await start();
-    const rights = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
-    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...rights);
+    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
     await works(server.url('project=mnist').replace('//', '//worker:s3cret@'));
     const other = openQueue(server.url('project=other').replace('//', '//worker:s3cret@'), directory);
     await expect(other).rejects.toMatchObject({
@@ -140,6 +142,22 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     server.command('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
     await works(server.url('project=x'));
     expect(warnings.join('\n')).toMatch(/appendonly yes/);
+  });
+
+  test('one whose file gets to the disk at some time is warned of, others are not', async () => {
+    const server = await start({ settings: ['appendfsync no'] });
+    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
+    const told = () => warnings.filter((message) => /appendfsync/.test(message));
+    warnings.length = 0;
+    await works(server.url('project=mnist').replace('//', '//worker:s3cret@')); // who may not ask isn't told
+    for (const policy of ['everysec', 'always']) {
+      server.command('CONFIG', 'SET', 'appendfsync', policy);
+      await works(server.url(`project=${policy}`));
+    }
+    expect(told()).toEqual([]);
+    server.command('CONFIG', 'SET', 'appendfsync', 'no');
+    await works(server.url('project=no'));
+    expect(told()).toEqual([expect.stringMatching(/power cut.*redis-cli CONFIG SET appendfsync always/)]);
   });
 
   test('one of a cluster is refused', async () => {

@@ -3,7 +3,7 @@ import type { Completion, Counts, Queue, State, TaskRow } from '../../../lib/exp
 import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
 import { parse, type Values } from '../../../lib/experiments/written.ts';
 
-type Part = 'tasks' | 'completions' | 'adopt' | 'adoptAll' | 'retracted' | 'forgetRetracted' | 'counts';
+type Part = 'tasks' | 'completions' | 'adopt' | 'retracted' | 'forgetRetracted' | 'counts';
 
 type Row = TaskRow & { result: Values };
 
@@ -88,17 +88,13 @@ export class FakeQueue implements Pick<Queue, Part> {
     }));
   }
 
-  async adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+  async adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
     return rows.map(({ id, result }) => {
       const { state } = this.get(id);
       if (state === 'active' || state === 'completed' || this.out.has(id)) return false;
       this.complete(id, result, 'table');
       return true;
     });
-  }
-
-  async adopt(id: string, result: Values): Promise<boolean> {
-    return (await this.adoptAll([{ id, result }]))[0] as boolean;
   }
 
   async retracted(): Promise<Task[]> {

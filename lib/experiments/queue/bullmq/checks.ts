@@ -1,7 +1,7 @@
 import { sanitize } from '../../../text.ts';
 import { warnOnce } from '../../../warnings.ts';
 import type { Connection } from './connection.ts';
-import { unusable } from './errors.ts';
+import { isPassing, unusable } from './errors.ts';
 
 /** Of Redis; what Valkey says of itself is above. */
 const OLDEST = [6, 2];
@@ -49,7 +49,27 @@ export async function checkServer(connection: Connection): Promise<void> {
     );
   } else if (info.get('aof_last_write_status') === 'err') {
     warnOnce(`the queue ${url} can't write its file at the moment: make room on the disk of Redis.`);
+  } else if ((await flushing(connection)) === 'no') {
+    // With everysec, which is its default, a second of work is done again: that stands in the manual.
+    warnOnce(
+      sanitize(
+        `the queue ${url} leaves it to the system when its file gets to the disk (appendfsync no): a power cut loses tasks and results ` +
+          "of half a minute. Set 'appendfsync always' or 'everysec' in redis.conf, or with: redis-cli CONFIG SET appendfsync always.",
+        500,
+      ),
+    );
   }
+}
+
+/** `always`, `everysec` or `no`; null: this user may not ask, as the manual advises for workers, or nobody may. */
+async function flushing(connection: Connection): Promise<string | null> {
+  const answer = await connection.perform((client) =>
+    (client.config('GET', 'appendfsync') as Promise<string[]>).catch((error) => {
+      if (isPassing(error)) throw error;
+      return [];
+    }),
+  );
+  return answer[1] ?? null;
 }
 
 /** @returns whether the queue is there @throws ERR_QUEUE for those of newer versions */

@@ -5,7 +5,7 @@ import { now } from '../../../clock.ts';
 import { parse, type Values } from '../../written.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing, unusable } from './errors.ts';
-import { queueScript, type Script } from './script.ts';
+import { queueScripts, type Script } from './script.ts';
 
 /** How long a connection, or an answer, may take, in ms. */
 const CONNECT = 5_000;
@@ -26,17 +26,17 @@ export class Connection {
   readonly lock: number;
   readonly renewal: number;
   readonly client: IORedis.Redis;
-  readonly #script: Script;
+  readonly #scripts: ReadonlyMap<string, Script>;
   #lastError: unknown = null;
   #closed = false;
   #introduced = false;
 
-  private constructor(address: Address, client: IORedis.Redis, script: Script) {
+  private constructor(address: Address, client: IORedis.Redis, scripts: ReadonlyMap<string, Script>) {
     this.address = address;
     this.renewal = Math.min(2_000, address.patience / 5);
     this.lock = Math.ceil(address.patience + this.renewal + address.margin);
     this.client = client;
-    this.#script = script;
+    this.#scripts = scripts;
     client.on('error', (error) => {
       this.#lastError = error;
     });
@@ -63,7 +63,7 @@ export class Connection {
       connectionName: 'gpu-owner',
     };
     const client = new Redis(options as never); // its overloads don’t fit exact optional properties
-    const connection = new Connection(address, client, await queueScript());
+    const connection = new Connection(address, client, await queueScripts());
     try {
       void client.connect().catch((error) => {
         connection.#lastError ??= error;
@@ -80,24 +80,29 @@ export class Connection {
   async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
     const { name, url } = this.address;
     const keys = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`];
-    const words = [this.lock, Math.ceil(Math.min(STALLED, this.lock / 4)), operation, ...args];
-    return (await this.perform(async (client) => {
+    const { sha, text } = this.#scripts.get(operation) as Script;
+    const interval = Math.ceil(Math.min(STALLED, this.lock / 4));
+    return (await this.perform(async (client, again) => {
+      const words = [...keys, this.lock, interval, again ? 1 : 0, operation, ...args];
       try {
-        return await client.evalsha(this.#script.sha, 2, ...keys, ...words);
+        return await client.evalsha(sha, 2, ...words);
       } catch (error) {
         if (!/^NOSCRIPT/.test((error as Error).message)) throw error;
-        return client.eval(this.#script.text, 2, ...keys, ...words);
+        return client.eval(text, 2, ...words);
       }
     }, url)) as A;
   }
 
-  /** A command that may be repeated. @throws ERR_QUEUE */
-  async perform<T>(act: (client: IORedis.Redis) => Promise<T>, url = this.address.url): Promise<T> {
+  /** A command that may be repeated, and is told whether it was. @throws ERR_QUEUE */
+  async perform<T>(
+    act: (client: IORedis.Redis, again: boolean) => Promise<T>,
+    url = this.address.url,
+  ): Promise<T> {
     const end = now() + PERSISTENCE;
-    for (;;) {
+    for (let again = false; ; again = true) {
       await this.#ready(end);
       try {
-        return await act(this.client);
+        return await act(this.client, again);
       } catch (error) {
         // The old one would try again less and less often.
         if (/timed out/.test((error as Error).message) && !this.#closed) this.client.disconnect(true);

@@ -1,5 +1,6 @@
 import { bootMilliseconds } from '../../../claims/boot.ts';
-import { LONGEST_TIMER, now } from '../../../clock.ts';
+import { now } from '../../../clock.ts';
+import { Lookout } from '../lookout.ts';
 import type { Answer, Connection } from './connection.ts';
 
 /** How often is looked for changes while somebody wants to know, in ms. */
@@ -22,8 +23,7 @@ interface Open {
 export class Leases {
   readonly #connection: Connection;
   readonly #open = new Map<string, Open>();
-  readonly #waiting = new Set<() => void>();
-  #timer: NodeJS.Timeout | null = null;
+  readonly #lookout: Lookout;
   #manager: { who: string; renewed: number; onLost: () => void } | null = null;
   #busy: Promise<void> | null = null;
   #renewed = Number.NEGATIVE_INFINITY;
@@ -33,6 +33,11 @@ export class Leases {
 
   constructor(connection: Connection) {
     this.#connection = connection;
+    this.#lookout = new Lookout(
+      Math.min(PERIOD, connection.renewal / 2),
+      () => void this.#tick(),
+      () => this.#open.size > 0 || this.#manager !== null,
+    );
   }
 
   /** In ms since boot, or earlier: then tasks are given up earlier. */
@@ -44,61 +49,35 @@ export class Leases {
   add(token: string, lifetime: boolean, asked: number): AbortSignal {
     const controller = new AbortController();
     this.#open.set(token, { lifetime, controller, renewed: asked });
-    this.#adjust();
+    this.#lookout.adjust();
     return controller.signal;
   }
 
   remove(token: string): void {
     this.#open.delete(token);
-    this.#adjust();
+    this.#lookout.adjust();
   }
 
   /** @param who as Redis has it; null: nobody any longer @param asked as for `add` */
   manage(who: string | null, asked = 0, onLost: () => void = () => {}): void {
     this.#manager = who === null ? null : { who, renewed: asked, onLost };
-    this.#adjust();
+    this.#lookout.adjust();
   }
 
   /** See `Queue.changed`. */
   async changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
     if (signal?.aborted) return;
-    let resolve: () => void = () => {};
-    const change = new Promise<void>((resolved) => {
-      resolve = resolved;
-    });
-    this.#waiting.add(resolve);
-    const timer = setTimeout(resolve, Math.min(milliseconds, LONGEST_TIMER));
-    signal?.addEventListener('abort', resolve);
-    this.#adjust();
-    try {
-      // What has happened since the last call counts; who doesn't wait wants to begin here.
-      const look = this.#tick();
-      await (milliseconds <= 0 ? look : change);
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', resolve);
-      this.#waiting.delete(resolve);
-      this.#adjust();
-    }
+    const change = this.#lookout.wait(milliseconds, signal);
+    // What has happened since the last call counts; who doesn't wait wants to begin here.
+    const look = this.#tick();
+    if (milliseconds <= 0) await look;
+    await change;
   }
 
   close(): void {
     this.#open.clear();
     this.#manager = null;
-    this.#wake();
-    if (this.#timer !== null) clearInterval(this.#timer);
-    this.#timer = null;
-  }
-
-  #adjust(): void {
-    if (this.#open.size === 0 && this.#waiting.size === 0 && this.#manager === null) {
-      if (this.#timer !== null) clearInterval(this.#timer);
-      this.#timer = null;
-      return;
-    }
-    this.#timer ??= setInterval(() => void this.#tick(), Math.min(PERIOD, this.#connection.renewal / 2));
-    // Whoever waits has a timer of its own, and attempts have their commands.
-    this.#timer.unref();
+    this.#lookout.close();
   }
 
   #tick(): Promise<void> {
@@ -144,7 +123,7 @@ export class Leases {
         else if (renew && this.#manager !== null) this.#manager.renewed = started;
         if (version === this.#version) continue;
         this.#version = version;
-        this.#wake();
+        this.#lookout.tell();
       }
       if (renew) this.#renewed = started;
     } catch {
@@ -170,9 +149,5 @@ export class Leases {
     const { onLost } = this.#manager ?? {};
     this.#manager = null;
     onLost?.();
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting) resolve();
   }
 }

@@ -1,6 +1,14 @@
-import type { State, TaskRow } from '../queue.ts';
-import type { Connection } from './connection.ts';
-import { type RowAnswer, taskRowOf, withoutNumber } from './rows.ts';
+import type { Task } from '../../task.ts';
+import {
+  type AttemptInfo,
+  type Completion,
+  type Counts,
+  STATES,
+  type State,
+  type TaskRow,
+} from '../queue.ts';
+import type { Answer, Connection } from './connection.ts';
+import { attemptInfoOf, completionOf, type RowAnswer, taskOf, taskRowOf, withoutNumber } from './rows.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
@@ -64,4 +72,47 @@ async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(
 /** See `Queue.lookUp`. */
 export async function lookUp(connection: Connection, ids: readonly string[]): Promise<(TaskRow | null)[]> {
   return (await rowsOf(connection, ids)).map((row) => (row === null ? null : withoutNumber(row)));
+}
+
+export async function countTasks(connection: Connection): Promise<Counts> {
+  const counts = await connection.call<number[]>('counts', ...STATES);
+  return Object.fromEntries(STATES.map((state, index) => [state, counts[index]])) as Counts;
+}
+
+/** See `Queue.nextTime`. */
+export async function nextTime(connection: Connection): Promise<number | null> {
+  const time = await connection.call<string | null>('nextTime');
+  return time === null ? null : Number(time);
+}
+
+/** See `Queue.attempts`. */
+export async function listAttempts(
+  connection: Connection,
+  which: 'living' | { taskId: string },
+): Promise<AttemptInfo[]> {
+  const words = which === 'living' ? [1, ''] : [0, which.taskId];
+  const answers = await connection.call<(string | null)[][]>('attempts', ...words);
+  return answers.map(attemptInfoOf);
+}
+
+/** See `Queue.completions`. */
+export async function listCompletions(
+  connection: Connection,
+  after: number,
+  limit: number,
+): Promise<Completion[]> {
+  const answers = await connection.call<Answer[][]>('completions', after, limit);
+  return answers.map(completionOf);
+}
+
+/** See `Queue.retracted`. */
+export async function listRetracted(connection: Connection): Promise<Task[]> {
+  return (await connection.call<RowAnswer[]>('retracted')).map(taskOf);
+}
+
+/** See `Queue.forgetRetracted`. */
+export async function forgetRetracted(connection: Connection, ids: readonly string[]): Promise<void> {
+  for (let from = 0; from < ids.length; from += PAGE) {
+    await connection.call('forget', ...ids.slice(from, from + PAGE));
+  }
 }

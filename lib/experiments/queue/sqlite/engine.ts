@@ -110,11 +110,7 @@ class SQLiteQueue implements Queue {
     return this.#ended(token, await endings.giveBack(this.#database, token, why, delay));
   }
 
-  async adopt(id: string, result: Values): Promise<boolean> {
-    return (await this.adoptAll([{ id, result }]))[0] as boolean;
-  }
-
-  adoptAll(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+  adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
     return selections.adopt(this.#database, rows);
   }
 

@@ -51,7 +51,7 @@ export function cancel(database: Database, selection: Selection | 'all'): Promis
   });
 }
 
-/** See `Queue.adoptAll`. A row that is to be taken out of its table is no result. */
+/** See `Queue.adopt`. A row that is to be taken out of its table is no result. */
 export async function adopt(
   database: Database,
   rows: readonly { id: string; result: Values }[],

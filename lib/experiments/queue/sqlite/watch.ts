@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs';
-import { LONGEST_TIMER } from '../../../clock.ts';
+import { Lookout } from '../lookout.ts';
 import { findAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { unnoticedAttempts } from './listing.ts';
@@ -24,8 +24,11 @@ export class Watch {
   readonly #locks: LockFile;
   /** Attempts of this process by their tokens. */
   readonly #open = new Map<string, Open>();
-  readonly #waiting = new Set<() => void>();
-  #timer: NodeJS.Timeout | null = null;
+  readonly #lookout = new Lookout(
+    PERIOD,
+    () => this.#tick(),
+    () => this.#open.size > 0,
+  );
   #periods = 0;
   /** What was noticed last. */
   #version: string;
@@ -41,7 +44,7 @@ export class Watch {
   add(token: string, lock: number | null): AbortSignal {
     const controller = new AbortController();
     this.#open.set(token, { lock, controller });
-    this.#adjust();
+    this.#lookout.adjust();
     return controller.signal;
   }
 
@@ -51,51 +54,23 @@ export class Watch {
     if (open === undefined) return;
     this.#open.delete(token);
     if (open.lock !== null) closeSync(open.lock);
-    this.#adjust();
+    this.#lookout.adjust();
   }
 
   /** See `Queue.changed`. */
   async changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
     if (signal?.aborted || this.#look()) return;
-    let resolve: () => void = () => {};
-    const change = new Promise<void>((resolved) => {
-      resolve = resolved;
-    });
-    const timer = setTimeout(resolve, Math.min(milliseconds, LONGEST_TIMER));
-    signal?.addEventListener('abort', resolve);
-    this.#waiting.add(resolve);
-    this.#adjust();
-    try {
-      await change;
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', resolve);
-      this.#waiting.delete(resolve);
-      this.#adjust();
-    }
+    await this.#lookout.wait(milliseconds, signal);
   }
 
   close(): void {
     for (const token of [...this.#open.keys()]) this.remove(token);
-    this.#wake();
-    if (this.#timer !== null) clearInterval(this.#timer);
-    this.#timer = null;
-  }
-
-  #adjust(): void {
-    if (this.#open.size === 0 && this.#waiting.size === 0) {
-      if (this.#timer !== null) clearInterval(this.#timer);
-      this.#timer = null;
-      return;
-    }
-    this.#timer ??= setInterval(() => this.#tick(), PERIOD);
-    // Whoever waits has a timer of its own.
-    this.#timer.unref();
+    this.#lookout.close();
   }
 
   #tick(): void {
-    const looksAtLocks = this.#waiting.size > 0 && ++this.#periods % PERIODS_OF_LOCKS === 0;
-    if (!this.#look() && looksAtLocks && this.#someLockEnded()) this.#wake();
+    const looksAtLocks = this.#lookout.isAwaited && ++this.#periods % PERIODS_OF_LOCKS === 0;
+    if (!this.#look() && looksAtLocks && this.#someLockEnded()) this.#lookout.tell();
   }
 
   /** Whether anything has changed since it was last asked; tells everybody whom it may concern. */
@@ -108,12 +83,8 @@ export class Watch {
     } catch {
       // Another process is in the way: next time. Anything worse is met by those who wait in what they do next.
     }
-    this.#wake();
+    this.#lookout.tell();
     return true;
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting) resolve();
   }
 
   #abortEnded(): void {

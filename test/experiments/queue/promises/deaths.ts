@@ -14,13 +14,13 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
     await remote.kill();
     const again = await takeWithin(queue, bench().engine.recovery);
     expect(again.start).toBe(2);
+    const [lost] = await queue.attempts({ taskId: again.task.id });
+    expect(lost).toMatchObject({ token, outcome: 'lost' });
+    expect(lost?.error).toMatch(/gpu0/);
     expect(await queue.complete(token, { stale: true })).toBe(false);
     expect(await queue.submit(token, { stale: true })).toBe(false);
     expect(await queue.complete(again.token, { fresh: true })).toBe(true);
     expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
-    const [lost] = await queue.attempts({ taskId: again.task.id });
-    expect(lost).toMatchObject({ token, outcome: 'lost' });
-    expect(lost?.error).toMatch(/gpu0/);
   });
 
   test('a task is not given out again while anything of its attempt lives', async () => {

@@ -1,15 +1,59 @@
 /** `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: all of them, or none and the conflicts. */
 export const ARRIVAL = `
+-- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
+local function nameAll(tasks, isTaken)
+  local names, counters, used = {}, {}, {}
+  for i, task in ipairs(tasks) do
+    local phase = task.phase
+    local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0)
+    local name
+    repeat
+      name = phase .. '_' .. string.format('%.0f', counter) .. task.suffix
+      counter = counter + 1
+    until not used[name] and not isTaken(name)
+    used[name] = true
+    names[i] = name
+    counters[phase] = counter
+  end
+  return names, counters
+end
+
+local function add(tasks)
+  local names, counters = nameAll(tasks, function() return false end)
+  for _, known in ipairs(rcall('HMGET', P .. 'names', unpack(names))) do
+    if known then
+      names, counters = nameAll(tasks, function(name) return rcall('HEXISTS', P .. 'names', name) == 1 end)
+      break
+    end
+  end
+  local last = rcall('HINCRBY', P .. 'settings', 'tasks', #tasks)
+  local named, arrived = {}, {}
+  for i, task in ipairs(tasks) do
+    local id, name, number = task.id, names[i], last - #tasks + i
+    named[2 * i - 1], named[2 * i] = name, id
+    arrived[2 * i - 1], arrived[2 * i] = number, id
+    set(id, 'number', number, 'name', name, 'parameters', task.parameters, 'command', task.command,
+      'places', task.places, 'state', 'pending', 'starts', 0)
+    also('addTicket', id, 2, name, task.parameters)
+  end
+  rcall('HSET', P .. 'names', unpack(named))
+  -- The score of a pending one is its number.
+  rcall('ZADD', P .. 'states', unpack(arrived))
+  for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
+end
+
 function operations.enqueue(replace, ...)
-  local words = {...}
+  local words, ids = {...}, {}
+  for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
+  local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
   local commands, conflicts, found = {}, {}, {}
   for i = 1, #words, 7 do
     local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 6] == '1'
     local known, name = commands[id], phase
-    if not known then
+    if not known and numbers[(i + 6) / 7] then
       local task = rcall('HMGET', P .. 'task:' .. id, 'command', 'name', 'state', 'places')
       known, name = task[1], task[2]
-      found[id] = known and task
+      found[id] = {current = known, state = task[3], places = task[4]}
     end
     if known and known ~= command and (replace ~= '1' or earlier or commands[id]) then
       conflicts[#conflicts + 1] = name
@@ -20,44 +64,30 @@ function operations.enqueue(replace, ...)
   end
   if #conflicts > 0 then return {'conflicts', #conflicts / 3, unpack(conflicts, 1, math.min(#conflicts, 9))} end
 
-  local added, known, placed = 0, 0, 0
-  local number = tonumber(rcall('HGET', P .. 'settings', 'tasks') or 0)
-  local counters = {}
+  local known, placed, fresh = 0, 0, {}
   for i = 1, #words, 7 do
     local id, parameters, command, phase, suffix, place =
       words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5]
     local task = found[id]
-    if task then
-      local current, state, places = task[1], task[3], task[4]
+    if not task then
+      task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = place}
+      fresh[#fresh + 1] = task
+      found[id] = task
+    else
       known = known + 1
-      if current ~= command and state ~= 'active' and state ~= 'completed' then set(id, 'command', command) end
-      if not string.find('\\n' .. places .. '\\n', '\\n' .. place .. '\\n', 1, true) then
-        task[4] = places .. '\\n' .. place
-        set(id, 'places', task[4])
+      if task.current and task.current ~= command and task.state ~= 'active' and task.state ~= 'completed' then
+        set(id, 'command', command)
+      end
+      if not string.find('\\n' .. task.places .. '\\n', '\\n' .. place .. '\\n', 1, true) then
+        task.places = task.places .. '\\n' .. place
+        -- Those of new ones are written with them.
+        if task.current then set(id, 'places', task.places) end
         placed = placed + 1
       end
-    else
-      local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0)
-      local name
-      repeat
-        -- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
-        name = phase .. '_' .. string.format('%.0f', counter) .. suffix
-        counter = counter + 1
-      until rcall('HSETNX', P .. 'names', name, id) == 1
-      counters[phase] = counter
-      number = number + 1
-      set(id, 'number', number, 'id', id, 'name', name, 'parameters', parameters, 'command', command, 'places', place,
-        'state', 'pending', 'starts', 0)
-      rcall('ZADD', P .. 'arrival', number, id)
-      rcall('ZADD', P .. 'state:pending', number, id)
-      addTicket(id, 2, name, parameters)
-      found[id] = {command, name, 'pending', place}
-      added = added + 1
     end
   end
-  rcall('HSET', P .. 'settings', 'tasks', number)
-  for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
-  if added + placed > 0 or replace == '1' then bump() end
-  return {'done', added, known, placed}
+  if #fresh > 0 then add(fresh) end
+  if #fresh + placed > 0 or replace == '1' then bump() end
+  return {'done', #fresh, known, placed}
 end
 `;

@@ -1,9 +1,9 @@
 /** What can be seen. */
 export const LISTS = `
 local function row(id)
-  local fields = rcall('HMGET', P .. 'task:' .. id, 'id', 'name', 'parameters', 'command', 'places', 'state', 'starts',
-    'error', 'ended', 'source', 'sequence', 'number')
-  return fields[1] and fields or false
+  local fields = {id, get(id, 'name', 'parameters', 'command', 'places', 'state', 'starts', 'error', 'ended', 'source',
+    'sequence', 'number')}
+  return fields[2] and fields or false
 end
 
 local function rows(ids)
@@ -22,15 +22,14 @@ function operations.rows(...)
 end
 
 function operations.page(state, after, limit)
-  local key = P .. (state == '' and 'arrival' or 'state:' .. state)
-  return rows(rcall('ZRANGEBYSCORE', key, '(' .. after, '+inf', 'LIMIT', 0, limit))
+  return rows(also('listed', state, after, limit))
 end
 
 function operations.match(word)
   local id = rcall('HGET', P .. 'names', word)
   local ids = {}
   if string.sub(word, 1, 2) == 't-' then
-    for _, each in ipairs(rcall('ZRANGE', P .. 'arrival', 0, -1)) do
+    for _, each in ipairs(rcall('ZRANGE', P .. 'states', 0, -1)) do
       if string.sub(each, 1, #word) == word then ids[#ids + 1] = each end
     end
   end
@@ -40,13 +39,13 @@ end
 
 function operations.counts(...)
   local counts = {}
-  for i, state in ipairs({...}) do counts[i] = rcall('ZCARD', P .. 'state:' .. state) end
+  for i, state in ipairs({...}) do counts[i] = also('count', state) end
   return counts
 end
 
 function operations.nextTime()
   local waiting = rcall('ZCOUNT', P .. 'due', '(' .. NOW, '+inf')
-  if waiting == 0 or waiting < rcall('ZCARD', P .. 'state:pending') then return false end
+  if waiting == 0 or waiting < also('count', 'pending') then return false end
   return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 end
 
@@ -62,23 +61,36 @@ function operations.retracted()
   return rows(rcall('ZRANGE', P .. 'retracted', 0, -1))
 end
 
+local function describe(token)
+  local fields = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'worker', 'host', 'pid', 'gpus', 'since', 'ended', 'outcome',
+    'error', 'log', 'log_from', 'log_to', 'deadline')
+  local deadline = fields[13]
+  fields[13] = token
+  fields[14] = (get(fields[1], 'name'))
+  return fields, deadline
+end
+
 function operations.attempts(living, id)
-  local tokens = living == '1' and rcall('ZRANGE', P .. 'living', 0, -1) or rcall('LRANGE', P .. 'attempts:' .. id, 0, -1)
   local list = {}
-  for _, token in ipairs(tokens) do
-    local fields = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'worker', 'host', 'pid', 'gpus', 'since', 'ended', 'outcome',
-      'error', 'log', 'log_from', 'log_to', 'deadline')
-    local lives = true
-    if living == '1' then
-      -- Those of whom there is no sign of life don't live, although nobody has noted it yet.
-      if fields[13] then lives = tonumber(fields[13]) > now else lives = lockOf(fields[1]) == token end
-    end
-    if lives then
-      fields[13] = token
-      fields[14] = (get(fields[1], 'name'))
-      list[#list + 1] = fields
-    end
+  if living ~= '1' then
+    local tokens = also('tokensOf', id)
+    for i = #tokens, 1, -1 do list[#list + 1] = describe(tokens[i]) end
+    return list
   end
+  local arrived = {}
+  for i, active in ipairs(also('listed', 'active', 0, -1)) do
+    arrived[active] = i
+    local token = (get(active, 'attempt'))
+    local fields, deadline = describe(token)
+    -- Those of whom there is no sign of life don't live, although nobody has noted it yet.
+    local lives
+    if deadline then lives = tonumber(deadline) > tonumber(NOW) else lives = also('lockOf', active) == token end
+    if lives then list[#list + 1] = fields end
+  end
+  table.sort(list, function(a, b)
+    if a[6] ~= b[6] then return tonumber(a[6]) < tonumber(b[6]) end
+    return arrived[a[1]] < arrived[b[1]]
+  end)
   return list
 end
 
@@ -89,6 +101,6 @@ end
 
 function operations.manager()
   local who = rcall('GET', P .. 'manager')
-  return who and {who, string.format('%.0f', now + rcall('PTTL', P .. 'manager'))}
+  return who and {who, string.format('%.0f', NOW + rcall('PTTL', P .. 'manager'))}
 end
 `;

@@ -8,9 +8,9 @@ end
 local function cancel(id)
   local state, token = get(id, 'state', 'attempt')
   if state ~= 'pending' and state ~= 'active' then return false end
-  set(id, 'ended', now)
-  move(id, 'cancelled')
-  if state == 'active' then revoke(id, token, 'cancelled') else removeTicket(id) end
+  set(id, 'ended', NOW)
+  also('move', id, 'cancelled')
+  if state == 'active' then also('revoke', id, token, 'cancelled') else also('removeTicket', id) end
   return true
 end
 
@@ -21,16 +21,15 @@ local function retry(id)
     rcall('ZADD', P .. 'retracted', number, id)
     rcall('ZREM', P .. 'completions', id)
     -- A result that comes late would be one of before.
-    for _, token in ipairs(rcall('LRANGE', P .. 'attempts:' .. id, 0, -1)) do
+    for _, token in ipairs(also('tokensOf', id)) do
       if rcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
     end
   end
   rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by')
-  set(id, 'starts', 0, 'retried', now)
-  move(id, 'pending')
-  if not lockOf(id) then
-    bull.remove({['@ID@'] = id})
-    addTicket(id, 2)
+  set(id, 'starts', 0, 'retried', NOW)
+  also('move', id, 'pending')
+  if not also('lockOf', id) then
+    also('replaceTicket', id, 'pending', 2)
   end
   return true
 end
@@ -52,8 +51,7 @@ end
 
 -- A portion: those behind the number AFTER. Answers the last number, or 0 at the end, and names.
 function operations.selectState(action, state, after, limit)
-  local key = P .. (state == '' and 'arrival' or 'state:' .. state)
-  local ids = rcall('ZRANGEBYSCORE', key, '(' .. after, '+inf', 'LIMIT', 0, limit)
+  local ids = also('listed', state, after, limit)
   local names, last = {}, 0
   for _, id in ipairs(ids) do
     last = (get(id, 'number'))
@@ -71,7 +69,7 @@ function operations.adopt(...)
     local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
     if good then
       completeTask(id, 'table', words[i + 1], '')
-      removeTicket(id)
+      also('removeTicket', id)
       bump()
     end
     adopted[#adopted + 1] = good and 1 or 0
@@ -86,18 +84,19 @@ function operations.forget(...)
 end
 
 function operations.pause(pause, by)
+  -- BullMQ gives nothing out then, which somebody in a dashboard may have changed.
+  if rcall('HEXISTS', B .. 'meta', 'paused') == 0 then bull('pause', {}) end
   local before = rcall('HGET', P .. 'settings', 'pausedBy')
   -- What a person has said stands, and what was said first.
   if before == 'person' or before == by then return 0 end
   rcall('HSET', P .. 'settings', 'pause', pause, 'pausedBy', by)
-  bull.pause({})
   bump()
   return 1
 end
 
 function operations.resume()
   rcall('HDEL', P .. 'settings', 'pause', 'pausedBy')
-  bull.resume({})
+  bull('resume', {})
   bump()
   return 1
 end

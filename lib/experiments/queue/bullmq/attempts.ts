@@ -1,0 +1,88 @@
+import { randomBytes } from 'node:crypto';
+import { stringify, type Values } from '../../written.ts';
+import type { Attempt, Failure, State, Taker } from '../queue.ts';
+import type { Answer, Connection } from './connection.ts';
+import type { Leases } from './leases.ts';
+import { taskOf } from './rows.ts';
+
+/** Takes tasks, and says what became of them: see `Queue`. */
+export class Attempts {
+  readonly #connection: Connection;
+  readonly #leases: Leases;
+  /** Asked for, and an error heard: a task may have been given out. */
+  readonly #doubtful = new Set<string>();
+
+  constructor(connection: Connection, leases: Leases) {
+    this.#connection = connection;
+    this.#leases = leases;
+  }
+
+  async take(taker: Taker, lifetime: number | undefined): Promise<Attempt | null> {
+    await this.#settleDoubtful();
+    const { worker, host, pid, gpus } = taker;
+    void this.#connection.introduce(host);
+    const token = randomBytes(16).toString('hex');
+    const asked = this.#leases.time;
+    const answer = await this.#connection
+      .call<Answer[] | null>(
+        'take',
+        token,
+        lifetime === undefined ? '' : Math.ceil(lifetime),
+        worker,
+        host,
+        pid,
+        JSON.stringify(gpus),
+      )
+      .catch((error) => {
+        this.#doubtful.add(token);
+        throw error;
+      });
+    if (answer === null) return null;
+    const signal = this.#leases.add(token, lifetime !== undefined, asked);
+    return { token, task: taskOf(answer), start: Number(answer[5]), descriptors: [], signal };
+  }
+
+  /** What was given out, and not heard of, is nobody's. */
+  async #settleDoubtful(): Promise<void> {
+    for (const token of this.#doubtful) {
+      const why = 'the queue could not be reached when it was given out';
+      await this.#connection.call('giveBack', token, why, 0);
+      this.#doubtful.delete(token);
+    }
+  }
+
+  async endLost(): Promise<void> {
+    await this.#connection.call('endLost');
+  }
+
+  async note(
+    token: string,
+    { path, from, to }: { path: string; from: number; to: number | null },
+  ): Promise<void> {
+    await this.#connection.call('note', token, path, from, to ?? '');
+  }
+
+  async submit(token: string, result: Values): Promise<boolean> {
+    return (await this.#connection.call('submit', token, stringify(result))) === 1;
+  }
+
+  async complete(token: string, result: Values | null): Promise<boolean> {
+    const given = result === null ? [0, ''] : [1, stringify(result)];
+    return this.#ended(token, (await this.#connection.call('complete', token, ...given)) === 1);
+  }
+
+  async fail(token: string, { error, retry }: Failure): Promise<State | null> {
+    return this.#ended(token, await this.#connection.call<State | null>('fail', token, error, retry ? 1 : 0));
+  }
+
+  async giveBack(token: string, why: string, delay: number): Promise<boolean> {
+    const answer = await this.#connection.call('giveBack', token, why, Math.max(0, Math.ceil(delay)));
+    return this.#ended(token, answer === 1);
+  }
+
+  /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
+  #ended<T>(token: string, answer: T): T {
+    this.#leases.remove(token);
+    return answer;
+  }
+}

@@ -1,0 +1,66 @@
+import { stringify, type Values } from '../../written.ts';
+import type { Pause, Selection } from '../queue.ts';
+import type { Connection } from './connection.ts';
+
+/** Tasks per operation. */
+const PORTION = 500;
+
+/** See `Queue.adopt`. */
+export async function adopt(
+  connection: Connection,
+  rows: readonly { id: string; result: Values }[],
+): Promise<boolean[]> {
+  const adopted: boolean[] = [];
+  for (let from = 0; from < rows.length; from += PORTION) {
+    const words = rows.slice(from, from + PORTION).flatMap(({ id, result }) => [id, stringify(result)]);
+    const answers = await connection.call<number[]>('adopt', ...words);
+    adopted.push(...answers.map((answer) => answer === 1));
+  }
+  return adopted;
+}
+
+/** See `Queue.retry`, `Queue.cancel`. */
+export async function select(
+  connection: Connection,
+  action: 'retry' | 'cancel',
+  selection: Selection | 'all',
+): Promise<string[]> {
+  const names: string[] = [];
+  if (selection !== 'all' && 'ids' in selection) {
+    for (let from = 0; from < selection.ids.length; from += PORTION) {
+      const ids = selection.ids.slice(from, from + PORTION);
+      names.push(...(await connection.call<string[]>('select', action, ...ids)));
+    }
+    return [...new Set(names)];
+  }
+  const state = selection === 'all' ? '' : selection.state;
+  for (let after = '0'; ; ) {
+    const [last, some] = await connection.call<[string, string[]]>(
+      'selectState',
+      action,
+      state,
+      after,
+      PORTION,
+    );
+    names.push(...some);
+    if (last === '0') return names;
+    after = last;
+  }
+}
+
+export async function pause(connection: Connection, by: Pause['by'], message: string): Promise<void> {
+  const pause: Pause = { by, message, since: Date.now() };
+  await connection.call('pause', JSON.stringify(pause), by);
+}
+
+export async function resume(connection: Connection): Promise<void> {
+  await connection.call('resume');
+}
+
+export async function paused(connection: Connection): Promise<Pause | null> {
+  const [text, inDashboard] = await connection.call<[string | null, number]>('paused');
+  if (text !== null) return JSON.parse(text) as Pause;
+  return inDashboard === 1
+    ? { by: 'person', message: 'paused in a dashboard of BullMQ', since: Date.now() }
+    : null;
+}
