@@ -22,17 +22,8 @@ export const names = Object.keys(FILES);
 /** One that mostly waits, and disturbs nobody: its time runs beside the others'. */
 export const beside = ['keeper'];
 
-/** One that prints its figures itself, and has no tables. */
-function printing(name, benchmark) {
-  const run = async () => {
-    await benchmark();
-    return [];
-  };
-  return { title: name[0].toUpperCase() + name.slice(1), question: 'What is printed below?', run };
-}
-
 export async function load(name) {
   const benchmark = (await import(FILES[name]))[name];
   if (benchmark === undefined) throw new Error(`${FILES[name]} exports no '${name}'`);
-  return typeof benchmark === 'function' ? printing(name, benchmark) : benchmark;
+  return benchmark;
 }

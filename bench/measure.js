@@ -19,11 +19,6 @@ export function summarize(values) {
   return { n: sorted.length, median: median(sorted), low: at(0.25), high: at(0.75), p99: at(0.99) };
 }
 
-export function describe(values, unit, digits = 1) {
-  const { median: middle, low, high } = summarize(values);
-  return `${middle.toFixed(digits)} ${unit} (${low.toFixed(digits)} to ${high.toFixed(digits)})`;
-}
-
 /** The environment for measured processes. */
 export function environment(extra) {
   const env = { ...process.env, GPU_OWNER_MACHINE_CONFIG: '/dev/null', ...extra };
