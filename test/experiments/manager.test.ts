@@ -222,6 +222,8 @@ describe.each(KINDS)('on $name', (kind) => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask/);
+      const paused = output(child, /paused after failures/, 20_000);
+      const over = output(child, /the pause is over/, 20_000);
       const request = (worker_id: string) => ask({ type: 'request_task', worker_id });
       // biome-ignore lint/suspicious/noExplicitAny: answers are what this is about
       const taskOf = async (worker_id: string) => ((await request(worker_id)) as any).task?.task_id;
@@ -251,9 +253,11 @@ describe.each(KINDS)('on $name', (kind) => {
         message: expect.stringMatching(/^3 tasks failed one after the other, all with: CUDA error: .*gpu0/),
       });
       expect(experiment.log()).toMatch(/warning: gpu1 gets no more tasks: 3 tasks failed .*gpu1/);
+      await paused; // it looks now and then
       // Whoever resumes has put it right.
       await experiment.run(['resume']);
       expect(await taskOf('gpu1')).toBeDefined();
+      await over;
       child.kill('SIGTERM');
       const { code, stdout } = await ended;
       expect(code).toBe(143);
