@@ -138,7 +138,7 @@ export interface Native {
 }
 
 const packageRoot = dirname(import.meta.dirname);
-// In the command, the build puts its own `require` here: loading node:module would cost its start a third of a millisecond.
+// In bundles, the build puts their own `require` here: loading node:module would cost its start a third of a millisecond.
 const packageRequire =
   (import.meta as { require?: NodeJS.Require }).require ??
   process.getBuiltinModule('node:module').createRequire(join(packageRoot, 'package.json'));

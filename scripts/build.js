@@ -1,16 +1,18 @@
-// Compiles lib/ to dist/: the library (ES module), the command (CommonJS, with a cache of its compiled form), three times,
-// as every start pays for the size of what it loads: what claims, without experiments, and all; and the declarations.
+// Compiles lib/ to dist/: the library and the command (CommonJS, with a cache of their compiled form), the command three times,
+// as every start pays for the size of what it loads: what claims, without experiments, and all; what loads them (the
+// library's is an ES module); and the declarations.
 //
-// Each output is one file, because the number of modules is what start-up time goes into: 25 ES modules cost 19 ms,
+// Each bundle is one file, because the number of modules is what start-up time goes into: 25 ES modules cost 19 ms,
 // the same bundled into one CommonJS file 5 ms. Modules that lib/cli/main.ts imports dynamically are wrapped in
 // functions that run on first use, so that `gpu-owner run` doesn't evaluate what only other subcommands need.
 //
-// `import.meta.dirname` works everywhere: as it is in ES modules and in tests, as `__dirname` in the CommonJS file.
-// lib/native.ts and both outputs lie one directory below the package, so `..` is the package for each of them.
+// `import.meta.dirname` works everywhere: as it is in ES modules and in tests, as `__dirname` in the CommonJS files.
+// lib/native.ts and all outputs lie one directory below the package, so `..` is the package for each of them.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { writeCodeCaches } from './code-cache.js';
 
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
@@ -31,7 +33,7 @@ const common = {
 
 const command = {
   format: 'cjs',
-  charset: 'ascii', // lib/cli/start.ts relies on it
+  charset: 'ascii', // lib/bundle.ts relies on it
   define: {
     'import.meta.dirname': '__dirname',
     'import.meta.filename': '__filename',
@@ -55,14 +57,9 @@ const { build } = await import('esbuild').catch(() => {
 
 rmSync(dist, { recursive: true, force: true });
 await Promise.all([
-  // keepNames: the bundler would call the class _GPUOwner, and so would whoever prints one.
-  build({
-    ...common,
-    entryPoints: ['lib/index.ts'],
-    outfile: 'dist/index.js',
-    format: 'esm',
-    keepNames: true,
-  }),
+  build({ ...common, entryPoints: ['lib/library.ts'], outfile: 'dist/index.js', format: 'esm' }),
+  // Not minified: an error that nobody catches is shown with the line that threw it.
+  build({ ...common, ...command, entryPoints: ['lib/index.ts'], outfile: 'dist/library.cjs' }),
   build({
     ...common,
     ...bundle,
@@ -101,7 +98,7 @@ function writeLicences(inputs) {
   writeFileSync(join(dist, 'experiments.licenses.txt'), texts.join(`\n${'-'.repeat(72)}\n\n`));
 }
 
-for (const name of ['claim.cjs', 'command.cjs', 'experiments.cjs']) {
+for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs']) {
   if (!/[^\0-\x7f]/.test(readFileSync(join(dist, name), 'latin1'))) continue;
   throw new Error(
     `dist/${name} is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)`,
@@ -124,4 +121,7 @@ for (const path of readdirSync(dist, { recursive: true }).filter((name) => name.
   );
 }
 
-await import('./code-cache.js');
+const addon = join(root, 'build/Release/gpu_owner.node');
+if (existsSync(addon) && process.platform === 'linux') {
+  for (const problem of await writeCodeCaches(addon)) console.error(`gpu-owner: ${problem}`);
+}

@@ -1,56 +1,91 @@
-// Writes V8's compiled form of the command to dist/, for the Node.js that runs this: it saves each start some 10 ms. What
-// isn't compiled before it is called is compiled now by calling it: a `run` on simulated GPUs, up to where it would become
-// the keeper, and an experiment. Without the native part there is nothing to call, and the command works without a cache.
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+// Writes V8's compiled form of the library and of the command to dist/, for the Node.js that runs this: it saves each start some
+// 10 ms. What isn't compiled before it is called is compiled now by calling it, on simulated GPUs: a claim of a program, a
+// `run` up to where it would become the keeper, a `status` and an experiment. Without the native part there is nothing to
+// call, and everything works without a cache.
+import { spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 
 const root = dirname(import.meta.dirname);
-const built = join(root, 'build/Release');
+const command = join(root, 'dist/gpu-owner.cjs');
 
-/** @param build the native part. @returns what it said */
-function write(name, args, directory, build) {
-  const cache = join(root, 'dist', `${name}.${process.version}-${process.arch}.cache`);
-  writeFileSync(cache, ''); // an empty one is refused, and replaced at the end
-  const { status, stderr } = spawnSync(process.execPath, [join(root, 'dist/gpu-owner.cjs'), ...args], {
-    cwd: directory,
-    env: {
-      ...process.env,
-      GPU_OWNER_BUILD: build,
-      GPU_OWNER_SIMULATE: '4',
-      GPU_OWNER_SIMULATE_DIR: join(directory, 'machines'),
-      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
-      XDG_CONFIG_HOME: directory,
-      XDG_STATE_HOME: directory,
-      GPU_OWNER_WRITE_CODE_CACHE: cache,
-      CUDA_VISIBLE_DEVICES: undefined,
-      GPU_OWNER_LOCK_DIR: undefined,
-      GPU_OWNER_JOB: undefined,
-    },
-    stdio: ['ignore', 'ignore', 'pipe'],
-    encoding: 'utf8',
-    timeout: 30_000,
-  });
-  const done = args[0] === 'run' ? stderr.includes('keeper') : status === 0;
-  if (done) return;
-  console.error(`gpu-owner: no code cache of ${name}.cjs: ${stderr}`);
-  rmSync(cache, { force: true });
-}
+const CLAIM = `
+import { GPUOwner } from ${JSON.stringify(pathToFileURL(join(root, 'dist/index.js')).href)};
+new GPUOwner(1).release();
+(await GPUOwner.acquire(1)).release();`;
 
-if (existsSync(join(built, 'gpu_owner.node')) && process.platform === 'linux') {
+/**
+ * @param addon the native part's addon; what was built along with it lies beside it
+ * @returns what went wrong, a line for each bundle; the others have their caches
+ */
+export async function writeCodeCaches(addon) {
   const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-cache-'));
   try {
-    const without = join(directory, 'build');
-    mkdirSync(without);
-    for (const name of ['gpu_owner.node', 'gpu-owner-placeholder', 'simulator']) {
-      symlinkSync(join(built, name), join(without, name));
-    }
-    write('claim', ['run', '-n', '2', '--', 'true'], directory, without);
-    write('command', ['status', '--simulate', '2'], directory, built);
+    const build = links(addon, join(directory, 'build'), () => true);
+    const noKeeper = links(addon, join(directory, 'no-keeper'), (name) => name !== 'gpu-owner-keeper');
     const experiment = ['exp', 'run', '--gpus', '2', '--grid', 'a=1,2', '--', 'true'];
-    write('experiments', experiment, directory, built);
+    const problems = await Promise.all([
+      write('library', ['--input-type=module', '-e', CLAIM], directory, build),
+      write('claim', [command, 'run', '-n', '2', '--', 'true'], directory, noKeeper),
+      write('command', [command, 'status', '--simulate', '2'], directory, build),
+      write('experiments', [command, ...experiment], directory, build),
+    ]);
+    return problems.filter((problem) => problem !== null);
   } finally {
     rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** A directory with the native part as a build has it, whatever a release calls its files. */
+function links(addon, directory, wanted) {
+  mkdirSync(directory);
+  symlinkSync(addon, join(directory, 'gpu_owner.node'));
+  for (const name of readdirSync(dirname(addon))) {
+    if (!/^(simulator|gpu-owner-\w+)$/.test(name) || !wanted(name)) continue;
+    symlinkSync(join(dirname(addon), name), join(directory, name));
+  }
+  return directory;
+}
+
+async function write(name, args, directory, build) {
+  const cache = join(root, 'dist', `${name}.${process.version}-${process.arch}.cache`);
+  // Renamed when it is complete, and never written over: package managers link files into several projects.
+  const unfinished = `${cache}.${process.pid}`;
+  const own = join(directory, name);
+  mkdirSync(own);
+  const env = Object.fromEntries(
+    Object.entries(process.env).filter(([key]) => !/^(GPU_OWNER_|CUDA_|NODE_)/.test(key)),
+  );
+  const child = spawn(process.execPath, args, {
+    cwd: own,
+    env: {
+      ...env,
+      GPU_OWNER_BUILD: build,
+      GPU_OWNER_SIMULATE: '4',
+      GPU_OWNER_SIMULATE_DIR: join(own, 'machines'),
+      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      XDG_CONFIG_HOME: own,
+      XDG_STATE_HOME: own,
+      GPU_OWNER_WRITE_CODE_CACHE: `${name}=${unfinished}`,
+    },
+    stdio: ['ignore', 'ignore', 'pipe'],
+    timeout: 30_000,
+  });
+  let said = '';
+  child.stderr.setEncoding('utf8').on('data', (text) => {
+    said += text;
+  });
+  const status = await new Promise((resolve) => {
+    child.on('error', resolve).on('close', resolve);
+  });
+  try {
+    if (status !== 0 && !said.includes('keeper')) throw new Error(said || String(status));
+    renameSync(unfinished, cache);
+    return null;
+  } catch (error) {
+    rmSync(unfinished, { force: true });
+    return `no code cache ${basename(cache)}: ${error.message}`;
   }
 }

@@ -1,8 +1,10 @@
-// npm's install script: builds the native part where no prebuilt binary fits.
+// npm's install script: builds the native part where no prebuilt binary fits, and has V8 compile the rest for this Node.js.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import { dirname, join } from 'node:path';
+import { writeCodeCaches } from './code-cache.js';
 import { headersEnvironment } from './node-headers.js';
 
 const root = dirname(import.meta.dirname);
@@ -29,3 +31,11 @@ if (status !== 0) {
   );
 }
 process.exitCode = status ?? 1;
+
+// Of a clone, the build does it. A start without takes longer, and that is all: nothing to speak of.
+if (status === 0 && !clone) {
+  try {
+    const { path } = createRequire(import.meta.url)('node-gyp-build');
+    await writeCodeCaches(path(root));
+  } catch {}
+}

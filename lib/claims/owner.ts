@@ -1,4 +1,3 @@
-import { isMainThread } from 'node:worker_threads';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
@@ -12,6 +11,7 @@ import { type Effectful, looking, runAsync, runSync } from './effects.ts';
 import { hide, type Share, show } from './environment.ts';
 import { findOverwritten } from './foreign.ts';
 import { findIntruders } from './intruders.ts';
+import { isMainThread } from './main-thread.ts';
 import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
 import { reached } from './steps.ts';
@@ -105,7 +105,7 @@ export class GPUOwner {
     for (let intrusions = 0; ; intrusions++) {
       const granted = await claimWhenFree(attempting, limits);
       const held = await runAsync(hold(granted, settings), signal);
-      if (!(held instanceof GPUOwnerError)) return new GPUOwner({ [ADOPT]: held } as ClaimOptions);
+      if (!(held instanceof GPUOwnerError)) return adopt(held);
       if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
     }
   }
@@ -144,6 +144,11 @@ export class GPUOwner {
       }
     }
   }
+}
+
+/** Not in the class: it would be called _GPUOwner in the bundle, and by whoever prints one, if it spoke of itself. */
+function adopt(holding: Holding): GPUOwner {
+  return new GPUOwner({ [ADOPT]: holding } as ClaimOptions);
 }
 
 /** How many GPUs, options, or both. */
@@ -186,7 +191,7 @@ function watch(): void {
 }
 
 function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
-  if (!isMainThread) {
+  if (!isMainThread()) {
     throw new GPUOwnerError(
       'ERR_WORKER_THREAD',
       'GPUs are claimed for the whole process: create the GPUOwner on the main thread, before starting worker threads.',

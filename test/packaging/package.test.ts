@@ -22,6 +22,8 @@ function npm(directory: string, ...args: string[]): string {
   return execFileSync('npm', [...args, '--loglevel=error'], { cwd: directory, encoding: 'utf8', env });
 }
 
+const isCache = (name: string) => name.endsWith('.cache');
+
 /** A copy of the package as a release has it: built, with prebuilt binaries for this machine. */
 function release(): string {
   const directory = join(scratch, 'release');
@@ -41,6 +43,9 @@ function release(): string {
     if (existsSync(join(packageRoot, name)))
       cpSync(join(packageRoot, name), join(directory, name), { recursive: true });
   }
+  // As if it had been built with another Node.js.
+  for (const name of readdirSync(join(directory, 'dist')).filter(isCache))
+    rmSync(join(directory, 'dist', name));
   const prebuilt = join(directory, `prebuilds/linux-${process.arch}`);
   mkdirSync(join(prebuilt, 'simulator'), { recursive: true });
   cpSync(join(binaries(), 'gpu_owner.node'), join(prebuilt, 'gpu-owner.glibc.node'));
@@ -70,6 +75,7 @@ describe.skipIf(process.env.GPU_OWNER_BUILD !== undefined)('the package', () => 
     const wanted = [
       'bin/gpu-owner.cjs',
       'dist/index.js',
+      'dist/library.cjs',
       'dist/index.d.ts',
       'dist/gpu-owner.cjs',
       'binding.gyp',
@@ -116,6 +122,14 @@ describe.skipIf(process.env.GPU_OWNER_BUILD !== undefined)('the package', () => 
 
     it('compiles nothing where a prebuilt binary fits', () => {
       expect(readdirSync(join(project, 'node_modules/gpu-owner'))).not.toContain('build');
+    });
+
+    it('has everything compiled by V8 for the Node.js that installed it', () => {
+      const caches = readdirSync(join(project, 'node_modules/gpu-owner/dist')).filter(isCache);
+      const version = `${process.version}-${process.arch}`;
+      expect(caches).toEqual(
+        ['claim', 'command', 'experiments', 'library'].map((name) => `${name}.${version}.cache`),
+      );
     });
 
     it('has a working command, keeper and simulator', () => {

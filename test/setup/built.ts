@@ -15,7 +15,7 @@ const BINARIES = [
 export default function setup(): void {
   const directory = process.env.GPU_OWNER_BUILD ?? join(root, 'build/Release');
   const missing = BINARIES.map((name) => join(directory, name)).filter((path) => !existsSync(path));
-  const outputs = ['dist/index.js', 'dist/gpu-owner.cjs'].map((path) => join(root, path));
+  const outputs = ['dist/index.js', 'dist/library.cjs', 'dist/gpu-owner.cjs'].map((path) => join(root, path));
   const unbuilt = outputs.filter((path) => !existsSync(path));
   if (missing.length > 0) {
     throw new Error(`not built: ${missing.join(', ')}\nBuild the native part first: npm run build:native`);

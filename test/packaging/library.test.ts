@@ -1,0 +1,234 @@
+// How the library is loaded: from V8's compiled form where one fits, and without where none does. Tried with a copy of what a
+// release has of it, whose caches can be damaged.
+import { spawnSync } from 'node:child_process';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { binaries } from '../binaries.ts';
+import { root } from '../machine.ts';
+
+const CACHE = `library.${process.version}-${process.arch}.cache`;
+const NAMES = [
+  'GPUOwner',
+  'GPUOwnerError',
+  'findFreeGPUs',
+  'findFreeGPUsSync',
+  'getGPUs',
+  'getGPUsSync',
+  'getQueue',
+];
+/** Built-in modules that take longer to load than the library. */
+const HEAVY = ['stream', 'worker_threads', 'crypto', 'child_process', 'module', 'os', 'url', 'perf_hooks'];
+
+let project: string;
+let copy: string;
+beforeEach(() => {
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-library-'));
+  copy = join(project, 'node_modules/gpu-owner');
+  mkdirSync(copy, { recursive: true });
+  for (const name of ['dist', 'scripts', 'package.json'])
+    cpSync(join(root, name), join(copy, name), { recursive: true });
+  mkdirSync(join(copy, 'build'));
+  symlinkSync(binaries(), join(copy, 'build/Release'));
+  // What the install script needs, and an experiment.
+  for (const name of ['node-gyp-build', '@photostructure']) {
+    symlinkSync(join(root, 'node_modules', name), join(project, 'node_modules', name));
+  }
+});
+afterEach(() => rmSync(project, { recursive: true }));
+
+/** Notes whether V8 took the compiled forms that it was given. */
+const WATCH = `
+const vm = require('node:vm');
+const { Script } = vm;
+vm.Script = class extends Script {
+  constructor(text, options) {
+    super(text, options);
+    console.log(options.filename.split('/').pop(), this.cachedDataRejected === undefined ? 'none' : this.cachedDataRejected ? 'refused' : 'used');
+  }
+};
+require('node:module').syncBuiltinESMExports();`;
+
+function run(source: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}) {
+  const args = ['--input-type=module', ...flags, '-e', source];
+  const { stdout, stderr, status } = spawnSync(process.execPath, args, {
+    cwd: project,
+    encoding: 'utf8',
+    env: {
+      ...process.env,
+      NODE_EXTRA_CA_CERTS: undefined,
+      NODE_OPTIONS: undefined,
+      GPU_OWNER_BUILD: undefined,
+      GPU_OWNER_SIMULATE: '2',
+      GPU_OWNER_SIMULATE_DIR: join(project, 'machines'),
+      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      XDG_CONFIG_HOME: project,
+      CUDA_VISIBLE_DEVICES: undefined,
+      ...env,
+    },
+  });
+  expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
+  return stdout.trim().split('\n');
+}
+
+const CLAIM = `const { GPUOwner } = await import('gpu-owner'); console.log(new GPUOwner(2).devices.length);`;
+
+function claim(flags: string[] = []): string[] {
+  writeFileSync(join(project, 'watch.cjs'), WATCH);
+  return run(CLAIM, ['-r', './watch.cjs', ...flags]);
+}
+
+describe('the compiled form', () => {
+  const path = () => join(copy, 'dist', CACHE);
+
+  it('is used', () => {
+    expect(claim()).toEqual(['library.cjs used', '2']);
+  });
+
+  it('is done without where there is none', () => {
+    rmSync(path());
+    expect(claim()).toEqual(['library.cjs none', '2']);
+  });
+
+  it('is done without where it cannot be read', () => {
+    rmSync(path());
+    mkdirSync(path());
+    expect(claim()).toEqual(['library.cjs none', '2']);
+  });
+
+  it.each([
+    ['empty', () => Buffer.alloc(0)],
+    ['cut off', (bytes: Buffer) => bytes.subarray(0, bytes.length / 2)],
+    ['something else', (bytes: Buffer) => Buffer.alloc(bytes.length, 'x')],
+    ['of another V8', (bytes: Buffer) => bytes.fill(bytes.readUInt8(4) ^ 1, 4, 5)],
+  ])('is refused if it is %s', (_, change) => {
+    writeFileSync(path(), change(readFileSync(path())));
+    expect(claim()).toEqual(['library.cjs refused', '2']);
+  });
+
+  it('is refused where V8 runs with other flags', () => {
+    expect(claim(['--max-old-space-size=200'])).toEqual(['library.cjs refused', '2']);
+  });
+
+  it('is made anew for the Node.js of whoever installs, also over a link', () => {
+    const caches = readdirSync(join(copy, 'dist')).filter((name) => name.endsWith('.cache'));
+    expect(caches.length).toBe(4);
+    const elsewhere = join(project, 'elsewhere');
+    writeFileSync(elsewhere, 'of somebody else');
+    for (const name of caches) rmSync(join(copy, 'dist', name));
+    symlinkSync(elsewhere, path());
+    install();
+    expect(readdirSync(join(copy, 'dist')).filter((name) => name.includes('.cache'))).toEqual(caches);
+    expect(readFileSync(elsewhere, 'utf8')).toBe('of somebody else');
+    expect(claim()).toEqual(['library.cjs used', '2']);
+  });
+
+  it('is not missed by an installation that cannot make it', () => {
+    rmSync(path());
+    writeFileSync(join(copy, 'dist/index.js'), 'process.exit(1)');
+    install();
+    expect(readdirSync(join(copy, 'dist')).filter((name) => name.startsWith('library.'))).toEqual([
+      'library.cjs',
+    ]);
+  });
+
+  /** As npm does where a prebuilt binary fits. */
+  function install(): void {
+    const programs = join(project, 'programs');
+    mkdirSync(programs);
+    symlinkSync('/bin/true', join(programs, 'node-gyp-build'));
+    const { stdout, stderr, status } = spawnSync(process.execPath, [join(copy, 'scripts/install.js')], {
+      encoding: 'utf8',
+      env: {
+        ...process.env,
+        PATH: `${programs}:${process.env.PATH}`,
+        GPU_OWNER_NVML_LIBRARY: '/nonexistent',
+      },
+    });
+    expect({ stdout, stderr, status }).toEqual({ stdout: '', stderr: '', status: 0 });
+  }
+});
+
+describe('the library', () => {
+  it('exports what its declarations say, by name', () => {
+    const declared = readFileSync(join(root, 'dist/index.d.ts'), 'utf8');
+    for (const name of NAMES) expect(declared).toContain(name);
+    const names = run(
+      `import * as all from 'gpu-owner';
+       import { createRequire } from 'node:module';
+       const required = createRequire(process.cwd() + '/x.js')('gpu-owner');
+       console.log(Object.keys(all).join());
+       console.log(all === required, all.GPUOwner.name, all.GPUOwnerError.name);`,
+    );
+    expect(names).toEqual([NAMES.join(), 'true GPUOwner GPUOwnerError']);
+  });
+
+  it('throws errors whose stack says where, in readable lines', () => {
+    const [line = '', ...stack] = run(
+      `import { GPUOwner, GPUOwnerError } from 'gpu-owner';
+       try { new GPUOwner(3); } catch (error) {
+         console.log(error instanceof GPUOwnerError && error instanceof Error, error.code);
+         console.log(error.stack);
+       }`,
+    );
+    expect(line).toBe('true ERR_INVALID_ARGUMENT');
+    const places = stack.filter((each) => each.includes('library.cjs'));
+    expect(places.at(-1)).toMatch(/ at new GPUOwner \(.*\/dist\/library\.cjs:\d+:\d+\)$/);
+    const text = readFileSync(join(copy, 'dist/library.cjs'), 'utf8').split('\n');
+    const [, number, column] = /:(\d+):(\d+)\)$/.exec(places[0] as string) as string[];
+    expect(text[Number(number) - 1]?.slice(Number(column) - 1)).toMatch(/^new GPUOwnerError\(/);
+  });
+
+  it("works in a context of its own, as test runners have them, with that context's classes", () => {
+    const lines = run(
+      `import { readFileSync } from 'node:fs';
+       import { createContext, SourceTextModule } from 'node:vm';
+       const file = process.cwd() + '/node_modules/gpu-owner/dist/index.js';
+       const context = createContext({ process, Buffer, setInterval, clearInterval });
+       const module = new SourceTextModule(readFileSync(file, 'utf8'), {
+         context,
+         initializeImportMeta(meta) { meta.dirname = ${JSON.stringify(join(copy, 'dist'))}; meta.filename = file; },
+       });
+       await module.link(() => {});
+       await module.evaluate();
+       const { GPUOwner, GPUOwnerError } = module.namespace;
+       console.log(new GPUOwner(1).devices.length);
+       context.GPUOwnerError = GPUOwnerError;
+       const { runInContext } = await import('node:vm');
+       console.log(runInContext('GPUOwnerError.prototype instanceof Error', context));`,
+      ['--experimental-vm-modules', '--no-warnings'],
+    );
+    expect(lines).toEqual(['1', 'true']);
+  });
+
+  it('loads nothing heavy on the way to a claim', () => {
+    const loaded = run(
+      `const before = new Set(process.moduleLoadList);
+       const { GPUOwner } = await import('gpu-owner');
+       new GPUOwner(1);
+       const loaded = process.moduleLoadList.filter((name) => !before.has(name));
+       console.log(loaded.map((name) => name.replace(/^.*Module /, '')).join('\\n'));`,
+    );
+    expect(loaded).toContain('vm'); // the list works
+    expect(loaded.filter((name) => HEAVY.includes(name))).toEqual([]);
+  });
+
+  it('refuses to claim in a worker thread', () => {
+    const lines = run(
+      `import { Worker } from 'node:worker_threads';
+       const source = "import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(1)).catch((error) => console.log(error.code));";
+       new Worker(source, { eval: true });`,
+    );
+    expect(lines).toEqual(['ERR_WORKER_THREAD']);
+  });
+});
