@@ -4,6 +4,7 @@ import { runBundle } from '../bundle.ts';
 
 // What claims must be quick; some must know every command, or are commands of experiments. Others needn't pay for their size.
 const BUNDLES: Record<string, string> = {
+  __proto__: null as never, // an argument may be called 'constructor'
   run: 'claim',
   hold: 'claim',
   exp: 'experiments',
