@@ -69,9 +69,9 @@ test.each([
 test('the lease outlives clients that are killed, as long as the container lives', async () => {
   const file = join(machine.directory, 'end');
   const end = finished(start('sh', '-c', `until [ -e ${file} ]; do sleep 0.1; done`));
-  await until(() => clients('wait').length > 0 && clients('logs').length > 0);
+  await until(() => clients('wait').length > 0 && clients('logs').length > 0, 20_000);
   for (const { pid } of [...clients('wait'), ...clients('logs')]) process.kill(pid, 'SIGKILL');
-  await until(() => clients('wait').length > 1);
+  await until(() => clients('wait').length > 1, 20_000);
   expect(await leased()).toBe(2);
   await machine.run(['touch', file]);
   expect((await end).code).toBe(0);

@@ -47,7 +47,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     expect(worker.code, worker.stdout + worker.stderr).toBe(0);
     expect((await ended).code).toBe(0);
     expect(experiment.rows('results_grid').sort()).toEqual(['grid_0_1,1,1', 'grid_1_2,2,2']);
-    const log = join(elsewhere, 'results_grid/worker_gpu0.log');
+    const log = join(elsewhere, `results_grid/worker_${HOST}_gpu0.log`);
     expect(existsSync(log)).toBe(true);
     expect(readdirSync(join(experiment.project, 'results_grid'))).toEqual(['final_results.csv']);
 
@@ -63,7 +63,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     const told = await experiment.run(['logs', 'grid_0_1']);
     expect(told.stdout).not.toMatch(/somebody/);
     const [, remedy] =
-      /<== its output is in .*worker_gpu0\.log on other-machine, not on this machine; to see it: ssh other-machine '(.*)'\n$/.exec(
+      /<== its output is in .*worker_other-machine_gpu0\.log on other-machine, not on this machine; to see it: ssh other-machine '(.*)'\n$/.exec(
         told.stdout,
       ) ?? [];
     expect(remedy).toBeDefined();
