@@ -42,11 +42,15 @@
           "target_name": "gpu-owner-placeholder",
           "type": "executable",
           "sources": [
-            "<!@(node -p \"require('./native/sources.json').core.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').placeholder_core.join(' ')\")",
             "<!@(node -p \"require('./native/sources.json').placeholder.join(' ')\")",
             "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
-          ]
+            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat_standalone.join(' ')\")"
+          ],
+          # Of libstdc++ only what is in its headers, see native/compat/standalone.cc.
+          "defines": ["GPU_OWNER_STANDALONE"],
+          "ldflags": ["-Wl,--version-script=<(exports)/program.map"]
         },
         {
           "target_name": "simulated_nvml",
@@ -86,6 +90,22 @@
             "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
           ]
         }
+      ],
+      "conditions": [
+        # It has no C library, so the flags of the others, and a user's LDFLAGS, are not for it.
+        ["target_arch in 'x64 arm64'", {
+          "targets": [{
+            "target_name": "gpu-owner-inherited",
+            "type": "none",
+            "actions": [{
+              "action_name": "link",
+              "variables": { "source": "<(module_root_dir)/<!(node -p \"require('./native/sources.json').launcher[0]\")" },
+              "inputs": ["<(source)", "<(module_root_dir)/native/launcher/link.sh"],
+              "outputs": ["<(PRODUCT_DIR)/gpu-owner-inherited"],
+              "action": ["sh", "<(module_root_dir)/native/launcher/link.sh", "<(source)", "<(PRODUCT_DIR)/gpu-owner-inherited"]
+            }]
+          }]
+        }]
       ]
     }, {
       # Elsewhere there is nothing to build; the package installs, and its first call says that it needs Linux.

@@ -9,10 +9,44 @@
 #   sigign   ignored signals (nohup ignores SIGHUP), a mask in hexadecimal
 #   nofile   soft limit of open files
 #   fds      inherited descriptors besides 0, 1 and 2 (make's job server, for instance)
-# Builtins only, no subshell: this must cost next to nothing. Names are odd because the environment's own must not
-# be overwritten.
+# The program gpu-owner-inherited tells all that at once. Where it isn't built the shell finds out itself, which takes two
+# milliseconds longer. Names are odd because the environment's own must not be overwritten.
 GPU_OWNER_INHERITED=
-if [ -r /proc/self/status ]; then
+unset GPU_OWNER_DROPPED
+# Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module" of environment
+# modules). Only commands that start commands need them.
+case "${BASH_VERSION:+bash} $* " in
+  ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*) gpu_owner_d=$$ ;;
+  *) gpu_owner_d= ;;
+esac
+# A link to this file, as npm makes it, lies in node_modules/.bin, or in PREFIX/bin with the package in PREFIX/lib/node_modules.
+for gpu_owner_a in "${0%/*}/.." "${0%/*}/../gpu-owner" "${0%/*}/../lib/node_modules/gpu-owner"; do
+  [ "$gpu_owner_a/bin/gpu-owner.cjs" -ef "$0" ] || continue
+  gpu_owner_b=$gpu_owner_a/build/Release
+  if [ ! -x "$gpu_owner_b/gpu-owner-inherited" ]; then
+    # Which processor this is, by where its systems have their loaders.
+    if [ -e /lib64/ld-linux-x86-64.so.2 ]; then
+      [ -e /lib/ld-linux-aarch64.so.1 ] || gpu_owner_b=$gpu_owner_a/prebuilds/linux-x64
+    elif [ -e /lib/ld-linux-aarch64.so.1 ]; then
+      gpu_owner_b=$gpu_owner_a/prebuilds/linux-arm64
+    fi
+  fi
+  [ ! -x "$gpu_owner_b/gpu-owner-inherited" ] ||
+    GPU_OWNER_INHERITED=$("$gpu_owner_b/gpu-owner-inherited" "$0" $gpu_owner_d 2>/dev/null)
+  break
+done
+# In its first line what was inherited, in others the variables.
+case $GPU_OWNER_INHERITED in
+  sigign=*"
+"*)
+    export GPU_OWNER_DROPPED="${GPU_OWNER_INHERITED#*"
+"}"
+    GPU_OWNER_INHERITED=${GPU_OWNER_INHERITED%%"
+"*} ;;
+  sigign=*) ;;
+  *) GPU_OWNER_INHERITED= ;;
+esac
+if [ -z "$GPU_OWNER_INHERITED" ] && [ -r /proc/self/status ]; then
   while read -r gpu_owner_a gpu_owner_b; do
     case $gpu_owner_a in
       SigIgn:)
@@ -44,21 +78,18 @@ if [ -r /proc/self/status ]; then
     esac
   done
   GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED${gpu_owner_b:+ fds=$gpu_owner_b}"
-  # Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module"
-  # of environment modules). Only commands that start commands need them, and only then is a process spent on it.
-  case "${BASH_VERSION:+bash} $* " in
-    ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*)
-      GPU_OWNER_DROPPED=
-      IFS='
+  if [ -n "$gpu_owner_d" ]; then
+    GPU_OWNER_DROPPED=
+    IFS='
 '
-      set -f
-      for gpu_owner_a in $(tr '\0\n' '\n\001' 2>/dev/null <"/proc/$$/environ"); do
-        case ${gpu_owner_a%%=*} in
-          [0-9]* | *[!A-Za-z0-9_]*) GPU_OWNER_DROPPED="$GPU_OWNER_DROPPED$gpu_owner_a$IFS" ;;
-        esac
-      done
-      [ -z "$GPU_OWNER_DROPPED" ] || export GPU_OWNER_DROPPED ;;
-  esac
+    set -f
+    for gpu_owner_a in $(tr '\0\n' '\n\001' 2>/dev/null <"/proc/$$/environ"); do
+      case ${gpu_owner_a%%=*} in
+        [0-9]* | *[!A-Za-z0-9_]*) GPU_OWNER_DROPPED="$GPU_OWNER_DROPPED$gpu_owner_a$IFS" ;;
+      esac
+    done
+    [ -z "$GPU_OWNER_DROPPED" ] || export GPU_OWNER_DROPPED
+  fi
 fi
 export GPU_OWNER_INHERITED
 if ! command -v "${GPU_OWNER_NODE:-node}" >/dev/null; then

@@ -12,6 +12,7 @@ import { headersEnvironment } from './node-headers.js';
 const root = dirname(import.meta.dirname);
 const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
 const COMPANIONS = [
+  'gpu-owner-inherited',
   'gpu-owner-keeper',
   'gpu-owner-placeholder',
   'gpu-owner-simulator',

@@ -4,8 +4,8 @@
 #include <link.h>
 
 #include <cstddef>
-#include <map>
 #include <mutex>
+#include <utility>
 
 namespace gpu_owner::dl {
 
@@ -47,16 +47,20 @@ unsigned long long loads_so_far() {
 
 void* already_loaded(const std::string& path) {
   // For one that isn't, the linker searches the disk each time.
+  // A list: std::map is in libstdc++, which the placeholder does without.
   static std::mutex mutex;
-  static auto* missing = new std::map<std::string, unsigned long long>;
+  static std::vector<std::pair<std::string, unsigned long long>>* missing = nullptr;
   const unsigned long long loads = loads_so_far();
   const std::lock_guard<std::mutex> lock(mutex);
-  if (loads != 0) {
-    const auto known = missing->find(path);
-    if (known != missing->end() && known->second == loads) return nullptr;
+  if (missing == nullptr) missing = new std::vector<std::pair<std::string, unsigned long long>>;
+  unsigned long long* known = nullptr;
+  for (auto& [name, when] : *missing) {
+    if (name == path) known = &when;
   }
+  if (known != nullptr && loads != 0 && *known == loads) return nullptr;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (handle == nullptr) (*missing)[path] = loads;
+  if (handle == nullptr && known != nullptr) *known = loads;
+  if (handle == nullptr && known == nullptr) missing->emplace_back(path, loads);
   return handle;
 }
 

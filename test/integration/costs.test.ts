@@ -30,7 +30,7 @@ const each = (times: number) => Object.fromEntries(ASKED.map((call) => [call, ti
 
 /** Of one claim and its release; 63 to 64 were counted. */
 const MOST_CALLS = 66;
-/** Shell, tr, Node.js, keeper, placeholder, and the command. */
+/** Shell, what tells it what was inherited, Node.js, keeper, placeholder, and the command. */
 const PROGRAMS = 6;
 
 const CLAIM = `new GPUOwner(1, { placeholder: 'none' }).release();`;

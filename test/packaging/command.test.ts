@@ -1,19 +1,35 @@
 // bin/gpu-owner.cjs: the shell part that records what Node.js would destroy, and the JavaScript part that checks what it
 // is started with. Tried with a stand-in for the bundled command that prints what it got.
 import { type SpawnSyncOptions, spawnSync } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { binaries } from '../binaries.ts';
 
 const packageRoot = resolve(import.meta.dirname, '../..');
 let root: string;
 let command: string;
+/** Beside the launcher it finds out for it what was inherited. */
+const PROGRAM = 'gpu-owner-inherited';
+let program: string;
 
 beforeAll(() => {
   root = mkdtempSync(join(tmpdir(), 'gpu-owner-command-'));
   mkdirSync(join(root, 'bin'));
   mkdirSync(join(root, 'dist'));
+  mkdirSync(join(root, 'build/Release'), { recursive: true });
+  program = join(root, 'build/Release', PROGRAM);
   command = join(root, 'bin/gpu-owner.cjs');
   cpSync(join(packageRoot, 'bin/gpu-owner.cjs'), command);
   writeFileSync(
@@ -45,8 +61,22 @@ const shells = [['dash'], ['bash', '--posix'], ['busybox', 'sh']].filter(
   ([file = '']) => spawnSync(file, ['-c', ':']).error === undefined,
 );
 
-describe.each(shells.map((words) => ({ name: words.join(' '), words })))('under $name', ({ words }) => {
+const hasProgram = existsSync(join(binaries(), PROGRAM));
+const ways = shells.flatMap((words) => {
+  const name = words.join(' ');
+  return [
+    { name: `${name}, by itself`, words, alone: true },
+    ...(hasProgram ? [{ name: `${name} with ${PROGRAM}`, words, alone: false }] : []),
+  ];
+});
+
+describe.each(ways)('under $name', ({ words, alone }) => {
   const [shell = '', ...options] = words;
+
+  beforeAll(() => {
+    if (!alone) copyFileSync(join(binaries(), PROGRAM), program);
+  });
+  afterAll(() => rmSync(program, { force: true }));
 
   it('passes arguments on as they are', () => {
     const args = ['run', '-n', '2', '--', 'a b', '', '*', '"\'', '$HOME', 'ü\n'];
@@ -103,6 +133,63 @@ describe.each(shells.map((words) => ({ name: words.join(' '), words })))('under 
       expect(started.env).toMatchObject(env);
       expect(started.env).not.toHaveProperty('GPU_OWNER_DROPPED');
     }
+  });
+});
+
+describe(`finds ${PROGRAM}`, () => {
+  const INHERITED = 'sigign=00000000000000a5 nofile=7';
+  /** A stand-in that tells something of its own. */
+  function standIn(directory: string, script = `echo '${INHERITED}'`): void {
+    mkdirSync(directory, { recursive: true });
+    writeFileSync(join(directory, PROGRAM), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  }
+  const found = (file: string) => start(file, ['run', 'x']).env.GPU_OWNER_INHERITED;
+
+  /** A package installed in this directory, and a link to its command. */
+  function installed(name: string, place: string, link: string): { directory: string; file: string } {
+    const directory = join(root, name, place);
+    for (const part of ['bin', 'dist']) cpSync(join(root, part), join(directory, part), { recursive: true });
+    const file = join(root, name, link);
+    mkdirSync(dirname(file), { recursive: true });
+    symlinkSync(relative(dirname(file), join(directory, 'bin/gpu-owner.cjs')), file);
+    return { directory, file };
+  }
+
+  it.each([
+    ['as npm installs it in a project', 'node_modules/gpu-owner', 'node_modules/.bin/gpu-owner'],
+    ['as npm installs it for all', 'lib/node_modules/gpu-owner', 'bin/gpu-owner'],
+  ])('%s', (name, place, link) => {
+    const { directory, file } = installed(name, place, link);
+    standIn(join(directory, 'build/Release'));
+    expect(found(file)).toBe(INHERITED);
+    expect(found(join(directory, 'bin/gpu-owner.cjs'))).toBe(INHERITED);
+  });
+
+  it('among prebuilt ones, for this processor', () => {
+    if (!existsSync('/lib64/ld-linux-x86-64.so.2') || existsSync('/lib/ld-linux-aarch64.so.1'))
+      return console.log('not tested: needs x86-64 with glibc');
+    const { directory, file } = installed(
+      'prebuilt',
+      'node_modules/gpu-owner',
+      'node_modules/.bin/gpu-owner',
+    );
+    standIn(join(directory, 'prebuilds/linux-arm64'), 'echo sigign=bad');
+    expect(found(file)).not.toMatch(/bad/);
+    standIn(join(directory, 'prebuilds/linux-x64'));
+    expect(found(file)).toBe(INHERITED);
+  });
+
+  it('and does without one that fails, or is somebody else’s', () => {
+    const { directory, file } = installed('failing', 'lib/node_modules/gpu-owner', 'bin/gpu-owner');
+    const real = /^sigign=[0-9a-f]{16} nofile=\w+( fds=[\d,]+)?$/;
+    for (const script of ['exit 1', 'echo nonsense']) {
+      standIn(join(directory, 'build/Release'), script);
+      expect(found(file)).toMatch(real);
+    }
+    // Another package in the place where a link like this one would have its own.
+    standIn(join(root, 'failing/build/Release'));
+    expect(found(file)).toMatch(real);
+    expect(found(file)).not.toBe(INHERITED);
   });
 });
 

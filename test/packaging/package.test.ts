@@ -49,7 +49,12 @@ function release(): string {
   const prebuilt = join(directory, `prebuilds/linux-${process.arch}`);
   mkdirSync(join(prebuilt, 'simulator'), { recursive: true });
   cpSync(join(binaries(), 'gpu_owner.node'), join(prebuilt, 'gpu-owner.glibc.node'));
-  for (const name of ['gpu-owner-keeper', 'gpu-owner-placeholder', 'gpu-owner-simulator']) {
+  for (const name of [
+    'gpu-owner-inherited',
+    'gpu-owner-keeper',
+    'gpu-owner-placeholder',
+    'gpu-owner-simulator',
+  ]) {
     cpSync(join(binaries(), name), join(prebuilt, name));
   }
   for (const name of ['libnvidia-ml.so.1', 'libcuda.so.1']) {
