@@ -55,14 +55,7 @@ const { build } = await import('esbuild').catch(() => {
 
 rmSync(dist, { recursive: true, force: true });
 await Promise.all([
-  // keepNames: the bundler would call the class _GPUOwner, and so would whoever prints one.
-  build({
-    ...common,
-    entryPoints: ['lib/index.ts'],
-    outfile: 'dist/index.js',
-    format: 'esm',
-    keepNames: true,
-  }),
+  build({ ...common, entryPoints: ['lib/index.ts'], outfile: 'dist/index.js', format: 'esm' }),
   build({
     ...common,
     ...bundle,
