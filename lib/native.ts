@@ -70,6 +70,8 @@ export interface NativePulse {
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
   driverLook(numbers: Float64Array, only?: readonly number[]): number;
+  /** As driverLook, within a millisecond; -1: it takes longer. */
+  driverLookQuickly(numbers: Float64Array, only?: readonly number[]): number;
   driverStir(): void;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, only?: readonly number[]): void;
