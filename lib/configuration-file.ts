@@ -21,6 +21,7 @@ export function problem(path: string, line: number | null, text: string, cause?:
  * @throws {GPUOwnerError} ERR_CONFIGURATION
  */
 export function readText(path: string, kind: Kind, required: boolean): string | null {
+  if (!required && isMissing(path)) return null;
   let descriptor: number;
   try {
     // O_NONBLOCK: a FIFO must not hold a claim up.
@@ -53,6 +54,15 @@ export function readText(path: string, kind: Kind, required: boolean): string | 
     return decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
   } finally {
     closeSync(descriptor);
+  }
+}
+
+/** The usual case, without the error that would have to be made for it. */
+function isMissing(path: string): boolean {
+  try {
+    return statSync(path, { throwIfNoEntry: false }) === undefined;
+  } catch {
+    return false; // why it can't be had will be said when it is opened
   }
 }
 

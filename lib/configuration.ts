@@ -52,6 +52,8 @@ export interface Configuration {
   lockTimeout?: number;
 }
 
+const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] };
+
 type Entries = Partial<Record<string, unknown>>;
 
 /** What a key's value must be; returns it as {@link Configuration} or {@link Criteria} has it. */
@@ -91,6 +93,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
   const userPath = userFile(env);
   const user = userPath === null || userPath === machinePath ? null : loadFile(userPath, 'user', false);
 
+  if (machine === null && user === null) return NOTHING;
   const found = [
     { source: machinePath, entries: machine },
     { source: userPath ?? '', entries: user },
@@ -123,6 +126,7 @@ export function mergeCriteria(
   settings: NormalizeSettings = {},
 ): NormalizedCriteria {
   const call = normalizeCriteria(options, settings);
+  if (configuration === NOTHING) return { ...call, ofCall: call };
   const given = Object.entries(options ?? {}).filter(([, value]) => value !== undefined);
   const merged = normalizeCriteria({ ...configuration.thresholds, ...Object.fromEntries(given) }, settings);
   return {

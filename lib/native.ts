@@ -51,10 +51,6 @@ export const OFD = 1;
 export const SHARED = 0;
 export const EXCLUSIVE = 1;
 
-/** What filePresence says. */
-export const UNCLEAR = 0;
-export const MISSING = 1;
-
 type LockArguments = [descriptor: number, kind: number, mode: number, start: number, length: number];
 
 export interface NativeWait {
@@ -74,6 +70,8 @@ export interface NativePulse {
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
   driverLook(numbers: Float64Array, only?: readonly number[]): number;
+  /** As driverLook, within a millisecond; -1: it takes longer. */
+  driverLookQuickly(numbers: Float64Array, only?: readonly number[]): number;
   driverStir(): void;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, only?: readonly number[]): void;
@@ -95,7 +93,8 @@ export interface Native {
   fileEnsureDirectory(path: string, mode?: number): number;
   fileOpenShared(path: string, size: number): number;
   fileOpenForProbe(path: string): number;
-  filePresence(path: string, byte: number): number;
+  /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */
+  fileKeepUntouched(directory: string, names: string, byte: number, untouched: Uint8Array): void;
   fileCreate(path: string, bytes: Uint8Array): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;

@@ -12,7 +12,7 @@ import { sanitize } from '../text.ts';
 import {
   depthFor,
   endedWithin,
-  isUntouched,
+  findUntouched,
   type LeaseKey,
   mayHaveRemains,
   probeLease,
@@ -47,6 +47,8 @@ export interface Judging {
   count?: number;
   /** Who holds GPUs by the locks of other programs; default: nobody. */
   foreign?: Holders;
+  /** Whether the GPUs are lent by Windows, for those who have asked already. */
+  wsl?: boolean;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -55,14 +57,21 @@ const NOT_OF_THE_JOB: Verdict = {
   transient: false,
 };
 
-/** Every GPU with whether it is free, or why not. Takes nothing. */
-export function judgeAll(gpus: readonly GPU[], judging: Judging): Candidate[] {
+/**
+ * Every GPU with whether it is free, or why not. Takes nothing.
+ * @param before what was found of the same GPUs: of those that were free, only whether somebody has taken them is asked anew
+ */
+export function judgeAll(gpus: readonly GPU[], judging: Judging, before?: readonly Candidate[]): Candidate[] {
   const { directory, job } = judging;
-  const candidates = gpus.map((gpu) => {
+  const keys = gpus.map((gpu) => leaseKey(gpu, job));
+  const untouched = findUntouched(directory, keys);
+  const candidates = gpus.map((gpu, i): Candidate => {
     const leasable = directory !== null && gpu.uuid !== '';
-    const key = leaseKey(gpu, job);
-    if (leasable && isUntouched(directory, key)) {
+    const key = keys[i] as LeaseKey;
+    if (untouched[i] === 1) {
       const lease = judging.foreign?.get(gpu.uuid) ?? null;
+      const earlier = before?.[i];
+      if (lease === null && earlier?.gpu === gpu && earlier.verdict.state === 'free') return earlier;
       return { gpu, verdict: judgeOne(gpu, judging, lease), lease, problem: null };
     }
     if (job !== null && leasable && depthFor(directory, key) === null) {
@@ -130,11 +139,8 @@ function describeWaiter({ info, count }: Waiter): string {
 }
 
 /** @param lease who holds it; null also for a GPU whose lease is ours */
-export function judgeOne(
-  gpu: GPU,
-  { criteria, visible, directory, job }: Judging,
-  lease: LeaseInfo | null,
-): Verdict {
+export function judgeOne(gpu: GPU, judging: Judging, lease: LeaseInfo | null): Verdict {
+  const { criteria, visible, directory, job } = judging;
   const context: JudgeContext = {
     lease,
     // One without a UUID may be the job's: that it has failed says more than that it isn't in the list.
@@ -143,7 +149,7 @@ export function judgeOne(
     ofOwnJob: job !== null,
     describe: describeListedProcess,
     ownPids: ownPidsOn(gpu),
-    wsl: isWSL(),
+    wsl: judging.wsl ?? isWSL(),
     hostname: lease === null ? undefined : hostName(),
   };
   const verdict = judge(gpu, context);
@@ -162,9 +168,11 @@ function withinJob(criteria: NormalizedCriteria): NormalizedCriteria {
   return { ...(criteria.ofCall ?? criteria), devices, exclude, excludeNames };
 }
 
+const NOBODY: ReadonlySet<number> = new Set();
+
 /** In a container, a number that the driver gives may be this process's and mean another one on the host. */
 function ownPidsOn({ processes }: GPU): ReadonlySet<number> {
-  return processes?.some(({ pid }) => pid === process.pid) && usesCUDA() ? new Set([process.pid]) : new Set();
+  return processes?.some(({ pid }) => pid === process.pid) && usesCUDA() ? new Set([process.pid]) : NOBODY;
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {

@@ -10,6 +10,7 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
+import { isWSL } from '../gpus/platform.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import { prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
@@ -70,6 +71,8 @@ export interface Claim {
   job: EnclosingJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
+  /** When the GPUs were last looked at, on the clock of `now()`, in ms. */
+  seen: number;
 }
 
 /** Nothing is held. What was in the way, for those who want to wait for it. */
@@ -136,7 +139,7 @@ export function* claim(
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         reached('acquisition-lock');
-        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others });
+        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others, candidates });
       } finally {
         lock.release();
       }
@@ -145,8 +148,8 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, all } = outcome;
-      return { granted: true, gpus, leases, marks, entry, directory, job, all };
+      const { gpus, leases, marks, all, seen } = outcome;
+      return { granted: true, gpus, leases, marks, entry, directory, job, all, seen };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || now() - started > patience) {
@@ -182,6 +185,7 @@ export function* survey(request: ClaimRequest, configuredDirectory: string | und
     directory,
     job: job?.generation ?? null,
     count: request.count,
+    wsl: isWSL(),
   };
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
@@ -211,7 +215,7 @@ function refusal(
 }
 
 type Attempt =
-  | { leases: Lease[]; marks: Mark[]; gpus: GPU[]; all: GPU[] }
+  | { leases: Lease[]; marks: Mark[]; gpus: GPU[]; all: GPU[]; seen: number }
   | {
       leases: null;
       candidates: Candidate[];
@@ -225,17 +229,19 @@ interface Deciding {
   record: RecordContents;
   standing: Standing | null;
   others: { conventions: Conventions; claimant: Claimant };
+  /** What was found of these GPUs before the lock was taken. */
+  candidates: readonly Candidate[];
 }
 
 function* attempt(
   gpus: GPU[],
   count: number,
-  { judging: before, record, standing, others: { conventions, claimant } }: Deciding,
+  { judging: before, record, standing, others: { conventions, claimant }, candidates: known }: Deciding,
 ): Effectful<Attempt> {
   conventions.tidy(gpus, claimant);
   const foreign = yield* conventions.holders(gpus, claimant);
   const judging: Judging = { ...before, foreign };
-  let candidates = leaveToOthers(judgeAll(gpus, judging), judging, standing);
+  let candidates = leaveToOthers(judgeAll(gpus, judging, known), judging, standing);
   for (;;) {
     const chosen = select(freeOf(candidates), count);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
@@ -271,7 +277,8 @@ function* attempt(
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
-    if (verdicts.every(({ state }) => state === 'free')) return { ...holding, gpus: after, all: seen };
+    if (verdicts.every(({ state }) => state === 'free'))
+      return { ...holding, gpus: after, all: seen, seen: now() };
     giveBack(holding);
     return {
       leases: null,

@@ -3,7 +3,7 @@ import { closeSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
-import { MISSING, native, OFD, SHARED, UNCLEAR } from '../native.ts';
+import { native, OFD, SHARED } from '../native.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
@@ -69,20 +69,30 @@ export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | 
 }
 
 /**
- * Whether a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it. false:
- * it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
+ * Of which GPUs a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it: 1.
+ * 0: it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
  */
-export function isUntouched(
-  directory: LockDirectory,
-  { uuid, parent = null, job = null }: LeaseKey,
-): boolean {
-  if (parent !== null || job !== null || directory.problem !== null) return false;
-  return directory.all.every((path) => {
-    const presence = native().filePresence(`${path}/${leaseName(uuid)}`, LEASE);
-    if (presence === MISSING) return true;
-    // A level without a file has never had a holder, and so none below it had.
-    return presence !== UNCLEAR && native().filePresence(`${path}/${leaseName(uuid, 1)}`, LEASE) === MISSING;
-  });
+export function findUntouched(directory: LockDirectory | null, keys: readonly LeaseKey[]): Uint8Array {
+  const untouched = new Uint8Array(keys.length);
+  if (directory === null || directory.problem !== null) return untouched;
+  for (const [i, { uuid, parent = null, job = null }] of keys.entries()) {
+    if (uuid !== '' && parent === null && job === null) untouched[i] = 1;
+  }
+  const names = namesOf(keys);
+  for (const path of directory.all) native().fileKeepUntouched(path, names, LEASE, untouched);
+  return untouched;
+}
+
+let asked = { uuids: '', names: '' };
+
+/** A level without a file has never had a holder, and so none below it had: two names tell. */
+function namesOf(keys: readonly LeaseKey[]): string {
+  const uuids = keys.map(({ uuid }) => uuid).join();
+  if (uuids !== asked.uuids) {
+    const names = keys.map(({ uuid }) => (uuid === '' ? '\n' : `${leaseName(uuid)}\n${leaseName(uuid, 1)}`));
+    asked = { uuids, names: names.join('\n') };
+  }
+  return asked.names;
 }
 
 /** As {@link probeLease}, for those who don't care who it is. */

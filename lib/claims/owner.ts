@@ -1,3 +1,4 @@
+import { now } from '../clock.ts';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
@@ -39,6 +40,8 @@ interface Holding {
 
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
 const CHECK_FILES_EVERY = 60_000;
+/** A look at the GPUs that is no older, in ms, needs no other one. */
+const JUST_LOOKED = 5;
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
 const MOST_INTRUSIONS = 5;
 
@@ -222,7 +225,7 @@ function claimNow(options: ClaimOptions): Holding {
 function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
   const { gpus, all, job } = granted;
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
-  prepareLook();
+  if (settings.placeholder !== 'none') prepareLook();
   try {
     const share: Share = { gpus, all, as: settings.visibleDevices };
     holding.visibleDevices = show(share);
@@ -232,15 +235,17 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
     reached('placeholder');
     granted.entry.leave(); // now others see it on the GPUs
     const indices = gpus.map(({ index }) => index);
-    const now = yield* looking(indices);
+    const past = now() - granted.seen;
+    // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
+    const last = settings.placeholder === 'none' && past < JUST_LOOKED ? null : yield* looking(indices);
     const { allowProcesses, force } = settings.request.criteria;
     const intruders =
       findOverwritten(granted.marks, gpus) ??
-      (allowProcesses || force || job !== null
+      (last === null || allowProcesses || force || job !== null
         ? null
         : findIntruders(
             gpus,
-            now.filter(({ index }) => indices.includes(index)),
+            last.filter(({ index }) => indices.includes(index)),
             () => (settings.placeholder === 'none' ? [] : [process.pid]),
           ));
     if (intruders !== null) {

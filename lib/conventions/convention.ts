@@ -2,6 +2,7 @@ import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import type { Waiting } from '../waits.ts';
 import type { ConventionName } from './choice.ts';
 import type { Mark } from './marks.ts';
+import type { placeOf } from './places.ts';
 
 /** What is known of leases. */
 export interface Leases {
@@ -37,8 +38,8 @@ export type Holders = Map<string, LeaseInfo>;
  */
 export interface Convention {
   readonly name: ConventionName;
-  /** Its directories, whether or not they exist. */
-  directories(): string[];
+  /** Its directories, whether or not they exist. @param root see {@link placeOf} */
+  directories(root?: string): string[];
   /** Makes a directory where none exists, for those who asked for this convention by its name. */
   prepare(): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */

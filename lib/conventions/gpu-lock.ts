@@ -26,8 +26,8 @@ type Lock =
 export class GPULock implements Convention {
   readonly name = 'gpu_lock';
 
-  directories(): string[] {
-    return DIRECTORIES.map((path) => placeOf(path));
+  directories(root?: string): string[] {
+    return DIRECTORIES.map((path) => placeOf(path, root));
   }
 
   prepare(): void {

@@ -27,9 +27,12 @@ const seen = new Map<string, { pid: number; since: number }>();
 export class GPUScheduler implements Convention {
   readonly name = 'gpu-scheduler';
 
-  directories(): string[] {
+  directories(root?: string): string[] {
     const own = home();
-    return [...(own === null ? [] : [placeOf(join(own, '.gpu_locks'))]), placeOf('/tmp/gpu_locks')];
+    return [
+      ...(own === null ? [] : [placeOf(join(own, '.gpu_locks'), root)]),
+      placeOf('/tmp/gpu_locks', root),
+    ];
   }
 
   prepare(): void {

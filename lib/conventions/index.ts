@@ -7,7 +7,7 @@ import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
 import { type Mark, remove } from './marks.ts';
 import { PidFiles } from './pid-files.ts';
-import { isDirectory } from './places.ts';
+import { isDirectory, rootOfOthers } from './places.ts';
 import { SafeGPU } from './safe-gpu.ts';
 
 export { type ConventionChoice, conventionsOfEnvironment, parseConventions } from './choice.ts';
@@ -38,6 +38,15 @@ export function conventionsInUse(choice: 'auto' | readonly string[]): Convention
     const paths = ALL[name].directories();
     return { name, paths, ...whether(name, paths, chosen) };
   });
+}
+
+/** As {@link conventionsInUse}, the active ones alone. */
+function activeOnes(choice: ConventionChoice): Convention[] {
+  if (choice !== 'auto') return choice.map((name) => ALL[name]);
+  const root = rootOfOthers();
+  return CONVENTIONS.map((name) => ALL[name]).filter(
+    (convention) => convention.name === 'safe-gpu' || convention.directories(root).some(isDirectory),
+  );
 }
 
 function whether(
@@ -71,9 +80,7 @@ export class Conventions {
 
   /** Looked at anew for each decision: somebody may start to use one meanwhile. */
   get #active(): readonly Convention[] {
-    this.#known ??= conventionsInUse(this.#choice)
-      .filter(({ active }) => active)
-      .map(({ name }) => ALL[name]);
+    this.#known ??= activeOnes(this.#choice);
     return this.#known;
   }
 

@@ -23,9 +23,9 @@ const DIRECTORY = '.gpu_locks';
 export class PidFiles implements Convention {
   readonly name = 'pid-files';
 
-  directories(): string[] {
+  directories(root?: string): string[] {
     const directory = workingDirectory();
-    return directory === null ? [] : [placeOf(join(directory, DIRECTORY))];
+    return directory === null ? [] : [placeOf(join(directory, DIRECTORY), root)];
   }
 
   prepare(): void {

@@ -7,17 +7,20 @@ import { simulatedMachine, simulationDirectory } from '../simulation.ts';
  * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that
  * machine, so that simulated claims and the real ones of other tools have nothing to do with each other.
  */
-function root(env: NodeJS.ProcessEnv): string {
+export function rootOfOthers(env: NodeJS.ProcessEnv = process.env): string {
   const named = env.GPU_OWNER_CONVENTIONS_ROOT;
   if (named && isAbsolute(named)) return resolve(named);
   const machine = simulatedMachine(env);
   return machine === null ? '' : `${simulationDirectory(machine, env)}/root`;
 }
 
-/** A path of other tools on this machine, real or simulated. @param path absolute and normalized */
-export function placeOf(path: string, env: NodeJS.ProcessEnv = process.env): string {
+/**
+ * A path of other tools on this machine, real or simulated. @param path absolute and normalized
+ * @param root for those who ask for several: finding it out takes microseconds
+ */
+export function placeOf(path: string, root = rootOfOthers()): string {
   // Asked for by each step of a claim, so no `join`: the first calls of a function are slow.
-  return root(env) + path;
+  return root + path;
 }
 
 /** The user's home, or null where there is none. */

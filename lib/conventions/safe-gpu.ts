@@ -1,5 +1,5 @@
 import { closeSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname } from 'node:path';
 import { now } from '../clock.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
@@ -9,7 +9,7 @@ import { warn, warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
 import { holderInfo } from './foreign-files.ts';
 import type { Mark } from './marks.ts';
-import { ensureDirectory, isDirectory, placeOf, statOf } from './places.ts';
+import { ensureDirectory, isDirectory, placeOf, rootOfOthers, statOf } from './places.ts';
 import { waitForTurn } from './sharing.ts';
 
 const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
@@ -33,25 +33,30 @@ const passedOver = new Map<string, number>();
 export class SafeGPU implements Convention {
   readonly name = 'safe-gpu';
 
-  directories(): string[] {
-    return [placeOf(DIRECTORY)];
+  directories(root?: string): string[] {
+    return [placeOf(DIRECTORY, root)];
   }
 
+  // Not sticky: in a sticky directory the kernel doesn't let a user open another's file with O_CREAT, as safe-gpu does.
   prepare(): void {
-    // Not sticky: in a sticky directory the kernel doesn't let a user open another's file with O_CREAT, as safe-gpu does.
     ensureDirectory(placeOf(DIRECTORY), 0o777);
   }
 
   *enter(claimant: Claimant): Waiting<Entry | null> {
-    this.prepare();
-    const files: { path: string; descriptor: number }[] = [];
+    const root = rootOfOthers();
+    const directory = placeOf(DIRECTORY, root);
+    const present: LockFile[] = ensureDirectory(directory, 0o777)
+      ? [{ path: `${directory}/${NAME}`, isOld: false }]
+      : [];
+    present.push({ path: `${placeOf(OLD_DIRECTORY, root)}/${NAME}`, isOld: true });
+    const files: OpenFile[] = [];
     const leave = () => {
       for (const { descriptor } of files.splice(0)) closeSync(descriptor);
     };
     try {
-      for (const path of paths()) {
-        const descriptor = open(path);
-        if (descriptor !== null) files.push({ path, descriptor });
+      for (const file of present) {
+        const descriptor = open(file);
+        if (descriptor !== null) files.push({ ...file, descriptor });
       }
       if (files.length === 0) return null;
       yield* waitForTurn(claimant, () => files.some(({ descriptor }) => isShared(descriptor)));
@@ -74,14 +79,19 @@ export class SafeGPU implements Convention {
   }
 }
 
-function paths(): string[] {
-  return [DIRECTORY, OLD_DIRECTORY].map((directory) => join(placeOf(directory), NAME));
+/** The file that is its lock. */
+interface LockFile {
+  path: string;
+  /** Where older versions have it. */
+  isOld: boolean;
+}
+
+interface OpenFile extends LockFile {
+  descriptor: number;
 }
 
 /** Only a readable file is needed to share a lock. null: nobody can lock by it either, or it isn't what it should be. */
-function open(path: string): number | null {
-  const isOld = path === join(placeOf(OLD_DIRECTORY), NAME);
-  if (!isOld && !isDirectory(placeOf(DIRECTORY))) return null;
+function open({ path, isOld }: LockFile): number | null {
   let descriptor = native().fileOpenForProbe(path);
   if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
   if (descriptor >= 0) return descriptor;
@@ -101,21 +111,19 @@ function isShared(descriptor: number): boolean {
 }
 
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
-function* share(file: { path: string; descriptor: number }, patience: number): Waiting<void> {
+function* share(file: OpenFile, patience: number): Waiting<void> {
   for (let i = 0; i < TRIES; i++) {
     if (!(yield* shareThis(file, patience))) return;
     if (native().fileIsNamed(file.descriptor, file.path)) return;
-    const descriptor = open(file.path); // removed and made anew meanwhile: locks would not meet
+    if (!file.isOld && !isDirectory(dirname(file.path))) return;
+    const descriptor = open(file); // removed and made anew meanwhile: locks would not meet
     if (descriptor === null) return;
     closeSync(file.descriptor);
     file.descriptor = descriptor;
   }
 }
 
-function* shareThis(
-  { path, descriptor }: { path: string; descriptor: number },
-  patience: number,
-): Waiting<boolean> {
+function* shareThis({ path, descriptor }: OpenFile, patience: number): Waiting<boolean> {
   if (native().lockTry(descriptor, OFD, SHARED, 0, 0) === 0) return true;
   const started = now();
   let pid = native().lockHolder(descriptor, OFD, SHARED, 0, 0);

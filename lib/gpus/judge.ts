@@ -188,8 +188,21 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
   };
 }
 
+/** What {@link measureUse} finds where nobody is listed, as on most GPUs that are claimed. */
+function unused(usedBytes: number | null): Use {
+  return {
+    compute: [],
+    living: false,
+    graphics: [],
+    mps: false,
+    unexplained: usedBytes,
+    remains: usedBytes ?? 0,
+  };
+}
+
 function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext): Use {
   const processes = gpu.processes ?? [];
+  if (processes.length === 0) return unused(gpu.memory.usedBytes);
   const computePids = new Set(processes.filter(({ type }) => type === 'compute').map(({ pid }) => pid));
   const isOwn = (pid: number) => ownPids?.has(pid) === true;
   const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));
@@ -341,7 +354,15 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
 }
 
 function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {
+  const { maxPower, maxUtilization, maxTemperature } = criteria;
   const obstacles: Obstacle[] = [];
+  if (
+    criteria.minFreeMemory === null &&
+    maxPower === null &&
+    maxUtilization === null &&
+    maxTemperature === null
+  )
+    return obstacles;
   const name = (key: string) => criteria.names[key] ?? key;
   const remains = !use.living && (use.compute.length > 0 || use.remains > UNEXPLAINED_MEMORY_LIMIT);
   const { minFreeMemory } = criteria;

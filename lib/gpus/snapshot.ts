@@ -31,9 +31,12 @@ export function prepareLook(): void {
   native().driverStir();
 }
 
-/** As {@link lookSync}, without blocking the event loop. */
+/** As {@link lookSync}, without blocking the event loop for more than a millisecond. */
 export async function look(only?: readonly number[]): Promise<GPU[]> {
   openDriver();
+  // A thread and a callback cost more than most looks.
+  const size = native().driverLookQuickly(numbers, only);
+  if (size >= 0) return decode(size);
   try {
     await new Promise<void>((resolve) => native().driverLookAsync(resolve, only));
   } catch {

@@ -206,6 +206,20 @@ Napi::Value look(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
 }
 
+// driverLookQuickly(numbers, indices?) -> size needed, or -1 where it takes longer than this thread should wait
+Napi::Value look_quickly(const Napi::CallbackInfo& info) {
+  Driver& driver = Driver::instance();
+  const auto only = indices(info[1]);
+  {
+    const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
+    if (!lock.owns_lock() || !driver.look_quickly(samples(), only.get())) {
+      return Napi::Number::New(info.Env(), kInterrupted);
+    }
+    publish();
+  }
+  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
+}
+
 // driverStir(): a look will follow within microseconds. Does nothing where one is under way.
 void stir(const Napi::CallbackInfo&) {
   Driver& driver = Driver::instance();
@@ -328,6 +342,7 @@ Napi::Value code_text(const Napi::CallbackInfo& info) {
 void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
+  exports.Set("driverLookQuickly", Napi::Function::New<look_quickly>(env));
   exports.Set("driverStir", Napi::Function::New<stir>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));

@@ -168,17 +168,18 @@ Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
 }
 
-// filePresence(path, byte) -> 0 unclear, 1 missing, 2 untouched: a file for everybody, and no OFD lock reaches the byte
-Napi::Value presence(const Napi::CallbackInfo& info) {
-  return number(info, static_cast<int>(locks::presence_of(text(info[0]).c_str(), long_integer(info[1]))));
-}
-
 // fileCreate(path, bytes) -> descriptor or -errno
 Napi::Value create(const Napi::CallbackInfo& info) {
   const std::string path = text(info[0]);
   const auto bytes = info[1].As<Napi::Uint8Array>();
   return number(info, locks::create_file(path.c_str(), reinterpret_cast<const char*>(bytes.Data()),
                                          static_cast<int64_t>(bytes.ByteLength())));
+}
+
+// fileKeepUntouched(directory, names, byte, untouched): see locks::keep_untouched
+void keep_untouched(const Napi::CallbackInfo& info) {
+  auto flags = info[3].As<Napi::Uint8Array>();
+  locks::keep_untouched(text(info[0]).c_str(), text(info[1]), long_integer(info[2]), flags.Data(), flags.ElementLength());
 }
 
 // fileIsNamed(descriptor, path) -> boolean
@@ -210,7 +211,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
   exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
-  exports.Set("filePresence", Napi::Function::New<presence>(env));
+  exports.Set("fileKeepUntouched", Napi::Function::New<keep_untouched>(env));
   exports.Set("fileCreate", Napi::Function::New<create>(env));
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));

@@ -150,6 +150,24 @@ Presence presence_of(const char* path, int64_t byte) {
   return free && (mode & 0666) == 0666 ? Presence::untouched : Presence::unclear;
 }
 
+void keep_untouched(const char* directory, const std::string& names, int64_t byte, uint8_t* untouched, size_t count) {
+  std::string path = std::string(directory) + '/';
+  const size_t root = path.size();
+  size_t at = 0;
+  const auto presence_of_next = [&](bool wanted) {
+    const size_t end = std::min(names.find('\n', at), names.size());
+    path.replace(root, std::string::npos, names, at, end - at);
+    at = end + 1;
+    return wanted ? presence_of(path.c_str(), byte) : Presence::unclear;
+  };
+  for (size_t i = 0; i < count && at <= names.size(); i++) {
+    const Presence presence = presence_of_next(untouched[i] != 0);
+    const Presence nested = presence_of_next(presence == Presence::untouched);
+    const bool kept = presence == Presence::missing || nested == Presence::missing;
+    if (!kept) untouched[i] = 0;
+  }
+}
+
 int names_same_file(int descriptor, const char* path) {
   struct stat ours, named;
   if (fstat(descriptor, &ours) != 0 || lstat(path, &named) != 0) return 0;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace gpu_owner::locks {
 
@@ -29,6 +30,10 @@ enum class Presence {
 };
 // What is at a path, for those who want a lock on that byte. Takes nothing.
 Presence presence_of(const char* path, int64_t byte);
+
+// The same for many at once. `names` has two lines for each of the flags: a lock's file, and one that is made only if that has
+// had a holder. A flag stays set where the first is missing, or untouched while the second is missing.
+void keep_untouched(const char* directory, const std::string& names, int64_t byte, uint8_t* untouched, size_t count);
 
 // 1 if the path still names the file behind the descriptor, 0 if not.
 int names_same_file(int descriptor, const char* path);

@@ -27,6 +27,10 @@ constexpr int64_t kSpin = 50'000;
 // Longer looks are waited for asleep, however well it is known how long they take.
 constexpr int64_t kLongestExpectation = 10 * kMillisecond;
 
+// What a thread that has other things to do waits for looks, and how long they may usually take for it to do so.
+constexpr int64_t kQuickLimit = kMillisecond, kQuick = kMillisecond / 4;
+constexpr int64_t kNever = INT64_MAX;
+
 constexpr uint32_t kMostGpus = 1024;
 // Keeps what two threads write at the same time out of one line of their caches.
 constexpr size_t kCacheLine = 64;
@@ -273,8 +277,9 @@ uint64_t Driver::answers(const Job& job) const {
   return number;
 }
 
-Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
+Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit) {
   const int64_t start = monotonic_nanoseconds();
+  const int64_t end = limit == kNever ? kNever : start + limit;
   if (job.apart ? spin_while(job.over, 0, start + kSpin) : job.done()) return Wait::done;
   // On one processor with the worker, being awake in time would keep that from being so.
   const Expectation expected = expect(start, job.apart ? job.typical : 0);
@@ -291,7 +296,7 @@ Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
       answered = answered_now;
       deadline = now + patience;
     }
-    if (now >= deadline) {
+    if (now >= std::min(deadline, end)) {
       result = Wait::stalled;
       break;
     }
@@ -303,7 +308,7 @@ Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience) {
       spin_while(job.over, 0, expected.until);
       continue;
     }
-    int64_t sleep = std::min(deadline - now, process::kLongestSleep);
+    int64_t sleep = std::min(std::min(deadline, end) - now, process::kLongestSleep);
     if (now < expected.from) sleep = std::min(sleep, expected.from - now);
     if (!job.helped && job.total > 1) {
       // Where nobody has begun yet, it isn't the driver that takes so long.
@@ -332,7 +337,7 @@ Driver::Opened Driver::open(const std::string& path) {
       return {Stage::not_responding, SUCCESS};
     }
   }
-  switch (wait_for(*init_, true, kInitPatience)) {
+  switch (wait_for(*init_, true, kInitPatience, kNever)) {
     case Wait::interrupted: return {Stage::interrupted, SUCCESS};  // a later call goes on waiting for the same job
     case Wait::stalled:
       if (init_->change(0, Job::kWaiting, Job::kWithdrawn)) {  // no thread was to be had: a later call begins anew
@@ -393,12 +398,13 @@ void Driver::measure(const Job& job) {
   }
 }
 
-// Waits for a job and takes over what it has found out; false when a signal came first, and the job goes on.
-bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread) {
-  Wait outcome = wait_for(job, on_main_thread, kPatience);
+// Waits for a job and takes over what it has found out; false when a signal or the limit came first, and the job goes on.
+bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread, int64_t limit) {
+  Wait outcome = wait_for(job, on_main_thread, kPatience, limit);
+  if (outcome == Wait::stalled && limit != kNever) outcome = Wait::interrupted;
   if (outcome == Wait::stalled && job.waiting() > 0) {
     add_hands(job);
-    outcome = wait_for(job, on_main_thread, kSecondPatience);
+    outcome = wait_for(job, on_main_thread, kSecondPatience, kNever);
   }
   if (outcome == Wait::interrupted) {
     job.started = 0;
@@ -415,12 +421,23 @@ bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread)
 }
 
 bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread) {
+  return look_within(kNever, samples, only, on_main_thread);
+}
+
+bool Driver::look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only) {
+  const size_t total = only != nullptr ? only->size() : gpus_.size();
+  const bool quick = per_gpu_ > 0 && per_gpu_ * static_cast<int64_t>(total) <= kQuick;
+  return quick && unfinished_ == nullptr && look_within(kQuickLimit, samples, only, false);
+}
+
+bool Driver::look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only,
+                         bool on_main_thread) {
   const auto count = static_cast<uint32_t>(gpus_.size());
   samples.resize(count);
   if (unfinished_ != nullptr) {
     Job& job = *unfinished_;
     std::vector<Sample> ignored(count);
-    if (!finish(job, ignored, on_main_thread)) return false;
+    if (!finish(job, ignored, on_main_thread, limit)) return false;
     unfinished_ = nullptr;
     job.release();
   }
@@ -455,7 +472,7 @@ bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* onl
   const bool handed = hand_to_worker(job);
   if (handed && job.side_by_side) add_hands(job);
   if (!handed) job.withdraw();
-  if (!finish(job, samples, on_main_thread)) {
+  if (!finish(job, samples, on_main_thread, limit)) {
     unfinished_ = slot;
     slot = nullptr;
     return false;

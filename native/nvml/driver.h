@@ -33,6 +33,10 @@ class Driver {
   // left alone until its call returns. False when a handled signal ended the wait (main thread only).
   bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
+  // As look, for a thread that has other things to do: only where looks usually take no more than a fraction of a millisecond, and
+  // for a millisecond at the longest. False: nothing was found out, and it takes look.
+  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only);
+
   // A look will follow soon: the thread that does it is awake by then.
   void stir();
 
@@ -58,12 +62,13 @@ class Driver {
   static void work(void* worker);
   static void work_once(void* job);
   enum class Wait { done, stalled, interrupted };
-  Wait wait_for(Job& job, bool on_main_thread, int64_t patience);
+  Wait wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit);
   bool hand_to_worker(Job& job);
   void leave_worker();
   void add_hands(Job& job);
   uint64_t answers(const Job& job) const;
-  bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread);
+  bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread, int64_t limit);
+  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
   void measure(const Job& job);
   void collect(Job& job, std::vector<Sample>& samples);
   void step(Job& job, uint32_t position);
@@ -81,7 +86,7 @@ class Driver {
   int turn_ = 0;
   int64_t per_gpu_ = 0;           // how long each took at the last look, ns
   Job* init_ = nullptr;           // nvmlInit under way
-  Job* unfinished_ = nullptr;     // left behind by an interrupted wait
+  Job* unfinished_ = nullptr;     // left behind by a wait that ended early
 };
 
 }  // namespace gpu_owner::nvml

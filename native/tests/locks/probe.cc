@@ -151,3 +151,20 @@ TEST("at a glance: missing, untouched, or worth a closer look") {
   CHECK(presence_of(path(), 3) == Presence::unclear);
   CHECK(presence_of(tests::directory().c_str(), 3) == Presence::unclear);
 }
+
+TEST("at a glance: many at once") {
+  const int locked = open_shared_file(tests::path_of("locked").c_str(), 1);
+  REQUIRE_EQUAL(try_lock(locked, Kind::ofd, Mode::exclusive, {3, 1}), 0);
+  for (const char* name : {"free", "nesting", "nesting-1"}) open_shared_file(tests::path_of(name).c_str(), 1);
+  const auto glance = [](const char* directory) {
+    const char* const names = "missing\nmissing-1\nfree\nfree-1\nlocked\nlocked-1\nnesting\nnesting-1\nfree\nfree-1";
+    uint8_t flags[] = {1, 1, 1, 1, 0};
+    keep_untouched(directory, names, 3, flags, sizeof flags);
+    std::string seen;
+    for (const uint8_t flag : flags) seen += flag != 0 ? '1' : '0';
+    return seen;
+  };
+  CHECK_EQUAL(glance(tests::directory().c_str()), "11000");
+  CHECK_EQUAL(glance(tests::path_of("nowhere").c_str()), "11110");
+  CHECK_EQUAL(glance(tests::path_of("free").c_str()), "00000");
+}
