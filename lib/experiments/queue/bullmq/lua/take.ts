@@ -62,7 +62,7 @@ function operations.take(token, lifetime, worker, host, pid, gpus)
     local id = type(job) == 'table' and job[2]
     if not id or id == 0 or id == '' then
       -- Somebody may have gone without a word. Signs of life of others find that out, too.
-      if checked or also('endOverdue') + also('checkStalled') == 0 then return false end
+      if checked or also('endOverdue') + also('checkStalled') == 0 then return gone() or false end
       checked = true
     else
       local task = begin(id, token, {worker, host, pid, gpus}, lifetime)
