@@ -46,6 +46,29 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     expect(said).not.toMatch(/s3cret/);
   });
 
+  // Half a minute, in which somebody might begin anew.
+  test.skipIf(!process.env.GPU_OWNER_SOAK)(
+    'nobody takes an emptied Redis for a finished sweep (with GPU_OWNER_SOAK)',
+    { timeout: 120_000 },
+    async () => {
+      const env = { GPU_OWNER_QUEUE: server.url('project=gone') };
+      const train = experiment.train('--seconds', '0.3', 'x=1');
+      const run = experiment.start(['run', '--gpus', '1', '--grid', 'lr=1..40', ...train], { env });
+      const ran = finished(run);
+      await experiment.untilStarted(1);
+      const worked = finished(experiment.start(['worker'], { env }));
+      await experiment.untilStarted(4);
+      server.command('FLUSHALL');
+      for (const { code, stdout, stderr } of [await ran, await worked]) {
+        expect(code, stdout + stderr).toBe(69);
+        expect(stdout + stderr).toMatch(/was removed while it was in use.*Start again/);
+      }
+      const again = await experiment.run(['run', '--gpus', '2', '--grid', 'lr=1..40', ...train], { env });
+      expect(again.code, again.stdout + again.stderr).toBe(0);
+      expect(experiment.rows('results_grid')).toHaveLength(40);
+    },
+  );
+
   test('commands don’t get the password', async () => {
     const env = { GPU_OWNER_QUEUE: server.url('project=p'), GPU_OWNER_QUEUE_PASSWORD: 's3cret' };
     const words = [

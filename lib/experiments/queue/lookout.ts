@@ -6,6 +6,7 @@ export class Lookout {
   readonly #look: () => void;
   readonly #isNeeded: () => boolean;
   readonly #waiting = new Set<() => void>();
+  #told = 0;
   #timer: NodeJS.Timeout | null = null;
 
   /** @param period in ms @param isNeeded whether to look although nobody waits; `adjust` says that it may have changed */
@@ -19,8 +20,14 @@ export class Lookout {
     return this.#waiting.size > 0;
   }
 
-  /** Until somebody tells, the signal aborts, or so many ms have passed. */
-  async wait(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  /** How often somebody has told. */
+  get told(): number {
+    return this.#told;
+  }
+
+  /** Until somebody tells, or has told more than `since`, the signal aborts, or so many ms have passed. */
+  async wait(milliseconds: number, signal?: AbortSignal, since = this.#told): Promise<void> {
+    if (since !== this.#told) return;
     let resolve: () => void = () => {};
     const change = new Promise<void>((resolved) => {
       resolve = resolved;
@@ -41,6 +48,7 @@ export class Lookout {
 
   /** Something has changed. */
   tell(): void {
+    this.#told++;
     for (const resolve of this.#waiting) resolve();
   }
 

@@ -207,8 +207,13 @@ export interface Queue {
   /** Their rows are out. */
   forgetRetracted(ids: readonly string[]): Promise<void>;
 
-  /** Resolves when something has changed since the last call, or after so many ms. Costs next to nothing meanwhile. */
-  changed(milliseconds: number, signal?: AbortSignal): Promise<void>;
+  /**
+   * Resolves when something has changed since the last call of this process, or after so many ms. Costs next to nothing meanwhile.
+   * @param since `noticed` before somebody looked at the queue: what has been noticed behind that is news, whoever noticed it
+   */
+  changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
+  /** How many changes this process has noticed. */
+  readonly noticed: number;
 
   /**
    * The one who writes the tables and looks after the rest. null: somebody else is; ends with the process at the latest.

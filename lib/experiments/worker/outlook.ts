@@ -18,6 +18,8 @@ const EXPECTING = 500;
 export class Outlook {
   readonly #queue: Queue;
   readonly #expecting: () => boolean;
+  /** What was known before the last look. */
+  #seen: number | undefined;
 
   constructor(queue: Queue, expecting: () => boolean) {
     this.#queue = queue;
@@ -25,6 +27,7 @@ export class Outlook {
   }
 
   async look(): Promise<View> {
+    this.#seen = this.#queue.noticed;
     const expecting = this.#expecting(); // before the look: what comes in between is seen by it
     const { pending, active } = await this.#queue.counts();
     if (pending === 0) {
@@ -48,10 +51,10 @@ export class Outlook {
     return living.length < (await this.#queue.counts()).active;
   }
 
-  /** Resolves when something has changed, or after so many ms. @throws once the signal aborts */
+  /** Resolves when something has changed since the last look, or after so many ms. @throws once the signal aborts */
   async change(milliseconds: number, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
-    await this.#queue.changed(Math.max(milliseconds, SHORTEST), signal);
+    await this.#queue.changed(Math.max(milliseconds, SHORTEST), signal, this.#seen);
     signal.throwIfAborted();
   }
 
@@ -59,7 +62,7 @@ export class Outlook {
   async untilDone(signal: AbortSignal): Promise<boolean> {
     while (!signal.aborted) {
       try {
-        await this.#queue.changed(LOOK_AGAIN, signal);
+        await this.#queue.changed(LOOK_AGAIN, signal, this.#seen);
         if (!signal.aborted && (await this.look()).state === 'done') return true;
       } catch {
         // Trouble with the queue is for those who need it now.

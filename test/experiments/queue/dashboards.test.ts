@@ -5,7 +5,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Written } from '../../../lib/experiments/written.ts';
-import { takeFrom } from './conformance.ts';
+import { pause } from '../../machine.ts';
+import { takeFrom, taker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { noRedis, RedisServer } from './redis-server.ts';
 
@@ -103,6 +104,27 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     });
     // Ours are as they were.
     expect((await takeFrom(queue)).task.parameters).toMatchObject({ text: odd.text, nan: Number.NaN });
+  });
+
+  test('what a dashboard pauses and resumes', async () => {
+    await seen.pause();
+    expect(await queue.take(taker)).toBeNull();
+    const paused = await queue.paused();
+    expect(paused).toMatchObject({ by: 'person', message: 'paused in a dashboard of BullMQ' });
+    await pause(5);
+    expect(await queue.paused()).toEqual(paused); // nor is it another one whenever somebody looks
+    await seen.resume();
+    expect(await queue.paused()).toBeNull();
+    // Ours is lifted by `exp resume` alone: what the status says is so.
+    await queue.enqueue([spec({ n: 'in a pause' })]);
+    await queue.pause('person', 'lunch');
+    await seen.resume();
+    expect(await queue.paused()).toMatchObject({ message: 'lunch' });
+    expect(await queue.take(taker)).toBeNull();
+    await queue.pause('person', 'again');
+    expect(await seen.isPaused()).toBe(true);
+    await queue.resume();
+    expect(await queue.take(taker)).not.toBeNull();
   });
 
   test('metrics, the pause, and who works on it', async () => {

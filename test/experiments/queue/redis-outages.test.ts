@@ -65,6 +65,27 @@ describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: 
     return bench.open();
   }
 
+  test('one that comes back with nothing has no finished experiment, but a lost one', async () => {
+    const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
+    const attempt = await takeFrom(queue);
+    server.command('FLUSHALL');
+    const refused = async (act: Promise<unknown>) =>
+      expect(await act.catch((error) => error)).toMatchObject({
+        code: 'ERR_QUEUE',
+        message: expect.stringMatching(/was removed while it was in use.*Start again/),
+      });
+    await refused(queue.counts());
+    await refused(queue.take(taker));
+    await refused(queue.pause('person', 'lunch'));
+    await refused(queue.enqueue([spec({ n: 2 })]));
+    expect(await queue.complete(attempt.token, {})).toBe(false);
+    expect(server.command('--scan', '--pattern', 'gpu-owner-tasks:*settings')).toBe('');
+    // Whoever starts begins anew, and those that are still there see that.
+    const fresh = await bench.opened(spec({ n: 3 }));
+    expect(await fresh.counts()).toMatchObject({ pending: 1 });
+    expect((await takeFrom(queue)).task.parameters.n).toBe(3);
+  });
+
   test('a worker keeps its task in a short outage, whatever the outage is', async () => {
     const queue = await bench.opened(spec({ n: 0 }));
     const attempt = await takeFrom(queue);

@@ -160,6 +160,19 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(told()).toEqual([expect.stringMatching(/power cut.*redis-cli CONFIG SET appendfsync always/)]);
   });
 
+  test('a database that it has not, and keys of somebody else', async () => {
+    const server = await start();
+    await expect(openQueue(server.url('project=x').replace('/0?', '/99?'), directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/99\?project=x is a database that.*'databases' in redis.conf/),
+    });
+    server.command('SET', 'gpu-owner-tasks:x:settings', 'mine');
+    await expect(openQueue(server.url('project=x'), directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/has keys that aren't of gpu-owner.*project=NAME/),
+    });
+  });
+
   test('one of a cluster is refused', async () => {
     const server = await start({ settings: ['cluster-enabled yes', 'cluster-config-file nodes.conf'] });
     await expect(openQueue(server.url('project=x').replace('/0?', '?'), directory)).rejects.toMatchObject({

@@ -150,8 +150,12 @@ class BullMQQueue implements Queue {
     return listing.forgetRetracted(this.#connection, ids);
   }
 
-  changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
-    return this.#leases.changed(milliseconds, signal);
+  changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
+    return this.#leases.changed(milliseconds, signal, since);
+  }
+
+  get noticed(): number {
+    return this.#leases.noticed;
   }
 
   manage(who: { host: string; pid: number }): Promise<Management | null> {

@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../text.ts';
+import { QueueGone } from '../gone.ts';
 
 export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
@@ -50,6 +51,16 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   ],
   [/EACCES/, "can't be reached: permission denied", 'Get into the group of the socket (unixsocketperm).'],
   [
+    /DB index is out of range/,
+    'is a database that this Redis does not have',
+    "Name one from 0 to 15, or raise 'databases' in redis.conf.",
+  ],
+  [
+    /^WRONGTYPE/,
+    "has keys that aren't of gpu-owner",
+    'Name another project=NAME, or another database; whoever has written them may remove them.',
+  ],
+  [
     /certificate|self.signed|ERR_TLS|ssl|TLS/i,
     "can't be trusted",
     'Add ?ca=FILE with the certificate of its authority, or name the host as the certificate has it.',
@@ -61,13 +72,22 @@ export function explain(error: unknown, url: string): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
   const text = `${code} ${message}`.trim();
+  if (/^(?:ERR )?GONE\b/.test(message)) {
+    return new QueueGone(
+      sanitize(
+        `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
+          'Start again; results that are in the tables are found there.',
+        1_000,
+      ),
+    );
+  }
   const known = PROBLEMS.find(([pattern]) => pattern.test(message) || pattern.test(text));
   if (known !== undefined) return unusable(url, known[1], known[2], error);
   if (isPassing(error)) {
     return unusable(
       url,
       `doesn't answer (${sanitize(text, 200)})`,
-      'See whether Redis runs and can be reached from here.',
+      'See whether Redis runs and can be reached from here, and whether it speaks TLS (rediss://) or not (redis://).',
       error,
     );
   }

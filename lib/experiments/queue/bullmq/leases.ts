@@ -65,13 +65,18 @@ export class Leases {
   }
 
   /** See `Queue.changed`. */
-  async changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  async changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
     if (signal?.aborted) return;
-    const change = this.#lookout.wait(milliseconds, signal);
+    const change = this.#lookout.wait(milliseconds, signal, since);
     // What has happened since the last call counts; who doesn't wait wants to begin here.
     const look = this.#tick();
     if (milliseconds <= 0) await look;
     await change;
+  }
+
+  /** See `Queue.noticed`. */
+  get noticed(): number {
+    return this.#lookout.told;
   }
 
   close(): void {

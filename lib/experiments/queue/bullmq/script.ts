@@ -24,14 +24,24 @@ const RELEASE: readonly TicketAction[] = ['add', 'completed', 'failed', 'retry',
  * Operations by subject, a script each, with what they need of BullMQ. All in one would be simpler, but whatever stands in a script
  * is paid for by each of its operations.
  */
-const PARTS: readonly (readonly [text: string, actions: readonly TicketAction[]])[] = [
-  [ARRIVAL, ['add', 'remove']],
-  [TAKE, [...RELEASE, 'moveToActive', 'moveStalled']],
-  [ENDINGS, RELEASE],
-  [SIGNS, [...RELEASE, 'extendLock', 'moveStalled']],
-  [SELECTIONS, [...RELEASE, 'pause', 'resume']],
-  [LISTS, []],
+const PARTS: readonly { text: string; actions: readonly TicketAction[]; guarded: boolean }[] = [
+  { text: ARRIVAL, actions: ['add', 'remove'], guarded: true },
+  // Those that come with every task find nothing in a queue that is gone.
+  { text: TAKE, actions: [...RELEASE, 'moveToActive', 'moveStalled'], guarded: false },
+  { text: ENDINGS, actions: RELEASE, guarded: false },
+  { text: SIGNS, actions: [...RELEASE, 'extendLock', 'moveStalled'], guarded: false },
+  { text: SELECTIONS, actions: [...RELEASE, 'pause', 'resume'], guarded: true },
+  { text: LISTS, actions: [], guarded: true },
 ];
+/** They have their own answer where the queue is gone, or isn't there as yet. */
+const UNGUARDED = ['open', 'release'];
+
+/** Answers an error where somebody has removed the records: without it, that would look as if all was done. */
+const GUARD = `
+local function gone()
+  return rcall('HEXISTS', P .. 'settings', 'format') == 0 and redis.error_reply('GONE no records') or nil
+end
+`;
 
 let made: Promise<Map<string, Script>> | undefined;
 
@@ -43,7 +53,7 @@ export function queueScripts(): Promise<ReadonlyMap<string, Script>> {
 
 async function make(): Promise<Map<string, Script>> {
   const scripts = new Map<string, Script>();
-  for (const [part, actions] of PARTS) {
+  for (const { text: part, actions, guarded } of PARTS) {
     const names = [...part.matchAll(/^function operations\.(\w+)/gm)].map(([, name]) => name as string);
     const text = [
       'local rcall = redis.call',
@@ -53,8 +63,14 @@ async function make(): Promise<Map<string, Script>> {
       // NOW is in its calls.
       CLOCK,
       await bullmqLibrary(actions),
+      GUARD,
       RECORDS,
       part,
+      ...(guarded
+        ? [
+            `if ${UNGUARDED.map((name) => `ARGV[4] ~= '${name}'`).join(' and ')} and gone() then return gone() end`,
+          ]
+        : []),
       'return operations[ARGV[4]](unpack(ARGV, 5))',
     ].join('\n');
     const script = { text, sha: createHash('sha1').update(text).digest('hex') };

@@ -58,9 +58,9 @@ export async function resume(connection: Connection): Promise<void> {
 }
 
 export async function paused(connection: Connection): Promise<Pause | null> {
-  const [text, inDashboard] = await connection.call<[string | null, number]>('paused');
+  const [text, since] = await connection.call<[string | null, string | null]>('paused');
   if (text !== null) return JSON.parse(text) as Pause;
-  return inDashboard === 1
-    ? { by: 'person', message: 'paused in a dashboard of BullMQ', since: Date.now() }
-    : null;
+  return since === null
+    ? null
+    : { by: 'person', message: 'paused in a dashboard of BullMQ', since: Number(since) };
 }

@@ -168,8 +168,12 @@ class SQLiteQueue implements Queue {
     return listing.forgetRetracted(this.#database, ids);
   }
 
-  changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
-    return this.#watch.changed(milliseconds, signal);
+  changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
+    return this.#watch.changed(milliseconds, signal, since);
+  }
+
+  get noticed(): number {
+    return this.#watch.noticed;
   }
 
   async manage(who: { host: string; pid: number }): Promise<{ release(): Promise<void> } | null> {

@@ -58,9 +58,14 @@ export class Watch {
   }
 
   /** See `Queue.changed`. */
-  async changed(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  async changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
     if (signal?.aborted || this.#look()) return;
-    await this.#lookout.wait(milliseconds, signal);
+    await this.#lookout.wait(milliseconds, signal, since);
+  }
+
+  /** See `Queue.noticed`. */
+  get noticed(): number {
+    return this.#lookout.told;
   }
 
   close(): void {

@@ -201,4 +201,20 @@ export function testAttempts(bench: () => Bench): void {
     await aborted;
     expect(performance.now() - started).toBeLessThan(15_000);
   });
+
+  test('what one of a process has noticed is news for others of it who have looked before', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const remote = await bench().remote();
+    await queue.changed(0);
+    const seen = queue.noticed;
+    expect((await queue.counts()).pending).toBe(1); // the look of an idle worker
+    const another = queue.changed(20_000);
+    await remote.ask('pause', 'person', 'tea');
+    await another;
+    const started = performance.now();
+    await queue.changed(20_000, undefined, seen);
+    expect(performance.now() - started).toBeLessThan(10_000);
+    await queue.changed(300, undefined, queue.noticed);
+    expect(performance.now() - started).toBeGreaterThan(250);
+  });
 }

@@ -94,9 +94,16 @@ function operations.attempts(living, id)
   return list
 end
 
+-- The pause, and since when it is one of a dashboard, which doesn't say that itself: since somebody saw it first.
 function operations.paused()
-  local pause = rcall('HGET', P .. 'settings', 'pause')
-  return {pause, rcall('HEXISTS', B .. 'meta', 'paused')}
+  local pause, since = unpack(rcall('HMGET', P .. 'settings', 'pause', 'pausedOutside'))
+  if pause then return {pause, false} end
+  if rcall('HEXISTS', B .. 'meta', 'paused') == 0 then
+    if since then rcall('HDEL', P .. 'settings', 'pausedOutside') end
+    return {false, false}
+  end
+  if not since then rcall('HSET', P .. 'settings', 'pausedOutside', NOW) end
+  return {false, since or NOW}
 end
 
 function operations.manager()

@@ -95,7 +95,7 @@ function operations.pause(pause, by)
 end
 
 function operations.resume()
-  rcall('HDEL', P .. 'settings', 'pause', 'pausedBy')
+  rcall('HDEL', P .. 'settings', 'pause', 'pausedBy', 'pausedOutside')
   bull('resume', {})
   bump()
   return 1

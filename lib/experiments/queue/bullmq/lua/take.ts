@@ -55,12 +55,14 @@ function operations.take(token, lifetime, worker, host, pid, gpus)
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
   local opts = cmsgpack.pack({token = token, lockDuration = lifetime and lifetime + 60000 or tonumber(LOCK), name = worker})
   local checked = false
+  -- Somebody may have resumed BullMQ's queue in a dashboard: a pause of ours stands.
+  local paused = rcall('HEXISTS', P .. 'settings', 'pause') == 1
   for tries = 1, 1000 do
-    local job = bull('moveToActive', {opts = opts})
+    local job = not paused and bull('moveToActive', {opts = opts})
     local id = type(job) == 'table' and job[2]
     if not id or id == 0 or id == '' then
       -- Somebody may have gone without a word. Signs of life of others find that out, too.
-      if checked or also('endOverdue') + also('checkStalled') == 0 then return false end
+      if checked or also('endOverdue') + also('checkStalled') == 0 then return gone() or false end
       checked = true
     else
       local task = begin(id, token, {worker, host, pid, gpus}, lifetime)
