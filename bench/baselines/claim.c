@@ -15,11 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct opaque *device;
-typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
-typedef struct { unsigned gpu, memory; } utilization;
-typedef struct { unsigned version, sensor; int celsius; } temperature_v1;
-typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } process;
+#include "nvml.h"
 
 enum { RECORD = 4096, MOST = 64 };
 
@@ -43,12 +39,6 @@ static void reached(const char *step) {
 static void fail(const char *what) {
   fprintf(stderr, "claim: %s\n", what);
   exit(70);
-}
-
-static void *need(void *library, const char *name) {
-  void *function = dlsym(library, name);
-  if (function == NULL) fail(name);
-  return function;
 }
 
 #define NVML(name, ...) ((int (*)(__VA_ARGS__))need(nvml, name))

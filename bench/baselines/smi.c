@@ -7,20 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct opaque *device;
+#include "nvml.h"
+
 typedef struct { unsigned long long total, free, used; } memory;
-typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } process;
 
 static void *library;
-
-static void *need(const char *name) {
-  void *function = dlsym(library, name);
-  if (function == NULL) {
-    fprintf(stderr, "%s is missing\n", name);
-    exit(69);
-  }
-  return function;
-}
 
 static void check(const char *call, int code) {
   if (code == 0) return;
@@ -40,19 +31,19 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s\n", dlerror());
     return 69;
   }
-  int (*init)(void) = need("nvmlInit_v2");
-  int (*count_of)(unsigned *) = need("nvmlDeviceGetCount_v2");
-  int (*handle)(unsigned, device *) = need("nvmlDeviceGetHandleByIndex_v2");
-  int (*uuid_of)(device, char *, unsigned) = need("nvmlDeviceGetUUID");
-  int (*memory_of)(device, memory *) = need("nvmlDeviceGetMemoryInfo");
-  int (*processes_of)(device, unsigned *, process *) = need("nvmlDeviceGetComputeRunningProcesses_v3");
-  int (*shutdown)(void) = need("nvmlShutdown");
+  int (*init)(void) = need(library, "nvmlInit_v2");
+  int (*count_of)(unsigned *) = need(library, "nvmlDeviceGetCount_v2");
+  int (*handle)(unsigned, device *) = need(library, "nvmlDeviceGetHandleByIndex_v2");
+  int (*uuid_of)(device, char *, unsigned) = need(library, "nvmlDeviceGetUUID");
+  int (*memory_of)(device, memory *) = need(library, "nvmlDeviceGetMemoryInfo");
+  int (*processes_of)(device, unsigned *, process *) = need(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+  int (*shutdown)(void) = need(library, "nvmlShutdown");
 
   unsigned count = 0;
   check("nvmlInit_v2", init());
   check("nvmlDeviceGetCount_v2", count_of(&count));
   if (driver) {
-    int (*version_of)(char *, unsigned) = need("nvmlSystemGetDriverVersion");
+    int (*version_of)(char *, unsigned) = need(library, "nvmlSystemGetDriverVersion");
     char version[80];
     check("nvmlSystemGetDriverVersion", version_of(version, sizeof version));
     puts(version);
@@ -62,7 +53,7 @@ int main(int argc, char **argv) {
     char uuid[96];
     check("nvmlDeviceGetHandleByIndex_v2", handle(i, &gpu));
     if (driver) {
-      int (*name_of)(device, char *, unsigned) = need("nvmlDeviceGetName");
+      int (*name_of)(device, char *, unsigned) = need(library, "nvmlDeviceGetName");
       char name[96];
       check("nvmlDeviceGetName", name_of(gpu, name, sizeof name));
       puts(name);

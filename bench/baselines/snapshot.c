@@ -8,22 +8,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-typedef struct opaque *device;
-typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2;
-typedef struct { unsigned gpu, memory; } utilization;
-typedef struct { unsigned version, sensor; int celsius; } temperature_v1;
-typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } process;
+#include "nvml.h"
 
 static void *library;
-
-static void *need(const char *name) {
-  void *function = dlsym(library, name);
-  if (function == NULL) {
-    fprintf(stderr, "%s is missing\n", name);
-    exit(69);
-  }
-  return function;
-}
 
 static uint64_t now(void) {
   struct timespec time;
@@ -74,20 +61,20 @@ int main(int argc, char **argv) {
     return 64;
   }
   const int rounds = atoi(argv[2]), side_by_side = argc > 3;
-  init = need("nvmlInit_v2");
-  count_of = need("nvmlDeviceGetCount_v2");
-  handle = need("nvmlDeviceGetHandleByIndex_v2");
-  memory = need("nvmlDeviceGetMemoryInfo_v2");
-  power = need("nvmlDeviceGetPowerUsage");
-  limit = need("nvmlDeviceGetEnforcedPowerLimit");
-  busy = need("nvmlDeviceGetUtilizationRates");
+  init = need(library, "nvmlInit_v2");
+  count_of = need(library, "nvmlDeviceGetCount_v2");
+  handle = need(library, "nvmlDeviceGetHandleByIndex_v2");
+  memory = need(library, "nvmlDeviceGetMemoryInfo_v2");
+  power = need(library, "nvmlDeviceGetPowerUsage");
+  limit = need(library, "nvmlDeviceGetEnforcedPowerLimit");
+  busy = need(library, "nvmlDeviceGetUtilizationRates");
   temperature = dlsym(library, "nvmlDeviceGetTemperatureV");
-  temperature_old = need("nvmlDeviceGetTemperature");
-  mode = need("nvmlDeviceGetComputeMode");
-  display = need("nvmlDeviceGetDisplayActive");
-  mig = need("nvmlDeviceGetMigMode");
-  compute = need("nvmlDeviceGetComputeRunningProcesses_v3");
-  graphics = need("nvmlDeviceGetGraphicsRunningProcesses_v3");
+  temperature_old = need(library, "nvmlDeviceGetTemperature");
+  mode = need(library, "nvmlDeviceGetComputeMode");
+  display = need(library, "nvmlDeviceGetDisplayActive");
+  mig = need(library, "nvmlDeviceGetMigMode");
+  compute = need(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+  graphics = need(library, "nvmlDeviceGetGraphicsRunningProcesses_v3");
 
   unsigned gpus = 0;
   device devices[64];
