@@ -2,7 +2,7 @@
 //
 // Usage: node scripts/test-native.js [plain] [valgrind] [asan] [tsan]     default: all of each
 //        node scripts/test-native.js --slice     what `npm test` runs: each test under what finds most in it
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -36,13 +36,13 @@ function has(command) {
   return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** Compiles a CMake target and what it depends on. @returns the directory that has it, or undefined if that failed */
-export function compile(variant, target) {
+/** Compiles a CMake target and what it depends on. @returns the directory that has it; undefined if that failed */
+export async function compile(variant, target) {
   const { directory, sanitize } = VARIANTS[variant];
   const path = join(root, directory);
   const cmakeJS = join(dirname(require.resolve('cmake-js/package.json')), 'bin/cmake-js');
   const options = ['--CDCMAKE_BUILD_TYPE=RelWithDebInfo', `--CDSANITIZE=${sanitize}`];
-  const { status } = spawnSync(
+  const compiler = spawn(
     process.execPath,
     [cmakeJS, 'build', '--parallel', '2', '--target', target, '-O', path, ...options],
     {
@@ -50,6 +50,7 @@ export function compile(variant, target) {
       stdio: ['ignore', 'ignore', 'inherit'],
     },
   );
+  const status = await new Promise((resolve) => compiler.once('close', resolve));
   return status === 0 ? path : undefined;
 }
 
@@ -90,11 +91,12 @@ function add(total, counts) {
   for (const key of Object.keys(total)) total[key] += counts[key];
 }
 
-function testVariant(variant, pattern) {
+function whyNot(variant) {
+  return variant === 'valgrind' && !has('valgrind') ? 'valgrind is not installed' : null;
+}
+
+function testVariant(variant, pattern, directory) {
   const total = { passed: 0, failed: 0, skipped: 0 };
-  if (variant === 'valgrind' && !has('valgrind'))
-    return { ...total, skipped: 1, reason: 'valgrind is not installed' };
-  const directory = compile(variant, 'native_tests');
   if (directory === undefined) return { ...total, failed: 1 };
   for (const { name, command, environment: own } of tests(directory)) {
     if (!pattern.test(name)) continue;
@@ -118,7 +120,7 @@ function testVariant(variant, pattern) {
  * @param patterns by variant: which tests to run
  * @returns how many tests passed, failed and were left out, after printing a line for each variant
  */
-export function testNative(patterns = SLICES) {
+export async function testNative(patterns = SLICES) {
   const variants = Object.keys(patterns);
   const total = { passed: 0, failed: 0, skipped: 0 };
   for (const tool of ['cmake', 'ctest', 'c++']) {
@@ -129,9 +131,19 @@ export function testNative(patterns = SLICES) {
       return { ...total, skipped: variants.length };
     }
   }
-  for (const variant of variants) {
+  const build = (variant) =>
+    variant === undefined || whyNot(variant) !== null ? null : compile(variant, 'native_tests');
+  let building = build(variants[0]);
+  for (const [i, variant] of variants.entries()) {
     const started = Date.now();
-    const { reason = '', ...counts } = testVariant(variant, patterns[variant]);
+    const reason = whyNot(variant);
+    const directory = await building;
+    // Tests wait more than they work: the next variant is compiled meanwhile.
+    building = build(variants[i + 1]);
+    const counts =
+      reason === null
+        ? testVariant(variant, patterns[variant], directory)
+        : { passed: 0, failed: 0, skipped: 1 };
     add(total, counts);
     const seconds = ((Date.now() - started) / 1000).toFixed(0);
     const { passed, failed, skipped } = counts;
@@ -146,7 +158,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const asked = process.argv.slice(2).filter((argument) => argument !== '--slice');
   const unknown = asked.find((variant) => VARIANTS[variant] === undefined);
   if (unknown !== undefined) throw new Error(`${unknown}: not one of ${Object.keys(VARIANTS).join(', ')}`);
-  const { failed } = testNative(
+  const { failed } = await testNative(
     asked.length > 0
       ? Object.fromEntries(asked.map((variant) => [variant, /./]))
       : process.argv.includes('--slice')

@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { compile } from './test-native.js';
 
 const root = dirname(import.meta.dirname);
-const directory = compile('asan', 'all');
+const directory = await compile('asan', 'all');
 if (directory === undefined) process.exit(1);
 
 // Node.js itself is not instrumented, so the sanitizer's library must be there before anything else.

@@ -43,17 +43,17 @@ function runVitest(args) {
   rmSync(directory, { recursive: true });
 }
 
-function runNative() {
-  const { passed, failed, skipped } = testNative();
+async function runNative() {
+  const { passed, failed, skipped } = await testNative();
   total.passed += passed;
   total.failed += failed;
   total.skipped += skipped;
 }
 
-function step(name, succeeds) {
+async function step(name, succeeds) {
   console.log(`\n== ${name}`);
   const started = Date.now();
-  if (succeeds() === false) {
+  if ((await succeeds()) === false) {
     console.error(`${name}: failed`);
     total.failed++;
   }
@@ -73,7 +73,7 @@ const checks = [
   ['native tests', runNative],
 ];
 const steps = [...build, ...(filters.length > 0 ? [] : checks), ['tests', () => runVitest(filters)]];
-steps.every(([name, succeeds]) => step(name, succeeds));
+for (const [name, succeeds] of steps) if (!(await step(name, succeeds))) break;
 
 const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : '';
 console.log(`\n${total.passed} passed, ${total.failed} failed${skipped}`);

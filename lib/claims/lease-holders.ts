@@ -87,7 +87,7 @@ let asked = { uuids: '', names: '' };
 
 /** A level without a file has never had a holder, and so none below it had: two names tell. */
 function namesOf(keys: readonly LeaseKey[]): string {
-  const uuids = keys.map(({ uuid }) => uuid).join();
+  const uuids = keys.map(({ uuid }) => `${uuid},`).join(''); // one that is lost may have none
   if (uuids !== asked.uuids) {
     const names = keys.map(({ uuid }) => (uuid === '' ? '\n' : `${leaseName(uuid)}\n${leaseName(uuid, 1)}`));
     asked = { uuids, names: names.join('\n') };

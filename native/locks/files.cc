@@ -155,12 +155,13 @@ void keep_untouched(const char* directory, const std::string& names, int64_t byt
   const size_t root = path.size();
   size_t at = 0;
   const auto presence_of_next = [&](bool wanted) {
+    if (at > names.size()) return Presence::unclear;
     const size_t end = std::min(names.find('\n', at), names.size());
     path.replace(root, std::string::npos, names, at, end - at);
     at = end + 1;
     return wanted ? presence_of(path.c_str(), byte) : Presence::unclear;
   };
-  for (size_t i = 0; i < count && at <= names.size(); i++) {
+  for (size_t i = 0; i < count; i++) {
     const Presence presence = presence_of_next(untouched[i] != 0);
     const Presence nested = presence_of_next(presence == Presence::untouched);
     const bool kept = presence == Presence::missing || nested == Presence::missing;

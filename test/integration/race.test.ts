@@ -5,7 +5,7 @@ import { finished, Machine, NOBODY, pause, whyNotNobody } from '../machine.ts';
 
 const CLAIMANTS = 64;
 const GPUS = 8;
-const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 20;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 14;
 
 const claimant = join(import.meta.dirname, 'fixtures/claimant.mjs');
 const twoUsers = whyNotNobody() === null;

@@ -167,4 +167,7 @@ TEST("at a glance: many at once") {
   CHECK_EQUAL(glance(tests::directory().c_str()), "11000");
   CHECK_EQUAL(glance(tests::path_of("nowhere").c_str()), "11110");
   CHECK_EQUAL(glance(tests::path_of("free").c_str()), "00000");
+  uint8_t nameless[] = {1, 1};
+  keep_untouched(tests::directory().c_str(), "\n", 3, nameless, sizeof nameless);
+  CHECK_EQUAL(int{nameless[0]} + nameless[1], 0);
 }
