@@ -69,9 +69,12 @@ export class Connection {
         connection.#lastError ??= error;
       });
       await connection.#ready(now() + CONNECT, true);
+      const { db } = address.connection;
+      // The client is ready without having waited for that, and would go on in database 0.
+      if (db) await client.select(db);
     } catch (error) {
       connection.close();
-      throw error;
+      throw explain(error, address.url);
     }
     return connection;
   }
