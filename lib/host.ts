@@ -2,7 +2,10 @@ import { readFileSync } from 'node:fs';
 
 let name: string | undefined;
 
-/** This machine's name, as it was when it was first asked for. Loading node:os would cost the start of the command 0.3 ms. */
+/**
+ * This machine's name, as it was when it was first asked for: for everybody, so that names compare. Loading node:os would cost the
+ * start of the command 0.3 ms.
+ */
 export function hostName(): string {
   if (name === undefined) {
     try {

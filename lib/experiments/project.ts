@@ -8,10 +8,11 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { homedir, hostname } from 'node:os';
+import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { userName } from '../gpus/processes.ts';
+import { hostName } from '../host.ts';
 import { networkFileSystem } from '../network-file-system.ts';
 import { systemError } from '../system-errors.ts';
 import { sanitize, showValue } from '../text.ts';
@@ -53,7 +54,7 @@ export function openProject(directory: string, settings: ProjectSettings = {}): 
   write(join(inside, '.gitignore'), '*\n');
   if (project.state !== inside) {
     makeElsewhere(project.state);
-    const host = settings.host ?? hostname();
+    const host = settings.host ?? hostName();
     write(join(inside, POINTER), `${JSON.stringify({ host, path: project.state })}\n`);
   }
   return project;
@@ -67,7 +68,7 @@ export function findProject(directory: string, settings: ProjectSettings = {}): 
 
 function locate(
   directory: string,
-  { network = networkFileSystem, host = hostname(), isShared = false }: ProjectSettings,
+  { network = networkFileSystem, host = hostName(), isShared = false }: ProjectSettings,
 ): { project: Project; inside: string; exists: boolean } {
   const path = realDirectory(directory);
   const inside = join(path, STATE);

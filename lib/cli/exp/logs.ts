@@ -1,8 +1,8 @@
-import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { FileTail } from '../../experiments/manager/file-tail.ts';
 import type { AttemptInfo, Queue, TaskRow } from '../../experiments/queue/queue.ts';
+import { hostName } from '../../host.ts';
 import { formatSince } from '../../quantities.ts';
 import { sanitize, shellWords } from '../../text.ts';
 import { parse } from '../arguments.ts';
@@ -102,7 +102,7 @@ class Reader {
     }
     const path = resolve(this.#project, log.path);
     const place = `its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}`;
-    const own = taker.host === hostname();
+    const own = taker.host === hostName();
     const tail = FileTail.open(path, log.from);
     if ('problem' in tail) {
       return print(`<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`);

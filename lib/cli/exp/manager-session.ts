@@ -1,4 +1,3 @@
-import { hostname } from 'node:os';
 import { Manager } from '../../experiments/manager/manager.ts';
 import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
 import type { Family } from '../../experiments/metrics/exposition.ts';
@@ -8,6 +7,7 @@ import type { Project } from '../../experiments/project.ts';
 import { ProtocolService } from '../../experiments/protocol/service.ts';
 import type { AttemptInfo, Queue } from '../../experiments/queue/queue.ts';
 import type { Sweep } from '../../experiments/sweep/sweep.ts';
+import { hostName } from '../../host.ts';
 import { shellWords } from '../../text.ts';
 import type { Values } from '../arguments.ts';
 import type { Ending } from './ending.ts';
@@ -50,7 +50,7 @@ export class ManagerSession {
     this.#manager = new Manager({
       queue,
       project: project.directory,
-      host: hostname(),
+      host: hostName(),
       pid: process.pid,
       tell: (text, kind) => screen.line(text, kind),
       onLook: (now) => this.#look(now),

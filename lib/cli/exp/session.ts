@@ -1,4 +1,3 @@
-import { hostname } from 'node:os';
 import type { Settings } from '../../claims/options.ts';
 import { Manager } from '../../experiments/manager/manager.ts';
 import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
@@ -8,6 +7,7 @@ import { Tally } from '../../experiments/metrics/tally.ts';
 import type { Project } from '../../experiments/project.ts';
 import type { Queue } from '../../experiments/queue/queue.ts';
 import type { Sweep } from '../../experiments/sweep/sweep.ts';
+import { hostName } from '../../host.ts';
 import type { Values } from '../arguments.ts';
 import { isTerminal } from '../output.ts';
 import { Crew } from './crew.ts';
@@ -36,7 +36,7 @@ const MOST_FAILURES = 10;
 /** `exp run`, from the sweep to the summary. */
 export class Session {
   readonly #options: SessionOptions;
-  readonly #host = hostname();
+  readonly #host = hostName();
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
   readonly #tally = new Tally();

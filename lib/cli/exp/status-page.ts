@@ -1,6 +1,6 @@
-import { hostname } from 'node:os';
 import { formatProgress, isOver, type Overview } from '../../experiments/manager/overview.ts';
 import type { AttemptInfo, TaskRow } from '../../experiments/queue/queue.ts';
+import { hostName } from '../../host.ts';
 import { formatSince } from '../../quantities.ts';
 import { sanitize, shellWords } from '../../text.ts';
 import { shorten } from '../waiting-line.ts';
@@ -51,7 +51,7 @@ function standing(overview: Overview, command: (name: string) => string): string
     lines.push(`  to go on: ${command('resume')}`);
   }
   if (manager !== null) {
-    const where = manager.host === hostname() ? '' : ` on ${sanitize(manager.host, 60)}`;
+    const where = manager.host === hostName() ? '' : ` on ${sanitize(manager.host, 60)}`;
     lines.push(`Its manager is pid ${manager.pid}${where}.`);
   } else if (!isOver(overview) || counts.active > 0) {
     lines.push(`Nobody manages it: tables of results wait. To go on: ${command('run')}`);
@@ -63,7 +63,7 @@ function standing(overview: Overview, command: (name: string) => string): string
 }
 
 function table(running: readonly AttemptInfo[], now: number): string[] {
-  const own = hostname();
+  const own = hostName();
   const rows = running.map(({ taskName, taker, since }) => [
     `${taker.host === own ? '' : `${sanitize(taker.host, 30)} `}${sanitize(taker.worker, 30)}`,
     sanitize(taskName, 80),

@@ -1,6 +1,6 @@
-import { hostname } from 'node:os';
 import { overview } from '../../experiments/manager/overview.ts';
 import { Tally } from '../../experiments/metrics/tally.ts';
+import { hostName } from '../../host.ts';
 import { onWarning } from '../../warnings.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
@@ -56,7 +56,7 @@ async function worker(args: readonly string[]): Promise<void> {
       settings,
       grace,
       size: workers,
-      host: hostname(),
+      host: hostName(),
       record: (text) => screen.line(text),
       onFailure: () => {},
       watched: isTerminal(1),

@@ -1,5 +1,5 @@
-import { hostname } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
+import { hostName } from '../../host.ts';
 import { sanitize } from '../../text.ts';
 import { formatProgress } from '../manager/overview.ts';
 import { pause } from '../pause.ts';
@@ -120,7 +120,7 @@ export class Desk {
     done: { earlier: boolean },
   ): Promise<Answer> {
     const { queue, lifetime, unique, report, tell } = this.#options;
-    const host = isLoopback(from) ? hostname() : from;
+    const host = isLoopback(from) ? hostName() : from;
     // Not one that this request itself has got, when its answer was lost.
     if (unique && !done.earlier) await this.#endEarlier(worker);
     done.earlier = true;

@@ -1,5 +1,5 @@
-import { hostname } from 'node:os';
 import { resolve } from 'node:path';
+import { hostName } from '../../host.ts';
 import type { Outcome, Supervised } from '../../jobs/supervised.ts';
 import type { WorkerClaim } from '../../jobs/worker-claim.ts';
 import { systemError } from '../../system-errors.ts';
@@ -213,7 +213,7 @@ function withTail(words: string, lines: readonly string[]): string {
 
 function header({ task, start }: Attempt, worker: string): string {
   const again = start > 1 ? ` (start ${start})` : '';
-  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker} (${hostname()}): ${describeCommand(task.command)}`;
+  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker} (${hostName()}): ${describeCommand(task.command)}`;
 }
 
 function footer({ task }: Attempt, words: string, seconds: number, left: AttemptRun['leftBehind']): string {

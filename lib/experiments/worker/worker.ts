@@ -1,5 +1,5 @@
-import { hostname } from 'node:os';
 import type { GPU } from '../../gpus/types.ts';
+import { hostName } from '../../host.ts';
 import { WorkerClaim } from '../../jobs/worker-claim.ts';
 import type { Attempt } from '../queue/queue.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
@@ -100,7 +100,7 @@ export class Worker {
   async #take(): Promise<Attempt | null> {
     const claim = this.#claim;
     if (claim === null) return null;
-    const { host = hostname(), queue } = this.#options;
+    const { host = hostName(), queue } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
     const taker = { worker: nameOf(claim.gpus), host, pid: process.pid, gpus };
     return this.#persistence.get(() => queue.take(taker));
