@@ -1,5 +1,6 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } from 'node:fs';
 import { GPUOwnerError } from './errors.ts';
+import { isMissing } from './file-status.ts';
 import { decode, readAtMost } from './file-text.ts';
 import { sanitize } from './text.ts';
 
@@ -21,6 +22,7 @@ export function problem(path: string, line: number | null, text: string, cause?:
  * @throws {GPUOwnerError} ERR_CONFIGURATION
  */
 export function readText(path: string, kind: Kind, required: boolean): string | null {
+  // The usual case, without the error that would have to be made for it.
   if (!required && isMissing(path)) return null;
   let descriptor: number;
   try {
@@ -54,15 +56,6 @@ export function readText(path: string, kind: Kind, required: boolean): string | 
     return decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
   } finally {
     closeSync(descriptor);
-  }
-}
-
-/** The usual case, without the error that would have to be made for it. */
-function isMissing(path: string): boolean {
-  try {
-    return statSync(path, { throwIfNoEntry: false }) === undefined;
-  } catch {
-    return false; // why it can't be had will be said when it is opened
   }
 }
 

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { textOf } from './small-files.ts';
 
 let name: string | undefined;
 
@@ -8,11 +8,7 @@ let name: string | undefined;
  */
 export function hostName(): string {
   if (name === undefined) {
-    try {
-      name = readFileSync('/proc/sys/kernel/hostname', 'utf8').trimEnd();
-    } catch {
-      name = process.getBuiltinModule('node:os').hostname();
-    }
+    name = textOf('/proc/sys/kernel/hostname')?.trimEnd() ?? process.getBuiltinModule('node:os').hostname();
   }
   return name;
 }

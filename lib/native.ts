@@ -98,6 +98,9 @@ export interface Native {
   fileCreate(path: string, bytes: Uint8Array): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
+  fileStatus(path: string, follow: boolean, numbers: Float64Array): number;
+  fileText(path: string): string | null;
+  fileLink(path: string): string | null;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
   lineJoin(descriptor: number): number;
   linePlaces(descriptor: number, from: number, to: number): number[];
@@ -188,6 +191,15 @@ function addonPath(): string {
 
 export function native(): Native {
   return load().addon;
+}
+
+/** As {@link native} for what can also be had without; null: there is no addon here that works. */
+export function nativeOrNull(): Native | null {
+  try {
+    return native();
+  } catch {
+    return null;
+  }
 }
 
 /** Where the programs and libraries are that are built along with the addon. */

@@ -9,6 +9,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   gpu_owner::bindings::add_line(env, exports);
   gpu_owner::bindings::add_locks(env, exports);
   gpu_owner::bindings::add_process(env, exports);
+  gpu_owner::bindings::add_system(env, exports);
   return exports;
 }
 

@@ -1,4 +1,5 @@
-import { readFileSync, readlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import { targetOf } from '../small-files.ts';
 
 const MOST_ANCESTORS = 4096;
 
@@ -6,13 +7,7 @@ let namespace: string | null | undefined;
 
 /** Names the space in which this process's PIDs mean something, for all its life; null: /proc doesn't tell. */
 export function pidNamespace(): string | null {
-  if (namespace === undefined) {
-    try {
-      namespace = readlinkSync('/proc/self/ns/pid');
-    } catch {
-      namespace = null;
-    }
-  }
+  if (namespace === undefined) namespace = targetOf('/proc/self/ns/pid');
   return namespace;
 }
 

@@ -1,6 +1,7 @@
-import { accessSync, closeSync, constants, lstatSync, readFileSync, type Stats } from 'node:fs';
+import { accessSync, closeSync, constants, readFileSync } from 'node:fs';
 import { dirname, isAbsolute, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import { type FileStatus, statusOf } from '../file-status.ts';
 import { hasPidNamespace, isMarkedContainer, isWSL, mountPointOf } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
@@ -43,7 +44,7 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory {
     const { path, others } = choose(explicit, configuration);
-    const found = statOf(path);
+    const found = statusOf(path);
     if (found === null || checked !== identityOf(path, found)) {
       const error = native().fileEnsureDirectory(path);
       if (error !== 0) throw cannotMake(path, -error);
@@ -60,7 +61,7 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory | null {
     const { path, others } = choose(explicit, configuration);
-    const exists = statOf(path) !== null;
+    const exists = statusOf(path) !== null;
     if (!exists && others.length === 0) return null;
     return new LockDirectory(path, others, exists ? problemOfDirectory(path) : null);
   }
@@ -85,10 +86,10 @@ export class LockDirectory {
   whyUnusable(name: string): GPUOwnerError | null {
     if (this.#problem !== null) return this.#problem;
     const path = fileIn(this.path, name);
-    const stat = statOf(path);
+    const stat = statusOf(path);
     if (stat === null) return null;
-    if (stat.isSymbolicLink()) return cannotOpen(path, errno.ELOOP);
-    if (!stat.isFile()) return cannotOpen(path, errno.ENXIO);
+    if (stat.kind === 'link') return cannotOpen(path, errno.ELOOP);
+    if (stat.kind !== 'file') return cannotOpen(path, errno.ENXIO);
     try {
       accessSync(path, constants.R_OK | constants.W_OK);
       return null;
@@ -124,8 +125,8 @@ export class LockDirectory {
 /** The directory that was last found to be all right: it needn't be looked at from all sides again while it is the same. */
 let checked: string | undefined;
 
-function identityOf(path: string, { dev, ino, mode, uid, gid, ctimeMs }: Stats): string {
-  return [path, dev, ino, mode, uid, gid, ctimeMs, process.geteuid?.()].join(' ');
+function identityOf(path: string, { device, inode, mode, uid, gid, changed }: FileStatus): string {
+  return [path, device, inode, mode, uid, gid, changed, process.geteuid?.()].join(' ');
 }
 
 /** As `join`, for names without dots: a claim asks for dozens, and the first calls of a function are slow. */
@@ -152,18 +153,9 @@ export function choose(
   if (machine !== null) return { path: join(simulationDirectory(machine), 'locks'), others: [] };
   if (configuration.lockDirectory) return { path: configuration.lockDirectory, others: [] };
   // It may have been made (or have vanished) while leases were held in the other place.
-  return statOf(PREFERRED)?.uid === 0
+  return statusOf(PREFERRED)?.uid === 0
     ? { path: PREFERRED, others: [STANDARD] }
     : { path: STANDARD, others: [PREFERRED] };
-}
-
-/** null: there is nothing, or nothing that this process may see. */
-function statOf(path: string): Stats | null {
-  try {
-    return lstatSync(path, { throwIfNoEntry: false }) ?? null;
-  } catch {
-    return null;
-  }
 }
 
 const REMEDY =
@@ -176,17 +168,17 @@ function unusable(path: string, problem: string, remedy = REMEDY): GPUOwnerError
   );
 }
 
-function check(path: string): Stats {
-  const stat = statOf(path);
+function check(path: string): FileStatus {
+  const stat = statusOf(path);
   if (stat === null) throw unusable(path, 'vanished while it was being opened', 'Try again.');
-  if (stat.isSymbolicLink()) {
+  if (stat.kind === 'link') {
     throw unusable(
       path,
       'is a symbolic link, which could lead anywhere',
       'Remove it, or name the directory that it leads to.',
     );
   }
-  if (!stat.isDirectory()) throw unusable(path, 'is not a directory', 'Remove what is there.');
+  if (stat.kind !== 'directory') throw unusable(path, 'is not a directory', 'Remove what is there.');
   const network = networkFileSystem(path);
   if (network !== undefined) {
     throw unusable(
@@ -228,14 +220,14 @@ function problemOfDirectory(path: string): GPUOwnerError | null {
   }
 }
 
-function octal(stat: Stats): string {
-  return (stat.mode & 0o7777).toString(8).padStart(4, '0');
+function octal(stat: FileStatus): string {
+  return stat.mode.toString(8).padStart(4, '0');
 }
 
 function cannotMake(path: string, error: number): GPUOwnerError {
   switch (error) {
     case errno.ENOENT:
-      return statOf(dirname(path)) === null
+      return statusOf(dirname(path)) === null
         ? unusable(path, `can't be made: ${dirname(path)} doesn't exist`)
         : unusable(path, `can't be made: ${dirname(path)} takes no new directories`);
     case errno.ENOTDIR:
@@ -252,7 +244,7 @@ function cannotMake(path: string, error: number): GPUOwnerError {
 }
 
 function cannotOpen(path: string, error: number): GPUOwnerError {
-  const stat = statOf(path);
+  const stat = statusOf(path);
   const owner = stat === null ? '' : ` (it belongs to ${userName(stat.uid)})`;
   let problem: string;
   let remedy = REMEDY;

@@ -1,4 +1,4 @@
-import { readlinkSync } from 'node:fs';
+import { targetOf } from '../small-files.ts';
 
 let known: boolean | undefined;
 
@@ -12,9 +12,5 @@ export function isMainThread(): boolean {
 }
 
 function isFirstThread(): boolean {
-  try {
-    return /^(\d+)\/task\/\1$/.test(readlinkSync('/proc/thread-self'));
-  } catch {
-    return false; // no /proc
-  }
+  return /^(\d+)\/task\/\1$/.test(targetOf('/proc/thread-self') ?? '');
 }

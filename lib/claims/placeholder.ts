@@ -55,7 +55,14 @@ export class Placeholder {
     // Also where it failed half-way: what CUDA has once read, it keeps.
     if (binding === null && usesCUDA()) {
       const indices = gpus.map(label).join(', ');
-      binding = { uuids, by: `the claim of GPU ${indices} at ${timeOfDay(new Date())}` };
+      const at = new Date();
+      binding = {
+        uuids,
+        // Nearly nobody asks, and the first time zone of a program takes it a third of a millisecond.
+        get by() {
+          return `the claim of GPU ${indices} at ${timeOfDay(at)}`;
+        },
+      };
     }
     if (typeof taken !== 'number') throw failure(taken, gpus);
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);

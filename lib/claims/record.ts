@@ -1,3 +1,4 @@
+import { isoTime } from '../clock.ts';
 import { userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { hostName } from '../host.ts';
@@ -43,7 +44,7 @@ export function ownRecord(boot: string, command = ownCommand()): RecordContents 
     pid: process.pid,
     host: hostName(),
     command: sanitize(command, MOST_COMMAND),
-    since: new Date().toISOString(),
+    since: isoTime(),
     boot,
     // Not a secret, so not worth the 10 ms that loading node:crypto takes.
     generation: Math.floor(Math.random() * MOST_GENERATIONS),

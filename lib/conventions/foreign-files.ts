@@ -1,10 +1,10 @@
 import { closeSync, fstatSync, readSync, unlinkSync } from 'node:fs';
+import { statusOf } from '../file-status.ts';
 import { describeProcess, userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { errno, native } from '../native.ts';
 import { sanitize } from '../text.ts';
 import type { ConventionName } from './choice.ts';
-import { statOf } from './places.ts';
 
 /** Lock files of others have some hundred bytes. */
 const MOST_BYTES = 64 * 1024;
@@ -27,9 +27,9 @@ export function readForeign(path: string): ForeignFile {
   const descriptor = native().fileOpenForProbe(path);
   if (descriptor === -errno.ENOENT) return { state: 'missing' };
   if (descriptor < 0) {
-    const stat = statOf(path);
+    const stat = statusOf(path);
     if (stat === null) return { state: 'missing' };
-    const denied = descriptor === -errno.EACCES && stat.isFile();
+    const denied = descriptor === -errno.EACCES && stat.kind === 'file';
     return denied ? { state: 'unreadable', uid: stat.uid } : { state: 'strange' };
   }
   try {

@@ -1,3 +1,4 @@
+import { isDirectory } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { errno, native } from '../native.ts';
 import type { Waiting } from '../waits.ts';
@@ -5,7 +6,7 @@ import { warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { type Mark, remove } from './marks.ts';
-import { ensureDirectory, isDirectory, placeOf } from './places.ts';
+import { ensureDirectory, placeOf } from './places.ts';
 
 /** Where its code puts its files, and where its documentation says that it does. */
 const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];

@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
 import { now } from '../clock.ts';
+import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import { sleeping, type Waiting } from '../waits.ts';
@@ -10,7 +11,7 @@ import { holderInfo } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, remove } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, isDirectory, placeOf, statOf } from './places.ts';
+import { ensureDirectory, home, placeOf } from './places.ts';
 
 /** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
 const PROBE = 50;
@@ -107,8 +108,8 @@ function pathIn(directory: string, id: number): string {
 }
 
 function holderOf(path: string, locks: ReadonlyMap<string, number>): number | undefined {
-  const stat = statOf(path);
-  const pid = stat?.isFile() ? locks.get(nameInLocks(stat)) : undefined;
+  const stat = statusOf(path);
+  const pid = stat?.kind === 'file' ? locks.get(nameInLocks(stat)) : undefined;
   if (pid === undefined) seen.delete(path);
   return pid;
 }
@@ -136,7 +137,7 @@ function* take(path: string): Waiting<number | LeaseInfo | 'unusable'> {
     }
     if (error !== errno.EAGAIN) return 'unusable';
     if (now() - started > PROBE) {
-      const stat = statOf(path);
+      const stat = statusOf(path);
       const name = stat === null ? '' : nameInLocks(stat);
       const holder = flockHolders().find(({ file }) => file === name);
       return holderInfo('gpu-scheduler', { pid: holder?.pid || null });

@@ -1,3 +1,4 @@
+import { isDirectory } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { listWords } from '../text.ts';
 import type { Waiting } from '../waits.ts';
@@ -7,7 +8,7 @@ import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
 import { type Mark, remove } from './marks.ts';
 import { PidFiles } from './pid-files.ts';
-import { isDirectory, rootOfOthers } from './places.ts';
+import { rootOfOthers } from './places.ts';
 import { SafeGPU } from './safe-gpu.ts';
 
 export { type ConventionChoice, conventionsOfEnvironment, parseConventions } from './choice.ts';

@@ -1,4 +1,5 @@
-import { readFileSync, type Stats } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import type { FileStatus } from '../file-status.ts';
 
 /**
  * Who holds a flock, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
@@ -18,9 +19,9 @@ export function flockHolders(): { file: string; pid: number }[] {
 }
 
 /** A file as /proc/locks names it. */
-export function nameInLocks({ dev, ino }: Pick<Stats, 'dev' | 'ino'>): string {
-  const major = Math.floor(dev / 256) % 4096;
-  const minor = (dev % 256) + 256 * (Math.floor(dev / 2 ** 20) % 2 ** 12);
+export function nameInLocks({ device, inode }: Pick<FileStatus, 'device' | 'inode'>): string {
+  const major = Math.floor(device / 256) % 4096;
+  const minor = (device % 256) + 256 * (Math.floor(device / 2 ** 20) % 2 ** 12);
   const hex = (number: number) => number.toString(16).padStart(2, '0');
-  return `${hex(major)}:${hex(minor)}:${ino}`;
+  return `${hex(major)}:${hex(minor)}:${inode}`;
 }

@@ -1,5 +1,6 @@
 import { closeSync, fstatSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
+import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import type { Waiting } from '../waits.ts';
@@ -9,7 +10,7 @@ import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale 
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, pidText } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, isDirectory, placeOf, statOf, workingDirectory } from './places.ts';
+import { ensureDirectory, home, placeOf, workingDirectory } from './places.ts';
 
 const DIRECTORY = '.gpu_locks';
 
@@ -77,8 +78,8 @@ function pathIn(directory: string, id: number): string {
 function sharesItsFiles(directory: string): boolean {
   const path = home();
   if (path === null) return false;
-  const [one, other] = [statOf(directory), statOf(placeOf(join(path, DIRECTORY)))];
-  return one !== null && one.dev === other?.dev && one.ino === other.ino;
+  const [one, other] = [statusOf(directory), statusOf(placeOf(join(path, DIRECTORY)))];
+  return one !== null && one.device === other?.device && one.inode === other.inode;
 }
 
 /** @param shared an empty file is GPU Scheduler's, not one that is being written */
@@ -117,7 +118,8 @@ function writeInto(path: string): number | LeaseInfo | null {
   const descriptor = native().fileOpenShared(path, 0);
   if (descriptor < 0) return null;
   if (native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) !== 0) {
-    const name = nameInLocks(fstatSync(descriptor));
+    const { dev: device, ino: inode } = fstatSync(descriptor);
+    const name = nameInLocks({ device, inode });
     const pid = flockHolders().find((lock) => lock.file === name)?.pid;
     if (pid !== process.pid) {
       closeSync(descriptor);

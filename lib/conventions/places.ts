@@ -1,5 +1,5 @@
-import { lstatSync, type Stats } from 'node:fs';
 import { dirname, isAbsolute, resolve } from 'node:path';
+import { isDirectory, statusOf } from '../file-status.ts';
 import { native } from '../native.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
 
@@ -43,26 +43,12 @@ export function workingDirectory(): string | null {
   }
 }
 
-/** Whether it is a directory itself, and not a link that leads anywhere. */
-export function isDirectory(path: string): boolean {
-  return statOf(path)?.isDirectory() === true;
-}
-
-/** null: there is nothing, or nothing that this process may see. */
-export function statOf(path: string): Stats | null {
-  try {
-    return lstatSync(path, { throwIfNoEntry: false }) ?? null;
-  } catch {
-    return null;
-  }
-}
-
 /** Makes a directory of others where it is missing, with its mode whatever the umask. Whether it is there afterwards. */
 export function ensureDirectory(path: string, mode: number): boolean {
   if (isDirectory(path)) return true;
   // What lies below another root isn't there from the start as /tmp is.
   const parent = dirname(path);
-  if (parent !== path && statOf(parent) === null && !ensureDirectory(parent, 0o1777)) return false;
+  if (parent !== path && statusOf(parent) === null && !ensureDirectory(parent, 0o1777)) return false;
   native().fileEnsureDirectory(path, mode);
   return isDirectory(path);
 }

@@ -1,6 +1,7 @@
 import { closeSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { now } from '../clock.ts';
+import { isDirectory, statusOf } from '../file-status.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
@@ -9,7 +10,7 @@ import { warn, warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
 import { holderInfo } from './foreign-files.ts';
 import type { Mark } from './marks.ts';
-import { ensureDirectory, isDirectory, placeOf, rootOfOthers, statOf } from './places.ts';
+import { ensureDirectory, placeOf, rootOfOthers } from './places.ts';
 import { waitForTurn } from './sharing.ts';
 
 const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
@@ -96,7 +97,7 @@ function open({ path, isOld }: LockFile): number | null {
   if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
   if (descriptor >= 0) return descriptor;
   if (descriptor === -errno.ENOENT) return null;
-  if (statOf(path) !== null) {
+  if (statusOf(path) !== null) {
     warnOnce(
       `${path} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,
     );

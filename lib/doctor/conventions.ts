@@ -1,7 +1,7 @@
 import { checkConventions } from '../claims/options.ts';
 import { loadConfiguration } from '../configuration.ts';
 import { conventionsInUse } from '../conventions/index.ts';
-import { isDirectory } from '../conventions/places.ts';
+import { isDirectory } from '../file-status.ts';
 import { listWords } from '../text.ts';
 import type { Report } from './finding.ts';
 

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { textOf } from '../small-files.ts';
 import { sanitize } from '../text.ts';
 
 /** What /proc says of a process that uses a GPU. */
@@ -102,32 +103,34 @@ function exists(pid: number): boolean {
   }
 }
 
-let namesByUid: Map<number, string> | null = null;
+let passwd: string | undefined;
+const namesByUid = new Map<number, string>();
 
 /**
  * The name of a user, from /etc/passwd (read once) or 'uid 1234'. Directory services are asked for the caller's own
  * name only: for others that would mean starting `getent` while somebody waits.
  */
 export function userName(uid: number): string {
-  namesByUid ??= parsePasswd(read('/etc/passwd') ?? '');
   let name = namesByUid.get(uid);
   if (name === undefined) {
-    name = (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
+    passwd ??= textOf('/etc/passwd') ?? '';
+    name = nameIn(passwd, uid) ?? (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
     namesByUid.set(uid, name);
   }
   return name;
 }
 
-/** Names by uid from the text of /etc/passwd; the first of several names for a uid counts, as for the system. */
-export function parsePasswd(text: string): Map<number, string> {
-  const names = new Map<number, string>();
-  for (const line of text.split('\n')) {
-    const [name, , uid] = line.split(':', 3);
+/** The name of a user in the text of /etc/passwd; null: none that is fit to print. The first of several counts, as for the system. */
+export function nameIn(text: string, uid: number): string | null {
+  // Most files are long, and one line is wanted.
+  for (let at = text.indexOf(`:${uid}:`); at >= 0; at = text.indexOf(`:${uid}:`, at + 1)) {
+    const start = text.lastIndexOf('\n', at) + 1;
+    const [name, password] = text.slice(start, at).split(':');
+    if (password === undefined || start + `${name}:${password}`.length !== at) continue; // another number than the uid
     const clean = sanitize(name, 32);
-    if (!clean || clean.startsWith('#') || !uid || !/^\d{1,10}$/.test(uid)) continue;
-    if (!names.has(Number(uid))) names.set(Number(uid), clean);
+    if (clean && !clean.startsWith('#')) return clean;
   }
-  return names;
+  return null;
 }
 
 function ownName(): string | null {

@@ -15,6 +15,7 @@ void add_driver(Napi::Env env, Napi::Object exports);
 void add_line(Napi::Env env, Napi::Object exports);
 void add_locks(Napi::Env env, Napi::Object exports);
 void add_process(Napi::Env env, Napi::Object exports);
+void add_system(Napi::Env env, Napi::Object exports);
 
 // No conversions: they are refused in an environment that is being ended, while these always work. TypeScript sees to types.
 inline std::string text(const Napi::Value& value) { return value.As<Napi::String>().Utf8Value(); }

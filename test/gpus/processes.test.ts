@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { describeProcess, parsePasswd, userName } from '../../lib/gpus/processes.ts';
+import { describeProcess, nameIn, userName } from '../../lib/gpus/processes.ts';
 
 describe('describeProcess', () => {
   const children: ChildProcess[] = [];
@@ -170,12 +170,12 @@ ctypes.CDLL(None).pthread_exit(None)
 
 describe('user names', () => {
   it('come from the account file, harmless, the first for a uid', () => {
-    const names = parsePasswd(
-      'root:x:0:0::/:/bin/sh\ntoor:x:0:0::/:/bin/sh\n#x:x:5:5\n\nbad\nev\x1b[2Jil:x:7:7::/:\nneg:x:-1:1::/:\n+::::::\n',
-    );
-    expect([...names]).toEqual([
-      [0, 'root'],
-      [7, 'evil'],
+    const text =
+      'group:x:1000:0::/:/bin/sh\nroot:x:0:0::/:/bin/sh\ntoor:x:0:0::/:/bin/sh\n#x:x:5:5:\n\nbad\nev\x1b[2Jil:x:7:7::/:\n' +
+      'neg:x:-1:1::/:\n:x:8:8::/:\n+::::::\n:9:\nx:9:\nlast:x:10:1::/:/bin/sh';
+    const uids = [1000, 0, 5, 7, 1, 8, 9, 10, 2];
+    expect(uids.map((uid) => nameIn(text, uid))).toEqual([
+      ...['group', 'root', null, 'evil', null, null, null, 'last', null],
     ]);
   });
 

@@ -1,0 +1,60 @@
+import { lstatSync, type Stats, statSync } from 'node:fs';
+import { errno, nativeOrNull } from './native.ts';
+
+// By the addon where there is one: its first call takes microseconds (native/bindings/system.cc).
+
+/** What kind of file it is, whose, and which: two that are the same have the same device and inode. */
+export interface FileStatus {
+  kind: 'file' | 'directory' | 'link' | 'other';
+  /** Permissions, 0 to 0o7777. */
+  mode: number;
+  uid: number;
+  gid: number;
+  device: number;
+  inode: number;
+  /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
+  changed: string;
+}
+
+const KINDS: Record<number, FileStatus['kind']> = { 4: 'directory', 8: 'file', 10: 'link' };
+
+// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change.
+const numbers = new Float64Array(7);
+
+/** Of the file itself, not of what a link leads to; null: there is nothing, or nothing that this process may see. */
+export function statusOf(path: string): FileStatus | null {
+  if (ask(path, false) !== 0) return null;
+  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
+  const changed = `${seconds} ${nanoseconds}`;
+  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, changed };
+}
+
+/** Whether it is a directory itself, and not a link that leads anywhere. */
+export function isDirectory(path: string): boolean {
+  return ask(path, false) === 0 && kindOf(numbers[0] ?? 0) === 'directory';
+}
+
+/** Whether nothing has that name, or a link leads nowhere. false also where it can't be told. */
+export function isMissing(path: string): boolean {
+  const error = -ask(path, true);
+  return error === errno.ENOENT || error === errno.ENOTDIR;
+}
+
+function kindOf(mode: number): FileStatus['kind'] {
+  return KINDS[mode >> 12] ?? 'other';
+}
+
+/** Fills the numbers. @returns 0 or -errno */
+function ask(path: string, follow: boolean): number {
+  const addon = nativeOrNull();
+  if (addon !== null) return addon.fileStatus(path, follow, numbers);
+  let found: Stats;
+  try {
+    found = follow ? statSync(path) : lstatSync(path);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).errno ?? -errno.EACCES;
+  }
+  const { mode, uid, gid, dev, ino, ctimeMs } = found;
+  numbers.set([mode, uid, gid, dev, ino, ctimeMs, 0]);
+  return 0;
+}
