@@ -1,4 +1,4 @@
-import { isAbsolute, join } from 'node:path';
+import { isAbsolute } from 'node:path';
 import type * as YAML from 'yaml';
 import { type Kind, problem, readText } from './configuration-file.ts';
 import { type ConventionChoice, parseConventions } from './conventions/choice.ts';
@@ -11,6 +11,7 @@ import {
   type NormalizeSettings,
   normalizeCriteria,
 } from './gpus/criteria.ts';
+import { pathIn } from './paths.ts';
 import { parseDuration } from './quantities.ts';
 import { closest, listWords, sanitize, showValue } from './text.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
@@ -141,10 +142,10 @@ export function mergeCriteria(
 function userFile(env: NodeJS.ProcessEnv): string | null {
   const { XDG_CONFIG_HOME: xdg, HOME: home } = env;
   // The specification has relative paths ignored.
-  if (xdg && isAbsolute(xdg)) return join(xdg, 'gpu-owner', 'config.yaml');
+  if (xdg && isAbsolute(xdg)) return pathIn(xdg, 'gpu-owner/config.yaml');
   try {
     const directory = home || process.getBuiltinModule('node:os').homedir();
-    return isAbsolute(directory) ? join(directory, '.config', 'gpu-owner', 'config.yaml') : null;
+    return isAbsolute(directory) ? pathIn(directory, '.config/gpu-owner/config.yaml') : null;
   } catch {
     return null; // a uid without an account
   }

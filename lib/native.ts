@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
+import { pathIn } from './paths.ts';
 
 /** A place where a driver library was looked for. */
 export interface Attempt {
@@ -204,7 +205,7 @@ export function nativeOrNull(): Native | null {
 
 /** Where the programs and libraries are that are built along with the addon. */
 export function nativeFile(name: string): string {
-  return join(load().directory, name);
+  return pathIn(load().directory, name);
 }
 
 /** errno values that the addon's functions return (the same on x86-64 and arm64 Linux). */

@@ -11,10 +11,13 @@ const MOST_REPLACEMENTS = 16;
 
 /** The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude. */
 export class AcquisitionLock {
+  /** Whether others may have decided since this claim asked for the lock. */
+  readonly waited: boolean;
   readonly #descriptor: number | null;
 
-  private constructor(descriptor: number | null) {
+  private constructor(descriptor: number | null, waited: boolean) {
     this.#descriptor = descriptor;
+    this.waited = waited;
   }
 
   /**
@@ -42,17 +45,17 @@ export class AcquisitionLock {
               `${before} has been deciding for ${milliseconds / 1000} s; going on without waiting for it.`,
             );
           }
-          return new AcquisitionLock(null);
+          return new AcquisitionLock(null, true);
         }
         if (!directory.isNamed(descriptor, NAME)) continue; // removed and made anew meanwhile: locks would not meet
         native().fileWriteBlock(descriptor, encodeRecord(record)); // for people; it may fail
         keep = true;
-        return new AcquisitionLock(descriptor);
+        return new AcquisitionLock(descriptor, !free);
       } finally {
         if (!keep) closeSync(descriptor);
       }
     }
-    return new AcquisitionLock(null);
+    return new AcquisitionLock(null, true);
   }
 
   release(): void {

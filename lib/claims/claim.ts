@@ -114,7 +114,7 @@ export function* claim(
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
-    reasonsOf(candidates),
+    () => reasonsOf(candidates),
     request.bound,
     job,
   );
@@ -139,7 +139,8 @@ export function* claim(
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         reached('acquisition-lock');
-        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others, candidates });
+        const found = { candidates, current: fresh && !lock.waited };
+        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others, found });
       } finally {
         lock.release();
       }
@@ -229,22 +230,32 @@ interface Deciding {
   record: RecordContents;
   standing: Standing | null;
   others: { conventions: Conventions; claimant: Claimant };
-  /** What was found of these GPUs before the lock was taken. */
-  candidates: readonly Candidate[];
+  /** What was found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
+  found: { candidates: readonly Candidate[]; current: boolean };
 }
 
 function* attempt(
   gpus: GPU[],
   count: number,
-  { judging: before, record, standing, others: { conventions, claimant }, candidates: known }: Deciding,
+  { judging: before, record, standing, others: { conventions, claimant }, found }: Deciding,
 ): Effectful<Attempt> {
   conventions.tidy(gpus, claimant);
   const foreign = yield* conventions.holders(gpus, claimant);
   const judging: Judging = { ...before, foreign };
-  let candidates = leaveToOthers(judgeAll(gpus, judging, known), judging, standing);
+  // What was found may just have changed. Then a lease can't be had, and all is looked at again: the leases decide in any case.
+  let trusting = found.current && foreign.size === 0;
+  const judged = () => {
+    trusting = false;
+    return leaveToOthers(judgeAll(gpus, judging, found.candidates), judging, standing);
+  };
+  let candidates = trusting ? leaveToOthers(found.candidates, judging, standing) : judged();
   for (;;) {
     const chosen = select(freeOf(candidates), count);
-    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
+    if (chosen === null) {
+      if (!trusting) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
+      candidates = judged();
+      continue;
+    }
     reached('chosen');
     prepareLook();
     const taken = takeAll(chosen, judging, record);
@@ -255,7 +266,11 @@ function* attempt(
       );
       continue;
     }
-    if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
+    if (taken.leases === null) {
+      if (!trusting) return { leases: null, candidates, obstacle: 'contention' };
+      candidates = judged();
+      continue;
+    }
     reached('leased');
     const holding = { leases: taken.leases, marks: [] as Mark[] };
     let seen: GPU[];
@@ -264,7 +279,7 @@ function* attempt(
       if (marked.marks === null) {
         giveBack(holding);
         foreign.set(marked.uuid, marked.holder);
-        candidates = leaveToOthers(judgeAll(gpus, judging), judging, standing);
+        candidates = judged();
         continue;
       }
       holding.marks = marked.marks;

@@ -1,9 +1,9 @@
 // Who holds leases, for those who look. Nothing here takes anything.
 import { closeSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { native, OFD, SHARED } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
@@ -145,7 +145,7 @@ export function isTenureHeld(directory: LockDirectory, uuid: string, generation:
 export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
   const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
   return directory.all
-    .map((path) => native().fileOpenForProbe(join(path, name)))
+    .map((path) => native().fileOpenForProbe(pathIn(path, name)))
     .filter((descriptor) => descriptor >= 0);
 }
 
@@ -227,7 +227,7 @@ function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenur
     const name = leaseName(uuid, depth);
     let exists = false;
     for (const path of directory.all) {
-      const descriptor = native().fileOpenForProbe(join(path, name));
+      const descriptor = native().fileOpenForProbe(pathIn(path, name));
       if (descriptor < 0) continue;
       exists = true;
       // The kernel tells which byte is locked: nothing hangs on what the file says.

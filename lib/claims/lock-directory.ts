@@ -1,11 +1,12 @@
 import { accessSync, closeSync, constants, readFileSync } from 'node:fs';
-import { dirname, isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type FileStatus, statusOf } from '../file-status.ts';
 import { hasPidNamespace, isMarkedContainer, isWSL, mountPointOf } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
 import { networkFileSystem } from '../network-file-system.ts';
+import { pathIn } from '../paths.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
 import { sanitize, showValue } from '../text.ts';
@@ -71,7 +72,7 @@ export class LockDirectory {
    * @throws ERR_LOCK_DIRECTORY
    */
   openFile(name: string): number {
-    const path = fileIn(this.path, name);
+    const path = pathIn(this.path, name);
     const descriptor = native().fileOpenShared(path, RECORD_SIZE);
     if (descriptor < 0) throw cannotOpen(path, -descriptor);
     return descriptor;
@@ -85,7 +86,7 @@ export class LockDirectory {
   /** Why a lock's file can't be opened although there is one; null: it can, or it can be made. */
   whyUnusable(name: string): GPUOwnerError | null {
     if (this.#problem !== null) return this.#problem;
-    const path = fileIn(this.path, name);
+    const path = pathIn(this.path, name);
     const stat = statusOf(path);
     if (stat === null) return null;
     if (stat.kind === 'link') return cannotOpen(path, errno.ELOOP);
@@ -100,7 +101,7 @@ export class LockDirectory {
 
   /** Whether the name still belongs to the file behind the descriptor. */
   isNamed(descriptor: number, name: string): boolean {
-    return native().fileIsNamed(descriptor, fileIn(this.path, name));
+    return native().fileIsNamed(descriptor, pathIn(this.path, name));
   }
 
   /** This directory and the others where leases may be held. */
@@ -111,7 +112,7 @@ export class LockDirectory {
   /** A readable descriptor of the file in each of the directories where it exists; closed when the caller goes on. */
   *filesNamed(name: string, directories = this.all): Generator<number> {
     for (const directory of directories) {
-      const descriptor = native().fileOpenForProbe(fileIn(directory, name));
+      const descriptor = native().fileOpenForProbe(pathIn(directory, name));
       if (descriptor < 0) continue; // missing: nobody has ever held it; unreadable: see whyUnusable
       try {
         yield descriptor;
@@ -127,11 +128,6 @@ let checked: string | undefined;
 
 function identityOf(path: string, { device, inode, mode, uid, gid, changed }: FileStatus): string {
   return [path, device, inode, mode, uid, gid, changed, process.geteuid?.()].join(' ');
-}
-
-/** As `join`, for names without dots: a claim asks for dozens, and the first calls of a function are slow. */
-function fileIn(directory: string, name: string): string {
-  return directory.endsWith('/') ? directory + name : `${directory}/${name}`;
 }
 
 /** Which directory it is, without looking whether it will do. `others`: as in {@link LockDirectory}. */
@@ -150,7 +146,7 @@ export function choose(
     return { path: named, others: [] };
   }
   const machine = simulatedMachine();
-  if (machine !== null) return { path: join(simulationDirectory(machine), 'locks'), others: [] };
+  if (machine !== null) return { path: pathIn(simulationDirectory(machine), 'locks'), others: [] };
   if (configuration.lockDirectory) return { path: configuration.lockDirectory, others: [] };
   // It may have been made (or have vanished) while leases were held in the other place.
   return statusOf(PREFERRED)?.uid === 0

@@ -119,7 +119,6 @@ export class GPUOwner {
     if (holding === null) return;
     this.#holding = null;
     living.delete(this);
-    if (living.size === 0) clearInterval(watching);
     letGo(holding);
   }
 
@@ -137,6 +136,7 @@ export class GPUOwner {
 
   /** @internal */
   static checkFiles(): void {
+    if (living.size === 0) return unwatch();
     for (const owner of living) {
       for (const lease of owner.#holding?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
@@ -187,10 +187,17 @@ function checkSignal(signal: AbortSignal | undefined): void {
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `signal: ${showValue(signal)} is not an AbortSignal`);
 }
 
+/** From the first claim on. Not ended by the last release: who claims again and again needn't pay for it each time. */
 function watch(): void {
-  if (living.size !== 1) return;
+  if (watching !== undefined) return;
   watching = setInterval(GPUOwner.checkFiles, CHECK_FILES_EVERY).unref();
-  process.off('exit', GPUOwner.noteEnd).on('exit', GPUOwner.noteEnd);
+  process.on('exit', GPUOwner.noteEnd);
+}
+
+function unwatch(): void {
+  clearInterval(watching);
+  watching = undefined;
+  process.off('exit', GPUOwner.noteEnd);
 }
 
 function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {

@@ -10,12 +10,13 @@ import type { Binding } from './placeholder.ts';
 export function refuseImpossible(
   count: number,
   verdicts: readonly Pick<Verdict, 'state'>[],
-  gpus: readonly GPUReason[],
+  reasons: () => readonly GPUReason[],
   bound?: Binding,
   job: EnclosingJob | null = null,
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
+  const gpus = reasons();
   const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
   const there =
     instances === 0

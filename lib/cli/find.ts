@@ -46,7 +46,7 @@ async function find(args: readonly string[]): Promise<void> {
       uuid,
       reason: reason ?? 'free',
     }));
-    refuseImpossible(request.count, gpus, reasons);
+    refuseImpossible(request.count, gpus, () => reasons);
     throw new GPUOwnerError('ERR_GPU_UNAVAILABLE', notEnough(request.count, gpus) + listed(reasons), {
       gpus: reasons,
     });

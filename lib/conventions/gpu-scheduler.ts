@@ -1,9 +1,9 @@
 import { closeSync } from 'node:fs';
-import { join } from 'node:path';
 import { now } from '../clock.ts';
 import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { sleeping, type Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
@@ -31,7 +31,7 @@ export class GPUScheduler implements Convention {
   directories(root?: string): string[] {
     const own = home();
     return [
-      ...(own === null ? [] : [placeOf(join(own, '.gpu_locks'), root)]),
+      ...(own === null ? [] : [placeOf(pathIn(own, '.gpu_locks'), root)]),
       placeOf('/tmp/gpu_locks', root),
     ];
   }
@@ -40,7 +40,7 @@ export class GPUScheduler implements Convention {
     if (this.directories().some(isDirectory)) return;
     ensureDirectory(placeOf('/tmp/gpu_locks'), 0o777);
     const own = home();
-    if (own !== null) ensureDirectory(placeOf(join(own, '.gpu_locks')), 0o755);
+    if (own !== null) ensureDirectory(placeOf(pathIn(own, '.gpu_locks')), 0o755);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
@@ -59,7 +59,7 @@ export class GPUScheduler implements Convention {
       let doubtful: string[] = [];
       const locks = new Map(flockHolders().map(({ file, pid }) => [file, pid]));
       for (const [uuid, id] of ordinals) {
-        for (const path of directories.map((directory) => pathIn(directory, id))) {
+        for (const path of directories.map((directory) => lockIn(directory, id))) {
           const pid = holderOf(path, locks);
           if (pid === undefined) continue;
           holders.set(uuid, holderInfo('gpu-scheduler', { pid: pid || null }));
@@ -83,7 +83,7 @@ export class GPUScheduler implements Convention {
     const id = directories.length === 0 ? undefined : ordinalsOf(all).get(gpu.uuid);
     if (id === undefined) return [];
     try {
-      for (const path of directories.map((directory) => pathIn(directory, id))) {
+      for (const path of directories.map((directory) => lockIn(directory, id))) {
         const taken = yield* take(path);
         if (taken === 'unusable') {
           warnOnce(`${path} can't be locked: GPU Scheduler doesn't see claims of GPU ${gpu.index}.`);
@@ -103,8 +103,8 @@ export class GPUScheduler implements Convention {
   }
 }
 
-function pathIn(directory: string, id: number): string {
-  return join(directory, `gpu_${id}.lock`);
+function lockIn(directory: string, id: number): string {
+  return pathIn(directory, `gpu_${id}.lock`);
 }
 
 function holderOf(path: string, locks: ReadonlyMap<string, number>): number | undefined {

@@ -1,8 +1,8 @@
 import { closeSync, fstatSync, writeSync } from 'node:fs';
-import { join } from 'node:path';
 import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import type { Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
@@ -26,7 +26,7 @@ export class PidFiles implements Convention {
 
   directories(root?: string): string[] {
     const directory = workingDirectory();
-    return directory === null ? [] : [placeOf(join(directory, DIRECTORY), root)];
+    return directory === null ? [] : [placeOf(pathIn(directory, DIRECTORY), root)];
   }
 
   prepare(): void {
@@ -44,7 +44,7 @@ export class PidFiles implements Convention {
     if (!this.directories().some(isDirectory)) return holders;
     for (const [uuid, id] of ordinalsOf(gpus)) {
       for (const directory of this.directories().filter(isDirectory)) {
-        const holder = holderOf(readForeign(pathIn(directory, id)), sharesItsFiles(directory));
+        const holder = holderOf(readForeign(lockIn(directory, id)), sharesItsFiles(directory));
         if (holder !== null) holders.set(uuid, holder);
       }
     }
@@ -57,7 +57,7 @@ export class PidFiles implements Convention {
     if (directory === undefined) return [];
     const id = ordinalsOf(all).get(gpu.uuid);
     if (id === undefined) return [];
-    const path = pathIn(directory, id);
+    const path = lockIn(directory, id);
     const made = sharesItsFiles(directory) ? writeInto(path) : make(path);
     if (made === null) {
       warnOnce(
@@ -70,15 +70,15 @@ export class PidFiles implements Convention {
   }
 }
 
-function pathIn(directory: string, id: number): string {
-  return join(directory, `gpu_${id}.lock`);
+function lockIn(directory: string, id: number): string {
+  return pathIn(directory, `gpu_${id}.lock`);
 }
 
 /** With GPU Scheduler, whose files lie in the home directory. */
 function sharesItsFiles(directory: string): boolean {
   const path = home();
   if (path === null) return false;
-  const [one, other] = [statusOf(directory), statusOf(placeOf(join(path, DIRECTORY)))];
+  const [one, other] = [statusOf(directory), statusOf(placeOf(pathIn(path, DIRECTORY)))];
   return one !== null && one.device === other?.device && one.inode === other.inode;
 }
 

@@ -43,7 +43,7 @@ export async function workerSettings(values: Values, byDefault: number | null): 
   const { request, configuration } = settings;
   const gpus = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
   const wanted = wantedGPUs(values.gpus, byDefault === null ? null : byDefault * perTask, gpus);
-  refuseImpossible(Math.max(wanted, perTask), gpus, reasons(gpus));
+  refuseImpossible(Math.max(wanted, perTask), gpus, () => reasons(gpus));
   if (wanted % perTask !== 0) {
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
     if (values.gpus !== 'all' || wanted < perTask) {
