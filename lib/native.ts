@@ -70,12 +70,13 @@ export interface NativePulse {
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
-  driverLook(numbers: Float64Array, only?: readonly number[]): number;
+  driverLook(numbers: Float64Array, asked?: readonly number[] | true): number;
   /** As driverLook, within a millisecond; -1: it takes longer. */
-  driverLookQuickly(numbers: Float64Array, only?: readonly number[]): number;
+  driverLookQuickly(numbers: Float64Array, asked?: readonly number[] | true): number;
+  driverBegin(): void;
   driverStir(): void;
   driverRead(numbers: Float64Array): number;
-  driverLookAsync(done: () => void, only?: readonly number[]): void;
+  driverLookAsync(done: () => void, asked?: readonly number[] | true): void;
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;

@@ -12,7 +12,7 @@ import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isWSL } from '../gpus/platform.ts';
 import { isPossible, select } from '../gpus/selection.ts';
-import { prepareLook } from '../gpus/snapshot.ts';
+import { BEGUN, prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
@@ -173,7 +173,7 @@ export interface Survey {
 
 /** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
 export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
-  const gpus = yield* firstLook(request.count);
+  const gpus = yield* firstLook(request.count, BEGUN);
   reached('driver');
   checkDevices(request.criteria, gpus);
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });

@@ -1,7 +1,7 @@
 import { LONGEST_TIMER } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { interrupted } from '../gpus/driver.ts';
-import { look, lookSync } from '../gpus/snapshot.ts';
+import { type Asked, look, lookSync } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import { locking, type Wait } from '../waits.ts';
@@ -11,14 +11,15 @@ import { locking, type Wait } from '../waits.ts';
  * the main thread (a constructor can't wait otherwise) or without blocking the event loop.
  */
 export type Effect =
-  /** Look at the driver: all GPUs, or only those with these indices (the others as they were). */
-  { kind: 'look'; only?: readonly number[] } | Wait;
+  /** Look at the driver. */
+  { kind: 'look'; asked?: Asked } | Wait;
 
 /** A computation that yields effects; `yield*` its parts. */
 export type Effectful<Result> = Generator<Effect, Result, unknown>;
 
-export function* looking(only?: readonly number[]): Effectful<GPU[]> {
-  return (yield only === undefined ? { kind: 'look' } : { kind: 'look', only }) as GPU[];
+/** The GPUs: all of them, or only those with these indices (the others as they were). */
+export function* looking(asked?: Asked): Effectful<GPU[]> {
+  return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
 }
 
 /** Takes an exclusive flock. false: somebody else held it all the time. */
@@ -42,7 +43,7 @@ export function runSync<Result>(claim: Effectful<Result>): Result {
 function performSync(effect: Effect): unknown {
   switch (effect.kind) {
     case 'look':
-      return lookSync(effect.only);
+      return lookSync(effect.asked);
     case 'lock': {
       const { descriptor, lock, mode, milliseconds } = effect;
       const error = native().lockWaitSync(descriptor, lock, mode, 0, 0, milliseconds);
@@ -90,7 +91,7 @@ export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortS
 async function performAsync(effect: Effect, signal: AbortSignal | undefined): Promise<unknown> {
   switch (effect.kind) {
     case 'look':
-      return look(effect.only);
+      return look(effect.asked);
     case 'lock':
       return lockAsync(effect, signal);
     case 'sleep':

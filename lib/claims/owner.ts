@@ -2,7 +2,7 @@ import { now } from '../clock.ts';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
-import { prepareLook } from '../gpus/snapshot.ts';
+import { beginLook, prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
@@ -207,7 +207,7 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
       'GPUs are claimed for the whole process: create the GPUOwner on the main thread, before starting worker threads.',
     );
   }
-  prepareLook();
+  beginLook();
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
   const binding = currentBinding();

@@ -4,6 +4,20 @@ import type { GPU, GPUProcess, MIGInstance } from './types.ts';
 
 // The layout of the numbers is native/bindings/driver.cc's.
 const HEADER = 2;
+// Of a GPU, where its block begins.
+const HEALTH = 0;
+const MEMORY = 1;
+const POWER = 5;
+const POWER_LIMIT = 6;
+const UTILIZATION = 7;
+const TEMPERATURE = 8;
+const COMPUTE_MODE = 9;
+const DISPLAY = 10;
+const MIG = 11;
+const PROCESSES_KNOWN = 12;
+const PROCESSES = 13;
+const INSTANCES = 14;
+const PER_GPU = 15;
 const NOT_RESPONDING = -1;
 const COMPUTE_MODES = ['default', 'exclusive-thread', 'prohibited', 'exclusive-process'] as const;
 
@@ -11,19 +25,30 @@ let numbers = new Float64Array(1024);
 let descriptions: DriverDescription[] = [];
 let describedVersion = Number.NaN;
 
+/** Which GPUs to look at: all of them, or those with these indices only; BEGUN: all, and a look will do that was begun. */
+export type Asked = readonly number[] | typeof BEGUN | undefined;
+export const BEGUN = true;
+
 /**
  * What the driver says of every GPU at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
  * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s, as a rule 0.8, and reported
- * with health 'not-responding'.
+ * with health 'not-responding'. What is returned of GPUs that were not asked for is from the last look at them.
  *
- * @param only look at these indices only; what is returned of the others is from the last look at them
  * @throws ERR_NO_DRIVER, ERR_DRIVER; ERR_ABORTED when a signal that the program handles arrived meanwhile
  */
-export function lookSync(only?: readonly number[]): GPU[] {
+export function lookSync(asked?: Asked): GPU[] {
   openDriver();
-  const size = native().driverLook(numbers, only);
+  const size = native().driverLook(numbers, asked);
   if (size < 0) throw interrupted();
   return decode(size);
+}
+
+/**
+ * Begins a look at all GPUs, for whoever has something to do before it needs it. A look that asks for {@link BEGUN} collects it, if
+ * it was begun no more than 10 ms ago; any other one is a look of its own, and ends it. Does nothing before the first look in a process.
+ */
+export function beginLook(): void {
+  native().driverBegin();
 }
 
 /** To be called some microseconds before a look, where there is something else to do until then: it then begins at once. */
@@ -32,15 +57,15 @@ export function prepareLook(): void {
 }
 
 /** As {@link lookSync}, without blocking the event loop for more than a millisecond. */
-export async function look(only?: readonly number[]): Promise<GPU[]> {
+export async function look(asked?: Asked): Promise<GPU[]> {
   openDriver();
   // A thread and a callback cost more than most looks.
-  const size = native().driverLookQuickly(numbers, only);
+  const size = native().driverLookQuickly(numbers, asked);
   if (size >= 0) return decode(size);
   try {
-    await new Promise<void>((resolve) => native().driverLookAsync(resolve, only));
+    await new Promise<void>((resolve) => native().driverLookAsync(resolve, asked));
   } catch {
-    return lookSync(only); // no thread is to be had (ulimit -u): better late than never
+    return lookSync(asked); // no thread is to be had (ulimit -u): better late than never
   }
   return decode(native().driverRead(numbers));
 }
@@ -70,19 +95,38 @@ function next(): number {
   return numbers[at++] as number;
 }
 
-function value(): number | null {
-  const number = next();
-  return Number.isNaN(number) ? null : number;
+/** A number that far from the position. */
+function field(offset: number): number {
+  return numbers[at + offset] as number;
 }
 
-function readMemory(): GPU['memory'] {
-  return { totalBytes: value(), usedBytes: value(), freeBytes: value(), reservedBytes: value() };
+/** null for what the driver can't give. */
+function known(value: number): number | null {
+  return Number.isNaN(value) ? null : value;
+}
+
+function milli(value: number): number | null {
+  return Number.isNaN(value) ? null : value / 1000;
+}
+
+function flag(value: number): boolean | null {
+  return Number.isNaN(value) ? null : value !== 0;
+}
+
+function memoryAt(offset: number): GPU['memory'] {
+  return {
+    totalBytes: known(field(offset)),
+    usedBytes: known(field(offset + 1)),
+    freeBytes: known(field(offset + 2)),
+    reservedBytes: known(field(offset + 3)),
+  };
 }
 
 function readProcesses(count: number): GPUProcess[] {
+  if (count === 0) return [];
   const processes: GPUProcess[] = new Array(count);
   for (let i = 0; i < count; i++) {
-    processes[i] = { pid: next(), type: next() === 0 ? 'compute' : 'graphics', usedBytes: value() };
+    processes[i] = { pid: next(), type: next() === 0 ? 'compute' : 'graphics', usedBytes: known(next()) };
   }
   return processes;
 }
@@ -90,19 +134,9 @@ function readProcesses(count: number): GPUProcess[] {
 /** Appends the GPU and its instances. */
 function decodeGPU(index: number, gpus: GPU[]): void {
   const description = descriptions[index];
-  const health = next();
-  const memory = readMemory();
-  const power = value();
-  const powerLimit = value();
-  const utilizationPercent = value();
-  const temperatureCelsius = value();
-  const computeMode = COMPUTE_MODES[next()] ?? null;
-  const displayActive = flag(next());
-  const migEnabled = flag(next());
-  const processesKnown = next() === 1;
-  const processCount = next();
-  const instanceCount = next();
-  const processes = readProcesses(processCount);
+  const health = field(HEALTH);
+  const processCount = field(PROCESSES);
+  const instanceCount = field(INSTANCES);
   const gpu: GPU = {
     index,
     instance: null,
@@ -110,19 +144,23 @@ function decodeGPU(index: number, gpus: GPU[]): void {
     parent: null,
     name: description?.name ?? '',
     pciBusId: description?.pciBusId || null,
-    health: healthOf(health),
+    health: health === 0 ? 'ok' : healthOf(health),
     healthReason: health === 0 ? null : healthReason(health),
-    memory,
-    powerWatts: power === null ? null : power / 1000,
-    powerLimitWatts: powerLimit === null ? null : powerLimit / 1000,
-    utilizationPercent,
-    temperatureCelsius,
-    computeMode,
-    displayActive,
-    migEnabled,
+    memory: memoryAt(MEMORY),
+    powerWatts: milli(field(POWER)),
+    powerLimitWatts: milli(field(POWER_LIMIT)),
+    utilizationPercent: known(field(UTILIZATION)),
+    temperatureCelsius: known(field(TEMPERATURE)),
+    computeMode: COMPUTE_MODES[field(COMPUTE_MODE)] ?? null,
+    displayActive: flag(field(DISPLAY)),
+    migEnabled: flag(field(MIG)),
     migInstances: [],
-    processes: processesKnown ? processes : null,
+    processes: null,
   };
+  const processesKnown = field(PROCESSES_KNOWN) === 1;
+  at += PER_GPU;
+  const processes = readProcesses(processCount);
+  if (processesKnown) gpu.processes = processes;
   gpus.push(gpu);
   if (instanceCount > 0) decodeInstances(gpu, description?.instances ?? [], instanceCount, gpus);
 }
@@ -140,7 +178,8 @@ function decodeInstances(
     const instance = next();
     const gpuInstanceId = next();
     const computeInstanceId = next();
-    const memory = readMemory();
+    const memory = memoryAt(0);
+    at += 4;
     const computeMode = COMPUTE_MODES[next()] ?? null;
     const processesKnown = next() === 1;
     const processes = readProcesses(next());
@@ -188,14 +227,9 @@ function leaveOutNeighbours(identities: readonly MIGInstance[], instances: reado
   });
 }
 
-function flag(value: number): boolean | null {
-  return Number.isNaN(value) ? null : value !== 0;
-}
-
+/** Of a code that is not 0. */
 function healthOf(code: number): GPU['health'] {
   switch (code) {
-    case 0:
-      return 'ok';
     case NOT_RESPONDING:
       return 'not-responding';
     case 15:

@@ -40,12 +40,14 @@ struct Described {
   int persistence = -1;  // 0, 1; -1 where the driver doesn't tell
 };
 
-// What JavaScript reads. It has a mutex of its own, which nobody holds for long: a look may take seconds.
+// For those who read it later, on whatever thread. It has a mutex of its own, which nobody holds for long: a look may take seconds. What a
+// holder of the driver's mutex alone may read is written under both.
 struct Published {
   std::mutex mutex;
   std::vector<double> numbers;
   std::vector<Described> described;
-  double version = 0;  // of the descriptions
+  double version = 0;     // of the descriptions
+  uint32_t seen = 0;      // the driver's number of that
 };
 
 Published& published() {
@@ -53,19 +55,23 @@ Published& published() {
   return *published;
 }
 
-bool describes(const Described& described, const Driver::Description& gpu, const Sample& sample) {
-  if (described.uuid != gpu.uuid || described.instances.size() != sample.instances.size()) return false;
+bool same_instances(const Described& described, const Sample& sample) {
+  if (described.instances.size() != sample.instances.size()) return false;
   for (size_t i = 0; i < sample.instances.size(); i++) {
     if (described.instances[i].first != sample.instances[i].uuid) return false;
   }
   return true;
 }
 
-// Notices new GPUs and changed MIG instances; strings are made only then.
-void describe_anew(const std::vector<Driver::Description>& gpus, Published& out) {
-  bool same = out.described.size() == gpus.size();
-  for (size_t i = 0; same && i < gpus.size(); i++) same = describes(out.described[i], gpus[i], samples()[i]);
+// Notices new GPUs and changed MIG instances; strings are made only then. The driver's mutex must be held.
+void describe_anew(Published& out) {
+  const Driver& driver = Driver::instance();
+  const auto& gpus = driver.descriptions();
+  bool same = out.seen == driver.described() && out.described.size() == gpus.size();
+  for (size_t i = 0; same && i < gpus.size(); i++) same = same_instances(out.described[i], samples()[i]);
   if (same) return;
+  const std::lock_guard<std::mutex> lock(out.mutex);
+  out.seen = driver.described();
   out.version++;
   out.described.clear();
   for (size_t i = 0; i < gpus.size(); i++) {
@@ -76,9 +82,10 @@ void describe_anew(const std::vector<Driver::Description>& gpus, Published& out)
 }
 
 size_t encoded_size() {
-  size_t size = kHeader;
+  size_t size = kHeader + kGpu * samples().size();
   for (const Sample& sample : samples()) {
-    size += kGpu + kProcess * (sample.compute.size() + sample.graphics.size());
+    if (!sample.listed) continue;
+    size += kProcess * (sample.compute.size() + sample.graphics.size());
     for (const nvml::MigInstance& instance : sample.instances) {
       size += kInstance + kProcess * (instance.compute.size() + instance.graphics.size());
     }
@@ -115,32 +122,52 @@ double* encode_instance(double* out, const nvml::MigInstance& instance) {
   return encode_processes(out, instance.graphics, 1);
 }
 
-// Makes a look known to JavaScript. The driver's mutex must be held.
+double* encode_gpu(double* out, const Sample& sample) {
+  *out++ = sample.health;
+  out = encode_memory(out, sample.memory);
+  *out++ = sample.power_milliwatts;
+  *out++ = sample.power_limit_milliwatts;
+  *out++ = sample.utilization_percent;
+  *out++ = sample.temperature_celsius;
+  *out++ = sample.compute_mode;
+  *out++ = sample.display_active;
+  *out++ = sample.mig_mode;
+  *out++ = sample.processes_known ? 1 : 0;
+  *out++ = static_cast<double>(sample.compute.size() + sample.graphics.size());
+  *out++ = static_cast<double>(sample.instances.size());
+  if (!sample.listed) return out;
+  out = encode_processes(out, sample.compute, 0);
+  out = encode_processes(out, sample.graphics, 1);
+  for (const nvml::MigInstance& instance : sample.instances) out = encode_instance(out, instance);
+  return out;
+}
+
+void encode(double* out) {
+  *out++ = published().version;
+  *out++ = static_cast<double>(samples().size());
+  for (const Sample& sample : samples()) out = encode_gpu(out, sample);
+}
+
+// Keeps a look for those who will read it. The driver's mutex must be held.
 void publish() {
   Published& target = published();
+  describe_anew(target);
   const std::lock_guard<std::mutex> lock(target.mutex);
-  describe_anew(Driver::instance().descriptions(), target);
   target.numbers.resize(encoded_size());
-  double* out = target.numbers.data();
-  *out++ = target.version;
-  *out++ = static_cast<double>(samples().size());
-  for (const Sample& sample : samples()) {
-    *out++ = sample.health;
-    out = encode_memory(out, sample.memory);
-    *out++ = sample.power_milliwatts;
-    *out++ = sample.power_limit_milliwatts;
-    *out++ = sample.utilization_percent;
-    *out++ = sample.temperature_celsius;
-    *out++ = sample.compute_mode;
-    *out++ = sample.display_active;
-    *out++ = sample.mig_mode;
-    *out++ = sample.processes_known ? 1 : 0;
-    *out++ = static_cast<double>(sample.compute.size() + sample.graphics.size());
-    *out++ = static_cast<double>(sample.instances.size());
-    out = encode_processes(out, sample.compute, 0);
-    out = encode_processes(out, sample.graphics, 1);
-    for (const nvml::MigInstance& instance : sample.instances) out = encode_instance(out, instance);
+  encode(target.numbers.data());
+}
+
+// Gives a look to who asked, if there is room for it, else publishes it. Returns the size. The driver's mutex must be held.
+Napi::Value deliver(const Napi::CallbackInfo& info) {
+  auto numbers = info[0].As<Napi::Float64Array>();
+  const size_t size = encoded_size();
+  if (size <= numbers.ElementLength()) {
+    describe_anew(published());
+    encode(numbers.Data());
+  } else {
+    publish();
   }
+  return Napi::Number::New(info.Env(), static_cast<double>(size));
 }
 
 // Returns the size; writes only if that fits.
@@ -165,13 +192,20 @@ bool lock_on_main_thread(std::unique_lock<std::timed_mutex>& lock) {
 
 constexpr int kInterrupted = -1;
 
-// An array of indices; undefined means all GPUs.
-std::unique_ptr<std::vector<uint32_t>> indices(const Napi::Value& value) {
-  if (!value.IsArray()) return nullptr;
-  const std::vector<int> given = integers(value);
-  auto list = std::make_unique<std::vector<uint32_t>>(given.begin(), given.end());
-  return list;
-}
+// Which GPUs a look is to look at: an array of indices, or all of them, or `true`: all of them, as a look did that was begun.
+class Asked {
+ public:
+  explicit Asked(const Napi::Value& value) : begun(value.IsBoolean()), some_(value.IsArray()) {
+    if (!some_) return;
+    for (const int index : integers(value)) indices_.push_back(static_cast<uint32_t>(index));
+  }
+  const std::vector<uint32_t>* only() const { return some_ ? &indices_ : nullptr; }
+  const bool begun;
+
+ private:
+  const bool some_;
+  std::vector<uint32_t> indices_;
+};
 
 // driverOpen(path) -> undefined, or why not: { stage, code, text, path, missing, attempts }
 Napi::Value open(const Napi::CallbackInfo& info) {
@@ -192,32 +226,33 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// driverLook(numbers, indices?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
+// driverLook(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
 Napi::Value look(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  const auto only = indices(info[1]);
-  {
-    std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
-    if (!lock_on_main_thread(lock) || !driver.look(samples(), only.get(), true)) {
-      return Napi::Number::New(info.Env(), kInterrupted);
-    }
-    publish();
+  const Asked asked(info[1]);
+  std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
+  if (!lock_on_main_thread(lock) || !driver.look(samples(), asked.only(), true, asked.begun)) {
+    return Napi::Number::New(info.Env(), kInterrupted);
   }
-  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
+  return deliver(info);
 }
 
-// driverLookQuickly(numbers, indices?) -> size needed, or -1 where it takes longer than this thread should wait
+// driverLookQuickly(numbers, asked?) -> size needed, or -1 where it takes longer than this thread should wait
 Napi::Value look_quickly(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  const auto only = indices(info[1]);
-  {
-    const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
-    if (!lock.owns_lock() || !driver.look_quickly(samples(), only.get())) {
-      return Napi::Number::New(info.Env(), kInterrupted);
-    }
-    publish();
+  const Asked asked(info[1]);
+  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
+  if (!lock.owns_lock() || !driver.look_quickly(samples(), asked.only(), asked.begun)) {
+    return Napi::Number::New(info.Env(), kInterrupted);
   }
-  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
+  return deliver(info);
+}
+
+// driverBegin(): begins a look at all GPUs, for a look that follows. Does nothing where one is under way.
+void begin(const Napi::CallbackInfo&) {
+  Driver& driver = Driver::instance();
+  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
+  if (lock.owns_lock()) driver.begin();
 }
 
 // driverStir(): a look will follow within microseconds. Does nothing where one is under way.
@@ -235,8 +270,9 @@ Napi::Value read(const Napi::CallbackInfo& info) {
 // A look on a thread of its own. The environment that asked may be gone before the driver has answered, so two share it:
 // the thread, and the environment until its callback has run or it ends.
 struct Look {
+  explicit Look(const Napi::Value& value) : asked(value) {}
   Napi::ThreadSafeFunction done;
-  std::unique_ptr<std::vector<uint32_t>> only;
+  const Asked asked;
   std::mutex mutex;
   bool gone = false;  // the environment
   std::atomic<int> references{2};
@@ -266,7 +302,7 @@ void* look_in_thread(void* pointer) {
   {
     Driver& driver = Driver::instance();
     const std::lock_guard<std::timed_mutex> lock(driver.mutex());
-    driver.look(samples(), look->only.get(), false);
+    driver.look(samples(), look->asked.only(), false, look->asked.begun);
     publish();
   }
   {
@@ -277,12 +313,11 @@ void* look_in_thread(void* pointer) {
   return nullptr;
 }
 
-// driverLookAsync(done, indices?): looks without blocking this thread, then calls done(); the numbers are had by driverRead.
+// driverLookAsync(done, asked?): looks without blocking this thread, then calls done(); the numbers are had by driverRead.
 void look_async(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  auto* look = new Look;
+  auto* look = new Look(info[1]);
   look->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner look", 0, 1);
-  look->only = indices(info[1]);
   // Added after the function's own hook, so it runs before that one.
   napi_add_env_cleanup_hook(env, end_look, look);
   // Not std::thread, which asks for a newer libstdc++ than Node.js does.
@@ -343,6 +378,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
   exports.Set("driverLookQuickly", Napi::Function::New<look_quickly>(env));
+  exports.Set("driverBegin", Napi::Function::New<begin>(env));
   exports.Set("driverStir", Napi::Function::New<stir>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));

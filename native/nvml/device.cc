@@ -72,23 +72,19 @@ void MigInstance::forget_values() {
   graphics.clear();
 }
 
-void Sample::clear() {
-  health = SUCCESS;
-  memory = {};
-  power_milliwatts = power_limit_milliwatts = utilization_percent = temperature_celsius = NAN;
-  compute_mode = display_active = mig_mode = NAN;
-  processes_known = false;
+void Lists::clear() {
   compute.clear();
   graphics.clear();
   instances.clear();
 }
 
 void Sample::fall_silent() {
-  std::vector<MigInstance> seen = std::move(instances);
-  clear();
+  static_cast<Values&>(*this) = {};
   health = kNotResponding;
-  for (MigInstance& instance : seen) instance.forget_values();
-  instances = std::move(seen);
+  listed = !instances.empty();
+  compute.clear();
+  graphics.clear();
+  for (MigInstance& instance : instances) instance.forget_values();
 }
 
 // Only the thread that looks at the GPU writes the number.
@@ -97,44 +93,51 @@ Code Gpu::answered(Code code) {
   return code;
 }
 
-void Gpu::look(const Library& library, Sample& sample) {
-  sample.clear();
+void Gpu::look(const Library& library, Values& out, Lists& lists) {
+  lists.clear();
+  Values values;  // put together here: what it goes to is still in the cache of who read it last
+  values.health = SUCCESS;
   if (handle_ == nullptr) {
-    sample.health = attach(library);
-    if (sample.health != SUCCESS) return;
+    values.health = static_cast<int16_t>(attach(library));
+    if (values.health != SUCCESS) {
+      out = values;
+      return;
+    }
   }
   const auto note = [&](Code code, bool sensor = false) {
     answered(code);
-    if (is_about_device(code, sensor) && sample.health == SUCCESS) sample.health = code;
+    if (is_about_device(code, sensor) && values.health == SUCCESS) values.health = static_cast<int16_t>(code);
     return code == SUCCESS;
   };
-  const auto number = [&](auto method, double& out) {
+  const auto number = [&](auto method, float& out) {
     uint32_t value = 0;
-    if (note((library.*method)(handle_, value), true)) out = value;
+    if (note((library.*method)(handle_, value), true)) out = static_cast<float>(value);
   };
   Memory memory;
-  if (note(library.memory(handle_, memory))) sample.memory = memory;
-  number(&Library::power_milliwatts, sample.power_milliwatts);
-  number(&Library::power_limit_milliwatts, sample.power_limit_milliwatts);
-  number(&Library::utilization_percent, sample.utilization_percent);
+  if (note(library.memory(handle_, memory))) values.memory = memory;
+  number(&Library::power_milliwatts, values.power_milliwatts);
+  number(&Library::power_limit_milliwatts, values.power_limit_milliwatts);
+  number(&Library::utilization_percent, values.utilization_percent);
   int32_t celsius = 0;
-  if (note(library.temperature_celsius(handle_, celsius), true)) sample.temperature_celsius = celsius;
-  number(&Library::compute_mode, sample.compute_mode);
-  number(&Library::display_active, sample.display_active);
-  number(&Library::mig_mode, sample.mig_mode);
+  if (note(library.temperature_celsius(handle_, celsius), true)) values.temperature_celsius = static_cast<float>(celsius);
+  number(&Library::compute_mode, values.compute_mode);
+  number(&Library::display_active, values.display_active);
+  number(&Library::mig_mode, values.mig_mode);
   // Either list missing means that nobody can say the GPU is unused, except where there are no graphics at all.
-  sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
-  add_mps_clients(library, handle_, sample.compute);
-  const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
+  values.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, lists.compute));
+  add_mps_clients(library, handle_, lists.compute);
+  const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, lists.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
-  if (!note(graphics) && !no_graphics) sample.processes_known = false;
-  if (sample.health != SUCCESS) {
-    sample.instances = instances_;  // a GPU that has failed has lost none
-  } else if (sample.mig_mode == 1) {
-    sample_instances(library, sample);
+  if (!note(graphics) && !no_graphics) values.processes_known = false;
+  if (values.health != SUCCESS) {
+    lists.instances = instances_;  // a GPU that has failed has lost none
+  } else if (values.mig_mode == 1) {
+    look_at_instances(library, values, lists);
   } else {
     instances_.clear();
   }
+  values.listed = !lists.empty();
+  out = values;
 }
 
 Code Gpu::attach(const Library& library) {
@@ -151,7 +154,7 @@ Code Gpu::attach(const Library& library) {
   return SUCCESS;
 }
 
-void Gpu::sample_instances(const Library& library, Sample& sample) {
+void Gpu::look_at_instances(const Library& library, Values& values, Lists& lists) {
   uint32_t slots = 0;
   bool as_before = true;
   if (library.mig_max_count(handle_, slots) != SUCCESS) return;
@@ -166,20 +169,20 @@ void Gpu::sample_instances(const Library& library, Sample& sample) {
     // With MIG on, the compute mode is a matter of the instances.
     uint32_t mode = 0;
     if (library.compute_mode(handle, mode) == SUCCESS) instance.compute_mode = mode;
-    if (std::isnan(sample.compute_mode)) sample.compute_mode = instance.compute_mode;
+    if (std::isnan(values.compute_mode)) values.compute_mode = static_cast<float>(instance.compute_mode);
     using Kind = Library::ProcessKind;
     const auto list = [&](Kind kind, const std::vector<Process>& all, std::vector<Process>& out) {
-      return processes_of(library, handle, kind, instance, sample.processes_known ? &all : nullptr, out);
+      return processes_of(library, handle, kind, instance, values.processes_known ? &all : nullptr, out);
     };
-    instance.processes_known = list(Kind::compute, sample.compute, instance.compute) == SUCCESS;
-    const Code graphics = list(Kind::graphics, sample.graphics, instance.graphics);
+    instance.processes_known = list(Kind::compute, lists.compute, instance.compute) == SUCCESS;
+    const Code graphics = list(Kind::graphics, lists.graphics, instance.graphics);
     if (graphics != SUCCESS && graphics != ERROR_NOT_SUPPORTED && graphics != ERROR_FUNCTION_NOT_FOUND) {
       instance.processes_known = false;
     }
-    sample.instances.push_back(std::move(instance));
+    lists.instances.push_back(std::move(instance));
   }
-  if (as_before && sample.instances.size() == instances_.size()) return;
-  instances_ = sample.instances;
+  if (as_before && lists.instances.size() == instances_.size()) return;
+  instances_ = lists.instances;
   for (MigInstance& instance : instances_) instance.forget_values();
 }
 

@@ -30,6 +30,8 @@ constexpr int64_t kLongestExpectation = 10 * kMillisecond;
 // What a thread that has other things to do waits for looks, and how long they may usually take for it to do so.
 constexpr int64_t kQuickLimit = kMillisecond, kQuick = kMillisecond / 4;
 constexpr int64_t kNever = INT64_MAX;
+// A look that was begun longer ago is done anew.
+constexpr int64_t kFresh = 10 * kMillisecond;
 
 constexpr uint32_t kMostGpus = 1024;
 // Keeps what two threads write at the same time out of one line of their caches.
@@ -82,89 +84,119 @@ Expectation expect(int64_t start, int64_t typical) {
   return {start + typical - margin, start + typical + margin};
 }
 
+bool is_among(const std::vector<uint32_t>* only, uint32_t gpu) {
+  return only == nullptr || std::find(only->begin(), only->end(), gpu) != only->end();
+}
+
 }  // namespace
 
-// A list of GPUs to look at, by one thread or several. Shared by who asked and who works, freed by the last.
+// A list of GPUs to look at, by one thread or several. Shared by who asked and who works, freed by the last. Its members are in groups
+// by who writes them, a line of a cache or more for each, and what doesn't change isn't written: lines that go to and fro
+// between processors are most of what an undisturbed look costs.
 struct Driver::Job {
-  enum State : uint32_t { kWaiting, kTaken, kDone, kWithdrawn };
-  struct Step {
-    std::atomic<uint32_t> state{kWaiting};
-    int64_t took = 0;                   // ns; only where steps are done side by side
-  };
-
+  // For who works; written before they begin.
   Driver* driver;
   bool init = false;                    // instead of looking: nvmlInit
-  bool side_by_side = false;            // from the start; written before anybody works
-  bool helped = false;                  // by more threads than one; only for who asked
-  int64_t started = 0;                  // ns; 0 = not known any longer
-  int asker = -1;                       // the processor of who asked
-  bool apart = true;                    // who asked and who works first are on different processors
+  bool side_by_side = false;            // from the start
+  uint32_t total = 0;                   // steps: GPUs, or one for nvmlInit
   std::vector<uint32_t> gpus;
-  std::vector<Sample> samples;          // parallel to gpus
-  std::unique_ptr<Step[]> steps;        // parallel to gpus; one for nvmlInit
-  uint32_t total = 0, room = 0;         // steps
+  // What they find: parallel to gpus. Steps are taken in their order, so which are is a number; which are done is noted of each.
+  std::vector<Values> values;
+  std::vector<Lists> lists;
+  std::unique_ptr<std::atomic<bool>[]> done;
+  std::unique_ptr<int64_t[]> took;      // ns; only where steps are done side by side
   Code init_code = SUCCESS, count_code = SUCCESS;
   uint32_t count = 0;
   std::string version;
-  int64_t typical = 0;                  // how long such a look took last time, ns; 0 = not known
-  std::atomic<int> references{1};
 
   char separate[kCacheLine];
+  // For who asked.
+  uint32_t room = 0;                    // for steps
+  bool helped = false;                  // by more threads than one
+  bool withdrawn = false;
+  uint32_t taken = 0;                   // steps, where the others were withdrawn
+  int64_t started = 0;                  // ns
+  bool measurable = false;              // nobody has turned away from it meanwhile
+  int64_t typical = 0;                  // how long such a look took last time, ns; 0 = not known
+
+  char separate_again[kCacheLine];
   std::atomic<uint32_t> next{0};        // the step to be taken next
   std::atomic<uint32_t> finished{0};    // steps done or withdrawn
-  char separate_again[kCacheLine];
+  std::atomic<int> references{1};
+
+  char and_again[kCacheLine];
   std::atomic<uint32_t> over{0};        // 1 when all are
   std::atomic<bool> sleeping{false};    // the one who waits for that
+  char at_last[kCacheLine];
 
   explicit Job(Driver* owner) : driver(owner) {}
-  bool done() const { return over.load() != 0; }
-  State state(uint32_t position) const { return static_cast<State>(steps[position].state.load()); }
+  bool is_over() const { return over.load() != 0; }
+  bool is_done(uint32_t position) const { return done[position].load(); }
   void begin() {
-    total = init ? 1 : static_cast<uint32_t>(gpus.size());
-    if (total > room) steps.reset(new Step[room = total]);
-    for (uint32_t i = 0; i < total; i++) steps[i].state.store(kWaiting, std::memory_order_relaxed);
-    next.store(0);
-    finished.store(0);
-    over.store(0);
-    helped = false;
-    samples.resize(gpus.size());
+    const uint32_t steps = init ? 1 : static_cast<uint32_t>(gpus.size());
+    if (steps != total) total = steps;
+    if (steps > room) {
+      room = steps;
+      done.reset(new std::atomic<bool>[room]);
+      took.reset(new int64_t[room]);
+      values.resize(room);
+      lists.resize(room);
+    }
+    for (uint32_t i = 0; i < steps; i++) done[i].store(false, std::memory_order_relaxed);
+    // Whoever is told of the job sees this.
+    next.store(0, std::memory_order_relaxed);
+    finished.store(0, std::memory_order_relaxed);
+    over.store(0, std::memory_order_relaxed);
+    helped = withdrawn = false;
+    taken = steps;
   }
   void retain() { references.fetch_add(1); }
   void release() {
     if (references.fetch_sub(1) == 1) delete this;
   }
   uint32_t waiting() const {
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < total; i++) number += state(i) == kWaiting ? 1 : 0;
-    return number;
+    const uint32_t reached = next.load();
+    return reached < total ? total - reached : 0;
   }
-  bool change(uint32_t position, State from, State to) {
-    uint32_t expected = from;
-    return steps[position].state.compare_exchange_strong(expected, to);
-  }
-  void count_finished() {
-    if (finished.fetch_add(1) + 1 != total) return;
+  void count_finished(uint32_t steps) {
+    if (finished.fetch_add(steps) + steps != total) return;
     over.store(1);
     if (sleeping.load()) futex_wake(over);
   }
-  // Steps that nobody has begun are not to be.
-  void withdraw() {
-    for (uint32_t i = 0; i < total; i++) {
-      if (change(i, kWaiting, kWithdrawn)) count_finished();
-    }
+  // Steps that nobody has begun are not to be. Returns how many.
+  uint32_t withdraw() {
+    if (withdrawn) return 0;
+    withdrawn = true;
+    taken = std::min(next.exchange(total), total);
+    if (taken < total) count_finished(total - taken);
+    return total - taken;
   }
 };
 
+// Leaves the line of a cache alone where that is what it says already.
+template <typename Value>
+void change(std::atomic<Value>& known, Value value) {
+  if (known.load(std::memory_order_relaxed) != value) known.store(value, std::memory_order_relaxed);
+}
+
 // The thread that does most looks. It is replaced when it is stuck.
 struct Driver::Worker {
+  // Written by who asks.
   std::atomic<uint32_t> posted{0};
-  std::atomic<bool> sleeping{false};
-  std::atomic<Job*> job{nullptr};  // with a reference to it, for who takes it out
-  std::atomic<int> processor{-1};  // where it waits
   std::atomic<int> asker{-1};      // the processor of who asked last, or will soon
+  std::atomic<Job*> job{nullptr};  // with a reference to it, for who takes it out
   std::atomic<bool> retired{false};
   std::atomic<int> references{2};  // its thread, and the driver
+  char separate[kCacheLine];
+  // Written by its thread.
+  std::atomic<bool> sleeping{false};
+  std::atomic<int> processor{-1};  // where it waits, or has begun to work
 
+  int note_processor() {
+    const int own = own_processor();
+    change(processor, own);
+    return own;
+  }
   void release() {
     if (references.fetch_sub(1) == 1) delete this;
   }
@@ -182,7 +214,7 @@ void Driver::step(Job& job, uint32_t position) {
     job.count_code = library_.device_count(job.count);
     library_.driver_version(job.version);
   } else {
-    gpus_[job.gpus[position]]->look(library_, job.samples[position]);
+    gpus_[job.gpus[position]]->look(library_, job.values[position], job.lists[position]);
   }
 }
 
@@ -191,31 +223,43 @@ void Driver::work_once(void* pointer) {
   for (;;) {
     const uint32_t position = job.next.fetch_add(1);
     if (position >= job.total) break;
-    if (!job.change(position, Job::kWaiting, Job::kTaken)) continue;  // withdrawn
     const int64_t start = job.side_by_side ? monotonic_nanoseconds() : 0;
     job.driver->step(job, position);
-    if (job.side_by_side) job.steps[position].took = monotonic_nanoseconds() - start;
-    job.steps[position].state.store(Job::kDone);
-    job.count_finished();
+    if (job.side_by_side) job.took[position] = monotonic_nanoseconds() - start;
+    job.done[position].store(true, std::memory_order_release);
+    job.count_finished(1);
   }
   job.release();
 }
 
 void Driver::work(void* pointer) {
   auto& worker = *static_cast<Worker*>(pointer);
+  bool soon = false, announced = false;  // whether the next look is to be expected soon, and whether somebody has said so
+  int64_t ended = 0;                     // the look before
   for (uint32_t served = 0;;) {
-    const int processor = own_processor();
-    worker.processor.store(processor, std::memory_order_relaxed);
+    const int processor = worker.note_processor();
+    const int64_t idle = monotonic_nanoseconds();
+    if (!announced) ended = idle;
+    bool slept = false;
     while (worker.posted.load() == served) {
       // On one processor with who asks, spinning would only keep that one from going on.
       const bool apart = processor < 0 || processor != worker.asker.load(std::memory_order_relaxed);
-      if (apart && spin_while(worker.posted, served, monotonic_nanoseconds() + kSpin)) break;
+      if (soon && apart && spin_while(worker.posted, served, idle + kSpin)) break;
+      slept = true;
       worker.sleeping.store(true);
       futex_wait(worker.posted, served, 3'600'000 * kMillisecond);
       worker.sleeping.store(false);
     }
     served = worker.posted.load();
-    if (Job* job = worker.job.exchange(nullptr)) work_once(job);
+    if (slept) worker.note_processor();
+    if (Job* job = worker.job.exchange(nullptr)) {
+      // One that comes soon after another will be followed by a third; one that comes alone won't be.
+      soon = (!slept && !announced) || monotonic_nanoseconds() - ended < kSpin;
+      announced = false;
+      work_once(job);
+    } else {
+      soon = announced = true;
+    }
     if (worker.retired.load()) break;  // replaced: nobody posts here any longer
   }
   worker.release();
@@ -232,10 +276,9 @@ bool Driver::hand_to_worker(Job& job) {
       return false;
     }
   }
-  // A worker that waits on this processor can't begin before this thread is out of its way.
-  job.apart = job.asker < 0 || worker_->processor.load(std::memory_order_relaxed) != job.asker;
-  worker_->asker.store(job.asker, std::memory_order_relaxed);
-  worker_->job.store(&job);
+  change(worker_->asker, own_processor());
+  // One that it hasn't got to was withdrawn before.
+  if (Job* before = worker_->job.exchange(&job)) before->release();
   worker_->posted.fetch_add(1);
   if (worker_->sleeping.load()) futex_wake(worker_->posted);
   return true;
@@ -243,7 +286,7 @@ bool Driver::hand_to_worker(Job& job) {
 
 void Driver::stir() {
   if (worker_ == nullptr || !worker_->sleeping.load()) return;
-  worker_->asker.store(own_processor(), std::memory_order_relaxed);
+  change(worker_->asker, own_processor());
   worker_->posted.fetch_add(1);
   futex_wake(worker_->posted);
 }
@@ -277,19 +320,25 @@ uint64_t Driver::answers(const Job& job) const {
   return number;
 }
 
+// Whether the worker is in this thread's way, or would be in its.
+bool Driver::is_beside_worker() const {
+  const int own = own_processor();
+  return own >= 0 && worker_ != nullptr && worker_->processor.load(std::memory_order_relaxed) == own;
+}
+
 Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit) {
   const int64_t start = monotonic_nanoseconds();
   const int64_t end = limit == kNever ? kNever : start + limit;
-  if (job.apart ? spin_while(job.over, 0, start + kSpin) : job.done()) return Wait::done;
-  // On one processor with the worker, being awake in time would keep that from being so.
-  const Expectation expected = expect(start, job.apart ? job.typical : 0);
+  const Expectation expected = expect(job.started, job.typical);
+  const bool sleep_first = start + kSpin < expected.from || is_beside_worker();
+  if (sleep_first ? job.is_over() : spin_while(job.over, 0, start + kSpin)) return Wait::done;
   std::unique_ptr<process::Interrupt> interrupt;
   if (on_main_thread) interrupt = std::make_unique<process::Interrupt>();
   job.sleeping.store(true);
   uint64_t answered = answers(job);
   int64_t deadline = start + patience;
   Wait result = Wait::done;
-  while (!job.done()) {
+  while (!job.is_over()) {
     const int64_t now = monotonic_nanoseconds();
     const uint64_t answered_now = answers(job);
     if (answered_now != answered) {
@@ -304,7 +353,8 @@ Driver::Wait Driver::wait_for(Job& job, bool on_main_thread, int64_t patience, i
       result = Wait::interrupted;
       break;
     }
-    if (now >= expected.from && now < expected.until) {
+    // On one processor with the worker, being awake in time would keep that from being so.
+    if (now >= expected.from && now < expected.until && !is_beside_worker()) {
       spin_while(job.over, 0, expected.until);
       continue;
     }
@@ -340,7 +390,7 @@ Driver::Opened Driver::open(const std::string& path) {
   switch (wait_for(*init_, true, kInitPatience, kNever)) {
     case Wait::interrupted: return {Stage::interrupted, SUCCESS};  // a later call goes on waiting for the same job
     case Wait::stalled:
-      if (init_->change(0, Job::kWaiting, Job::kWithdrawn)) {  // no thread was to be had: a later call begins anew
+      if (init_->withdraw() != 0) {  // no thread was to be had: a later call begins anew
         leave_worker();
         init_->release();
         init_ = nullptr;
@@ -364,24 +414,25 @@ Driver::Opened Driver::open(const std::string& path) {
 
 // Takes over what a job has found out. A GPU that it doesn't come back from is left alone until it does.
 void Driver::collect(Job& job, std::vector<Sample>& samples) {
+  const bool whole = !job.withdrawn && job.is_over();
   for (uint32_t i = 0; i < job.total; i++) {
     const uint32_t index = job.gpus[i];
-    switch (job.state(i)) {
-      case Job::kDone: break;
-      case Job::kTaken:
-        samples[index].fall_silent();
-        stuck_[index] = {&job, i};
-        job.retain();
-        continue;
-      default:  // no thread was to be had: the next look asks anew
-        samples[index].fall_silent();
-        continue;
+    Sample& sample = samples[index];
+    if (!whole && (i >= job.taken || !job.is_done(i))) {
+      sample.fall_silent();
+      if (i >= job.taken) continue;  // no thread was to be had: the next look asks anew
+      stuck_[index] = {&job, i};
+      job.retain();
+      continue;
     }
-    std::swap(samples[index], job.samples[i]);
+    const bool listed = sample.listed || job.values[i].listed;
+    static_cast<Values&>(sample) = job.values[i];
+    if (listed) std::swap(static_cast<Lists&>(sample), job.lists[i]);
     Description& known = descriptions_[index];
     if (!known.uuid.empty() || gpus_[index]->uuid().empty()) continue;
     const Gpu& gpu = *gpus_[index];
     known = {gpu.uuid(), gpu.name(), gpu.pci_bus_id(), gpu.persistence()};
+    described_++;
     per_gpu_ = 0;  // a GPU that has to be started first takes longer than it ever will again
   }
 }
@@ -392,7 +443,7 @@ void Driver::measure(const Job& job) {
     per_gpu_ = elapsed / job.total;
   } else if (job.side_by_side) {
     per_gpu_ = 0;
-    for (uint32_t i = 0; i < job.total; i++) per_gpu_ += job.steps[i].took / job.total;
+    for (uint32_t i = 0; i < job.total; i++) per_gpu_ += job.took[i] / job.total;
   } else {
     per_gpu_ = kAlone;  // at least
   }
@@ -407,40 +458,57 @@ bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread,
     outcome = wait_for(job, on_main_thread, kSecondPatience, kNever);
   }
   if (outcome == Wait::interrupted) {
-    job.started = 0;
+    job.measurable = false;
     return false;
   }
   if (outcome == Wait::stalled) {
     job.withdraw();
     leave_worker();
-  } else if (job.started != 0) {
+  } else if (job.measurable) {
     measure(job);
   }
   collect(job, samples);
   return true;
 }
 
-bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread) {
-  return look_within(kNever, samples, only, on_main_thread);
+bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread, bool begun) {
+  return look_within(kNever, samples, only, on_main_thread, begun);
 }
 
-bool Driver::look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only) {
+bool Driver::look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool begun) {
   const size_t total = only != nullptr ? only->size() : gpus_.size();
   const bool quick = per_gpu_ > 0 && per_gpu_ * static_cast<int64_t>(total) <= kQuick;
-  return quick && unfinished_ == nullptr && look_within(kQuickLimit, samples, only, false);
+  return quick && unfinished_ == nullptr && look_within(kQuickLimit, samples, only, false, begun);
 }
 
-bool Driver::look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only,
-                         bool on_main_thread) {
-  const auto count = static_cast<uint32_t>(gpus_.size());
-  samples.resize(count);
-  if (unfinished_ != nullptr) {
-    Job& job = *unfinished_;
-    std::vector<Sample> ignored(count);
-    if (!finish(job, ignored, on_main_thread, limit)) return false;
-    unfinished_ = nullptr;
-    job.release();
-  }
+void Driver::begin() {
+  leave_begun();
+  if (ready_ && unfinished_ == nullptr) begun_ = start(nullptr);
+}
+
+// A look that was begun and that nobody wants: what hasn't been done of it needn't be.
+void Driver::leave_begun() {
+  if (begun_ == nullptr) return;
+  Job& job = *begun_;
+  begun_ = nullptr;
+  job.withdraw();
+  if (job.is_over()) return;
+  job.measurable = false;
+  unfinished_ = &job;
+  jobs_[turn_] = nullptr;
+}
+
+bool Driver::is_stuck(uint32_t gpu) {
+  Stuck& stuck = stuck_[gpu];
+  if (stuck.job == nullptr) return false;
+  if (!stuck.job->is_done(stuck.position)) return true;
+  stuck.job->release();
+  stuck.job = nullptr;
+  return false;
+}
+
+// Null where there is no GPU to look at.
+Driver::Job* Driver::start(const std::vector<uint32_t>* only) {
   // Two jobs in turn: the worker lets go of one at the latest when it takes up the other.
   Job*& slot = jobs_[turn_ ^= 1];
   if (slot == nullptr || slot->references.load() != 1) {
@@ -448,34 +516,51 @@ bool Driver::look_within(int64_t limit, std::vector<Sample>& samples, const std:
     slot = new Job(this);
   }
   Job& job = *slot;
-  job.gpus.clear();
-  for (uint32_t i = 0; i < count; i++) {
-    if (only != nullptr && std::find(only->begin(), only->end(), i) == only->end()) continue;
-    Stuck& stuck = stuck_[i];
-    if (stuck.job != nullptr) {
-      if (stuck.job->state(stuck.position) != Job::kDone) {
-        samples[i].fall_silent();
-        continue;
-      }
-      stuck.job->release();
-      stuck.job = nullptr;
-    }
-    job.gpus.push_back(i);
+  asked_.clear();
+  for (uint32_t i = 0; i < gpus_.size(); i++) {
+    if (is_among(only, i) && !is_stuck(i)) asked_.push_back(i);
   }
-  if (job.gpus.empty()) return true;
-  const auto total = static_cast<int64_t>(job.gpus.size());
-  job.asker = own_processor();
-  job.side_by_side = total > 1 && per_gpu_ >= kAlone;
-  job.typical = job.side_by_side ? 0 : per_gpu_ * total;
+  if (asked_.empty()) return nullptr;
+  if (job.gpus != asked_) job.gpus = asked_;
+  const auto total = static_cast<int64_t>(asked_.size());
+  const bool side_by_side = total > 1 && per_gpu_ >= kAlone;
+  if (job.side_by_side != side_by_side) job.side_by_side = side_by_side;
+  job.typical = side_by_side ? 0 : per_gpu_ * total;
   job.begin();
+  job.measurable = true;
   job.started = monotonic_nanoseconds();
   const bool handed = hand_to_worker(job);
-  if (handed && job.side_by_side) add_hands(job);
+  if (handed && side_by_side) add_hands(job);
   if (!handed) job.withdraw();
-  if (!finish(job, samples, on_main_thread, limit)) {
-    unfinished_ = slot;
-    slot = nullptr;
+  return &job;
+}
+
+bool Driver::look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only,
+                         bool on_main_thread, bool begun) {
+  const size_t count = gpus_.size();
+  samples.resize(count);
+  Job* job = nullptr;
+  if (begun && begun_ != nullptr && only == nullptr && monotonic_nanoseconds() - begun_->started < kFresh) {
+    job = begun_;
+    begun_ = nullptr;
+    job->measurable = !job->is_over();  // since when, nobody knows
+  }
+  leave_begun();
+  if (unfinished_ != nullptr) {
+    Job& before = *unfinished_;
+    std::vector<Sample> ignored(count);
+    if (!finish(before, ignored, on_main_thread, limit)) return false;
+    unfinished_ = nullptr;
+    before.release();
+  }
+  if (job == nullptr) job = start(only);
+  if (job != nullptr && !finish(*job, samples, on_main_thread, limit)) {
+    unfinished_ = job;
+    jobs_[turn_] = nullptr;
     return false;
+  }
+  for (uint32_t i = 0; i < count; i++) {
+    if (stuck_[i].job != nullptr && is_among(only, i)) samples[i].fall_silent();
   }
   return true;
 }

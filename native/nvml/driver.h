@@ -29,13 +29,17 @@ class Driver {
   const Library& library() const { return library_; }
   const std::string& version() const { return version_; }
 
-  // Looks at every GPU, or at those with the given indices; the samples of the others are left alone. A GPU for which the driver doesn't answer within the patience is reported as not responding and
-  // left alone until its call returns. False when a handled signal ended the wait (main thread only).
-  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
+  // Looks at every GPU, or at those with the given indices; the samples of the others are left alone. A GPU for which the driver
+  // doesn't answer within the patience is reported as not responding and left alone until its call returns. `begun`: a look at
+  // every GPU that was begun some milliseconds ago will do. False when a handled signal ended the wait (main thread only).
+  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread, bool begun = false);
 
   // As look, for a thread that has other things to do: only where looks usually take no more than a fraction of a millisecond, and
   // for a millisecond at the longest. False: nothing was found out, and it takes look.
-  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only);
+  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool begun = false);
+
+  // Begins a look at every GPU and doesn't wait for it. Any look but one that takes it ends it.
+  void begin();
 
   // A look will follow soon: the thread that does it is awake by then.
   void stir();
@@ -46,6 +50,8 @@ class Driver {
   };
   // What was learnt of each GPU when it was attached; empty before.
   const std::vector<Description>& descriptions() const { return descriptions_; }
+  // Changes with them.
+  uint32_t described() const { return described_; }
 
   std::timed_mutex& mutex() { return mutex_; }
 
@@ -64,11 +70,16 @@ class Driver {
   enum class Wait { done, stalled, interrupted };
   Wait wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit);
   bool hand_to_worker(Job& job);
+  bool is_beside_worker() const;
   void leave_worker();
   void add_hands(Job& job);
   uint64_t answers(const Job& job) const;
   bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread, int64_t limit);
-  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
+  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread,
+                   bool begun);
+  Job* start(const std::vector<uint32_t>* only);
+  bool is_stuck(uint32_t gpu);
+  void leave_begun();
   void measure(const Job& job);
   void collect(Job& job, std::vector<Sample>& samples);
   void step(Job& job, uint32_t position);
@@ -82,9 +93,12 @@ class Driver {
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::vector<Stuck> stuck_;      // per GPU
   std::vector<Description> descriptions_;
+  uint32_t described_ = 0;
+  std::vector<uint32_t> asked_;   // by the look that starts; kept for its memory
   Job* jobs_[2] = {};             // reused from look to look
   int turn_ = 0;
   int64_t per_gpu_ = 0;           // how long each took at the last look, ns
+  Job* begun_ = nullptr;          // by begin(); one of jobs_
   Job* init_ = nullptr;           // nvmlInit under way
   Job* unfinished_ = nullptr;     // left behind by a wait that ended early
 };

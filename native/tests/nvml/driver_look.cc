@@ -143,6 +143,85 @@ TEST("a look may be announced, as often as one likes, and needn't follow") {
   }
 }
 
+namespace {
+
+// One look for which one will do that was begun.
+bool collect(Samples& samples) {
+  Driver& driver = Driver::instance();
+  const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+  return driver.look(samples, nullptr, false, true);
+}
+
+// Of a GPU whose calls, ten in a look, take a millisecond each: what a look takes in ms that is asked for some time after one was begun.
+constexpr double kWhole = 10;
+double collected_after(int pause, bool (*collecting)(Samples&)) {
+  Driver::instance().begin();
+  tests::sleep_milliseconds(pause);
+  const tests::Stopwatch watch;
+  Samples samples;
+  CHECK(collecting(samples));
+  CHECK_EQUAL(tests::health(samples), "ok");
+  return watch.milliseconds();
+}
+
+}  // namespace
+
+TEST("a look that was begun is collected, but not if it was long ago") {
+  const tests::SimulatedMachine machine("1");
+  tests::opened_driver();
+  look();
+  machine.set("latency=all:1000");
+  // Where the machine is busy, the pause is too long now and then.
+  CHECK(tests::eventually([] { return collected_after(5, collect) < kWhole - 1; }));
+  CHECK(collected_after(15, collect) >= kWhole);
+  const tests::Stopwatch watch;
+  Samples samples;
+  CHECK(collect(samples));  // none was begun
+  CHECK(watch.milliseconds() >= kWhole);
+}
+
+TEST("a look that was begun is nobody's who hasn't asked for it") {
+  const tests::SimulatedMachine machine("1");
+  tests::opened_driver();
+  look();
+  machine.set("latency=all:1000");
+  const auto as_any = [](Samples& samples) {
+    look(samples);
+    return true;
+  };
+  for (const int pause : {0, 3, 15}) CHECK(collected_after(pause, as_any) >= kWhole);
+  const std::vector<uint32_t> some = {0};
+  Driver::instance().begin();
+  Samples samples = look(&some);  // ends it
+  const tests::Stopwatch watch;
+  CHECK(collect(samples));
+  CHECK(watch.milliseconds() >= kWhole);
+}
+
+TEST("looks may be begun as often as one likes, and needn't be collected") {
+  const tests::SimulatedMachine machine("4");
+  Driver& driver = Driver::instance();
+  driver.begin();  // nothing is opened yet
+  tests::opened_driver();
+  driver.begin();  // nothing is attached yet
+  Samples samples;
+  CHECK(collect(samples));
+  CHECK_EQUAL(tests::health(samples), "ok ok ok ok");
+  const int threads = tests::threads();
+  for (int i = 0; i < 600; i++) {
+    if (i % 100 == 0) machine.set(i % 200 == 0 ? "latency=all:20" : "latency=off");
+    driver.begin();
+    if (i % 3 == 0) driver.begin();
+    if (i % 10 == 0) tests::sleep_milliseconds(1);
+    samples.clear();
+    if (i % 4 == 0) REQUIRE(driver.look_quickly(samples, nullptr, true) || collect(samples));
+    if (i % 4 == 1) REQUIRE(collect(samples));
+    if (i % 4 == 2) look(samples);
+    if (i % 4 != 3) REQUIRE_EQUAL(tests::health(samples), "ok ok ok ok");
+  }
+  CHECK_EQUAL(tests::threads(), threads);
+}
+
 TEST("a quick look: only where looks are known to be quick") {
   const tests::SimulatedMachine machine("4");
   Driver& driver = tests::opened_driver();

@@ -16,10 +16,10 @@ const Code kAboutTheValue[] = {ERROR_NOT_SUPPORTED, ERROR_NO_PERMISSION, ERROR_F
 // How many values of a sample are unknown.
 int unknown(const Sample& sample) {
   int count = 0;
-  for (const double value :
-       {sample.memory.total, sample.memory.used, sample.memory.free, sample.memory.reserved, sample.power_milliwatts,
-        sample.power_limit_milliwatts, sample.utilization_percent, sample.temperature_celsius, sample.compute_mode,
-        sample.display_active, sample.mig_mode}) {
+  const auto& [total, used, free, reserved] = sample.memory;
+  for (const double value : {total, used, free, reserved}) count += std::isnan(value);
+  for (const float value : {sample.power_milliwatts, sample.power_limit_milliwatts, sample.utilization_percent,
+                            sample.temperature_celsius, sample.compute_mode, sample.display_active, sample.mig_mode}) {
     count += std::isnan(value);
   }
   return count;
@@ -59,7 +59,7 @@ TEST("each value that is missing is NaN, and the others are there") {
   StubbedNvml nvml("nvml-v3");
   struct {
     int NvmlStub::Codes::* code;
-    double Sample::* value;
+    float Sample::* value;
   } const fields[] = {
       {&NvmlStub::Codes::power, &Sample::power_milliwatts},
       {&NvmlStub::Codes::power_limit, &Sample::power_limit_milliwatts},
