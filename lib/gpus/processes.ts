@@ -102,32 +102,34 @@ function exists(pid: number): boolean {
   }
 }
 
-let namesByUid: Map<number, string> | null = null;
+let passwd: string | null = null;
+const namesByUid = new Map<number, string>();
 
 /**
  * The name of a user, from /etc/passwd (read once) or 'uid 1234'. Directory services are asked for the caller's own
  * name only: for others that would mean starting `getent` while somebody waits.
  */
 export function userName(uid: number): string {
-  namesByUid ??= parsePasswd(read('/etc/passwd') ?? '');
   let name = namesByUid.get(uid);
   if (name === undefined) {
-    name = (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
+    passwd ??= read('/etc/passwd') ?? '';
+    name = nameIn(passwd, uid) ?? (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
     namesByUid.set(uid, name);
   }
   return name;
 }
 
-/** Names by uid from the text of /etc/passwd; the first of several names for a uid counts, as for the system. */
-export function parsePasswd(text: string): Map<number, string> {
-  const names = new Map<number, string>();
-  for (const line of text.split('\n')) {
-    const [name, , uid] = line.split(':', 3);
+/** From the text of /etc/passwd, which can be long; the first of several names for a uid counts, as for the system. */
+export function nameIn(text: string, uid: number): string | null {
+  const field = `:${uid}:`;
+  for (let at = text.indexOf(field); at >= 0; at = text.indexOf(field, at + 1)) {
+    // Behind the name and the password, or it is a group's number or part of something else.
+    const [name, password, more] = text.slice(text.lastIndexOf('\n', at) + 1, at).split(':', 3);
+    if (password === undefined || more !== undefined || name?.startsWith('#')) continue;
     const clean = sanitize(name, 32);
-    if (!clean || clean.startsWith('#') || !uid || !/^\d{1,10}$/.test(uid)) continue;
-    if (!names.has(Number(uid))) names.set(Number(uid), clean);
+    if (clean) return clean;
   }
-  return names;
+  return null;
 }
 
 function ownName(): string | null {

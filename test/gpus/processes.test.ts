@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { describeProcess, parsePasswd, userName } from '../../lib/gpus/processes.ts';
+import { describeProcess, nameIn, userName } from '../../lib/gpus/processes.ts';
 
 describe('describeProcess', () => {
   const children: ChildProcess[] = [];
@@ -170,13 +170,10 @@ ctypes.CDLL(None).pthread_exit(None)
 
 describe('user names', () => {
   it('come from the account file, harmless, the first for a uid', () => {
-    const names = parsePasswd(
-      'root:x:0:0::/:/bin/sh\ntoor:x:0:0::/:/bin/sh\n#x:x:5:5\n\nbad\nev\x1b[2Jil:x:7:7::/:\nneg:x:-1:1::/:\n+::::::\n',
-    );
-    expect([...names]).toEqual([
-      [0, 'root'],
-      [7, 'evil'],
-    ]);
+    const text =
+      'root:x:0:0::/:/bin/sh\ntoor:x:0:0::/:/bin/sh\n#x:x:5:5:\n\nbad\nev\x1b[2Jil:x:7:8:9::9:\nneg:x:-1:1::/:\n+::::::\n::6:6::/:\nno::70:7::/:\n';
+    const names = [0, 1, 5, 6, 7, 8, 9, 70].map((uid) => nameIn(text, uid));
+    expect(names).toEqual(['root', null, null, null, 'evil', null, null, 'no']);
   });
 
   it('fall back to the number', () => {
