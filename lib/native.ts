@@ -160,7 +160,10 @@ function load() {
     }
     const path = addonPath();
     try {
-      loaded = { addon: packageRequire(path) as Native, directory: dirname(path) };
+      // What require() would do, without looking for packages on the way, which costs the start of the command 0.4 ms.
+      const module = { exports: {} };
+      process.dlopen(module, path);
+      loaded = { addon: module.exports as Native, directory: dirname(path) };
     } catch (cause) {
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',

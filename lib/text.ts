@@ -33,7 +33,7 @@ const unprintable = () =>
  */
 export function sanitize(text: unknown, max = 200): string {
   if (typeof text !== 'string') return '';
-  if (text.length <= max && PLAIN.test(text)) return text;
+  if (text === '' || (text.length <= max && PLAIN.test(text))) return text;
   // The bound keeps a megabyte of escape sequences from costing anything.
   const clean = text
     .slice(0, max * 8 + 1024)

@@ -120,15 +120,15 @@ export function userName(uid: number): string {
   return name;
 }
 
-/** The name of a user in the text of /etc/passwd; null: none that is fit to print. The first of several counts, as for the system. */
+/** From the text of /etc/passwd, which can be long; the first of several names for a uid counts, as for the system. */
 export function nameIn(text: string, uid: number): string | null {
-  // Most files are long, and one line is wanted.
-  for (let at = text.indexOf(`:${uid}:`); at >= 0; at = text.indexOf(`:${uid}:`, at + 1)) {
-    const start = text.lastIndexOf('\n', at) + 1;
-    const [name, password] = text.slice(start, at).split(':');
-    if (password === undefined || start + `${name}:${password}`.length !== at) continue; // another number than the uid
+  const field = `:${uid}:`;
+  for (let at = text.indexOf(field); at >= 0; at = text.indexOf(field, at + 1)) {
+    // Behind the name and the password, or it is a group's number or part of something else.
+    const [name, password, more] = text.slice(text.lastIndexOf('\n', at) + 1, at).split(':', 3);
+    if (password === undefined || more !== undefined || name?.startsWith('#')) continue;
     const clean = sanitize(name, 32);
-    if (clean && !clean.startsWith('#')) return clean;
+    if (clean) return clean;
   }
   return null;
 }

@@ -29,17 +29,15 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
   const { request, configuration } = settings;
   const attempting = { request, configuredDirectory: configuration.lockDirectory };
   for (let intrusions = 0; ; intrusions++) {
-    // Nothing else happens in this process, so it may as well block: that is faster.
-    const first = runSync(claim(request, attempting.configuredDirectory));
-    if (!first.granted && wait === null) throw first.error;
-    const granted = first.granted ? first : await claimWhenFree(attempting, wait as WaitOptions, first);
+    const ready = new ReadyPlaceholder(settings);
+    const granted = await decide(ready);
     const { gpus, leases, marks, all } = granted;
     const share: Share = { gpus, all, as: settings.visibleDevices };
     let placeholder: PlaceholderProcess | null = null;
     try {
       const visibleDevices = show(share);
       reached('environment');
-      placeholder = startPlaceholder(gpus, settings);
+      placeholder = ready.take(gpus);
       reached('placeholder');
       granted.entry.leave(); // now others see it on the GPUs
       const intruders = findOverwritten(marks, gpus) ?? findThem(granted, settings, placeholder);
@@ -54,10 +52,25 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       throw error;
     }
     function letGo() {
+      ready.end();
       placeholder?.end();
       placeholder = null;
       hide(share);
       giveBack(granted);
+    }
+  }
+
+  async function decide(ready: ReadyPlaceholder): Promise<Claim> {
+    try {
+      // Nothing else happens in this process, so it may as well block: that is faster.
+      const first = runSync(claim(request, attempting.configuredDirectory));
+      if (first.granted) return first;
+      if (wait === null) throw first.error;
+      ready.end(); // while this waits, nothing else shall
+      return await claimWhenFree(attempting, wait, first);
+    } catch (error) {
+      ready.end();
+      throw error;
     }
   }
 }
@@ -70,10 +83,34 @@ export function admitsPlaceholder({ computeMode }: GPU): boolean {
   return computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread';
 }
 
-function startPlaceholder(gpus: readonly GPU[], { placeholder }: Settings): PlaceholderProcess | null {
-  if (placeholder === 'none') return null;
-  const shared = gpus.filter(admitsPlaceholder);
-  return shared.length === 0 ? null : PlaceholderProcess.start(shared, placeholder);
+/** A placeholder that starts while the claim is decided: on another processor, that takes no time. */
+class ReadyPlaceholder {
+  readonly #until: Settings['placeholder'];
+  #process: PlaceholderProcess | null;
+
+  /** @throws ERR_PLACEHOLDER */
+  constructor({ placeholder }: Settings) {
+    this.#until = placeholder;
+    this.#process = placeholder === 'none' ? null : PlaceholderProcess.prepare(placeholder);
+  }
+
+  /** @returns null: these GPUs have none @throws ERR_PLACEHOLDER */
+  take(gpus: readonly GPU[]): PlaceholderProcess | null {
+    const shared = gpus.filter(admitsPlaceholder);
+    if (this.#until === 'none' || shared.length === 0) {
+      this.end();
+      return null;
+    }
+    const placeholder = this.#process ?? PlaceholderProcess.prepare(this.#until);
+    this.#process = null;
+    placeholder.take(shared);
+    return placeholder;
+  }
+
+  end(): void {
+    this.#process?.end();
+    this.#process = null;
+  }
 }
 
 function findThem(

@@ -25,26 +25,36 @@ export class PlaceholderProcess {
   readonly input: number;
 
   #ended = false;
+  /** Where it says how it went, until it has. */
+  #output: number | null;
 
-  private constructor(pid: number, input: number) {
+  private constructor(pid: number, input: number, output: number | null = null) {
     this.pid = pid;
     this.input = input;
+    this.#output = output;
   }
 
-  /** CUDA_VISIBLE_DEVICES of this process must show the GPUs. @throws ERR_PLACEHOLDER */
-  static start(gpus: readonly GPU[], until: 'auto' | 'keep'): PlaceholderProcess {
-    const { pid, input, output } = spawn(argumentsFor(gpus, until));
-    const placeholder = new PlaceholderProcess(pid, input);
+  /**
+   * Starts one for a claim that is yet to be decided, so that its start takes no time later. It touches no GPU, and loads nothing
+   * of the driver's, before {@link take}. @throws ERR_PLACEHOLDER
+   */
+  static prepare(until: 'auto' | 'keep'): PlaceholderProcess {
+    const { pid, input, output } = spawn([...argumentsFor(until), '--told']);
+    return new PlaceholderProcess(pid, input, output);
+  }
+
+  /** After {@link prepare}. CUDA_VISIBLE_DEVICES of this process must show the GPUs. @throws ERR_PLACEHOLDER: it has ended then */
+  take(gpus: readonly GPU[]): void {
+    const words = [...uuids(gpus), ...VARIABLES.flatMap(variable), ''];
     try {
-      check(native().processReadLine(output, PATIENCE), gpus);
-      return placeholder;
+      tell(this.input, words.map((word) => `${word}\0`).join(''));
+      check(native().processReadLine(this.#output as number, PATIENCE), gpus);
     } catch (error) {
-      process.kill(pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
-      placeholder.end();
+      process.kill(this.pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
+      this.end();
       throw error;
-    } finally {
-      closeSync(output);
     }
+    this.#closeOutput();
   }
 
   /**
@@ -56,7 +66,7 @@ export class PlaceholderProcess {
     until: 'auto' | 'keep',
     env: NodeJS.ProcessEnv,
   ): Promise<PlaceholderProcess> {
-    const { pid, input, output } = spawn([...argumentsFor(gpus, until), '--idle'], env);
+    const { pid, input, output } = spawn([...argumentsFor(until), ...uuids(gpus), '--idle'], env);
     started(pid);
     const placeholder = new PlaceholderProcess(pid, input);
     try {
@@ -96,12 +106,40 @@ export class PlaceholderProcess {
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
+    this.#closeOutput();
     closeSync(this.input);
     void collected(this.pid, COLLECTING, false);
   }
+
+  #closeOutput(): void {
+    if (this.#output !== null) closeSync(this.#output);
+    this.#output = null;
+  }
 }
 
-function argumentsFor(gpus: readonly GPU[], until: 'auto' | 'keep'): string[] {
+/** What says to CUDA which GPUs there are, and how they are named. */
+const VARIABLES = ['CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'];
+
+function variable(name: string): string[] {
+  const value = process.env[name];
+  return value === undefined ? ['--unset', name] : ['--set', `${name}=${value}`];
+}
+
+/** Where it has ended already, what it has said, or hasn't, tells why. */
+function tell(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text);
+  try {
+    for (let done = 0; done < bytes.length; ) done += writeSync(descriptor, bytes, done);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error;
+  }
+}
+
+function uuids(gpus: readonly GPU[]): string[] {
+  return gpus.flatMap(({ uuid }) => ['--uuid', uuid]);
+}
+
+function argumentsFor(until: 'auto' | 'keep'): string[] {
   const { nvml, cuda } = driverLibraries();
   return [
     'gpu-owner-placeholder',
@@ -109,7 +147,6 @@ function argumentsFor(gpus: readonly GPU[], until: 'auto' | 'keep'): string[] {
     ...(cuda ? ['--cuda', cuda] : []),
     '--seconds',
     String(until === 'auto' ? AUTO_SECONDS : 0),
-    ...gpus.flatMap(({ uuid }) => ['--uuid', uuid]),
   ];
 }
 

@@ -4,6 +4,9 @@
 // the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no lease: should
 // the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the other, it waits with
 // --idle until one has got under way.
+//
+// With --told it starts while the claim is still being decided, and touches nothing of the driver's until it has read on standard
+// input which GPUs they are: the rest of its arguments and variables, each ended by a zero byte, and an empty one behind them.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -40,6 +43,7 @@ struct Options {
   int64_t seconds = 60;  // 0 = until standard input is closed
   bool idle = false;     // no command is under way as yet
   bool list = false;     // instead: print the UUIDs of CUDA's devices in CUDA's order
+  bool told = false;     // the rest comes on standard input
 };
 
 int usage(const char* problem) {
@@ -47,9 +51,9 @@ int usage(const char* problem) {
   return kUsage;
 }
 
-bool parse(int argc, char** argv, Options& options, std::string& problem) {
-  for (int i = 1; i < argc; i++) {
-    const std::string name = argv[i];
+bool parse(const std::vector<const char*>& words, Options& options, std::string& problem) {
+  for (size_t i = 0; i < words.size(); i++) {
+    const std::string name = words[i];
     if (name == "--list") {
       options.list = true;
       continue;
@@ -58,11 +62,15 @@ bool parse(int argc, char** argv, Options& options, std::string& problem) {
       options.idle = true;
       continue;
     }
-    if (i + 1 == argc) {
+    if (name == "--told") {
+      options.told = true;
+      continue;
+    }
+    if (i + 1 == words.size()) {
       problem = name + " needs a value";
       return false;
     }
-    const char* value = argv[++i];
+    const char* value = words[++i];
     if (name == "--nvml") {
       options.nvml = value;
     } else if (name == "--cuda") {
@@ -73,13 +81,33 @@ bool parse(int argc, char** argv, Options& options, std::string& problem) {
       options.bytes = strtoull(value, nullptr, 10);
     } else if (name == "--seconds") {
       options.seconds = strtoll(value, nullptr, 10);
+    } else if (name == "--set") {
+      const char* equals = strchr(value, '=');
+      if (equals != nullptr) setenv(std::string(value, static_cast<size_t>(equals - value)).c_str(), equals + 1, 1);
+    } else if (name == "--unset") {
+      unsetenv(value);
     } else {
       problem = "unknown option " + name;
       return false;
     }
   }
-  if (options.uuids.empty() && !options.list) problem = "no --uuid given";
-  return problem.empty();
+  return true;
+}
+
+// False where the other end was closed before all was said: the claim has come to nothing.
+bool read_words(std::string& text, std::vector<const char*>& words) {
+  const auto complete = [&text] {
+    const size_t size = text.size();
+    return size > 0 && text[size - 1] == '\0' && (size == 1 || text[size - 2] == '\0');
+  };
+  char buffer[4096];
+  while (!complete()) {
+    const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got == 0 || (got < 0 && errno != EINTR)) return false;
+    if (got > 0) text.append(buffer, static_cast<size_t>(got));
+  }
+  for (size_t start = 0; text[start] != '\0'; start += strlen(&text[start]) + 1) words.push_back(&text[start]);
+  return true;
 }
 
 // One line on standard output tells how it went: "ready", "ready N" where CUDA doesn't show N of several MIG instances,
@@ -191,9 +219,14 @@ void* end_with_input(void*) {
 int main(int argc, char** argv) {
   Options options;
   std::string problem;
-  if (!parse(argc, argv, options, problem)) return usage(problem.c_str());
   // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
+  if (!parse(std::vector<const char*>(argv + 1, argv + argc), options, problem)) return usage(problem.c_str());
+  std::string text;
+  std::vector<const char*> words;
+  if (options.told && !read_words(text, words)) return 0;
+  if (!parse(words, options, problem)) return usage(problem.c_str());
+  if (options.uuids.empty() && !options.list) return usage("no --uuid given");
 
   changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_t thread;

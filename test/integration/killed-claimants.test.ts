@@ -1,8 +1,8 @@
 import type { ChildProcess } from 'node:child_process';
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, processState, python, until, whyNotNobody } from '../machine.ts';
+import { finished, Machine, NOBODY, output, processState, python, until, whyNotNobody } from '../machine.ts';
 
 const STEPS = [
   'start',
@@ -73,6 +73,32 @@ describe.each(STEPS)('a claimant killed -9 at step "%s"', (step) => {
     await expectNothingLeft();
   });
 });
+
+test('what will keep the GPUs visibly taken has nothing to do with the driver before there is a lease', async () => {
+  const claimant = await stopAt('chosen', [process.execPath, 'dist/gpu-owner.cjs', 'run', '--', 'true']);
+  const [placeholder] = children(claimant);
+  const program = () => readFileSync(`/proc/${placeholder}/cmdline`, 'latin1').split('\0')[0];
+  await until(() => program() === 'gpu-owner-placeholder');
+  await until(() => processState(Number(placeholder)) === 'S'); // it has got as far as it gets
+  expect(readFileSync(`/proc/${placeholder}/maps`, 'utf8')).not.toMatch(/nvidia|cuda/);
+  claimant.kill('SIGCONT');
+  expect((await finished(claimant)).code).toBe(0);
+});
+
+test('a command that waits for GPUs has no other process meanwhile', async () => {
+  const holder = machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
+  await until(async () => (await machine.states()).every((state) => state !== 'free'));
+  const waiting = machine.startCommand(['run', '--', 'true']);
+  await output(waiting, /waiting/);
+  await until(() => children(waiting).length === 0);
+  holder.kill();
+  expect((await finished(waiting)).code).toBe(0);
+});
+
+/** PIDs, in the order of their start. */
+function children({ pid }: ChildProcess): string[] {
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean);
+}
 
 describe('a claimant stopped while it decides', () => {
   test('delays others by no more than a few seconds, and they say who it is', async () => {
