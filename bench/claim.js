@@ -1,6 +1,7 @@
 // What a claim costs: in a program that runs, and from the start of a program on, step by step, beside C with the same files, locks and
-// driver calls, and beside Python.
+// driver calls, and beside Python; and what of it is Node.js's own way to load a module.
 import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { built, compiled, environment, summarize } from './measure.js';
 import { pythonWith } from './real.js';
@@ -8,10 +9,13 @@ import { pythonWith } from './real.js';
 const root = dirname(import.meta.dirname);
 const NVML = join(built, 'simulator/libnvidia-ml.so.1');
 const CUDA = join(built, 'simulator/libcuda.so.1');
+const LIBRARY = join(root, 'dist/index.js');
+const BY_HAND = join(import.meta.dirname, 'baselines/nvml.py');
 const C = 'C';
 const OURS = 'gpu-owner';
 const PYTHON = 'Python (ctypes)';
-const WHOLE = 'all, without the start of Node.js';
+const EMPTY = 'an empty ES module';
+const WHOLE = 'all, without the start of Node.js or Python';
 
 /** In this order a program reaches the steps; what is between two of them is told under the name of the second. */
 const PARTS = {
@@ -27,7 +31,7 @@ const PARTS = {
 };
 
 const WARM = `
-const { GPUOwner } = await import(${JSON.stringify(join(root, 'dist/index.js'))});
+const { GPUOwner } = await import(${JSON.stringify(LIBRARY)});
 const rounds = Number(process.argv[1]);
 const times = [];
 for (let i = -Math.min(rounds, 300); i < rounds; i++) {
@@ -40,9 +44,17 @@ console.log(times.join('\\n'));`;
 const STEPS = `
 const reached = ['main ' + process.hrtime.bigint()];
 process.getBuiltinModule('node:diagnostics_channel').subscribe('gpu-owner:step', ({ step, at }) => reached.push(step + ' ' + at));
-const { GPUOwner } = await import(${JSON.stringify(join(root, 'dist/index.js'))});
+const { GPUOwner } = await import(${JSON.stringify(LIBRARY)});
 new GPUOwner(1);
 console.log(reached.join('\\n'));`;
+
+/** As the library is loaded above, and nothing else: how long each of the modules takes. */
+const LOAD = `
+for (const path of process.argv.slice(1)) {
+  const start = process.hrtime.bigint();
+  await import(path);
+  console.log(String(process.hrtime.bigint() - start));
+}`;
 
 /** Simulated drivers. The second takes as long as a driver that is awake does, roughly: 10 us per call of NVML, and for CUDA with one GPU
  * visible 80 ms to start and 100 ms for a context. */
@@ -73,6 +85,7 @@ export const claim = {
         note: `simulated driver whose ${driver}`,
       });
     }
+    tables.push(loading(bench));
     return tables;
   },
 };
@@ -98,13 +111,12 @@ const node = (script, ...args) => [process.execPath, '--input-type=module', '-e'
 
 function warm(bench, { baseline, python, env, directory }) {
   const rounds = String(bench.quick ? 20 : 300);
-  const script = join(import.meta.dirname, 'baselines/nvml.py');
   const series = {
     [C]: () => run(env, baseline, NVML, '-', directory, rounds),
     [OURS]: () => run(env, ...node(WARM, rounds)),
   };
   if (python.available)
-    series[PYTHON] = () => run(env, python.program, script, 'claim', NVML, directory, rounds);
+    series[PYTHON] = () => run(env, python.program, BY_HAND, 'claim', NVML, directory, rounds);
   const values = Object.fromEntries(Object.keys(series).map((name) => [name, []]));
   for (let i = 0; i < (bench.quick ? 1 : 4); i++) {
     for (const [name, times] of Object.entries(series))
@@ -121,15 +133,18 @@ function warm(bench, { baseline, python, env, directory }) {
 }
 
 /** From the first line of the program on, whatever starts before that; both by the same clock. */
-function cold(bench, { baseline, env, directory }) {
+function cold(bench, { baseline, python, env, directory }) {
   const programs = {
     [C]: [baseline, NVML, CUDA, directory, '1', 'steps'],
     [OURS]: node(STEPS),
   };
-  const whole = { [C]: [], [OURS]: [] };
-  const before = { [C]: [], [OURS]: [] };
-  const parts = Object.fromEntries(Object.keys(PARTS).map((step) => [step, { [C]: [], [OURS]: [] }]));
-  for (let i = 0; i < (bench.quick ? 2 : 12); i++) {
+  if (python.available) programs[PYTHON] = [python.program, BY_HAND, 'steps', NVML, directory, CUDA];
+  const none = () => Object.fromEntries(Object.keys(programs).map((name) => [name, []]));
+  const whole = none();
+  const before = none();
+  const fromStart = none();
+  const parts = Object.fromEntries(Object.keys(PARTS).map((step) => [step, none()]));
+  for (let i = 0; i < (bench.quick ? 2 : 10); i++) {
     for (const [name, command] of Object.entries(programs)) {
       const began = process.hrtime.bigint();
       const reached = new Map(
@@ -140,6 +155,7 @@ function cold(bench, { baseline, env, directory }) {
       );
       const main = reached.get('main');
       before[name].push(milliseconds(main - began));
+      fromStart[name].push(milliseconds(reached.get('claimed') - began));
       whole[name].push(milliseconds(reached.get('claimed') - main));
       let last = main;
       for (const step of Object.keys(PARTS)) {
@@ -154,11 +170,39 @@ function cold(bench, { baseline, env, directory }) {
     unit: 'ms',
     base: C,
     rows: [
-      { label: 'start of the program (Node.js itself)', series: summarized(before) },
+      { label: 'start of the program (Node.js or Python itself)', series: summarized(before) },
       ...Object.entries(PARTS).map(([step, label]) => ({ label, series: summarized(parts[step]) })),
       { label: WHOLE, series: summaries },
+      { label: 'all, from the start of the process on', series: summarized(fromStart) },
     ],
     targets: [times(summaries)],
+  };
+}
+
+/** What of "loading, options" Node.js would take for any module. */
+function loading(bench) {
+  const [esModule, commonJS] = ['empty.mjs', 'empty.cjs'].map((name) => join(bench.directory, name));
+  for (const path of [esModule, commonJS]) writeFileSync(path, '');
+  const env = environment({});
+  const modules = {
+    [EMPTY]: [esModule],
+    'an empty CommonJS module': [commonJS],
+    [OURS]: [LIBRARY],
+    'gpu-owner, after an empty ES module': [esModule, LIBRARY],
+  };
+  const values = Object.fromEntries(Object.keys(modules).map((name) => [name, []]));
+  for (let i = 0; i < (bench.quick ? 2 : 12); i++) {
+    for (const [name, paths] of Object.entries(modules)) {
+      values[name].push(milliseconds(run(env, ...node(LOAD, ...paths)).at(-1)));
+    }
+  }
+  return {
+    name: 'loading',
+    title: 'The first import of a program',
+    unit: 'ms',
+    note: '`import()` in Node.js, without a claim; a part of “loading, options” above',
+    base: EMPTY,
+    rows: [{ label: 'from `import()` to its end', series: summarized(values) }],
   };
 }
 

@@ -1,21 +1,35 @@
 // Claims a GPU and gives it back, again and again, for contention.js. Told "now START END" (ns on the monotonic clock) on its standard
-// input it claims without waiting, and tries again after a millisecond when it is refused; told "line START END" it stands in line.
-// Afterwards it says how often it had one, and how often it was refused. Each hold is noted in the witness's log.
+// input it claims without waiting, and tries again after a millisecond when it is refused; told "line START END" it stands in line;
+// told "calls START END" it makes the system calls of a claim only. Afterwards it says how often it had one, and how often it was
+// refused. Each hold is noted in the witness's log.
+// contender.js WITNESS DIRECTORY GPUS, the latter two for the calls
 import { createInterface } from 'node:readline';
 import { GPUOwner } from '../dist/index.js';
+import { openClaims } from './baselines/contention.js';
 import { testimony } from './witness.js';
 
 const OPTIONS = { placeholder: 'none' };
 const WARM_UP = 60;
+const MOST_PIDS = 2 ** 22;
 
-const { had, gone } = testimony(process.argv[2]);
+const [, , witness, directory, gpus] = process.argv;
+const { had, gone } = testimony(witness);
+const calls = openClaims(directory, Number(gpus));
 const never = new Int32Array(new SharedArrayBuffer(4));
 
+function use(gpu) {
+  had([gpu]);
+  gone([gpu]);
+}
+
 function giveBack(owner) {
-  const [{ index }] = owner.devices;
-  had([index]);
-  gone([index]);
+  use(owner.devices[0].index);
   owner.release();
+}
+
+function refused() {
+  Atomics.wait(never, 0, 0, 1);
+  return false;
 }
 
 function claimNow() {
@@ -24,8 +38,7 @@ function claimNow() {
     return true;
   } catch (error) {
     if (error.code !== 'ERR_GPU_UNAVAILABLE') throw error;
-    Atomics.wait(never, 0, 0, 1);
-    return false;
+    return refused();
   }
 }
 
@@ -34,16 +47,37 @@ async function claimInLine() {
   return true;
 }
 
-for (let i = 0; i < WARM_UP; i++) claimNow();
+let generation = 0;
+const takeByCalls = () => calls.claim(generation++ * MOST_PIDS + process.pid);
+
+function makeCalls() {
+  const claim = takeByCalls();
+  if (claim === null) return refused();
+  use(claim.gpu);
+  calls.release(claim);
+  return true;
+}
+
+function warmUp() {
+  claimNow();
+  // Other locks than the claim's: the witness mustn't see them beside it.
+  const claim = takeByCalls();
+  if (claim !== null) calls.release(claim);
+}
+
+const WAYS = { now: claimNow, line: claimInLine, calls: makeCalls };
+
+for (let i = 0; i < WARM_UP; i++) warmUp();
 console.log('ready');
 for await (const line of createInterface({ input: process.stdin })) {
   const [how, start, end] = line.split(' ');
-  const claim = how === 'now' ? claimNow : claimInLine;
+  const way = WAYS[how];
   const counts = { claims: 0, refusals: 0 };
   const left = Number(BigInt(start) - process.hrtime.bigint()) / 1e6;
   await new Promise((resolve) => setTimeout(resolve, left));
   while (process.hrtime.bigint() < BigInt(end)) {
-    counts[(how === 'now' ? claim() : await claim()) ? 'claims' : 'refusals']++;
+    const outcome = way();
+    counts[(how === 'line' ? await outcome : outcome) ? 'claims' : 'refusals']++;
   }
   console.log(`${counts.claims} ${counts.refusals}`);
 }

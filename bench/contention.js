@@ -1,5 +1,5 @@
-// How many claims come about per second when many processes claim and give back all the time, beside C programs that make the same
-// system calls. An independent witness looks on, so that none is quick by being wrong.
+// How many claims come about per second when many processes claim and give back all the time, beside programs in C and in JavaScript that
+// make the same system calls. An independent witness looks on, so that none is quick by being wrong.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,10 +9,11 @@ import { openWitness } from './witness.js';
 
 const CROWDS = [1, 2, 4, 8, 16, 32, 64];
 const C = 'C, the same locks and records';
+const NODE = 'Node.js, the same calls and nothing else';
 const NOW = 'gpu-owner, claim now or be refused';
 const LINE = 'gpu-owner, in line';
 /** Of each crowd, in turn for all; in ms. */
-const SLICE = 250;
+const SLICE = 200;
 const ROUNDS = 2;
 
 export const contention = {
@@ -41,15 +42,17 @@ async function measure(bench, gpus, crowds) {
     const words = [locks, witness.path, String(gpus), String(count), String(SLICE)];
     return execFileSync(program, words, { env, encoding: 'utf8' }).trim().split('\n').map(counts);
   };
-  const contenders = Array.from({ length: crowds.at(-1) }, () => new Contender(env, witness.path));
+  const words = [witness.path, join(directory, 'node-locks'), String(gpus)];
+  const contenders = Array.from({ length: crowds.at(-1) }, () => new Contender(env, words));
   try {
     for (const each of contenders) await each.heard(); // ready
     const rows = [];
     for (const count of crowds) {
-      const series = { [C]: [], [NOW]: [], [LINE]: [] };
+      const series = { [C]: [], [NODE]: [], [NOW]: [], [LINE]: [] };
       const some = contenders.slice(0, count);
       for (let round = 0; round < (bench.quick ? 1 : ROUNDS); round++) {
         series[C].push(baseline(count));
+        series[NODE].push(await together(some, 'calls'));
         series[NOW].push(await together(some, 'now'));
         series[LINE].push(await together(some, 'line'));
       }
@@ -63,8 +66,8 @@ async function measure(bench, gpus, crowds) {
 }
 
 class Contender {
-  constructor(env, witness) {
-    this.process = spawn(process.execPath, [join(import.meta.dirname, 'contender.js'), witness], {
+  constructor(env, words) {
+    this.process = spawn(process.execPath, [join(import.meta.dirname, 'contender.js'), ...words], {
       env,
       stdio: ['pipe', 'pipe', 'inherit'],
     });

@@ -1,6 +1,12 @@
 # The same by hand in Python, with ctypes on the driver's library and nothing but the standard library.
 # nvml.py look NVML ROUNDS -> the time of each look at all GPUs in nanoseconds, a line each
 # nvml.py claim NVML DIRECTORY ROUNDS -> the time of each claim and release (no placeholder)
+# nvml.py steps NVML DIRECTORY CUDA -> when each step of the first claim was reached, by the clock that all share; with a context and 1 MiB
+import time
+
+REACHED = [("main", time.monotonic_ns())]
+
+# What is imported is loaded after the start.
 import ctypes
 import fcntl
 import json
@@ -8,7 +14,6 @@ import os
 import socket
 import struct
 import sys
-import time
 
 RECORD = 4096
 
@@ -118,35 +123,71 @@ def record(file, **more):
     os.pwrite(file, text.ljust(RECORD - 1).encode() + b"\n", 0)
 
 
-def claim(driver, directory):
+def reached(step):
+    if REACHED is not None:
+        REACHED.append((step, time.monotonic_ns()))
+
+
+def take_placeholder(path):
+    cuda = ctypes.CDLL(path)
+    count, device, context, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_void_p(), ctypes.c_ulonglong()
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0 or cuda.cuDeviceGet(ctypes.byref(device), 0) != 0:
+        sys.exit("no CUDA")
+    if cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
+        sys.exit("no context")
+    cuda.cuCtxPushCurrent_v2(context)
+    if cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)) != 0:
+        sys.exit("no memory")
+    cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
+
+
+def claim(driver, directory, cuda=None):
     path = lambda uuid: f"{directory}/{uuid}.lease"
     if not os.path.isdir(directory):
         os.mkdir(directory)
     seen = [driver.look(device) for device in driver.devices]
+    reached("driver")
     deciding = open_shared(f"{directory}/acquisition.lock")
     fcntl.flock(deciding, fcntl.LOCK_EX | fcntl.LOCK_NB)
     record(deciding)
+    reached("acquisition-lock")
     free = [i for i, uuid in enumerate(driver.uuids) if not seen[i]["compute"] and not is_locked(path(uuid))]
     chosen = free[0]
+    reached("chosen")
     lease = open_shared(path(driver.uuids[chosen]))
     generation = time.monotonic_ns() & (2**46 - 1)
     if not lock(lease, 0, 1) or os.stat(path(driver.uuids[chosen])).st_ino != os.fstat(lease).st_ino:
         sys.exit("somebody was quicker")
     lock(lease, 1 + generation, 1)
     record(lease, generation=generation, gpus=[driver.uuids[chosen]])
+    reached("leased")
     if driver.look(driver.devices[chosen])["compute"]:
         sys.exit("somebody came in between")
+    reached("looked-again")
     os.close(deciding)
     os.environ["CUDA_VISIBLE_DEVICES"] = driver.uuids[chosen]
+    reached("environment")
+    if cuda is not None:
+        take_placeholder(cuda)
+    reached("placeholder")
     driver.look(driver.devices[chosen])
+    reached("claimed")
     del os.environ["CUDA_VISIBLE_DEVICES"]
     record(lease, generation=generation, ended=time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     os.close(lease)
 
 
 def main(what, library, *rest):
+    global REACHED
+    if what != "steps":
+        REACHED = None
     os.umask(0)
+    reached("start")
     driver = Driver(library)
+    if what == "steps":
+        claim(driver, *rest)
+        print("\n".join(f"{step} {at}" for step, at in REACHED))
+        return
     if what == "look":
         act = lambda: [driver.look(device) for device in driver.devices]
     else:

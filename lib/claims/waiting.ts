@@ -18,8 +18,9 @@ export interface WaitOptions extends Omit<StandingOptions, 'end'> {
 /** How often GPUs are looked at that others use without a lease: nobody tells when they stop. In ms. */
 const LOOK_AGAIN = 1_000;
 /**
- * Between a lease and its tenure lies a moment in which there is nothing to wait on. Strangers' locks can make that last:
- * the pause doubles up to LOOK_AGAIN. In ms.
+ * Between a lease and its tenure lies a moment in which there is nothing to wait on, and a lease may have ended since it was
+ * seen: so the first look comes at once. Strangers' locks can make that last: then there are pauses, each twice as long as
+ * the one before, up to LOOK_AGAIN. In ms.
  */
 const TENURE_PAUSE = 5;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
@@ -38,7 +39,7 @@ export async function claimWhenFree(
   const { request, configuredDirectory } = attempting;
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
   let line: StandingInLine | null = null;
-  let pause = TENURE_PAUSE;
+  let pause = 0;
   try {
     for (let known = first; ; known = undefined) {
       const attempt = () => claim(request, configuredDirectory, line?.standing);
@@ -50,8 +51,9 @@ export async function claimWhenFree(
       if (line === null) line = new StandingInLine(attempting, result);
       else line.update(result);
       if (await line.untilTurn({ ...options, end })) continue;
-      const seen = await change(result, { left: end - now(), pause, signal: options.signal });
-      pause = seen ? TENURE_PAUSE : Math.min(2 * pause, LOOK_AGAIN);
+      const own = line.standing?.place ?? null;
+      const seen = await change(result, { own, left: end - now(), pause, signal: options.signal });
+      pause = seen ? 0 : Math.min(Math.max(2 * pause, TENURE_PAUSE), LOOK_AGAIN);
     }
   } finally {
     line?.leave();
@@ -72,6 +74,16 @@ function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError
   });
 }
 
+interface Changing {
+  /** The claimant's place in line; null: it has none. */
+  own: number | null;
+  /** Until time is up, in ms. */
+  left: number;
+  /** After which to look again where nothing tells when a lease ends, in ms. */
+  pause: number;
+  signal: AbortSignal | undefined;
+}
+
 /**
  * Resolves when a lease ends or somebody ahead has what they waited for, when it is time to look again, or when time is up;
  * whichever comes first.
@@ -79,7 +91,7 @@ function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError
  */
 async function change(
   { candidates, directory, job }: Pick<Refusal, 'candidates' | 'directory' | 'job'>,
-  { left, pause, signal }: { left: number; pause: number; signal: AbortSignal | undefined },
+  { own, left, pause, signal }: Changing,
 ): Promise<boolean> {
   let longest = Math.min(left, LONGEST_WAIT);
   let seen = true;
@@ -120,11 +132,15 @@ async function change(
         }
         waitFor(tenure.descriptor, tenure.byte);
       }
+      // Seen before this one joined the line. They have left it since, and their number is its own by now or that of somebody
+      // behind: to wait for them would be to wait for itself.
+      if (own !== null && [...ahead].some((place) => place >= own)) return resolve();
       for (const place of ahead) {
         longest = Math.min(longest, PULSE); // whoever is ahead may be stopped
         const line = Line.open(directory);
         if (line !== null) waitFor(line.descriptor, place);
       }
+      if (longest <= 0) return resolve();
       const timer = setTimeout(resolve, longest);
       cancels.push(() => clearTimeout(timer));
     });

@@ -1,5 +1,5 @@
 // What a look, a claim and a start cost, in calls: these are the same on every machine, however busy it is. Times are measured by
-// `npm run bench`. Whoever makes something cheaper lowers the bounds.
+// `npm run bench`, instructions of the native part counted by native/tests/costs. Whoever makes something cheaper lowers the bounds.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,0 +1,100 @@
+// What a claim waits for when things have changed since it was refused. No timer runs here: whoever would only be woken by one hangs.
+import { chmodSync, mkdtempSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { bootId } from '../../lib/claims/boot.ts';
+import { type Claim, claim, giveBack, type Refusal } from '../../lib/claims/claim.ts';
+import { runSync } from '../../lib/claims/effects.ts';
+import { Place } from '../../lib/claims/line.ts';
+import { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import { checkOptions } from '../../lib/claims/options.ts';
+import { ownRecord } from '../../lib/claims/record.ts';
+import type { Attempting } from '../../lib/claims/standing.ts';
+import { claimWhenFree } from '../../lib/claims/waiting.ts';
+import { Machine } from '../machine.ts';
+
+let machine: Machine;
+beforeAll(() => {
+  machine = new Machine(1); // one for all: a process keeps its driver
+  for (const [name, value] of Object.entries(machine.env)) vi.stubEnv(name, value);
+});
+afterAll(() => {
+  vi.unstubAllEnvs();
+  return machine.close();
+});
+
+let directory: LockDirectory;
+let attempting: Attempting;
+beforeEach(() => {
+  const lockDirectory = mkdtempSync(join(machine.directory, 'locks-'));
+  chmodSync(lockDirectory, 0o1777);
+  directory = LockDirectory.open(lockDirectory, {});
+  attempting = { request: checkOptions({ lockDirectory }).request, configuredDirectory: undefined };
+  vi.useFakeTimers({ toFake: ['setTimeout', 'setInterval'] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+function attempt(): Claim | Refusal {
+  return runSync(claim(attempting.request, undefined));
+}
+
+function granted(result: Claim | Refusal): Claim {
+  if (!result.granted) throw result.error;
+  return result;
+}
+
+function refused(result: Claim | Refusal): Refusal {
+  if (result.granted) throw new Error('granted');
+  return result;
+}
+
+/** Somebody else's place in line, for the machine's only GPU. */
+function stand(): Place {
+  const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
+  const place = Place.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });
+  if (place === null) throw new Error('no place');
+  return place;
+}
+
+test('who was ahead and has left the line is not waited for, though their place is one’s own now', async () => {
+  const ahead = stand();
+  const refusal = refused(attempt());
+  expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  ahead.leave();
+  giveBack(await claimWhenFree(attempting, { maxWait: null }, refusal));
+});
+
+test('nor though their place is by now that of somebody who waits behind', async () => {
+  const [gone, ahead] = [stand(), stand()];
+  gone.leave();
+  const refusal = refused(attempt());
+  expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  ahead.leave();
+  let behind: Place | undefined;
+  const onWaiting = () => {
+    behind ??= stand();
+  };
+  giveBack(await claimWhenFree(attempting, { maxWait: null, onWaiting }, refusal));
+  expect(behind?.number).toBe(ahead.number);
+  behind?.leave();
+});
+
+test('a lease that has ended since is not waited for', async () => {
+  const holder = granted(attempt());
+  const refusal = refused(attempt());
+  giveBack(holder);
+  giveBack(await claimWhenFree(attempting, { maxWait: null }, refusal));
+});
+
+test('a lease that lasts is waited for, and its end is told', async () => {
+  const holder = granted(attempt());
+  let attempts = 0;
+  const onWaiting = () => {
+    attempts++;
+    if (attempts === 1) setImmediate(() => giveBack(holder));
+  };
+  giveBack(await claimWhenFree(attempting, { maxWait: null, onWaiting }));
+  expect(attempts).toBe(1);
+});
