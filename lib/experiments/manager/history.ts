@@ -28,6 +28,7 @@ export class History {
 
   /** What was before isn't told. */
   async begin(): Promise<void> {
+    this.#cursor = 0;
     for (;;) {
       const before = await this.#queue.completions(this.#cursor, BATCH);
       const last = before.at(-1);

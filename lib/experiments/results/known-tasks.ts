@@ -82,6 +82,10 @@ export class KnownTasks implements Tasks {
     return this.names[task] ?? '';
   }
 
+  get countCompleted(): number {
+    return this.completed.size;
+  }
+
   isCompleted(task: number): boolean {
     return this.completed.has(task);
   }
