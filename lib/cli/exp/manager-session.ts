@@ -75,8 +75,7 @@ export class ManagerSession {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null)
-        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
+      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       const inStep = ending.asked.aborted || (await this.#work());
       this.#serves = false;

@@ -68,8 +68,7 @@ export class Session {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null)
-        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
+      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();

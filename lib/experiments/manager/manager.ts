@@ -3,9 +3,10 @@ import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
 import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
+import { refuseUnusable } from '../results/directories.ts';
 import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
-import type { TaskSpec } from '../task.ts';
+import type { Sweep } from '../sweep/sweep.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';
 import { formatProgress, isOver, type Overview, overview } from './overview.ts';
@@ -101,13 +102,12 @@ export class Manager {
 
   /**
    * What was added when the signal comes stays; the next start adds the rest.
-   * @throws what `Queue.enqueue` throws, and what is wrong with a task
+   * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
-  async enqueue(
-    tasks: Iterable<TaskSpec>,
-    options: { replaceCommands: boolean; signal: AbortSignal },
-  ): Promise<void> {
-    const enqueued = await this.#options.queue.enqueue(tasks, options).catch((error) => {
+  async enqueue(sweep: Sweep, options: { replaceCommands: boolean; signal: AbortSignal }): Promise<void> {
+    const { queue, project } = this.#options;
+    await refuseUnusable(sweep, queue, project);
+    const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
