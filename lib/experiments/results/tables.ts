@@ -196,6 +196,7 @@ export class ResultTables {
   private async takeCompletions(report: TablesReport): Promise<void> {
     for (;;) {
       const page = await this.queue.completions(this.cursor, PAGE);
+      if (page.length === 0) break;
       const tables = new Map<Table, Entry[]>();
       for (const completion of page) {
         const task = this.tasks.add(completion.task);
@@ -215,7 +216,6 @@ export class ResultTables {
           await this.writeEntries(table, entries, report);
         }
       }
-      if (page.length < PAGE) break;
     }
   }
 
