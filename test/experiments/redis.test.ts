@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, pause } from '../machine.ts';
+import { finished, output, pause } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 import { noRedis, RedisServer } from './queue/redis-server.ts';
 
@@ -57,9 +57,12 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       const ran = finished(run);
       await experiment.untilStarted(1);
       const worked = finished(experiment.start(['worker'], { env }));
+      const manager = experiment.start(['manager', '--stay', '--no-listen'], { env });
+      const managed = finished(manager);
+      await output(manager, /manages this queue/);
       await experiment.untilStarted(4);
       server.command('FLUSHALL');
-      for (const { code, stdout, stderr } of [await ran, await worked]) {
+      for (const { code, stdout, stderr } of [await ran, await worked, await managed]) {
         expect(code, stdout + stderr).toBe(69);
         expect(stdout + stderr).toMatch(/was removed while it was in use.*Start again/);
       }

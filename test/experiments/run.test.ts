@@ -319,6 +319,24 @@ test('a table that can not be read is refused before anything runs: its rows may
   expect(readFileSync(table, 'utf8')).toBe(BAD);
 });
 
+test('an output directory that can not be one is told of before anything is added', async () => {
+  writeFileSync(join(experiment.project, 'results_2'), '');
+  const words = [...grid(4), '--output-dir', 'results_{seed}', ...experiment.train()];
+  for (const command of [
+    ['run', '--gpus', '1'],
+    ['manager', '--no-listen'],
+  ]) {
+    const { code, stderr } = await experiment.run([...command, ...words]);
+    expect({ code, stderr }).toEqual({
+      code: 78,
+      stderr: expect.stringMatching(
+        /output_dir 'results_2' of 2 tasks \(.* is not a directory\).*Nothing was/,
+      ),
+    });
+    expect((await experiment.status()).total).toBe(0);
+  }
+});
+
 test('a table that can not be written keeps it waiting until it can', async () => {
   mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');

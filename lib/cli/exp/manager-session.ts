@@ -1,5 +1,5 @@
 import { Manager } from '../../experiments/manager/manager.ts';
-import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
+import { isOver, type Overview } from '../../experiments/manager/overview.ts';
 import type { Family } from '../../experiments/metrics/exposition.ts';
 import { queueFamilies } from '../../experiments/metrics/queue-metrics.ts';
 import { Tally } from '../../experiments/metrics/tally.ts';
@@ -29,6 +29,8 @@ export interface ManagerSessionOptions {
   values: Values;
 }
 
+/** How long a queue that was removed may come back, or be begun anew, in ms: as long as workers wait. */
+const WHILE_GONE = 30_000;
 /** How long workers are waited for that will ask once more, when nothing is left, in ms. */
 const FAREWELL = 10_000;
 const FAREWELL_STEP = 200;
@@ -73,11 +75,11 @@ export class ManagerSession {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null)
-        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
+      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       const inStep = ending.asked.aborted || (await this.#work());
-      const now = await overview(queue);
+      this.#serves = false;
+      const now = await this.#manager.conclude();
       const outcome = outcomeOf(now, [], ending.code, inStep);
       const { tables } = this.#manager;
       for (const line of await summary(queue, now, outcome, tables, values, false)) screen.line(line);
@@ -96,7 +98,7 @@ export class ManagerSession {
     this.#serves = true;
     const end = AbortSignal.any([ending.asked, this.#over.signal]);
     this.#look(await this.#manager.look());
-    await this.#manager.run(end);
+    await this.#manager.run(end, WHILE_GONE);
     const inStep = await this.#manager.finish(ending.asked);
     await this.#farewell();
     return inStep;

@@ -35,7 +35,7 @@ ${EVERY_HELP}
 
 Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130,
 143 ended by a signal with work left; 64 bad usage, also where the port is in
-use; 69 no queue, 78 a mistake in a sweep file.`;
+use; 69 no queue, or none any longer; 78 a mistake in a sweep file.`;
 
 const OPTIONS = {
   ...SWEEP,

@@ -68,13 +68,11 @@ export class Session {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null)
-        await this.#manager.enqueue(sweep.tasks(), { replaceCommands, signal: ending.asked });
+      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
       if (!ending.asked.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();
-      const now = await overview(queue);
-      this.#look(now);
+      const now = await this.#manager.conclude();
       this.#options.screen.end();
       for (const line of await summary(queue, now, outcome, this.#manager.tables, values, true))
         this.#options.screen.line(line);
@@ -94,7 +92,7 @@ export class Session {
   }
 
   async #work(): Promise<Outcome> {
-    const { queue, screen, ending, workers } = this.#options;
+    const { screen, ending, workers } = this.#options;
     const now = await this.#manager.look();
     this.#pace = new Pace(Date.now(), now.ended);
     const over = new AbortController();
@@ -127,7 +125,7 @@ export class Session {
     this.#crew = null; // what became of its workers is for the summary
     await managing;
     const inStep = await this.#manager.finish(ending.asked);
-    return outcomeOf(await overview(queue), ends, ending.code, inStep);
+    return outcomeOf(await this.#manager.conclude(), ends, ending.code, inStep);
   }
 
   /** All workers have stopped for failures, and no others run anything. */

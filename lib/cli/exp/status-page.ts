@@ -26,7 +26,8 @@ export function statusPage(
   const clip = (line: string) => shorten(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
   const { completed, total, counts: all, running } = overview;
-  const lines = [`${formatProgress(completed, total)}: ${counts(overview)}`, ...standing(overview, command)];
+  const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
+  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(overview, command)];
   if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');
@@ -56,6 +57,10 @@ function standing(overview: Overview, command: (name: string) => string): string
   } else if (!isOver(overview) || counts.active > 0) {
     lines.push(`Nobody manages it: tables of results wait. To go on: ${command('run')}`);
   }
+  // As far as can be known by now: somebody has to notice, and a worker that was cut off may still be heard of.
+  const without = counts.active - running.length;
+  if (without === 1) lines.push('1 task has lost its worker, and is given out again.');
+  else if (without > 1) lines.push(`${without} tasks have lost their workers, and are given out again.`);
   if (nextTime !== null && running.length === 0 && counts.pending > 0) {
     lines.push(`The next task waits until ${formatSince(nextTime) ?? 'later'}.`);
   }

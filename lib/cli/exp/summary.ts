@@ -35,7 +35,8 @@ export async function summary(
     );
   }
   if (all.failed > 0) {
-    for (const { task, error } of await failedTasks(queue, MOST_FAILURES)) {
+    // Without their names, if the queue can't be asked any longer: what came of it is known.
+    for (const { task, error } of await failedTasks(queue, MOST_FAILURES).catch(() => [])) {
       lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
     }
     if (all.failed > MOST_FAILURES) lines.push(`and ${all.failed - MOST_FAILURES} more failed`);

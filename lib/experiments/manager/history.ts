@@ -1,7 +1,7 @@
 import type { AttemptInfo, Queue } from '../queue/queue.ts';
 import { describeAttempt } from './events.ts';
 
-/** How many completions are read at once. */
+/** How many completions are read at once, at most. */
 const BATCH = 500;
 
 /** What workers of other processes do, as far as the queue tells: those of this one report themselves. */
@@ -28,8 +28,9 @@ export class History {
 
   /** What was before isn't told. */
   async begin(): Promise<void> {
+    this.#cursor = 0;
     for (;;) {
-      const before = await this.#queue.completions(this.#cursor, BATCH);
+      const before = await this.#queue.completed(this.#cursor, BATCH);
       const last = before.at(-1);
       if (last === undefined) break;
       this.#cursor = last.sequence;
@@ -82,7 +83,8 @@ export class History {
   /** Tasks that came and went between two looks. */
   async #completions(): Promise<void> {
     for (;;) {
-      const news = await this.#queue.completions(this.#cursor, BATCH);
+      const news = await this.#queue.completed(this.#cursor, BATCH);
+      if (news.length === 0) return;
       for (const { sequence, task, source } of news) {
         this.#cursor = sequence;
         if (this.#completed.delete(task.id) || source === 'table') continue;
@@ -92,7 +94,6 @@ export class History {
         this.#living.delete(last.token);
         this.#report(describeAttempt(last));
       }
-      if (news.length < BATCH) return;
     }
   }
 }

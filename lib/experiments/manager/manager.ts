@@ -3,9 +3,10 @@ import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
 import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
+import { refuseUnusable } from '../results/directories.ts';
 import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
-import type { TaskSpec } from '../task.ts';
+import type { Sweep } from '../sweep/sweep.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';
 import { formatProgress, isOver, type Overview, overview } from './overview.ts';
@@ -48,6 +49,10 @@ export class Manager {
   /** What keeps the queue from being used, as was told. */
   #trouble: string | null = null;
   #gone: QueueGone | null = null;
+  /** As of the last time that the queue could be used: everything has come to its end, and all its rows are in the tables. */
+  #whole = false;
+  /** It could not be asked for how things stand at the end. */
+  #deaf = false;
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -76,9 +81,9 @@ export class Manager {
     this.#told = null;
   }
 
-  /** Somebody else may write the tables by now. */
+  /** Somebody else may write the tables by now, or what is known of the queue isn't so any longer. */
   async #resign(): Promise<void> {
-    this.#office = null;
+    await this.#leaveOffice();
     await this.#tables?.close();
     this.#tables = null;
   }
@@ -97,13 +102,12 @@ export class Manager {
 
   /**
    * What was added when the signal comes stays; the next start adds the rest.
-   * @throws what `Queue.enqueue` throws, and what is wrong with a task
+   * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
-  async enqueue(
-    tasks: Iterable<TaskSpec>,
-    options: { replaceCommands: boolean; signal: AbortSignal },
-  ): Promise<void> {
-    const enqueued = await this.#options.queue.enqueue(tasks, options).catch((error) => {
+  async enqueue(sweep: Sweep, options: { replaceCommands: boolean; signal: AbortSignal }): Promise<void> {
+    const { queue, project } = this.#options;
+    await refuseUnusable(sweep, queue, project);
+    const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
@@ -145,14 +149,27 @@ export class Manager {
     }
   }
 
-  /** Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written. */
-  async run(signal: AbortSignal): Promise<void> {
+  /**
+   * Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written.
+   * @param whileGone for how many ms a queue that was removed may come back, or be begun anew
+   * @throws QueueGone after that
+   */
+  async run(signal: AbortSignal, whileGone = Number.POSITIVE_INFINITY): Promise<void> {
     const { queue } = this.#options;
+    let since: number | null = null;
     while (!signal.aborted) {
       // From before the look: others of this process may notice what happens in the pause, and then it is no news any longer.
       const change = queue.changed(LOOK, signal).catch(() => {}); // the next look tells
       await this.#round();
-      await pause(this.#trouble === null ? PAUSE : RETRY, signal);
+      if (this.#gone === null) since = null;
+      else {
+        if (since === null && Number.isFinite(whileGone)) {
+          this.#note(`this waits ${whileGone / 1000} s for it to be put back, or begun anew, and ends then`);
+        }
+        since ??= performance.now();
+        if (performance.now() - since >= whileGone) throw this.#gone;
+      }
+      await pause(this.#trouble === null ? PAUSE : Math.min(RETRY, whileGone), signal);
       if (this.#trouble === null) await change;
     }
     await this.#round();
@@ -164,6 +181,7 @@ export class Manager {
     if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
+      if (this.#whole) return true; // what it could not be asked any longer is known
       if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
@@ -212,6 +230,7 @@ export class Manager {
       if (this.manages) await this.#options.queue.endLost();
       await this.#history.look();
       const now = await this.look();
+      this.#whole = inStep && isOver(now) && this.#tables?.standing.completed === now.completed;
       this.#logProgress(now);
       this.#log.flush();
       if (this.#trouble !== null) this.#note('the queue can be used again');
@@ -223,6 +242,8 @@ export class Manager {
       if (this.#trouble !== error.message) this.#note(error.message);
       this.#trouble = error.message;
       this.#gone = error instanceof QueueGone ? error : null;
+      // What is begun anew has other tasks, and counts its completions from 1.
+      if (this.#gone !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;
     }
   }
@@ -232,6 +253,26 @@ export class Manager {
     this.#last = now;
     this.#options.onLook(now);
     return now;
+  }
+
+  /**
+   * How things stand at the end. If the queue can't be asked any longer, but all had come to its end and was in the tables, it is what
+   * it said last: nobody has to wait for it then.
+   * @throws ERR_QUEUE
+   */
+  async conclude(): Promise<Overview> {
+    if (this.#deaf) return this.#last as Overview;
+    try {
+      return await this.look();
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError) || !this.#whole) throw error;
+      this.#deaf = true;
+      this.#options.tell(
+        `everything has come to its end, and is in the tables; but ${error.message}`,
+        'message',
+      );
+      return this.#last as Overview;
+    }
   }
 
   /** @returns false: something is still to be written, and that can't be done now; it has been told */
@@ -277,9 +318,15 @@ export class Manager {
 
   async close(): Promise<void> {
     await this.#tables?.close().catch(() => {}); // its trouble has been told
-    await this.#office?.release();
-    this.#office = null;
     this.#tables = null;
+    await this.#leaveOffice();
     this.#log.close();
+  }
+
+  /** Never rejected: where the queue can't be told, the time of this one runs out. */
+  async #leaveOffice(): Promise<void> {
+    const office = this.#office;
+    this.#office = null;
+    await office?.release().catch(() => {});
   }
 }

@@ -70,13 +70,19 @@ export interface TaskRow {
 }
 
 /** A completed task, in the order of completion. */
-export interface Completion {
+export interface Completed {
   /** Counts completions, from 1, and is never given twice; the cursor for the next call. */
   sequence: number;
   task: Task;
-  result: Values;
   source: 'worker' | 'table';
 }
+
+export interface Completion extends Completed {
+  result: Values;
+}
+
+/** So many bytes of tasks and results are in an answer at most, if it has more than one: on a slow network it must come in time. */
+export const MOST_BYTES = 1024 * 1024;
 
 export interface Failure {
   /** Shown to people: `exit code 1`, `killed by SIGKILL`, with the end of the log. */
@@ -200,8 +206,13 @@ export interface Queue {
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
   /** Living attempts, or those of one task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
-  /** Completions behind the cursor, in order, at most `limit`. */
+  /**
+   * Completions behind the cursor, in order: at most `limit`, and fewer where they are large (see {@link MOST_BYTES}). Only when there is
+   * none, there are no more.
+   */
   completions(after: number, limit: number): Promise<Completion[]>;
+  /** As `completions`, for those who don't need the results. */
+  completed(after: number, limit: number): Promise<Completed[]>;
   /** Tasks that were completed, and then retried: their rows are to be taken out of the tables before anything is written to them. */
   retracted(): Promise<Task[]>;
   /** Their rows are out. */

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
-import type { Completion, Queue } from '../queue/queue.ts';
+import type { Completed, Completion, Queue } from '../queue/queue.ts';
 import { stringify, type Value, type Values } from '../written.ts';
 import { cellsOf } from './columns.ts';
 import { formatRow } from './quoting.ts';
@@ -8,7 +8,8 @@ import { columnOf, NAME_COLUMN } from './task-index.ts';
 
 export type ExportFormat = 'csv' | 'jsonl';
 
-const PAGE = 200;
+/** Completions per query, at most. */
+const PAGE = 500;
 
 /**
  * Writes all completed tasks, in the order of completion. CSV: one table for all directories, with the columns of their tables;
@@ -20,27 +21,29 @@ const PAGE = 200;
  */
 export async function exportResults(queue: Queue, output: Writable, format: ExportFormat): Promise<number> {
   const write = writerTo(output);
+  const inFull = (after: number) => queue.completions(after, PAGE);
   if (format === 'jsonl') {
-    return eachPage(queue, Number.POSITIVE_INFINITY, (page) => write(page.map(lineOf)));
+    return eachPage(inFull, Number.POSITIVE_INFINITY, (page) => write(page.map(lineOf)));
   }
   // Columns have to be known before the first row. What is completed meanwhile is left for the next time.
   const parameters = new Set<string>();
   let last = 0;
-  await eachPage(queue, Number.POSITIVE_INFINITY, (page) => {
+  const inShort = (after: number) => queue.completed(after, PAGE);
+  await eachPage(inShort, Number.POSITIVE_INFINITY, (page) => {
     for (const { task, sequence } of page) {
       for (const key of Object.keys(task.parameters)) parameters.add(columnOf(key));
       last = sequence;
     }
   });
   const columns = new Set([NAME_COLUMN, ...parameters]);
-  await eachPage(queue, last, (page) => {
+  await eachPage(inFull, last, (page) => {
     for (const { task, result } of page) {
       for (const column of cellsOf(task, result, parameters).keys()) columns.add(column);
     }
   });
   const header = [...columns];
   await write([formatRow(header)]);
-  return eachPage(queue, last, (page) =>
+  return eachPage(inFull, last, (page) =>
     write(
       page.map(({ task, result }) => {
         const cells = cellsOf(task, result, parameters);
@@ -50,19 +53,19 @@ export async function exportResults(queue: Queue, output: Writable, format: Expo
   );
 }
 
-async function eachPage(
-  queue: Queue,
+async function eachPage<T extends Completed>(
+  read: (after: number) => Promise<T[]>,
   last: number,
-  act: (page: readonly Completion[]) => Promise<void> | void,
+  act: (page: readonly T[]) => Promise<void> | void,
 ): Promise<number> {
   let count = 0;
   for (let cursor = 0; ; ) {
-    const page = await queue.completions(cursor, PAGE);
+    const page = await read(cursor);
     const wanted = page.filter(({ sequence }) => sequence <= last);
     if (wanted.length > 0) await act(wanted);
     count += wanted.length;
-    if (page.length < PAGE || wanted.length < page.length) return count;
-    cursor = (page.at(-1) as Completion).sequence;
+    if (page.length === 0 || wanted.length < page.length) return count;
+    cursor = (page.at(-1) as T).sequence;
   }
 }
 

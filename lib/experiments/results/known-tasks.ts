@@ -6,8 +6,8 @@ import type { Problems } from './problems.ts';
 import { Table, type Tasks } from './table.ts';
 import type { Entry } from './writing.ts';
 
-/** Results per query: each has up to 1 MiB. */
-export const PAGE = 50;
+/** Results per query, at most. */
+export const PAGE = 500;
 /** So many results are read in vain rather than asking once more. */
 const MOST_SKIPPED = 8;
 
@@ -82,6 +82,10 @@ export class KnownTasks implements Tasks {
     return this.names[task] ?? '';
   }
 
+  get countCompleted(): number {
+    return this.completed.size;
+  }
+
   isCompleted(task: number): boolean {
     return this.completed.has(task);
   }
@@ -132,8 +136,11 @@ export class KnownTasks implements Tasks {
         sequence - (sequences[next - 1] as number) <= MOST_SKIPPED;
       while (isNext(sequences[next])) next++;
       const last = sequences[next - 1] as number;
-      const page = await this.queue.completions(first - 1, last - first + 1);
-      yield page.flatMap((completion) => this.entryOf(wanted, completion));
+      for (let cursor = first - 1; cursor < last; ) {
+        const page = await this.queue.completions(cursor, last - cursor);
+        yield page.flatMap((completion) => this.entryOf(wanted, completion));
+        cursor = page.at(-1)?.sequence ?? last;
+      }
       at = next;
     }
   }

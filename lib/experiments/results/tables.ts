@@ -60,13 +60,19 @@ export class ResultTables {
 
   /**
    * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
-   * are still to be written, and all tables as people are shown them.
+   * are still to be written, how many tasks are known to be completed, and all tables as people are shown them.
    */
-  get standing(): { unreadable: { path: string; why: string }[]; missing: number; tables: string[] } {
+  get standing(): {
+    unreadable: { path: string; why: string }[];
+    missing: number;
+    completed: number;
+    tables: string[];
+  } {
     const tables = [...this.tasks.tables.values()];
     return {
       unreadable: tables.flatMap(({ path, unreadable: why }) => (why === null ? [] : [{ path, why }])),
       missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
+      completed: this.tasks.countCompleted,
       tables: tables.map(({ shown }) => shown),
     };
   }
@@ -190,6 +196,7 @@ export class ResultTables {
   private async takeCompletions(report: TablesReport): Promise<void> {
     for (;;) {
       const page = await this.queue.completions(this.cursor, PAGE);
+      if (page.length === 0) break;
       const tables = new Map<Table, Entry[]>();
       for (const completion of page) {
         const task = this.tasks.add(completion.task);
@@ -209,7 +216,6 @@ export class ResultTables {
           await this.writeEntries(table, entries, report);
         }
       }
-      if (page.length < PAGE) break;
     }
   }
 

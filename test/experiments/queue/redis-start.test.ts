@@ -40,6 +40,11 @@ describe('URLs', () => {
     ['redis://:secret@h?project=a:b', /project 'a:b'/],
     ['redis://:secret@h/zero', /database 'zero'/],
     ['redis://:secret@h?patience=-1', /patience='-1'/],
+    ['redis://:secret@h?project=a&patience=5&project=b', /parameter project more than once/],
+    ['redis://:secret@h/0?project=a#b', /has a '#'/],
+    ['redis://:secret@h/0#', /has a '#'.*%23/],
+    ['redis://:a#secret@h', /has a '#'.*%23/],
+    ['redis://:secret@h/1?db=2', /names a database twice/],
     ['redis://:sec%ret@h', /begins no %XX/],
     ['redis://:secret@h:99999', /is no URL/],
     ['rediss://:secret@h?ca=/nowhere', /\/nowhere.*can't be read/],
@@ -171,6 +176,21 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
       code: 'ERR_QUEUE',
       message: expect.stringMatching(/has keys that aren't of gpu-owner.*project=NAME/),
     });
+  });
+
+  test('a version that nobody has written, and a newer one', async () => {
+    const server = await start();
+    const url = server.url('project=x');
+    await works(url);
+    for (const format of ['0', '-1', '', 'v1', '1.5']) {
+      server.command('HSET', 'gpu-owner-tasks:x:settings', 'format', format);
+      await expect(openQueue(url, directory), format).rejects.toMatchObject({
+        code: 'ERR_QUEUE',
+        message: expect.stringMatching(/x has '.*' as its version.*damaged.*project=NAME.*DEL.*start again/),
+      });
+    }
+    server.command('HSET', 'gpu-owner-tasks:x:settings', 'format', '2');
+    await expect(openQueue(url, directory)).rejects.toThrow(/newer version.*Update gpu-owner/);
   });
 
   test('one of a cluster is refused', async () => {

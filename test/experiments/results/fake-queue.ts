@@ -1,11 +1,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Completion, Counts, Queue, State, TaskRow } from '../../../lib/experiments/queue/queue.ts';
+import type {
+  Completed,
+  Completion,
+  Counts,
+  Queue,
+  State,
+  TaskRow,
+} from '../../../lib/experiments/queue/queue.ts';
 import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
 import { parse, type Values } from '../../../lib/experiments/written.ts';
 
-type Part = 'tasks' | 'completions' | 'adopt' | 'retracted' | 'forgetRetracted' | 'counts';
+type Part = 'tasks' | 'completions' | 'completed' | 'adopt' | 'retracted' | 'forgetRetracted' | 'counts';
 
 type Row = TaskRow & { result: Values };
+
+/** Of completions, as if they were large. */
+const MOST = 3;
 
 /** What tables need of a queue, in memory. */
 export class FakeQueue implements Pick<Queue, Part> {
@@ -80,12 +90,16 @@ export class FakeQueue implements Pick<Queue, Part> {
       if ((this.order[middle]?.sequence ?? 0) > after) high = middle;
       else low = middle + 1;
     }
-    return this.order.slice(low, low + limit).map(({ sequence, task, result, source }) => ({
+    return this.order.slice(low, low + Math.min(limit, MOST)).map(({ sequence, task, result, source }) => ({
       sequence: sequence as number,
       task,
       result,
       source: source ?? 'worker',
     }));
+  }
+
+  completed(after: number, limit: number): Promise<Completed[]> {
+    return this.completions(after, limit);
   }
 
   async adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {

@@ -31,6 +31,8 @@ const PORT = 6379;
  * @throws ERR_INVALID_ARGUMENT; the password is in no message
  */
 export function parseAddress(text: string, project: string): Address {
+  // What is behind it isn't shown: it may be the end of a password.
+  if (text.includes('#')) throw wrong("has a '#', behind which nothing is read; write a '#' itself as %23");
   let url: URL;
   try {
     url = new URL(text);
@@ -40,6 +42,9 @@ export function parseAddress(text: string, project: string): Address {
   for (const key of url.searchParams.keys()) {
     if (!PARAMETERS.includes(key)) {
       throw wrong(`has the unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
+    }
+    if (url.searchParams.getAll(key).length > 1) {
+      throw wrong(`has the parameter ${key} more than once; leave all but one out`);
     }
   }
   const parameter = (key: string) => url.searchParams.get(key);
@@ -53,7 +58,10 @@ export function parseAddress(text: string, project: string): Address {
   const socket = url.protocol === 'redis+unix:';
   if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
   if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
-  const database = parameter('db') ?? (socket ? '0' : path.replace(/^\//, '') || '0');
+  const inPath = socket ? '' : path.replace(/^\//, '');
+  if (inPath !== '' && parameter('db') !== null)
+    throw wrong(`names a database twice, in its path and with db; leave one out`);
+  const database = parameter('db') ?? (inPath || '0');
   if (!/^\d{1,4}$/.test(database)) {
     throw wrong(
       `has the database ${showValue(database)}, which is a number from 0: redis://HOST/0?project=NAME`,

@@ -1,4 +1,4 @@
-import { sanitize } from '../../../text.ts';
+import { sanitize, showValue } from '../../../text.ts';
 import { warnOnce } from '../../../warnings.ts';
 import type { Connection } from './connection.ts';
 import { isPassing, unusable } from './errors.ts';
@@ -72,10 +72,19 @@ async function flushing(connection: Connection): Promise<string | null> {
   return answer[1] ?? null;
 }
 
-/** @returns whether the queue is there @throws ERR_QUEUE for those of newer versions */
+/** @returns whether the queue is there @throws ERR_QUEUE for those of newer versions, and for what is no queue */
 export async function checkFormat(connection: Connection, create: boolean): Promise<boolean> {
   const format = await connection.call<string | null>('open', create ? '1' : '0');
   if (format === null) return false;
+  if (!/^[1-9]\d*$/.test(format)) {
+    const { url, name } = connection.address;
+    throw unusable(
+      url,
+      `has ${showValue(format)} as its version, which gpu-owner never writes: its records are damaged, or somebody else's`,
+      `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
+        'and start again; results that are in the tables are found there.',
+    );
+  }
   if (Number(format) > FORMAT) {
     throw unusable(
       connection.address.url,

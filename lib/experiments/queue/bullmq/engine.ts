@@ -3,6 +3,7 @@ import type { Values } from '../../written.ts';
 import type {
   Attempt,
   AttemptInfo,
+  Completed,
   Completion,
   Counts,
   Enqueued,
@@ -140,6 +141,10 @@ class BullMQQueue implements Queue {
 
   completions(after: number, limit: number): Promise<Completion[]> {
     return listing.listCompletions(this.#connection, after, limit);
+  }
+
+  completed(after: number, limit: number): Promise<Completed[]> {
+    return listing.listCompleted(this.#connection, after, limit);
   }
 
   retracted(): Promise<Task[]> {

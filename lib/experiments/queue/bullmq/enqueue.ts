@@ -2,11 +2,11 @@ import { seedOf, type TaskSpec, taskId } from '../../task.ts';
 import { stringify } from '../../written.ts';
 import { commandText, conflict, conflicting } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
-import type { Enqueued } from '../queue.ts';
+import { type Enqueued, MOST_BYTES } from '../queue.ts';
 import type { Connection } from './connection.ts';
 import { placeText } from './rows.ts';
 
-/** Tasks per operation: others wait for some ten milliseconds at most. */
+/** Tasks per operation, at most: others wait for some ten milliseconds at most. */
 const BATCH = 500;
 
 /** See `Queue.enqueue`. */
@@ -29,27 +29,36 @@ export async function enqueue(
     total.placed += placed;
   };
   /** While Redis has the last ones, the next are prepared. */
-  const prepare = async (batch: readonly TaskSpec[]) => {
-    const ids: string[] = [];
-    const words = batch.flatMap((spec) => {
-      const id = taskId(spec.parameters);
-      ids.push(id);
-      return [id, ...describe(spec), seen?.has(id) ? '1' : '0'];
-    });
+  let ids: string[] = [];
+  let words: string[] = [];
+  let size = 0;
+  const add = (spec: TaskSpec) => {
+    const id = taskId(spec.parameters);
+    const described = describe(spec);
+    for (const word of described) size += word.length;
+    words.push(id, ...described, seen?.has(id) ? '1' : '0');
+    ids.push(id);
+  };
+  const dispatch = async () => {
     for (const id of ids) seen?.add(id);
+    const batch = words;
+    ids = [];
+    words = [];
+    size = 0;
     await sent;
     signal?.throwIfAborted();
-    sent = send(words);
+    sent = send(batch);
     sent.catch(() => {}); // it is met by the next, or at the end
   };
-  let batch: TaskSpec[] = [];
   try {
-    for await (const spec of tasks) if (batch.push(spec) === BATCH) await prepare(batch.splice(0));
-    if (batch.length > 0) await prepare(batch);
+    for await (const spec of tasks) {
+      add(spec);
+      if (ids.length === BATCH || size > MOST_BYTES) await dispatch();
+    }
+    if (ids.length > 0) await dispatch();
   } finally {
     await sent;
   }
-  batch = [];
   return total;
 }
 

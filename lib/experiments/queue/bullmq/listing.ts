@@ -1,14 +1,24 @@
 import type { Task } from '../../task.ts';
 import {
   type AttemptInfo,
+  type Completed,
   type Completion,
   type Counts,
+  MOST_BYTES,
   STATES,
   type State,
   type TaskRow,
 } from '../queue.ts';
 import type { Answer, Connection } from './connection.ts';
-import { attemptInfoOf, completionOf, type RowAnswer, taskOf, taskRowOf, withoutNumber } from './rows.ts';
+import {
+  attemptInfoOf,
+  completedOf,
+  completionOf,
+  type RowAnswer,
+  taskOf,
+  taskRowOf,
+  withoutNumber,
+} from './rows.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
@@ -30,14 +40,14 @@ export async function* listTasks(
   }
   for (let after = 0, left = limit; left > 0; ) {
     const page = Math.min(PAGE, left);
-    const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page);
+    const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page, MOST_BYTES);
+    if (!answers.some((answer) => answer !== null)) return;
     for (const answer of answers) {
       if (answer === null) continue;
       const row = taskRowOf(answer);
       after = Math.max(after, row.number);
       yield withoutNumber(row);
     }
-    if (answers.length < page) return;
     left -= answers.length;
   }
 }
@@ -62,8 +72,9 @@ type Numbered = TaskRow & { number: number };
 
 async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(Numbered | null)[]> {
   const rows: (Numbered | null)[] = [];
-  for (let from = 0; from < ids.length; from += PAGE) {
-    const answers = await connection.call<(RowAnswer | null)[]>('rows', ...ids.slice(from, from + PAGE));
+  while (rows.length < ids.length) {
+    const some = ids.slice(rows.length, rows.length + PAGE);
+    const answers = await connection.call<(RowAnswer | null)[]>('rows', MOST_BYTES, ...some);
     for (const answer of answers) rows.push(answer === null ? null : taskRowOf(answer));
   }
   return rows;
@@ -101,13 +112,30 @@ export async function listCompletions(
   after: number,
   limit: number,
 ): Promise<Completion[]> {
-  const answers = await connection.call<Answer[][]>('completions', after, limit);
+  const answers = await connection.call<Answer[][]>('completions', after, limit, MOST_BYTES, 1);
   return answers.map(completionOf);
+}
+
+/** See `Queue.completed`. */
+export async function listCompleted(
+  connection: Connection,
+  after: number,
+  limit: number,
+): Promise<Completed[]> {
+  const answers = await connection.call<RowAnswer[]>('completions', after, limit, MOST_BYTES, 0);
+  return answers.map(completedOf);
 }
 
 /** See `Queue.retracted`. */
 export async function listRetracted(connection: Connection): Promise<Task[]> {
-  return (await connection.call<RowAnswer[]>('retracted')).map(taskOf);
+  const tasks: Task[] = [];
+  for (let after = 0; ; ) {
+    const answers = await connection.call<RowAnswer[]>('retracted', after, PAGE, MOST_BYTES);
+    const last = answers.at(-1);
+    if (last === undefined) return tasks;
+    tasks.push(...answers.map(taskOf));
+    after = taskRowOf(last).number;
+  }
 }
 
 /** See `Queue.forgetRetracted`. */

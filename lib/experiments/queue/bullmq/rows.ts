@@ -1,6 +1,6 @@
 import type { Task, TaskCommand } from '../../task.ts';
 import { parse, type Values } from '../../written.ts';
-import type { AttemptInfo, Completion, State, TaskRow } from '../queue.ts';
+import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
 import { type Answer, valuesOf } from './connection.ts';
 
 type Text = string;
@@ -45,14 +45,13 @@ export function withoutNumber({ task, state, starts, error, ended, source, seque
   return { task, state, starts, error, ended, source, sequence };
 }
 
+export function completedOf(answer: RowAnswer): Completed {
+  const { task, sequence, source } = taskRowOf(answer);
+  return { sequence: sequence as number, task, source: source as Completed['source'] };
+}
+
 export function completionOf([answer, result]: Answer[]): Completion {
-  const { task, sequence, source } = taskRowOf(answer as RowAnswer);
-  return {
-    sequence: sequence as number,
-    task,
-    result: valuesOf(result as string),
-    source: source as Completion['source'],
-  };
+  return { ...completedOf(answer as RowAnswer), result: valuesOf(result as string) };
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {

@@ -1,8 +1,8 @@
 import { stringify, type Values } from '../../written.ts';
-import type { Pause, Selection } from '../queue.ts';
+import { MOST_BYTES, type Pause, type Selection } from '../queue.ts';
 import type { Connection } from './connection.ts';
 
-/** Tasks per operation. */
+/** Tasks per operation, at most. */
 const PORTION = 500;
 
 /** See `Queue.adopt`. */
@@ -11,11 +11,21 @@ export async function adopt(
   rows: readonly { id: string; result: Values }[],
 ): Promise<boolean[]> {
   const adopted: boolean[] = [];
-  for (let from = 0; from < rows.length; from += PORTION) {
-    const words = rows.slice(from, from + PORTION).flatMap(({ id, result }) => [id, stringify(result)]);
+  let words: string[] = [];
+  let size = 0;
+  const send = async () => {
     const answers = await connection.call<number[]>('adopt', ...words);
     adopted.push(...answers.map((answer) => answer === 1));
+    words = [];
+    size = 0;
+  };
+  for (const { id, result } of rows) {
+    const text = stringify(result);
+    if (words.length === 2 * PORTION || (words.length > 0 && size + text.length > MOST_BYTES)) await send();
+    words.push(id, text);
+    size += text.length;
   }
+  if (words.length > 0) await send();
   return adopted;
 }
 

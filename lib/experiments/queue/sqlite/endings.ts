@@ -107,8 +107,10 @@ function isRepeated(database: Database, attempt: AttemptRecord, result: string |
   );
 }
 
-function taskOfAttempt(database: Database, attempt: AttemptRecord): Pick<TaskRecord, 'state' | 'result'> {
-  return database.get<TaskRecord>('SELECT state, result FROM task WHERE number = :task', {
-    task: attempt.task,
-  }) as TaskRecord;
+function taskOfAttempt(
+  database: Database,
+  attempt: AttemptRecord,
+): Pick<TaskRecord, 'state'> & { result: string | null } {
+  const sql = 'SELECT state, result FROM task WHERE number = :task';
+  return database.get(sql, { task: attempt.task }) as never;
 }

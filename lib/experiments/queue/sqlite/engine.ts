@@ -4,6 +4,7 @@ import type { Values } from '../../written.ts';
 import type {
   Attempt,
   AttemptInfo,
+  Completed,
   Completion,
   Counts,
   Enqueued,
@@ -158,6 +159,10 @@ class SQLiteQueue implements Queue {
 
   completions(after: number, limit: number): Promise<Completion[]> {
     return listing.listCompletions(this.#database, after, limit);
+  }
+
+  completed(after: number, limit: number): Promise<Completed[]> {
+    return listing.listCompleted(this.#database, after, limit);
   }
 
   retracted(): Promise<Task[]> {

@@ -1,13 +1,23 @@
 import { setImmediate as breathe } from 'node:timers/promises';
 import type { Task } from '../../task.ts';
-import type { AttemptInfo, Completion, Counts, State, TaskRow } from '../queue.ts';
+import {
+  type AttemptInfo,
+  type Completed,
+  type Completion,
+  type Counts,
+  MOST_BYTES,
+  type State,
+  type TaskRow,
+} from '../queue.ts';
 import { presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
 import type { LockFile } from './locks.ts';
 import {
   type AttemptRecord,
   attemptInfoOf,
+  completedOf,
   completionOf,
+  TASK,
   type TaskRecord,
   taskOf,
   taskRowOf,
@@ -17,6 +27,7 @@ import { nextTask } from './take.ts';
 
 /** Tasks per query: short ones, between which others of the process get their turn. */
 const PAGE = 500;
+const COMPLETED = 'FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit';
 
 /** See `Queue.tasks`. */
 export async function* listTasks(
@@ -30,7 +41,7 @@ export async function* listTasks(
     const page = Math.min(PAGE, left);
     const records = await database.read(() =>
       database.all<TaskRecord>(
-        `SELECT * FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT :page`,
+        `SELECT ${TASK} FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT :page`,
         // Ids are of ASCII.
         { after, page, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
       ),
@@ -51,7 +62,7 @@ export async function lookUp(database: Database, ids: readonly string[]): Promis
       for (const id of ids.slice(from, from + PAGE)) {
         const record = id.includes('\0')
           ? undefined
-          : database.get<TaskRecord>('SELECT * FROM task WHERE id = :id', { id });
+          : database.get<TaskRecord>(`SELECT ${TASK} FROM task WHERE id = :id`, { id });
         rows.push(record === undefined ? null : taskRowOf(record));
       }
     });
@@ -86,19 +97,37 @@ export async function listCompletions(
   after: number,
   limit: number,
 ): Promise<Completion[]> {
-  const records = await database.read(() =>
-    database.all<TaskRecord>('SELECT * FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit', {
+  const records = await database.read(() => {
+    // Their sizes are known without reading them.
+    const sizes = database.all<{ bytes: number }>(
+      `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
+      { after, limit },
+    );
+    let count = 0;
+    for (let bytes = 0; count < sizes.length; count++) {
+      bytes += sizes[count]?.bytes ?? 0;
+      if (bytes > MOST_BYTES && count > 0) break;
+    }
+    return database.all<TaskRecord & { result: string }>(`SELECT ${TASK}, result ${COMPLETED}`, {
       after,
-      limit,
-    }),
-  );
+      limit: count,
+    });
+  });
   return records.map(completionOf);
+}
+
+/** See `Queue.completed`. */
+export async function listCompleted(database: Database, after: number, limit: number): Promise<Completed[]> {
+  const records = await database.read(() =>
+    database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
+  );
+  return records.map(completedOf);
 }
 
 export async function listRetracted(database: Database): Promise<Task[]> {
   const records = await database.read(() =>
     database.all<TaskRecord>(
-      'SELECT * FROM task WHERE number IN (SELECT task FROM retracted) ORDER BY number',
+      `SELECT ${TASK} FROM task WHERE number IN (SELECT task FROM retracted) ORDER BY number`,
     ),
   );
   return records.map(taskOf);

@@ -1,6 +1,6 @@
 import type { Place, Task, TaskCommand } from '../../task.ts';
 import { parse, type Values } from '../../written.ts';
-import type { AttemptInfo, Completion, State, TaskRow } from '../queue.ts';
+import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
 
 /** A row of table `task`. */
 export interface TaskRecord {
@@ -17,8 +17,11 @@ export interface TaskRecord {
   ended: number | null;
   sequence: number | null;
   source: 'worker' | 'table' | null;
-  result: string | null;
 }
+
+/** Its columns. The result, which may be large, is read by those only who need it. */
+export const TASK =
+  'number, id, name, parameters, command, places, state, starts, due, error, ended, sequence, source';
 
 /** A row of table `attempt`. */
 export interface AttemptRecord {
@@ -59,13 +62,16 @@ export function taskRowOf(record: TaskRecord): TaskRow {
   return { task: taskOf(record), state, starts, error, ended, source, sequence };
 }
 
-export function completionOf(record: TaskRecord): Completion {
+export function completedOf(record: TaskRecord): Completed {
   return {
     sequence: record.sequence as number,
     task: taskOf(record),
-    result: parse(record.result as string) as Values,
     source: record.source as 'worker' | 'table',
   };
+}
+
+export function completionOf(record: TaskRecord & { result: string }): Completion {
+  return { ...completedOf(record), result: parse(record.result) as Values };
 }
 
 export function attemptInfoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {

@@ -41,7 +41,7 @@ export function testCrowds(bench: () => Bench): void {
     await last.ask('consume', witness);
     expect(existsSync(join(witness, 'double'))).toBe(false);
     expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
-    expect(await queue.completions(0, count + 1)).toHaveLength(count);
+    expect(await queue.completed(0, count + 1)).toHaveLength(count);
   });
 
   test('100,000 tasks', { timeout: 120_000 }, async () => {

@@ -55,6 +55,47 @@ export function testLists(bench: () => Bench): void {
     expect(seen).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
+  test('what is large comes in portions of a MiB, whoever sends it', async () => {
+    const queue = await bench().open();
+    // Two fit.
+    const text = (letter: string, bytes = 450_000) => letter.repeat(bytes);
+    const tasks = ['a', 'b', 'c', 'd', 'e'].map((key) => spec({ key: text(key, 300_000) }));
+    expect(await queue.enqueue(tasks)).toMatchObject({ added: 5 });
+    const ids = tasks.map(({ parameters }) => taskId(parameters));
+    expect((await all(queue.tasks())).map(({ task }) => task.id)).toEqual(ids);
+    expect((await queue.lookUp([...ids, 't-x', ...ids])).map((row) => row?.task.id)).toEqual([
+      ...ids,
+      undefined,
+      ...ids,
+    ]);
+
+    await queue.enqueue(plainTasks(5));
+    const small = (await all(queue.tasks())).slice(5).map(({ task }) => task.id);
+    await queue.cancel({ ids });
+    const letters = ['v', 'w', 'x', 'y', 'z'];
+    const rows = small.map((id, at) => ({ id, result: { text: text(letters[at] as string) } }));
+    expect(await queue.adopt(rows)).toEqual([true, true, true, true, true]);
+    const pages: string[][] = [];
+    for (let cursor = 0; ; ) {
+      const page = await queue.completions(cursor, 500);
+      if (page.length === 0) break;
+      cursor = page.at(-1)?.sequence as number;
+      pages.push(page.map(({ result }) => (result.text as string).slice(0, 1)));
+    }
+    expect(pages).toEqual([['v', 'w'], ['x', 'y'], ['z']]);
+    const short = await queue.completed(1, 3);
+    expect(short.map(({ task, sequence }) => [task.id, sequence])).toEqual(
+      small.slice(1, 4).map((id, at) => [id, at + 2]),
+    );
+    expect(short[0]).not.toHaveProperty('result');
+    await queue.retry({ state: 'completed' });
+    expect((await queue.retracted()).map(({ id }) => id)).toEqual(small);
+
+    // One that is larger than that comes alone.
+    await queue.adopt([{ id: ids[0] as string, result: { text: text('A', 1_500_000) } }]);
+    expect(await queue.completions(0, 5)).toHaveLength(1);
+  });
+
   test('lists can be read while others change them', async () => {
     const queue = await bench().open();
     await queue.enqueue(plainTasks(2_000));

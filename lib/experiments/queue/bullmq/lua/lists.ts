@@ -6,9 +6,20 @@ local function row(id)
   return fields[2] and fields or false
 end
 
-local function rows(ids)
-  local list = {}
-  for i, id in ipairs(ids) do list[i] = row(id) end
+-- As many of them as have no more than so many bytes together; one at least.
+local function rows(ids, most, withResults)
+  local list, size = {}, 0
+  most = tonumber(most)
+  for i, id in ipairs(ids) do
+    local each = row(id)
+    if each then for _, field in ipairs(each) do size = size + (field and #field or 0) end end
+    if withResults then
+      each = {each, (get(id, 'result'))}
+      size = size + (each[2] and #each[2] or 0)
+    end
+    if i > 1 and size > most then break end
+    list[i] = each
+  end
   return list
 end
 
@@ -17,12 +28,12 @@ function operations.open(create)
   return rcall('HGET', P .. 'settings', 'format')
 end
 
-function operations.rows(...)
-  return rows({...})
+function operations.rows(most, ...)
+  return rows({...}, most)
 end
 
-function operations.page(state, after, limit)
-  return rows(also('listed', state, after, limit))
+function operations.page(state, after, limit, most)
+  return rows(also('listed', state, after, limit), most)
 end
 
 function operations.match(word)
@@ -49,16 +60,12 @@ function operations.nextTime()
   return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 end
 
-function operations.completions(after, limit)
-  local list = {}
-  for i, id in ipairs(rcall('ZRANGEBYSCORE', P .. 'completions', '(' .. after, '+inf', 'LIMIT', 0, limit)) do
-    list[i] = {row(id), (get(id, 'result'))}
-  end
-  return list
+function operations.completions(after, limit, most, withResults)
+  return rows(rcall('ZRANGEBYSCORE', P .. 'completions', '(' .. after, '+inf', 'LIMIT', 0, limit), most, withResults == '1')
 end
 
-function operations.retracted()
-  return rows(rcall('ZRANGE', P .. 'retracted', 0, -1))
+function operations.retracted(after, limit, most)
+  return rows(rcall('ZRANGEBYSCORE', P .. 'retracted', '(' .. after, '+inf', 'LIMIT', 0, limit), most)
 end
 
 local function describe(token)

@@ -24,8 +24,8 @@ function operations.tick(renew, manager, ...)
   end
   local manages = 1
   if manager ~= '' and renew == '1' then
-    local current = rcall('GET', P .. 'manager')
-    if not current or current == manager then
+    -- Where nobody manages, somebody has removed it: it may be another queue by now.
+    if rcall('GET', P .. 'manager') == manager then
       rcall('SET', P .. 'manager', manager, 'PX', LOCK)
     else
       manages = 0

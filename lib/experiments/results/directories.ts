@@ -1,0 +1,105 @@
+import { accessSync, constants, lstatSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { GPUOwnerError } from '../../errors.ts';
+import { systemError } from '../../system-errors.ts';
+import { listWords, sanitize } from '../../text.ts';
+import type { Queue } from '../queue/queue.ts';
+import { recordedTasks } from '../recorded.ts';
+import type { Sweep } from '../sweep/sweep.ts';
+import { taskId } from '../task.ts';
+
+/** Directories that an error names. */
+const NAMED = 3;
+/** Tasks per question to the queue. */
+const BATCH = 500;
+
+/**
+ * Refuses a sweep whose tables and logs couldn't be written here, before anything of it is added. Makes no directories: what shows only
+ * then, or only on other machines, is told when it happens. Directories in which nothing is left to be written may be as they are.
+ * @throws ERR_CONFIGURATION
+ */
+export async function refuseUnusable(
+  sweep: Sweep,
+  queue: Pick<Queue, 'lookUp'>,
+  project: string,
+): Promise<void> {
+  const places = new Places();
+  /** By their output directories. */
+  const unusable = new Map<string, { why: string; tasks: number }>();
+  let last = '';
+  for (const { outputDirectory } of sweep.tasks()) {
+    if (outputDirectory === last) continue;
+    last = outputDirectory;
+    const why = places.whyNot(resolve(project, outputDirectory));
+    if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
+  }
+  if (unusable.size === 0) return;
+  const recorded = await recordedTasks(sweep, project);
+  let batch: { id: string; outputDirectory: string }[] = [];
+  const count = async () => {
+    const rows = await queue.lookUp(batch.map(({ id }) => id));
+    for (const [at, { id, outputDirectory }] of batch.entries()) {
+      const row = rows[at] ?? null;
+      const isPlaced = row?.task.places.some((place) => place.outputDirectory === outputDirectory);
+      const isLeft =
+        row === null ? !recorded.has(id) : !isPlaced || ['pending', 'active'].includes(row.state);
+      if (isLeft) (unusable.get(outputDirectory) as { tasks: number }).tasks++;
+    }
+    batch = [];
+  };
+  for (const { parameters, outputDirectory } of sweep.tasks()) {
+    if (!unusable.has(outputDirectory)) continue;
+    if (batch.push({ id: taskId(parameters), outputDirectory }) === BATCH) await count();
+  }
+  await count();
+  const bad = [...unusable].filter(([, { tasks }]) => tasks > 0);
+  if (bad.length > 0) throw refusal(bad);
+}
+
+function refusal(bad: readonly [string, { why: string; tasks: number }][]): GPUOwnerError {
+  const more = bad.length - NAMED;
+  const list = bad
+    .slice(0, NAMED)
+    .map(
+      ([directory, { why, tasks }]) =>
+        `'${sanitize(directory, 200)}' of ${tasks} ${tasks === 1 ? 'task' : 'tasks'} (${sanitize(why, 300)})`,
+    );
+  return new GPUOwnerError(
+    'ERR_CONFIGURATION',
+    `results can't be written to the output_dir ${listWords([...list, ...(more > 0 ? [`${more} more`] : [])])}. ` +
+      'Nothing was added. Name another output_dir, or make that one writable, and start again.',
+  );
+}
+
+/** Where directories are, or could be made. */
+class Places {
+  readonly #known = new Map<string, string | null>();
+
+  /** Why nothing can be written in there; null: as far as can be seen, it can. @param path absolute */
+  whyNot(path: string): string | null {
+    let why = this.#known.get(path);
+    if (why === undefined) {
+      why = this.#look(path);
+      this.#known.set(path, why);
+    }
+    return why;
+  }
+
+  #look(path: string): string | null {
+    try {
+      const stat = statSync(path, { throwIfNoEntry: false });
+      if (stat === undefined) {
+        if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink())
+          return `${path} is a symbolic link that leads nowhere`;
+        return this.whyNot(dirname(path));
+      }
+      if (!stat.isDirectory()) return `${path} is not a directory`;
+      accessSync(path, constants.W_OK | constants.X_OK);
+      return null;
+    } catch (error) {
+      const { code, errno, message } = error as NodeJS.ErrnoException;
+      if (code === 'ENOTDIR') return this.whyNot(dirname(path));
+      return `${path}: ${errno === undefined ? message : systemError(-errno)}`;
+    }
+  }
+}
