@@ -20,8 +20,8 @@ const WHOLE = 'all, without the start of Node.js or Python';
 /** In this order a program reaches the steps; what is between two of them is told under the name of the second. */
 const PARTS = {
   start: 'loading, options',
-  driver: 'driver and first look',
-  'acquisition-lock': 'lock directory, acquisition lock',
+  driver: 'driver, lock directory, first look',
+  'acquisition-lock': "other tools' locks, acquisition lock",
   chosen: 'judging, choosing',
   leased: 'lease',
   'looked-again': 'second look',

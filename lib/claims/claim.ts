@@ -9,6 +9,7 @@ import {
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
+import { openDriver } from '../gpus/driver.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isWSL } from '../gpus/platform.ts';
 import { isPossible, select } from '../gpus/selection.ts';
@@ -173,10 +174,11 @@ export interface Survey {
 
 /** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
 export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
+  openDriver(); // before anything is made in the file system
+  const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
   const gpus = yield* firstLook(request.count, BEGUN);
   reached('driver');
   checkDevices(request.criteria, gpus);
-  const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
   const job = enclosingJob(directory, gpus);
   const inherited = job === null ? inheritedDevices(gpus) : inheritedClaim(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);

@@ -3,6 +3,7 @@ import { Conventions } from '../conventions/index.ts';
 import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
+import { BEGUN } from '../gpus/snapshot.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import type { ClaimRequest } from './claim.ts';
@@ -103,7 +104,7 @@ export function* discover(
   view: View,
 ): Effectful<GPUStatus[]> {
   const { criteria, lockDirectory, count } = request;
-  const gpus = yield* firstLook(1);
+  const gpus = yield* firstLook(1, BEGUN);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);

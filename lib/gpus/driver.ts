@@ -19,6 +19,7 @@ export function openDriver(): void {
   const failed = native().driverOpen(driverLibraries().nvml);
   if (failed !== undefined) throw failure(failed);
   ready = true;
+  native().driverBegin(); // whoever opens it looks next
 }
 
 function failure(result: DriverFailure): GPUOwnerError {
