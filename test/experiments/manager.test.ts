@@ -1,10 +1,20 @@
 // `exp manager` from outside, with workers as the original system has them: whole processes, real signals.
 import type { ChildProcess } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Finished, finished, output, pause, python, root, until } from '../machine.ts';
+import {
+  type Finished,
+  finished,
+  NOBODY,
+  output,
+  pause,
+  python,
+  root,
+  until,
+  whyNotNobody,
+} from '../machine.ts';
 import { Experiment } from './experiment.ts';
 import type { RedisServer } from './queue/redis-server.ts';
 import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
@@ -79,6 +89,36 @@ const names = (directory = 'results_mnist') =>
     .rows(directory)
     .map((row) => row.split(',')[0] as string)
     .sort();
+
+describe('a colleague who may read the project, and no more', () => {
+  prepare(SQLITE);
+
+  test.skipIf(whyNotNobody() !== null)(
+    `sees how it stands while somebody works on it, and is told why not otherwise: ${whyNotNobody() ?? 'as nobody'}`,
+    async () => {
+      for (const path of [experiment.machine.directory, experiment.project]) chmodSync(path, 0o755);
+      const nobody = { uid: NOBODY };
+      const child = manager('--stay');
+      const ended = finished(child);
+      await output(child, /workers can ask/);
+      expect((await worker('gpu0')).code).toBe(0);
+      const { code, stdout, stderr } = await experiment.run(['status'], nobody);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(stdout).toMatch(/^6\/6 \(100\.0%\): 6 completed[\s\S]*^Its manager is pid \d+\.$/m);
+      expect((await experiment.run(['export'], nobody)).stdout.trim().split('\n')).toHaveLength(7);
+      expect((await experiment.run(['retry', 'completed'], nobody)).code).toBe(69);
+      child.kill('SIGKILL');
+      await finished(child, 'exit');
+      expect((await experiment.run(['status'], nobody)).stdout).toMatch(/^6\/6/);
+      await ended;
+      await experiment.run(['pause']); // and the files are as after an orderly end
+      const after = await experiment.run(['status'], nobody);
+      expect(after.code).toBe(69);
+      expect(after.stderr).toMatch(/can't be read by you at the moment.*Ask its owner to look/);
+    },
+    20_000,
+  );
+});
 
 describe.each(KINDS)('on $name', (kind) => {
   describe.skipIf(kind.missing !== null)('', () => {

@@ -42,19 +42,25 @@ async function run(args: readonly string[]): Promise<void> {
     );
   }
   const path = values.output === undefined || values.output === '-' ? null : String(values.output);
-  await withQueue(values, async (queue) => {
-    const file = path === null ? null : openFile(path);
-    const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));
-    try {
-      const count = await exportResults(queue, output, format as ExportFormat);
-      if (path !== null)
-        say(`${count} ${count === 1 ? 'result' : 'results'} written to ${sanitize(path, 500)}`);
-    } catch (error) {
-      throw (error as NodeJS.ErrnoException).syscall === 'write' ? unwritable(path as string, error) : error;
-    } finally {
-      if (file !== null) closeSync(file);
-    }
-  });
+  await withQueue(
+    values,
+    async (queue) => {
+      const file = path === null ? null : openFile(path);
+      const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));
+      try {
+        const count = await exportResults(queue, output, format as ExportFormat);
+        if (path !== null)
+          say(`${count} ${count === 1 ? 'result' : 'results'} written to ${sanitize(path, 500)}`);
+      } catch (error) {
+        throw (error as NodeJS.ErrnoException).syscall === 'write'
+          ? unwritable(path as string, error)
+          : error;
+      } finally {
+        if (file !== null) closeSync(file);
+      }
+    },
+    true,
+  );
 }
 
 function openFile(path: string): number {

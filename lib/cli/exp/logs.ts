@@ -34,10 +34,14 @@ async function logs(args: readonly string[]): Promise<void> {
   if (name === undefined || positionals.length > 1) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which task? gpu-owner exp logs NAME');
   }
-  await withQueue(values, async (queue) => {
-    const [id] = await resolveTasks(queue, [name]);
-    await new Reader(queue, id as string, projectOf(values)).read(values.follow === true);
-  });
+  await withQueue(
+    values,
+    async (queue) => {
+      const [id] = await resolveTasks(queue, [name]);
+      await new Reader(queue, id as string, projectOf(values)).read(values.follow === true);
+    },
+    true,
+  );
 }
 
 export const COMMAND: Command = { run: logs, help: HELP, options: OPTIONS };

@@ -43,9 +43,13 @@ export function sameQueue({ project, queue }: Values): string[] {
   ];
 }
 
-/** For those who look at an experiment, or change it: there must be one. @throws ERR_QUEUE */
-export async function withQueue(values: Values, use: (queue: Queue) => Promise<void>): Promise<void> {
-  const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
+/** For those who look at an experiment, or change it: there must be one. @param look nothing is changed @throws ERR_QUEUE */
+export async function withQueue(
+  values: Values,
+  use: (queue: Queue) => Promise<void>,
+  look = false,
+): Promise<void> {
+  const queue = await openQueue(urlOf(values), projectOf(values), { create: false, look });
   if (queue === null) {
     const url = urlOf(values);
     const where = url === null ? projectOf(values) : withoutPassword(url);

@@ -33,22 +33,26 @@ async function status(args: readonly string[]): Promise<void> {
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const interval = watchInterval(values);
-  await withQueue(values, async (queue) => {
-    for (;;) {
-      const now = await overview(queue);
-      const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MOST_FAILURES);
-      if (values.json) {
-        const json = experimentJSON(projectOf(values), queue.url, now, failures);
-        print(JSON.stringify(json, null, interval === null ? 2 : 0));
-      } else {
-        const width = Number(process.env.COLUMNS) || 80;
-        const page = statusPage(now, failures, { width, now: Date.now(), options: sameQueue(values) });
-        print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
+  await withQueue(
+    values,
+    async (queue) => {
+      for (;;) {
+        const now = await overview(queue);
+        const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MOST_FAILURES);
+        if (values.json) {
+          const json = experimentJSON(projectOf(values), queue.url, now, failures);
+          print(JSON.stringify(json, null, interval === null ? 2 : 0));
+        } else {
+          const width = Number(process.env.COLUMNS) || 80;
+          const page = statusPage(now, failures, { width, now: Date.now(), options: sameQueue(values) });
+          print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
+        }
+        if (interval === null) return;
+        await untilNext(interval);
       }
-      if (interval === null) return;
-      await untilNext(interval);
-    }
-  });
+    },
+    true,
+  );
 }
 
 export const COMMAND: Command = { run: status, help: HELP, options: OPTIONS };

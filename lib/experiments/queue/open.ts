@@ -11,19 +11,20 @@ import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
  * @param url `sqlite:PATH`, from the project directory on if it is relative; `redis://HOST`, `rediss://HOST` and
  *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
- * @param options create: false for those who only look: nothing is made, and the answer is null where there is no queue yet
+ * @param options create: false for those who only look: nothing is made, and the answer is null where there is no queue yet. look: who may
+ *   only read a SQLite queue gets one that can be asked, and refuses changes
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
  */
 export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
 export function openQueue(
   url: string | null,
   project: string,
-  options: { create: boolean },
+  options: { create: boolean; look?: boolean },
 ): Promise<Queue | null>;
 export async function openQueue(
   url: string | null,
   project: string,
-  { create = true }: { create?: boolean } = {},
+  { create = true, look = false }: { create?: boolean; look?: boolean } = {},
 ): Promise<Queue | null> {
   if (url !== null && isRedisURL(url)) {
     // Nothing of Redis is loaded for others.
@@ -32,12 +33,12 @@ export async function openQueue(
   }
   if (url !== null) {
     const path = pathOf(url, project);
-    return create ? openSQLiteQueue(path) : findSQLiteQueue(path);
+    return create ? openSQLiteQueue(path) : findSQLiteQueue(path, look);
   }
   const found = create ? openProject(project) : findProject(project);
   if (found === null) return null;
   const path = resolve(found.state, 'queue.db');
-  return create ? openSQLiteQueue(path) : findSQLiteQueue(path);
+  return create ? openSQLiteQueue(path) : findSQLiteQueue(path, look);
 }
 
 function pathOf(url: string, project: string): string {

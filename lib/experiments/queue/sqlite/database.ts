@@ -2,9 +2,9 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../clock.ts';
-import { explain, gone, isBusy, unusable } from './errors.ts';
-import { findFile, inodes, makeFile } from './files.ts';
-import { migrate } from './schema.ts';
+import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
+import { findFile, inodes, isReadOnly, isUnused, makeFile } from './files.ts';
+import { expectCurrent, migrate } from './schema.ts';
 
 /** How long SQLite itself waits for another writer, in ms: the process does nothing else meanwhile. */
 const BLOCKING = 20;
@@ -37,6 +37,7 @@ interface Rider {
 export class Database {
   /** The file, links resolved. */
   readonly path: string;
+  readonly readOnly: boolean;
 
   readonly #connection: SQLite.DatabaseSyncInstance;
   readonly #statements = new Map<string, SQLite.StatementSyncInstance>();
@@ -47,33 +48,40 @@ export class Database {
   #riders: Rider[] = [];
   #departure: NodeJS.Timeout | null = null;
 
-  private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
+  private constructor(path: string, connection: SQLite.DatabaseSyncInstance, readOnly: boolean) {
     this.path = path;
+    this.readOnly = readOnly;
     this.#connection = connection;
     this.#files = [path, `${path}-wal`, `${path}-shm`];
   }
 
   /**
    * @param create whether to make it where there is none
+   * @param look whether those will do, too, who may only read it: what writes is refused to them then
    * @returns null: there is none
    * @throws ERR_QUEUE
    */
-  static async open(file: string, create: boolean): Promise<Database | null> {
+  static async open(file: string, create: boolean, look = false): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
+    const readOnly = look && isReadOnly(path);
     // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.
     const { DatabaseSync } = createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
-    const connection = await patiently(path, () => new DatabaseSync(path, { timeout: BLOCKING }));
-    const database = new Database(path, connection);
+    const connection = await patiently(path, () => new DatabaseSync(path, { timeout: BLOCKING, readOnly }));
+    const database = new Database(path, connection, readOnly);
     try {
       await patiently(path, () => {
-        connection.exec(SETTINGS);
-        migrate(connection, path);
+        if (readOnly) expectCurrent(connection, path);
+        else {
+          connection.exec(SETTINGS);
+          migrate(connection, path);
+        }
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
     } catch (error) {
       connection.close();
-      throw error;
+      // Its log can't be made by those who may not write.
+      throw readOnly && isUnused(path) ? notReadable(path, error) : error;
     }
     database.#inodes = inodes(database.#files);
     return database;
@@ -155,7 +163,8 @@ export class Database {
     try {
       // As far as nobody is in the way: the file is then whole without the one beside it. The connection itself ends only when
       // its statements are collected as garbage.
-      if (this.#isInPlace()) this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+      if (!this.readOnly && this.#isInPlace())
+        this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
       // Nothing is lost: it is in the file beside.
     }

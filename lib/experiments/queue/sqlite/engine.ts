@@ -31,9 +31,9 @@ export async function openSQLiteQueue(path: string): Promise<Queue> {
   return new SQLiteQueue((await Database.open(path, true)) as Database);
 }
 
-/** As {@link openSQLiteQueue} where there is a file; else null. */
-export async function findSQLiteQueue(path: string): Promise<Queue | null> {
-  const database = await Database.open(path, false);
+/** As {@link openSQLiteQueue} where there is a file; else null. @param look by those who may only read it, too */
+export async function findSQLiteQueue(path: string, look = false): Promise<Queue | null> {
+  const database = await Database.open(path, false, look);
   return database === null ? null : new SQLiteQueue(database);
 }
 
@@ -57,7 +57,7 @@ class SQLiteQueue implements Queue {
     this.url = `sqlite:${database.path}`;
     this.#database = database;
     try {
-      this.#locks = new LockFile(database.path);
+      this.#locks = new LockFile(database.path, database.readOnly);
       this.#watch = new Watch(database, this.#locks);
     } catch (error) {
       database.close();

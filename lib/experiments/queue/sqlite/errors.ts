@@ -55,6 +55,16 @@ export function unusable(path: string, problem: string, remedy: string, cause?: 
   });
 }
 
+/** For those who may only read it. */
+export function notReadable(path: string, cause: unknown): GPUOwnerError {
+  return unusable(
+    path,
+    "can't be read by you at the moment: you may not write to it, and nobody works on it who could",
+    'Ask its owner to look, or for write permission; while somebody works on it, it can be read.',
+    cause,
+  );
+}
+
 export function gone(path: string): QueueGone {
   const problem = 'was removed or replaced while it was in use';
   const remedy =

@@ -1,4 +1,4 @@
-import { closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
+import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { userName } from '../../../gpus/processes.ts';
 import { networkFileSystem } from '../../../network-file-system.ts';
@@ -68,10 +68,26 @@ export function makeFile(path: string): string {
   }
 }
 
-/** A file for reading and writing that is made if need be. @throws ERR_QUEUE */
-export function openFile(path: string): number {
+/** May this user read it, but not write to it? */
+export function isReadOnly(path: string): boolean {
   try {
-    return openSync(path, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o666);
+    accessSync(path, constants.W_OK);
+    return false;
+  } catch (error) {
+    return ['EACCES', 'EROFS', 'EPERM'].includes((error as NodeJS.ErrnoException).code ?? '');
+  }
+}
+
+/** Has nobody the database open? Its log is there as long as somebody has, and longer only if somebody was killed. */
+export function isUnused(path: string): boolean {
+  return statSync(`${path}-wal`, { throwIfNoEntry: false }) === undefined;
+}
+
+/** A file for reading and writing that is made if need be; `readOnly`: for reading what is there. @throws ERR_QUEUE */
+export function openFile(path: string, readOnly = false): number {
+  const how = readOnly ? constants.O_RDONLY : constants.O_RDWR | constants.O_CREAT;
+  try {
+    return openSync(path, how | constants.O_NOFOLLOW, 0o666);
   } catch (error) {
     throw cannotOpen(path, error);
   }

@@ -23,10 +23,13 @@ export class LockFile {
   /** Never has a lock, as it wouldn't see its own. */
   readonly #probe: number;
   readonly #inode: string;
+  readonly #readOnly: boolean;
 
-  constructor(database: string) {
+  /** @param readOnly for those who only look */
+  constructor(database: string, readOnly = false) {
     this.path = `${database}-lock`;
-    this.#probe = openFile(this.path);
+    this.#readOnly = readOnly;
+    this.#probe = openFile(this.path, readOnly);
     this.#inode = inodeOf(this.#probe);
   }
 
@@ -45,7 +48,7 @@ export class LockFile {
     if (inode === this.#inode) return isLocked(this.#probe, byte);
     // Somebody has replaced the file.
     if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
-      const descriptor = openFile(this.path);
+      const descriptor = openFile(this.path, this.#readOnly);
       try {
         return isLocked(descriptor, byte);
       } finally {

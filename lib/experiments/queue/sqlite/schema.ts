@@ -96,6 +96,20 @@ export function migrate(
   });
 }
 
+/** As {@link migrate} for those who may not write: an older version is refused. */
+export function expectCurrent(database: DatabaseSyncInstance, path: string): void {
+  const version = transact(database, 'BEGIN', () => check(database, path, STEPS));
+  if (version === STEPS.length) return;
+  throw new GPUOwnerError(
+    'ERR_QUEUE',
+    sanitize(
+      `the queue ${path} is of an older version (${version}, this gpu-owner has ${STEPS.length}), and you may not write to it. ` +
+        'It can be read once its owner has used it with this gpu-owner.',
+      1_000,
+    ),
+  );
+}
+
 function transact<T>(database: DatabaseSyncInstance, begin: string, transaction: () => T): T {
   database.exec(begin);
   try {
