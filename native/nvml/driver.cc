@@ -73,14 +73,15 @@ bool spin_while(const std::atomic<uint32_t>& word, uint32_t value, int64_t end) 
   return false;
 }
 
-// When to be awake for something that took `typical` last time: being woken takes longer than some looks do.
+// When to be awake for something that took `typical` last time: being woken takes longer than some looks do, and who has set an alarm
+// wakes up to kSpin after it.
 struct Expectation {
   int64_t from, until;
 };
 
 Expectation expect(int64_t start, int64_t typical) {
   if (typical <= kSpin || typical > kLongestExpectation) return {0, 0};
-  const int64_t margin = typical / 8 + kSpin;
+  const int64_t margin = typical / 16 + 2 * kSpin;
   return {start + typical - margin, start + typical + margin};
 }
 
@@ -116,7 +117,6 @@ struct Driver::Job {
   bool withdrawn = false;
   uint32_t taken = 0;                   // steps, where the others were withdrawn
   int64_t started = 0;                  // ns
-  bool measurable = false;              // nobody has turned away from it meanwhile
   int64_t typical = 0;                  // how long such a look took last time, ns; 0 = not known
 
   char separate_again[kCacheLine];
@@ -125,7 +125,8 @@ struct Driver::Job {
   std::atomic<int> references{1};
 
   char and_again[kCacheLine];
-  std::atomic<uint32_t> over{0};        // 1 when all are
+  int64_t ended = 0;                    // ns; valid when it is over
+  std::atomic<uint32_t> over{0};        // 1 when all steps are done or withdrawn
   std::atomic<bool> sleeping{false};    // the one who waits for that
   char at_last[kCacheLine];
 
@@ -160,6 +161,7 @@ struct Driver::Job {
   }
   void count_finished(uint32_t steps) {
     if (finished.fetch_add(steps) + steps != total) return;
+    ended = monotonic_nanoseconds();
     over.store(1);
     if (sleeping.load()) futex_wake(over);
   }
@@ -438,9 +440,8 @@ void Driver::collect(Job& job, std::vector<Sample>& samples) {
 }
 
 void Driver::measure(const Job& job) {
-  const int64_t elapsed = monotonic_nanoseconds() - job.started;
   if (!job.helped) {
-    per_gpu_ = elapsed / job.total;
+    per_gpu_ = (job.ended - job.started) / job.total;
   } else if (job.side_by_side) {
     per_gpu_ = 0;
     for (uint32_t i = 0; i < job.total; i++) per_gpu_ += job.took[i] / job.total;
@@ -457,14 +458,11 @@ bool Driver::finish(Job& job, std::vector<Sample>& samples, bool on_main_thread,
     add_hands(job);
     outcome = wait_for(job, on_main_thread, kSecondPatience, kNever);
   }
-  if (outcome == Wait::interrupted) {
-    job.measurable = false;
-    return false;
-  }
+  if (outcome == Wait::interrupted) return false;
   if (outcome == Wait::stalled) {
     job.withdraw();
     leave_worker();
-  } else if (job.measurable) {
+  } else if (!job.withdrawn) {
     measure(job);
   }
   collect(job, samples);
@@ -493,7 +491,6 @@ void Driver::leave_begun() {
   begun_ = nullptr;
   job.withdraw();
   if (job.is_over()) return;
-  job.measurable = false;
   unfinished_ = &job;
   jobs_[turn_] = nullptr;
 }
@@ -527,7 +524,6 @@ Driver::Job* Driver::start(const std::vector<uint32_t>* only) {
   if (job.side_by_side != side_by_side) job.side_by_side = side_by_side;
   job.typical = side_by_side ? 0 : per_gpu_ * total;
   job.begin();
-  job.measurable = true;
   job.started = monotonic_nanoseconds();
   const bool handed = hand_to_worker(job);
   if (handed && side_by_side) add_hands(job);
@@ -543,7 +539,6 @@ bool Driver::look_within(int64_t limit, std::vector<Sample>& samples, const std:
   if (begun && begun_ != nullptr && only == nullptr && monotonic_nanoseconds() - begun_->started < kFresh) {
     job = begun_;
     begun_ = nullptr;
-    job->measurable = !job->is_over();  // since when, nobody knows
   }
   leave_begun();
   if (unfinished_ != nullptr) {
