@@ -154,7 +154,8 @@ void Front::on_event(const char *line) {
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
-    // It ends now: no zombie stays behind where nobody collects orphans.
+    // Both end now, at the same time: no zombie stays behind where nobody collects orphans.
+    if (witness_.pid()) kill(witness_.pid(), SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
   }
 }
