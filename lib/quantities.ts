@@ -4,8 +4,11 @@ import { showValue } from './text.ts';
 const KILO = 1000;
 const KIBI = 1024;
 
-/** Bytes per unit. Letters alone are powers of 1024, as in Slurm, Docker and systemd. */
-const SIZE_UNITS: Record<string, number> = {
+/**
+ * Bytes per unit. Letters alone are powers of 1024, as in Slurm, Docker and systemd. Made when it is needed, as few starts of the
+ * command do.
+ */
+const sizeUnits = (): Record<string, number> => ({
   '': 1,
   b: 1,
   byte: 1,
@@ -14,7 +17,7 @@ const SIZE_UNITS: Record<string, number> = {
   ...powers(KIBI, ['ki', 'mi', 'gi', 'ti', 'pi']),
   ...powers(KIBI, ['kib', 'mib', 'gib', 'tib', 'pib']),
   ...powers(KILO, ['kb', 'mb', 'gb', 'tb', 'pb']),
-};
+});
 
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
@@ -61,7 +64,7 @@ export function parseSize(value: unknown, option = 'size'): number {
 
 function sizeOfText(text: string): number {
   const match = /^(\d{1,16}(?:\.\d{1,16})?)\s*([a-z]{0,5})$/i.exec(text.trim());
-  const unit = SIZE_UNITS[match?.[2]?.toLowerCase() ?? ''];
+  const unit = sizeUnits()[match?.[2]?.toLowerCase() ?? ''];
   if (!match || unit === undefined) return Number.NaN;
   const bytes = Number(match[1]) * unit;
   // A fraction of a unit may be rounded to bytes, a fraction of a byte is a forgotten unit.

@@ -49,6 +49,7 @@ int Front::run() {
   // Standard error is for our messages; the rest is the command's alone.
   redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
   close_others(options_, Keep::leases, channel_.fd(), signals);
+  on_child();  // what has ended before signals were taken
   const int code = loop(signals);
   witness_.stop();
   if (interrupted_by_terminal_ && ended_ && end_signal_ == SIGINT) {
@@ -153,7 +154,8 @@ void Front::on_event(const char *line) {
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
-    // It ends now: no zombie stays behind where nobody collects orphans.
+    // Both end now, at the same time: no zombie stays behind where nobody collects orphans.
+    if (witness_.pid()) kill(witness_.pid(), SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
   }
 }
@@ -206,6 +208,8 @@ void Front::report_survivors(const char *line) {
 
 // Only our own children are waited for by name here: after the keeper's death the command may be among them.
 void Front::on_child() {
+  // The process that Node.js, which this was, has left its memory to.
+  waitpid(-1, nullptr, __WCLONE | WNOHANG);
   if (taken_over_) return;
   if (placeholder_ && waitpid(placeholder_, nullptr, WNOHANG) != 0) placeholder_ = 0;
 }

@@ -36,6 +36,11 @@ Input read_input(short events) {
   return Input::ended;
 }
 
+// The placeholder, and the process that Node.js, which this was, has left its memory to.
+void collect_children() {
+  while (waitpid(-1, nullptr, __WALL | WNOHANG) > 0) continue;
+}
+
 // The signal that ends us, or 0.
 int ending_signal(int signals, uint64_t ignored) {
   signalfd_siginfo info;
@@ -44,7 +49,7 @@ int ending_signal(int signals, uint64_t ignored) {
     const int signal = static_cast<int>(info.ssi_signo);
     const bool is_ignored = ignored >> (signal - 1) & 1;
     if (signal == SIGCHLD) {
-      while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
+      collect_children();
     } else if (signal == SIGTSTP && !is_ignored) {
       raise(SIGSTOP);
     } else if (!is_ignored && (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)) {
@@ -95,6 +100,7 @@ int hold(const Options &options) {
   const int signals = open_signals();
   write_record(options, {getpid(), getpid(), 0, -1});
   sign_markers(options);
+  collect_children();  // those that have ended before signals were taken
   const int code = wait_for_end(options, signals);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "process/memory.h"
 #include "support/directory.h"
 #include "support/processes.h"
 #include "test.h"
@@ -46,6 +48,9 @@ PROGRAM(report) {
   }
   const char* greeting = getenv("TESTS_GREETING");
   if (greeting != nullptr) text += std::string("greeting ") + greeting + "\n";
+  // Waits for its end.
+  if (waitpid(-1, nullptr, __WCLONE) > 0) text += "left its memory\n";
+  if (waitpid(-1, nullptr, __WALL | WNOHANG) < 0 && errno == ECHILD) text += "no child\n";
   const int file = open(getenv("TESTS_REPORT"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   return write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
 }
@@ -129,6 +134,27 @@ TEST("standard streams and chosen descriptors stay open, also if marked close-on
   });
   for (const char* line : {"open 0", "open 1", "open 2", "open 210", "open 230"}) CHECK(has_line(text, line));
   CHECK(!has_line(text, "open 220"));
+}
+
+TEST("its memory is given back by another process, which ends then and is told from children of its own") {
+  const bool possible = process::SharedMemory().pid() > 0;  // not with sanitizers
+  const std::string text = report_after([] {
+    const pid_t own = tests::start([] { return pause(); });
+    setenv("TESTS_GREETING", std::to_string(own).c_str(), 1);
+    return std::vector<int>();
+  });
+  CHECK_EQUAL(has_line(text, "left its memory"), possible);
+  CHECK(!has_line(text, "no child"));
+  kill(atoi(text.c_str() + text.find("greeting ") + 9), SIGKILL);
+}
+
+TEST("a program that can't be executed leaves no process behind, and signals as they were") {
+  sigset_t mask;
+  CHECK_EQUAL(process::exec("/nonexistent", {"x"}, 0, {}), -ENOENT);
+  CHECK_EQUAL(waitpid(-1, nullptr, __WALL), -1);
+  CHECK_EQUAL(errno, ECHILD);
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  CHECK_EQUAL(sigismember(&mask, SIGTERM), 0);
 }
 
 TEST("the environment is the process's own at that moment") {
