@@ -34,7 +34,7 @@ const MOST_CALLS = 52;
 const PROGRAMS = 6;
 
 const CLAIM = `new GPUOwner(1, { placeholder: 'none' }).release();`;
-const LOOK = 'await gpuOwner.getGPUs();';
+const LOOK = 'gpuOwner.getGPUsSync();'; // the other may look twice where the machine is busy
 
 describe('calls of the driver', () => {
   /** Per time that the source runs in a process that has run it before. */
