@@ -137,7 +137,7 @@ TEST("standard streams and chosen descriptors stay open, also if marked close-on
 }
 
 TEST("its memory is given back by another process, which ends then and is told from children of its own") {
-  const bool possible = process::SharedMemory().pid() > 0;  // not with sanitizers
+  const bool possible = process::SharedMemory().pid() > 0;  // not with sanitizers, nor under valgrind
   const std::string text = report_after([] {
     const pid_t own = tests::start([] { return pause(); });
     setenv("TESTS_GREETING", std::to_string(own).c_str(), 1);
