@@ -136,7 +136,10 @@ export class GPUOwner {
 
   /** @internal */
   static checkFiles(): void {
-    if (living.size === 0) return unwatch();
+    if (living.size === 0) {
+      unwatch();
+      return;
+    }
     for (const owner of living) {
       for (const lease of owner.#holding?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
