@@ -95,6 +95,8 @@ export interface Native {
   fileEnsureDirectory(path: string, mode?: number): number;
   fileOpenShared(path: string, size: number): number;
   fileOpenForProbe(path: string): number;
+  /** For what worker threads may open, too: in them, `closeSync` warns of descriptors that aren't from `openSync`. */
+  fileClose(descriptor: number): void;
   /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */
   fileKeepUntouched(directory: string, names: string, byte: number, untouched: Uint8Array): void;
   fileCreate(path: string, bytes: Uint8Array): number;

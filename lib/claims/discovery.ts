@@ -3,7 +3,7 @@ import { Conventions } from '../conventions/index.ts';
 import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
-import { BEGUN } from '../gpus/snapshot.ts';
+import { BEGUN, beginLook } from '../gpus/snapshot.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import type { ClaimRequest } from './claim.ts';
@@ -76,6 +76,7 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
   refuseNoObject(criteria);
+  beginLook(); // anew: one may be left of a claim that has failed, and nobody wants to be told how it was then
   const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
   const configuration = loadConfiguration();

@@ -1,5 +1,5 @@
 // Who holds leases, for those who look. Nothing here takes anything.
-import { closeSync, readdirSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { native, OFD, SHARED } from '../native.ts';
@@ -235,7 +235,7 @@ function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenur
       // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
       const stranger = byte >= FIRST_TENURE && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
       if (byte >= FIRST_TENURE && !stranger) return { descriptor, byte };
-      closeSync(descriptor);
+      native().fileClose(descriptor);
     }
     if (!exists) return null;
   }

@@ -162,7 +162,7 @@ export class Line {
   }
 
   close(): void {
-    closeSync(this.#descriptor);
+    native().fileClose(this.#descriptor);
   }
 
   /** Who has a place; null: nothing that can be read, so nobody can stand back for it. */

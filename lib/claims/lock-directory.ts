@@ -1,4 +1,4 @@
-import { accessSync, closeSync, constants, readFileSync } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import { dirname, isAbsolute } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type FileStatus, statusOf } from '../file-status.ts';
@@ -117,7 +117,7 @@ export class LockDirectory {
       try {
         yield descriptor;
       } finally {
-        closeSync(descriptor);
+        native().fileClose(descriptor);
       }
     }
   }

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, readSync, unlinkSync } from 'node:fs';
+import { fstatSync, readSync, unlinkSync } from 'node:fs';
 import { statusOf } from '../file-status.ts';
 import { describeProcess, userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
@@ -43,7 +43,7 @@ export function readForeign(path: string): ForeignFile {
   } catch {
     return { state: 'strange' };
   } finally {
-    closeSync(descriptor);
+    native().fileClose(descriptor);
   }
 }
 

@@ -9,6 +9,7 @@ function endingWorkers(doing: string): string {
   return `
     import { Worker } from 'node:worker_threads';
     const source = ${JSON.stringify(`import * as gpuOwner from 'LIBRARY'; for (;;) { ${doing} }`)};
+    new GPUOwner({ placeholder: 'none' }); // so that there are files which they open
     const url = new URL('data:text/javascript,' + encodeURIComponent(source.replace('LIBRARY', LIBRARY)));
     for (let i = 0; i < 15; i++) {
       const workers = [new Worker(url), new Worker(url)];
@@ -20,7 +21,7 @@ function endingWorkers(doing: string): string {
 }
 
 test.each([
-  ['looks', 'await gpuOwner.getGPUs();'],
+  ['looks', 'await gpuOwner.getGPUs(); await gpuOwner.getQueue();'],
   ['looks at once', 'gpuOwner.getGPUsSync(); await new Promise((resolve) => setTimeout(resolve));'],
 ])('a worker thread that %s can be ended at any time', async (_, doing) => {
   machine = new Machine(4);

@@ -39,6 +39,8 @@ test('a process stays usable and sees the GPU again when its call has returned',
     const tool = ${JSON.stringify(process.env.GPU_OWNER_BUILD ?? 'build/Release')} + '/gpu-owner-simulator';
     const show = async () => console.log((await gpuOwner.getGPUs()).map(({ state }) => state).join());
     await show();
+    // A claim that is refused for its options has begun a look; what that saw is out of date by the time of the next.
+    try { new GPUOwner({ count: 0 }); } catch {}
     execFileSync(tool, ['set', 'gpu=0,2', 'hang=memory']);
     await show();
     await show();
