@@ -37,7 +37,7 @@ import { Lease } from './lease.ts';
 import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './placeholder.ts';
-import { ownRecord, type RecordContents } from './record.ts';
+import { naming, ownRecord, type RecordContents } from './record.ts';
 import { refuseImpossible, unavailable } from './refusals.ts';
 import { reached } from './steps.ts';
 import type { Wish } from './turn.ts';
@@ -312,7 +312,7 @@ function vanished(gpu: GPU): GPU {
   return { ...gpu, health: 'failed', healthReason: "the driver doesn't list it any longer" };
 }
 
-/** Short: a record has room for 25 instances or so, and one that is cut can't be read. */
+/** Short: there may be many. */
 function inRecord({ index, instance, uuid, parent, name }: GPU) {
   return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
 }
@@ -342,7 +342,7 @@ function takeAll(
   claimant: RecordContents,
 ): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
-  const record = { ...claimant, gpus: chosen.map(inRecord) };
+  const record = naming(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;

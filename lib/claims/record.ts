@@ -35,6 +35,28 @@ export interface RecordContents {
   [member: string]: unknown;
 }
 
+/** For what a keeper adds: its PID, the command's, how many survive, and when the tenure ended. In bytes. */
+const KEEPERS_PART = 160;
+/** So many fit however long the rest is. */
+const ALWAYS_FIT = 4;
+
+/**
+ * A record that names GPUs: some 25 MIG instances or 45 whole GPUs. Of more, names are left out, and then GPUs: one that is too long
+ * can't be read by anybody.
+ */
+export function naming(record: RecordContents, gpus: NonNullable<RecordContents['gpus']>): RecordContents {
+  const whole = { ...record, gpus };
+  if (gpus.length <= ALWAYS_FIT || fits(whole)) return whole;
+  const nameless = gpus.map(({ name: _, ...gpu }) => gpu);
+  let fitting = nameless.length;
+  while (fitting > ALWAYS_FIT && !fits({ ...record, gpus: nameless.slice(0, fitting) })) fitting--;
+  return { ...record, gpus: nameless.slice(0, fitting) };
+}
+
+function fits(record: RecordContents): boolean {
+  return Buffer.byteLength(JSON.stringify(record)) <= RECORD_SIZE - KEEPERS_PART;
+}
+
 /** The record of this process. @param command what it runs; default: its own command line */
 export function ownRecord(boot: string, command = ownCommand()): RecordContents {
   const uid = process.geteuid?.() ?? 0;

@@ -100,6 +100,23 @@ test('a claim right after the end of a run finds the GPU free', async () => {
   }
 });
 
+test('more GPUs than a record can name: all are leased, and everybody can see by whom', async () => {
+  await machine.close();
+  machine = new Machine(64);
+  const long = 'ö'.repeat(600);
+  const holding = machine.startCommand(['run', '-n', '64', '--', 'sh', '-c', 'echo here; read x', long]);
+  await output(holding, /here/);
+  for (const { state, lease } of await machine.status()) {
+    expect({ state, command: lease.command.slice(0, 12) }).toEqual({
+      state: 'leased',
+      command: "sh -c 'echo ",
+    });
+    expect(lease.pid).toEqual(expect.any(Number));
+  }
+  holding.stdin?.end('\n');
+  expect((await finished(holding)).code).toBe(0);
+});
+
 test('the command sees exactly the claimed GPUs, through CUDA', async () => {
   await machine.close();
   machine = new Machine('mixed');
