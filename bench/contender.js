@@ -9,7 +9,7 @@ import { openClaims } from './baselines/contention.js';
 import { testimony } from './witness.js';
 
 const OPTIONS = { placeholder: 'none' };
-const WARM_UP = 60;
+const WARM_UP = 200;
 const MOST_PIDS = 2 ** 22;
 
 const [, , witness, directory, gpus] = process.argv;

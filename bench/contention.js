@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { compiled, environment, summarize } from './measure.js';
 import { openWitness } from './witness.js';
 
-const CROWDS = [1, 2, 4, 8, 16, 32, 64];
+const CROWDS = [1, 2, 4, 8, 16, 64];
 const C = 'C, the same locks and records';
 const NODE = 'Node.js, the same calls and nothing else';
 const NOW = 'gpu-owner, claim now or be refused';
