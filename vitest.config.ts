@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    globalSetup: ['test/setup/built.ts'],
+    globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
     // The tests start many processes themselves; more than two files at a time only makes their timing worse.

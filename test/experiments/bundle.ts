@@ -1,14 +1,13 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { buildSync } from 'esbuild';
+import { inject } from 'vitest';
 import { root } from '../machine.ts';
 
-/** A TypeScript program of the tests as one file that Node.js runs, in a directory that goes with the test process. */
+/** A TypeScript program of the tests as one file that Node.js runs, in a directory that goes when all tests have run. */
 export function bundle(path: string): string {
   const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-bundle-'));
-  process.once('exit', () => rmSync(directory, { recursive: true, force: true }));
+  const directory = mkdtempSync(join(inject('bundles'), 'bundle-'));
   const outfile = join(directory, `${basename(path, '.ts')}.cjs`);
   buildSync({
     entryPoints: [path],

@@ -1,6 +1,6 @@
 // What happens to machines on which sweeps run for days: kill -9, a full disk, everything stopped, other programs and people.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
@@ -107,7 +107,9 @@ function canMount(): boolean {
 describe('a full disk', () => {
   let disk: string | null = null;
   afterEach(() => {
-    if (disk !== null) spawnSync('umount', ['-l', disk]);
+    if (disk === null) return;
+    spawnSync('umount', ['-l', disk]);
+    rmdirSync(disk);
     disk = null;
   });
 
