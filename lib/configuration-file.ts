@@ -1,7 +1,8 @@
-import { closeSync, constants, fstatSync, openSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
 import { GPUOwnerError } from './errors.ts';
 import { isMissing } from './file-status.ts';
 import { decode, readAtMost } from './file-text.ts';
+import { textOf } from './small-files.ts';
 import { sanitize } from './text.ts';
 
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
@@ -79,17 +80,9 @@ function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: 
 }
 
 function isUserNamespace(): boolean {
-  return !/^\s*0\s+0\s+4294967295\s*$/.test(readOrEmpty('/proc/self/uid_map'));
+  return !/^\s*0\s+0\s+4294967295\s*$/.test(textOf('/proc/self/uid_map') ?? '');
 }
 
 function overflowUser(): number {
-  return Number(readOrEmpty('/proc/sys/kernel/overflowuid') || 65534);
-}
-
-function readOrEmpty(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
+  return Number(textOf('/proc/sys/kernel/overflowuid') || 65534);
 }

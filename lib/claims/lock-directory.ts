@@ -1,4 +1,4 @@
-import { accessSync, constants, readFileSync } from 'node:fs';
+import { accessSync, constants } from 'node:fs';
 import { dirname, isAbsolute } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type FileStatus, statusOf } from '../file-status.ts';
@@ -8,6 +8,7 @@ import { errno, native } from '../native.ts';
 import { networkFileSystem } from '../network-file-system.ts';
 import { pathIn } from '../paths.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
+import { textOf } from '../small-files.ts';
 import { systemError } from '../system-errors.ts';
 import { sanitize, showValue } from '../text.ts';
 import { warnOnce } from '../warnings.ts';
@@ -311,13 +312,9 @@ function isInsideContainer(path: string): boolean {
 
 /** What is mounted at /var/tmp, as named in its file system. */
 function mountRoots(): string[] {
-  try {
-    return readFileSync('/proc/self/mountinfo', 'utf8')
-      .split('\n')
-      .map((line) => line.split(' '))
-      .filter((fields) => fields[4] === '/var/tmp')
-      .map((fields) => fields[3] ?? '');
-  } catch {
-    return [];
-  }
+  return (textOf('/proc/self/mountinfo') ?? '')
+    .split('\n')
+    .map((line) => line.split(' '))
+    .filter((fields) => fields[4] === '/var/tmp')
+    .map((fields) => fields[3] ?? '');
 }

@@ -1,5 +1,6 @@
 // Files that may not be there, or may not be looked at: to whoever examines a machine that is no error.
-import { lstatSync, readdirSync, readFileSync, type Stats } from 'node:fs';
+import { lstatSync, readdirSync, type Stats } from 'node:fs';
+import { textOf as readSmall } from '../small-files.ts';
 
 /** Of the path itself, should it be a symbolic link. */
 export function statOf(path: string): Stats | null {
@@ -19,11 +20,7 @@ export function namesIn(directory: string): string[] {
 }
 
 export function textOf(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
+  return readSmall(path) ?? '';
 }
 
 /** Four digits, as chmod has it. */

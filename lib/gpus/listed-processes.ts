@@ -1,5 +1,6 @@
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../simulation.ts';
+import { targetOf } from '../small-files.ts';
 import { hasPidNamespace } from './platform.ts';
 import { describeProcess, type ProcessDescription } from './processes.ts';
 
@@ -28,16 +29,8 @@ function usesDriver(pid: number, proc: string): boolean | null {
     machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/slots`);
   const directory = `${proc}/${pid}/fd`;
   try {
-    return readdirSync(directory).some((descriptor) => opens(targetOf(`${directory}/${descriptor}`)));
+    return readdirSync(directory).some((descriptor) => opens(targetOf(`${directory}/${descriptor}`) ?? ''));
   } catch {
     return null;
-  }
-}
-
-function targetOf(link: string): string {
-  try {
-    return readlinkSync(link);
-  } catch {
-    return ''; // closed meanwhile
   }
 }

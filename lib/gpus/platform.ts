@@ -1,5 +1,6 @@
-import { existsSync, readFileSync, readlinkSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { simulatedMachine } from '../simulation.ts';
+import { targetOf, textOf } from '../small-files.ts';
 
 let wsl: boolean | undefined;
 
@@ -16,7 +17,7 @@ export function isWSL(): boolean {
 
 /** @param device Windows' GPUs, as a device @param release the kernel's name; one built by its user may lack `microsoft` */
 export function isWSLKernel(device: string, release: string): boolean {
-  return existsSync(device) || /microsoft/i.test(read(release));
+  return existsSync(device) || /microsoft/i.test(textOf(release) ?? '');
 }
 
 /** Of the namespace that the kernel itself starts with; it is a constant of the kernel. */
@@ -24,11 +25,7 @@ const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 /** Whether processes here have other numbers than the host knows them by, as in most containers, and in WSL 2. */
 export function hasPidNamespace(): boolean {
-  try {
-    return readlinkSync('/proc/self/ns/pid') !== FIRST_PID_NAMESPACE;
-  } catch {
-    return false;
-  }
+  return (targetOf('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
 }
 
 /** Whether a container engine has left its mark: Docker, Podman, Kubernetes, LXC, systemd-nspawn. */
@@ -41,7 +38,7 @@ export function isMarkedContainer(): boolean {
 }
 
 /** The mount point that a path lies on; '/' where nothing is known. @param table as /proc/self/mountinfo has it */
-export function mountPointOf(path: string, table = read('/proc/self/mountinfo')): string {
+export function mountPointOf(path: string, table = textOf('/proc/self/mountinfo') ?? ''): string {
   let found = '/';
   for (const line of table.split('\n')) {
     const point = unescaped(line.split(' ')[4] ?? '');
@@ -54,12 +51,4 @@ export function mountPointOf(path: string, table = read('/proc/self/mountinfo'))
 /** Spaces and the like are written in octal there. */
 function unescaped(text: string): string {
   return text.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
-}
-
-function read(path: string): string {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return '';
-  }
 }

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { textOf } from '../small-files.ts';
 import { sanitize } from '../text.ts';
 
@@ -23,10 +23,10 @@ const HIDDEN: ProcessDescription = { name: null, user: null, uid: null, alive: '
  */
 export function describeProcess(pid: number, proc = '/proc'): ProcessDescription {
   if (!Number.isSafeInteger(pid) || pid <= 0) return GONE;
-  const stat = parseStat(read(`${proc}/${pid}/stat`));
+  const stat = parseStat(textOf(`${proc}/${pid}/stat`));
   // Mounted with hidepid, /proc doesn't show other users' processes: they aren't gone for that.
   if (stat === null) return exists(pid) ? HIDDEN : GONE;
-  const status = read(`${proc}/${pid}/status`) ?? '';
+  const status = textOf(`${proc}/${pid}/status`) ?? '';
   const uid = uidOf(status);
   return {
     name: sanitize(stat.name, 32) || null,
@@ -73,8 +73,8 @@ function hasLivingThread(directory: string, pid: number, main: Stat): boolean {
   try {
     return readdirSync(directory).some((thread) => {
       if (thread === String(pid)) return false;
-      const stat = parseStat(read(`${directory}/${thread}/stat`));
-      return stat !== null && !isDying(stat, read(`${directory}/${thread}/status`) ?? '');
+      const stat = parseStat(textOf(`${directory}/${thread}/stat`));
+      return stat !== null && !isDying(stat, textOf(`${directory}/${thread}/status`) ?? '');
     });
   } catch {
     return false;
@@ -84,14 +84,6 @@ function hasLivingThread(directory: string, pid: number, main: Stat): boolean {
 function uidOf(status: string): number | null {
   const effective = /^Uid:\t\d+\t(\d+)/m.exec(status)?.[1];
   return effective === undefined ? null : Number(effective);
-}
-
-function read(path: string): string | null {
-  try {
-    return readFileSync(path, 'utf8');
-  } catch {
-    return null;
-  }
 }
 
 function exists(pid: number): boolean {
