@@ -210,6 +210,17 @@ export function pause(milliseconds: number): Promise<void> {
 }
 
 /** The state of a process as /proc has it ('T' = stopped, 'Z' = zombie), or null. */
+/** To each of them, also where the death of one has taken others with it. */
+export function signalAll(pids: number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
+  }
+}
+
 export function processState(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -67,8 +67,8 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     // --signal=B:TERM@…: the batch script alone.
     process.kill(first?.pid as number, 'SIGTERM');
     // scancel: all processes of the job, in whatever session.
-    for (const pid of second?.processes ?? []) process.kill(pid, 'SIGTERM');
-    for (const pid of second?.processes ?? []) process.kill(pid, 'SIGCONT');
+    second?.kill('SIGTERM');
+    second?.kill('SIGCONT');
     const killed = await second?.ended;
     expect(killed?.code, killed?.stderr).toBe(143);
     expect(killed?.stdout).toMatch(/given back/);

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 
 import { join } from 'node:path';
 import { RedisServer } from '../experiments/queue/redis-server.ts';
 import { childrenOf } from '../jobs/keeper.ts';
-import { type Finished, finished, launcher, Machine, root, until } from '../machine.ts';
+import { type Finished, finished, launcher, Machine, root, signalAll, until } from '../machine.ts';
 
 const PASSWORD = 's3cret';
 
@@ -90,7 +90,7 @@ export class Cluster {
 
   async close(): Promise<void> {
     for (const { pid, exitCode, signalCode } of this.#jobs) {
-      if (exitCode === null && signalCode === null) for (const each of family(pid as number)) kill(each);
+      if (exitCode === null && signalCode === null) signalAll(family(pid as number), 'SIGKILL');
     }
     await this.machine.close();
     await this.#redis.remove();
@@ -111,9 +111,9 @@ export class Job {
     return this.#child.pid as number;
   }
 
-  /** It and all descendants, whatever their sessions. */
-  get processes(): number[] {
-    return family(this.pid);
+  /** To it and all descendants, whatever their sessions, as batch systems end jobs. */
+  kill(signal: NodeJS.Signals): void {
+    signalAll(family(this.pid), signal);
   }
 }
 
@@ -123,10 +123,4 @@ function family(pid: number): number[] {
   } catch {
     return []; // it has ended
   }
-}
-
-function kill(pid: number): void {
-  try {
-    process.kill(pid, 'SIGKILL');
-  } catch {} // it has ended
 }

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, python, root, until } from '../machine.ts';
+import { finished, launcher, Machine, output, python, root, signalAll, until } from '../machine.ts';
 
 const script = join(root, 'examples/docker.sh');
 const fixtures = join(import.meta.dirname, 'fixtures');
@@ -70,7 +70,10 @@ test('the lease outlives clients that are killed, as long as the container lives
   const file = join(machine.directory, 'end');
   const end = finished(start('sh', '-c', `until [ -e ${file} ]; do sleep 0.1; done`));
   await until(() => clients('wait').length > 0 && clients('logs').length > 0, 20_000);
-  for (const { pid } of [...clients('wait'), ...clients('logs')]) process.kill(pid, 'SIGKILL');
+  signalAll(
+    [...clients('wait'), ...clients('logs')].map(({ pid }) => pid),
+    'SIGKILL',
+  );
   await until(() => clients('wait').length > 1, 20_000);
   expect(await leased()).toBe(2);
   await machine.run(['touch', file]);

@@ -13,6 +13,7 @@ import {
   processState,
   python,
   type Starting,
+  signalAll,
   until,
   whyNotNobody,
 } from '../machine.ts';
@@ -297,7 +298,7 @@ describe('the outer lease', () => {
     );
     const pid = Number(await output(job, /pid (\d+)/));
     const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
-    for (const each of [job.pid as number, record.keeper, record.pid]) process.kill(each, 'SIGKILL');
+    signalAll([job.pid as number, record.keeper, record.pid], 'SIGKILL');
     await until(async () => (await machine.status())[0].lease?.pid === pid);
     const refused = await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true']);
     expect(refused.code).toBe(75);
@@ -331,7 +332,7 @@ describe('the outer lease', () => {
     };
     await until(() => stopped() > 0);
     const child = stopped();
-    for (const each of [job.pid as number, record().keeper, record().pid]) process.kill(each, 'SIGKILL');
+    signalAll([job.pid as number, record().keeper, record().pid], 'SIGKILL');
     const next = machine.startCommand(['run', '-n', '4', '--', 'sh', '-c', 'echo next; read x']);
     await output(next, /next/);
     process.kill(child, 'SIGCONT');
@@ -516,7 +517,7 @@ test('jobs that are killed while claims are made inside of them, and others who 
       await pause(100 + Math.random() * 150);
       // The command's child, which has no descriptor of the lease, is left alone with its claims.
       for (const { keeper, pid } of recordsOf(job.pid as number)) {
-        for (const each of [job.pid as number, keeper, pid]) process.kill(each, 'SIGKILL');
+        signalAll([job.pid as number, keeper, pid], 'SIGKILL');
         jobs++;
       }
       job.kill('SIGKILL');

@@ -1,5 +1,6 @@
 import { openSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import { signalAll } from '../machine.ts';
 import { fixture, isAlive, pidIn, python, until } from './keeper.ts';
 import { chain, script, task } from './supervising.ts';
 
@@ -139,7 +140,10 @@ test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way,
     const child = await pidIn(one.directory, `${way}-child`);
     const command = await pidIn(one.directory, `${way}-command`);
     const all = await chain();
-    for (const victim of killed) process.kill(all[victim], 'SIGKILL');
+    signalAll(
+      killed.map((victim) => all[victim]),
+      'SIGKILL',
+    );
     expect(await one.ended).toMatchObject({
       kind: killed.includes('command' as never) ? expect.anything() : 'lost',
     });

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Written } from '../../../lib/experiments/written.ts';
 import { childrenOf, isAlive } from '../../jobs/keeper.ts';
-import { until } from '../../machine.ts';
+import { signalAll, until } from '../../machine.ts';
 import { Bench } from './bench.ts';
 
 test('a sweep from start to end', async () => {
@@ -277,7 +277,7 @@ test.each(['polite', 'deaf', 'exit 1'])(
     const all = childrenOf(process.pid).flatMap(family);
     expect(all.length).toBeGreaterThan(2); // the guard, the keeper, the command
     worker.drain();
-    for (const pid of all) process.kill(pid, 'SIGTERM');
+    signalAll(all, 'SIGTERM');
     expect((await ended).why).toBe('drained');
     expect((await event('given-back')).why).toMatch(/^somebody told all of its processes to end/);
     expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
