@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "nvml/driver.h"
 #include "process/interrupt.h"
+#include "process/turns.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -28,7 +29,7 @@ using nvml::Sample;
 // NaN stands for what the driver can't give.
 constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 10;
 
-// What the looks found, as the driver has it: touched only while its mutex is held.
+// What the looks found, as the driver has it: touched only in a turn at it.
 std::vector<Sample>& samples() {
   static auto* samples = new std::vector<Sample>;
   return *samples;
@@ -40,8 +41,8 @@ struct Described {
   int persistence = -1;  // 0, 1; -1 where the driver doesn't tell
 };
 
-// For those who read it later, on whatever thread. It has a mutex of its own, which nobody holds for long: a look may take seconds. What a
-// holder of the driver's mutex alone may read is written under both.
+// For those who read it later, on whatever thread. It has a mutex of its own, which nobody holds for long: a look may take seconds. What may be
+// read in a turn at the driver alone is written in one, and under this mutex.
 struct Published {
   std::mutex mutex;
   std::vector<double> numbers;
@@ -63,7 +64,7 @@ bool same_instances(const Described& described, const Sample& sample) {
   return true;
 }
 
-// Notices new GPUs and changed MIG instances; strings are made only then. The driver's mutex must be held.
+// Notices new GPUs and changed MIG instances; strings are made only then. In a turn at the driver.
 void describe_anew(Published& out) {
   const Driver& driver = Driver::instance();
   const auto& gpus = driver.descriptions();
@@ -148,7 +149,7 @@ void encode(double* out) {
   for (const Sample& sample : samples()) out = encode_gpu(out, sample);
 }
 
-// Keeps a look for those who will read it. The driver's mutex must be held.
+// Keeps a look for those who will read it. In a turn at the driver.
 void publish() {
   Published& target = published();
   describe_anew(target);
@@ -157,7 +158,7 @@ void publish() {
   encode(target.numbers.data());
 }
 
-// Gives a look to who asked, if there is room for it, else publishes it. Returns the size. The driver's mutex must be held.
+// Gives a look to who asked, if there is room for it, else publishes it. Returns the size. In a turn at the driver.
 Napi::Value deliver(const Napi::CallbackInfo& info) {
   auto numbers = info[0].As<Napi::Float64Array>();
   const size_t size = encoded_size();
@@ -180,14 +181,14 @@ size_t copy_published(Napi::Float64Array numbers) {
   return source.numbers.size();
 }
 
-// One look at a time in the process; false when a handled signal came first.
-bool lock_on_main_thread(std::unique_lock<std::timed_mutex>& lock) {
-  if (lock.try_lock()) return true;
+using Turn = std::unique_lock<process::Turns>;
+
+// Without the turn when a handled signal came first.
+Turn turn_on_main_thread(process::Turns& turns) {
+  Turn turn(turns, std::try_to_lock);
+  if (turn.owns_lock()) return turn;
   const process::Interrupt interrupt;
-  while (!lock.try_lock_for(std::chrono::nanoseconds(process::kLongestSleep))) {
-    if (interrupt.signal() != 0) return false;
-  }
-  return true;
+  return turns.lock_unless([&] { return interrupt.signal() != 0; }) ? Turn(turns, std::adopt_lock) : Turn();
 }
 
 constexpr int kInterrupted = -1;
@@ -210,9 +211,9 @@ class Asked {
 // driverOpen(path) -> undefined, or why not: { stage, code, text, path, missing, attempts }
 Napi::Value open(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
+  const Turn turn = turn_on_main_thread(driver.turns());
   auto opened = Driver::Opened{Driver::Stage::interrupted, 0};
-  if (lock_on_main_thread(lock)) opened = driver.open(text(info[0]));
+  if (turn.owns_lock()) opened = driver.open(text(info[0]));
   // Nothing to build: the environment may have been ended while this thread waited.
   if (opened.stage == Driver::Stage::ready) return info.Env().Undefined();
   const char* stages[] = {"ready", "load", "symbol", "init", "count", "not-responding", "interrupted"};
@@ -230,8 +231,8 @@ Napi::Value open(const Napi::CallbackInfo& info) {
 Napi::Value look(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
-  std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::defer_lock);
-  if (!lock_on_main_thread(lock) || !driver.look(samples(), asked.only(), true, asked.begun)) {
+  const Turn turn = turn_on_main_thread(driver.turns());
+  if (!turn.owns_lock() || !driver.look(samples(), asked.only(), true, asked.begun)) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
   return deliver(info);
@@ -241,8 +242,8 @@ Napi::Value look(const Napi::CallbackInfo& info) {
 Napi::Value look_quickly(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
-  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
-  if (!lock.owns_lock() || !driver.look_quickly(samples(), asked.only(), asked.begun)) {
+  const Turn turn(driver.turns(), std::try_to_lock);
+  if (!turn.owns_lock() || !driver.look_quickly(samples(), asked.only(), asked.begun)) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
   return deliver(info);
@@ -251,15 +252,15 @@ Napi::Value look_quickly(const Napi::CallbackInfo& info) {
 // driverBegin(): begins a look at all GPUs, for a look that follows. Does nothing where one is under way.
 void begin(const Napi::CallbackInfo&) {
   Driver& driver = Driver::instance();
-  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
-  if (lock.owns_lock()) driver.begin();
+  const Turn turn(driver.turns(), std::try_to_lock);
+  if (turn.owns_lock()) driver.begin();
 }
 
 // driverStir(): a look will follow within microseconds. Does nothing where one is under way.
 void stir(const Napi::CallbackInfo&) {
   Driver& driver = Driver::instance();
-  const std::unique_lock<std::timed_mutex> lock(driver.mutex(), std::try_to_lock);
-  if (lock.owns_lock()) driver.stir();
+  const Turn turn(driver.turns(), std::try_to_lock);
+  if (turn.owns_lock()) driver.stir();
 }
 
 // driverRead(numbers) -> size needed. The last look again.
@@ -301,7 +302,7 @@ void* look_in_thread(void* pointer) {
   auto* look = static_cast<Look*>(pointer);
   {
     Driver& driver = Driver::instance();
-    const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+    const Turn turn(driver.turns());
     driver.look(samples(), look->asked.only(), false, look->asked.begun);
     publish();
   }

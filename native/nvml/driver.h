@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "nvml/device.h"
 #include "process/thread_family.h"
+#include "process/turns.h"
 
 namespace gpu_owner::nvml {
 
@@ -53,7 +53,8 @@ class Driver {
   // Changes with them.
   uint32_t described() const { return described_; }
 
-  std::timed_mutex& mutex() { return mutex_; }
+  // One look at a time, and nobody else's twice before one's own.
+  process::Turns& turns() { return turns_; }
 
  private:
   struct Job;
@@ -84,7 +85,7 @@ class Driver {
   void collect(Job& job, std::vector<Sample>& samples);
   void step(Job& job, uint32_t position);
 
-  std::timed_mutex mutex_;  // one look at a time
+  process::Turns turns_;
   Library library_;
   std::string version_;
   bool ready_ = false;

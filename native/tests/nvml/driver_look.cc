@@ -148,7 +148,7 @@ namespace {
 // One look for which one will do that was begun.
 bool collect(Samples& samples) {
   Driver& driver = Driver::instance();
-  const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+  const std::lock_guard<gpu_owner::process::Turns> turn(driver.turns());
   return driver.look(samples, nullptr, false, true);
 }
 

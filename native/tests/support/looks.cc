@@ -14,7 +14,7 @@ Driver& opened_driver() {
 
 void look(Samples& samples, const std::vector<uint32_t>* only) {
   Driver& driver = Driver::instance();
-  const std::lock_guard<std::timed_mutex> lock(driver.mutex());
+  const std::lock_guard<gpu_owner::process::Turns> turn(driver.turns());
   CHECK(driver.look(samples, only, false));
 }
 

@@ -13,7 +13,7 @@ using Samples = std::vector<gpu_owner::nvml::Sample>;
 // The process's driver, opened with the simulated library. The test ends if that fails.
 gpu_owner::nvml::Driver& opened_driver();
 
-// One look as a thread other than the main one would take it, through the driver's mutex.
+// One look as a thread other than the main one would take it, in its turn.
 Samples look(const std::vector<uint32_t>* only = nullptr);
 void look(Samples& samples, const std::vector<uint32_t>* only = nullptr);
 

@@ -1,0 +1,100 @@
+// Turns: one at a time, in order.
+#include "process/turns.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "support/processes.h"
+#include "test.h"
+
+using gpu_owner::process::Turns;
+
+namespace {
+
+void wait_for(const std::atomic<int>& number, int value) {
+  while (number.load() < value) tests::sleep_milliseconds(1);
+}
+
+}  // namespace
+
+TEST("one at a time") {
+  Turns turns;
+  int held = 0;  // not atomic: ThreadSanitizer looks on
+  std::vector<std::thread> threads;
+  const int rounds = 20'000 / tests::slowness();
+  for (int i = 0; i < 4; i++) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < rounds; round++) {
+        turns.lock();
+        held++;
+        turns.unlock();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK_EQUAL(held, 4 * rounds);
+  CHECK(turns.try_lock());
+}
+
+TEST("in the order in which they came; who gives up is left out") {
+  Turns turns;
+  turns.lock();
+  CHECK(!turns.try_lock());
+  std::atomic<int> come{0}, gone{0};
+  std::atomic<bool> give_up{false};
+  std::vector<int> order;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 5; i++) {
+    const bool leaves = i % 2 == 0;  // the first, one in the middle, the last
+    threads.emplace_back([&, i, leaves] {
+      come++;
+      if (!turns.lock_unless([&] { return leaves && give_up; })) {
+        gone++;
+        return;
+      }
+      order.push_back(i);
+      turns.unlock();
+    });
+    wait_for(come, i + 1);
+    tests::sleep_milliseconds(20 * tests::slowness());  // it is waiting by now
+  }
+  give_up = true;
+  wait_for(gone, 3);
+  turns.unlock();
+  for (auto& thread : threads) thread.join();
+  CHECK(order == (std::vector<int>{1, 3}));
+  CHECK(turns.try_lock());
+}
+
+TEST("who takes it again at once comes after all who wait") {
+  Turns turns;
+  std::atomic<bool> end{false};
+  std::atomic<int> looks{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; i++) {
+    threads.emplace_back([&] {
+      while (!end) {
+        turns.lock();
+        looks++;
+        tests::sleep_milliseconds(2);
+        turns.unlock();
+      }
+    });
+  }
+  wait_for(looks, 10);
+  std::vector<int> passed(21);
+  for (int& others : passed) {
+    const int before = looks;
+    turns.lock();
+    others = looks - before;
+    turns.unlock();
+  }
+  end = true;
+  for (auto& thread : threads) thread.join();
+  // Those who wait come first, and no more than those, but for what happens between the two lines above.
+  std::sort(passed.begin(), passed.end());
+  CHECK(passed[10] >= 1);
+  CHECK(passed[10] <= 4);
+}
