@@ -235,3 +235,29 @@ test('a job beside that holds a GPU keeps it, and the sweep runs on the other', 
   expect(violationsIn(experiment.testimony())).toEqual([]);
   expect(await experiment.rows()).toHaveLength(20);
 });
+
+test('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', {
+  timeout: 60_000,
+}, async () => {
+  experiment = new WitnessedExperiment(4);
+  experiment.sweep(honest(3), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
+  const first = experiment.start(['run', '--gpus', '2']);
+  const firstEnd = finished(first);
+  await until(() => starts() === 2, 10_000);
+  rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
+  const second = finished(experiment.start(['run', '--gpus', '2']));
+  await pause(1_500);
+  expect(starts()).toBe(2);
+  first.kill('SIGINT');
+  await pause(100);
+  first.kill('SIGINT');
+  expect((await firstEnd).code).not.toBe(0);
+  const { code, stderr } = await second;
+  expect({ code, stderr }).toEqual({
+    code: 0,
+    stderr: expect.stringContaining(
+      'was removed while tasks of it ran, and 2 still do: no task is given out',
+    ),
+  });
+  await expectWhole(4);
+});

@@ -234,3 +234,30 @@ test('a queue that was closed says so', async () => {
   expect(existsSync(path)).toBe(true);
   expect((await takeFrom(await open())).start).toBe(2);
 });
+
+test('a queue that is made where another was removed gives nothing out before tasks of that have ended', async () => {
+  for (const removed of [() => rmSync(directory, { recursive: true }), () => unlinkSync(path)]) {
+    const before = await open();
+    await before.enqueue(plainTasks(2));
+    const attempt = await takeFrom(before);
+    removed();
+    mkdirSync(directory, { recursive: true });
+
+    const queue = await open();
+    await queue.enqueue(plainTasks(2));
+    expect(await queue.take(taker)).toBe(null);
+    const time = await queue.nextTime();
+    expect(time).toBeGreaterThan(Date.now());
+    expect(time).toBeLessThanOrEqual(Date.now() + 1_000);
+    const another = await open();
+    expect(await another.take(taker)).toBe(null);
+    await expect(before.complete(attempt.token, {})).rejects.toThrow('was removed');
+    await before.close();
+    expect(await queue.nextTime()).toBe(null);
+    expect((await takeFrom(queue)).start).toBe(1);
+    expect((await takeFrom(another)).start).toBe(1);
+    for (const each of queues.splice(0)) await each.close();
+    rmSync(directory, { recursive: true });
+    mkdirSync(directory);
+  }
+});

@@ -4,7 +4,8 @@ import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../clock.ts';
 import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
 import { findFile, inodes, isReadOnly, isUnused, makeFile } from './files.ts';
-import { expectCurrent, migrate } from './schema.ts';
+import { findForebears } from './forebears.ts';
+import { expectCurrent, migrate, STEPS } from './schema.ts';
 
 /** How long SQLite itself waits for another writer, in ms: the process does nothing else meanwhile. */
 const BLOCKING = 20;
@@ -74,7 +75,7 @@ export class Database {
         if (readOnly) expectCurrent(connection, path);
         else {
           connection.exec(SETTINGS);
-          migrate(connection, path);
+          migrate(connection, path, STEPS, () => findForebears(path));
         }
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });

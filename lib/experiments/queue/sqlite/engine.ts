@@ -19,6 +19,7 @@ import type {
 import { Database } from './database.ts';
 import * as endings from './endings.ts';
 import { enqueue } from './enqueue.ts';
+import { tellOfForebears } from './forebears.ts';
 import * as listing from './listing.ts';
 import { LockFile, MANAGER } from './locks.ts';
 import { plain, taskOf } from './rows.ts';
@@ -28,13 +29,20 @@ import { Watch } from './watch.ts';
 
 /** The queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */
 export async function openSQLiteQueue(path: string): Promise<Queue> {
-  return new SQLiteQueue((await Database.open(path, true)) as Database);
+  return (await open(path, true, false)) as Queue;
 }
 
 /** As {@link openSQLiteQueue} where there is a file; else null. @param look by those who may only read it, too */
 export async function findSQLiteQueue(path: string, look = false): Promise<Queue | null> {
-  const database = await Database.open(path, false, look);
-  return database === null ? null : new SQLiteQueue(database);
+  return open(path, false, look);
+}
+
+async function open(path: string, create: boolean, look: boolean): Promise<Queue | null> {
+  const database = await Database.open(path, create, look);
+  if (database === null) return null;
+  const queue = new SQLiteQueue(database);
+  await queue.begin();
+  return queue;
 }
 
 /** Who manages, as the database has it. */
@@ -63,6 +71,10 @@ class SQLiteQueue implements Queue {
       database.close();
       throw error;
     }
+  }
+
+  async begin(): Promise<void> {
+    await tellOfForebears(this.#database, this.#locks);
   }
 
   enqueue(
@@ -146,7 +158,7 @@ class SQLiteQueue implements Queue {
   }
 
   nextTime(): Promise<number | null> {
-    return listing.nextTime(this.#database);
+    return listing.nextTime(this.#database, this.#locks);
   }
 
   tasks(which: { state?: State; match?: string; limit?: number } = {}): AsyncIterable<TaskRow> {

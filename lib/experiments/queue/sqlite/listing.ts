@@ -11,6 +11,7 @@ import {
 } from '../queue.ts';
 import { presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
+import { untilForebears } from './forebears.ts';
 import type { LockFile } from './locks.ts';
 import {
   type AttemptRecord,
@@ -149,8 +150,10 @@ export async function countTasks(database: Database): Promise<Counts> {
 }
 
 /** See `Queue.nextTime`. */
-export async function nextTime(database: Database): Promise<number | null> {
+export async function nextTime(database: Database, locks: LockFile): Promise<number | null> {
   return database.read(() => {
+    const forebears = untilForebears(database, locks);
+    if (forebears !== null) return forebears;
     if (nextTask(database) !== undefined) return null;
     const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND state = 'pending'`;
     return database.get<{ due: number | null }>(sql, { now: Date.now() })?.due ?? null;

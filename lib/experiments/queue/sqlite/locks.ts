@@ -27,7 +27,7 @@ export class LockFile {
 
   /** @param readOnly for those who only look */
   constructor(database: string, readOnly = false) {
-    this.path = `${database}-lock`;
+    this.path = lockFileOf(database);
     this.#readOnly = readOnly;
     this.#probe = openFile(this.path, readOnly);
     this.#inode = inodeOf(this.#probe);
@@ -61,6 +61,11 @@ export class LockFile {
   close(): void {
     closeSync(this.#probe);
   }
+}
+
+/** The file with the locks of a database's attempts. */
+export function lockFileOf(database: string): string {
+  return `${database}-lock`;
 }
 
 function isLocked(descriptor: number, byte: number): boolean {

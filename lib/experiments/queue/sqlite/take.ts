@@ -5,6 +5,7 @@ import { MOST_STARTS, type Taker } from '../queue.ts';
 import { endAttempt, presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
 import { unusable } from './errors.ts';
+import { awaitsForebears } from './forebears.ts';
 import type { Held, LockFile } from './locks.ts';
 import { type AttemptRecord, plain, type TaskRecord } from './rows.ts';
 
@@ -35,6 +36,7 @@ export async function take(
     return await database.write(() => {
       letGo(); // of a transaction that is run again
       endLost(database, locks);
+      if (awaitsForebears(database, locks)) return null;
       if (database.setting('pause') !== null) return null;
       const task = nextTask(database);
       if (task === undefined) return null;
