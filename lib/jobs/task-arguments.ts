@@ -10,19 +10,18 @@ export function variables(env: NodeJS.ProcessEnv): string[] {
 }
 
 /** What the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
-export function describe({ words, directory, claim, descriptors: shared, title, grace }: Supervising) {
+export function describe({ words, directory, claim, descriptors: others, title, grace }: Supervising) {
   const { leases, marks, gpus } = claim;
   const descriptors: number[] = [];
   // The socket comes first.
   const place = (descriptor: number) => descriptors.push(descriptor);
   const own = leases.map(({ descriptor }) => place(descriptor));
-  const others = [
-    ...leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null),
-    ...shared,
-  ].map(place);
+  const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
+  const parents = shared.map(place);
+  const inherited = others.map(place);
   const marked = marks.map((mark) => ({ ...mark, place: place(mark.descriptor) }));
   const { pid: _, ...record } = leases[0]?.record ?? {};
-  const inherited = parseInherited(process.env[INHERITED]);
+  const ways = parseInherited(process.env[INHERITED]);
   const args = (first: number) => {
     const at = (places: readonly number[]) => places.map((each) => first + each).join(',');
     return [
@@ -30,7 +29,8 @@ export function describe({ words, directory, claim, descriptors: shared, title, 
       String(first),
       '--leases',
       at(own),
-      ...(others.length === 0 ? [] : ['--shared', at(others)]),
+      ...(parents.length === 0 ? [] : ['--shared', at(parents)]),
+      ...(inherited.length === 0 ? [] : ['--inherited', at(inherited)]),
       ...marked.flatMap(({ kind, token, path, place: each }) =>
         kind === 'lock'
           ? ['--held', at([each])]
@@ -44,8 +44,8 @@ export function describe({ words, directory, claim, descriptors: shared, title, 
       String(grace),
       '--directory',
       directory,
-      ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-      ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
+      ...(ways.sigign ? ['--ignore-signals', ways.sigign] : []),
+      ...(ways.nofile ? ['--nofile', ways.nofile] : []),
       '--',
       ...words,
     ];

@@ -21,8 +21,8 @@ constexpr char help[] =
     "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] [--directory PATH] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
-    "Options: --leases FD,...  --shared FD,...  --held FD,...  --record JSON  --placeholder FD\n"
-    "         --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
+    "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
+    "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
     "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
@@ -116,6 +116,7 @@ int parse_option(const char *option, const char *value, Options *options) {
   const auto is = [option](const char *name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
   if (is("--shared")) return parse_descriptors(option, value, &options->shared);
+  if (is("--inherited")) return parse_descriptors(option, value, &options->inherited);
   if (is("--held")) return parse_descriptors(option, value, &options->held);
   if (is("--marker")) return parse_marker(option, value, false, options);
   if (is("--pid-marker")) return parse_marker(option, value, true, options);

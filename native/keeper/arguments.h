@@ -34,6 +34,7 @@ struct Options {
   Mode mode = Mode::help;
   DescriptorList leases;           // lease files; the command inherits them
   DescriptorList shared;           // lease files that others hold a part of, too; the command inherits them
+  DescriptorList inherited;        // locks of other things, which the command inherits as well
   DescriptorList held;             // other locks, for the keeper alone
   MarkerList markers;              // removed before the leases end; their descriptors are among `held`
   const char *record = nullptr;    // a JSON object, written into the lease files

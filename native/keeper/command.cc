@@ -21,6 +21,7 @@ namespace {
   if (own_session) setsid();
   for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.shared.count; ++i) fcntl(options.shared.fds[i], F_SETFD, 0);
+  for (int i = 0; i < options.inherited.count; ++i) fcntl(options.inherited.fds[i], F_SETFD, 0);
   if (options.open_files >= 0) {
     rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {

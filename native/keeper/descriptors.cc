@@ -39,6 +39,7 @@ void occupy_standard_descriptors() {
 void raise_inherited(Options *options) {
   raise_all(&options->leases);
   raise_all(&options->shared);
+  raise_all(&options->inherited);
 }
 
 void mark_close_on_exec(const Options &options) {
@@ -69,7 +70,7 @@ void close_others(const Options &options, Keep keep, int also, int also2) {
     if (fd == dirfd(directory) || fd == also || fd == also2) continue;
     if (keep != Keep::nothing) {
       if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.shared.contains(fd)) continue;
-      if (options.held.contains(fd)) continue;
+      if (options.inherited.contains(fd) || options.held.contains(fd)) continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

@@ -41,6 +41,7 @@ void unlock(const Options &options) {
   unlock_all(options.held);
   unlock_all(options.leases);
   unlock_all(options.shared);
+  unlock_all(options.inherited);
 }
 
 bool lease_file_removed(const Options &options) {

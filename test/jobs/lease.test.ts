@@ -1,6 +1,7 @@
 // The lease lives exactly as long as anything of the job does.
 import { readFileSync, unlinkSync } from 'node:fs';
 import { basename } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import {
   childrenOf,
@@ -220,4 +221,26 @@ test('a file in which others hold a part as well is kept like a lease, but nothi
   await probe.free(lease);
   expect(readFileSync(shared).equals(before)).toBe(true);
   expect(readFileSync(lease).equals(before)).toBe(false);
+});
+
+test('another lock that a job has lasts as long; it is no lease, so its file may be removed', async () => {
+  const { directory, leases } = workspace(3);
+  const [lease, other, removed] = leases as [string, string, string];
+  const running = launch({
+    leases: [lease],
+    launcher: ['--inherited', other, '--inherited', removed],
+    options: ['--recheck', '20', '--gpus', 'GPU 2'],
+    command: [python, fixture('job.py'), directory, 'fork', '--stay'],
+  });
+  const command = await pidIn(directory, 'fork-command');
+  const child = await pidIn(directory, 'fork-child');
+  unlinkSync(removed);
+  await pause(200);
+  process.kill(command, 'SIGKILL');
+  await running.exited;
+  expect(running.stderr).not.toContain('removed');
+  expect(await probe.isHeldFor(other, 60)).toBe(true);
+  process.kill(child, 'SIGKILL');
+  await probe.free(other);
+  await probe.free(lease);
 });

@@ -58,6 +58,16 @@ print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.getsignal(sig
   expect(signals).toBe('[] True');
 });
 
+test('a lock that a command keeps for others is no lease to its keeper', async () => {
+  const { ended } = task(['sleep', '60'], { descriptors: [openSync('/dev/null', 'r')] });
+  const { keeper, command } = await chain();
+  const words = readFileSync(`/proc/${keeper}/cmdline`, 'utf8').split('\0');
+  expect(words).not.toContain('--shared');
+  expect(words[words.indexOf('--inherited') + 1]).toBe('202');
+  process.kill(command, 'SIGKILL');
+  await ended;
+});
+
 test('many at a time', async () => {
   const all = Array.from({ length: 12 }, (_, i) => task(['sh', '-c', `exit ${i}`]));
   const outcomes = await Promise.all(all.map(({ ended }) => ended));
