@@ -63,13 +63,21 @@ export function parse(text: string): Value {
     // What is no number is left for the parser to complain about.
     return token in BEYOND_JSON || NUMBER.test(token) ? `${ESCAPED_MARK}${token}"` : token;
   });
-  return JSON.parse(marked, (_, value) => {
-    if (typeof value !== 'string' || !value.startsWith(MARK)) return value;
-    const token = value.slice(1);
-    if (token.startsWith(MARK)) return token; // a string that began with the mark itself
-    const data = BEYOND_JSON[token] ?? Number(token);
-    return String(data) === token ? data : new Written(data, token);
-  }) as Value;
+  try {
+    return JSON.parse(marked, unmarked) as Value;
+  } catch (error) {
+    // The message is to show what somebody wrote, and no marks.
+    JSON.parse(text.replace(TOKENS, (token) => (token in BEYOND_JSON ? '0' : token)));
+    throw error;
+  }
+}
+
+function unmarked(_: string, value: unknown): unknown {
+  if (typeof value !== 'string' || !value.startsWith(MARK)) return value;
+  const token = value.slice(1);
+  if (token.startsWith(MARK)) return token; // a string that began with the mark itself
+  const data = BEYOND_JSON[token] ?? Number(token);
+  return String(data) === token ? data : new Written(data, token);
 }
 
 /** As JSON, numbers as they were written. */

@@ -42,6 +42,20 @@ describe('JSON as it was written', () => {
     },
   );
 
+  test.each(['{"loss": 0.5 "accuracy": 1}', '{"loss": 0.5, "all": nan}', 'epoch:1:2', '{"loss": 0.5, "a'])(
+    'what is wrong is said of the text as it is: %s',
+    (text) => {
+      const messageOf = (read: (text: string) => unknown) => {
+        try {
+          return read(text);
+        } catch (error) {
+          return (error as Error).message;
+        }
+      };
+      expect(messageOf(parse)).toBe(messageOf(JSON.parse));
+    },
+  );
+
   test('200 levels are enough', () => {
     const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
     expect(stringify(parse(nested(200)))).toBe(nested(200));
