@@ -7,7 +7,7 @@ import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import { onWarning } from '../../../lib/warnings.ts';
 import { all, takeFrom } from './conformance.ts';
-import { spec } from './fixtures/tasks.ts';
+import { plainTasks, spec } from './fixtures/tasks.ts';
 import { noRedis, RedisServer } from './redis-server.ts';
 
 /** What the manual gives a user for workers alone. */
@@ -36,6 +36,7 @@ describe('URLs', () => {
 
   test.each([
     ['redis://', /has no host/],
+    ['redis+unix://run/redis.sock?project=a', /has 'run' where a socket's path begins; three slashes/],
     ['redis://:secret@h/0?nonsense=1', /unknown parameter 'nonsense'/],
     ['redis://:secret@h?project=a:b', /project 'a:b'/],
     ['redis://:secret@h/zero', /database 'zero'/],
@@ -191,6 +192,31 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     }
     server.command('HSET', 'gpu-owner-tasks:x:settings', 'format', '2');
     await expect(openQueue(url, directory)).rejects.toThrow(/newer version.*Update gpu-owner/);
+  });
+
+  test('a queue of which somebody has removed a part is not begun anew', async () => {
+    const server = await start();
+    const url = server.url('project=x');
+    const queue = await openQueue(url, directory);
+    await queue.enqueue(plainTasks(2));
+    await queue.close();
+    server.command('DEL', 'gpu-owner-tasks:x:settings');
+    await expect(openQueue(url, directory)).rejects.toMatchObject({
+      code: 'ERR_QUEUE',
+      message: expect.stringMatching(/x has '' as its version.*damaged.*DEL.*start again/),
+    });
+    server.command('FLUSHALL');
+    await works(url);
+  });
+
+  test('one that has other names for commands', async () => {
+    for (const command of ['INFO', 'EVALSHA', 'TIME']) {
+      const server = await start({ settings: [`rename-command ${command} ""`] });
+      await expect(openQueue(server.url('project=x'), directory), command).rejects.toMatchObject({
+        code: 'ERR_QUEUE',
+        message: expect.stringMatching(/rename-command/),
+      });
+    }
   });
 
   test('one of a cluster is refused', async () => {

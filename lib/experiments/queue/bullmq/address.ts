@@ -57,6 +57,8 @@ export function parseAddress(text: string, project: string): Address {
   const path = decoded(url.pathname);
   const socket = url.protocol === 'redis+unix:';
   if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
+  if (socket && url.host !== '')
+    throw wrong(`has ${showValue(url.host)} where a socket's path begins; three slashes are meant`);
   if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
   const inPath = socket ? '' : path.replace(/^\//, '');
   if (inPath !== '' && parameter('db') !== null)

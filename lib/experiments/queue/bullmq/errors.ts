@@ -34,6 +34,11 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'refuses a command to this user',
     'It needs ~gpu-owner* +@all -@dangerous +info (see docs/many-machines.md).',
   ],
+  [
+    /unknown (?:redis )?command/i,
+    'knows a command not, or under another name (rename-command)',
+    'Use one on which EVAL, EVALSHA, INFO, TIME and those of data have their names.',
+  ],
   [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; nothing that was acknowledged is lost.'],
   [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
   [/^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/, 'is a cluster', 'Use a Redis of its own: a queue is on one server.'],

@@ -24,6 +24,8 @@ local function rows(ids, most, withResults)
 end
 
 function operations.open(create)
+  -- Somebody has removed a part.
+  if rcall('HEXISTS', P .. 'settings', 'format') == 0 and rcall('EXISTS', P .. 'states') == 1 then return '' end
   if create == '1' then rcall('HSETNX', P .. 'settings', 'format', 1) end
   return rcall('HGET', P .. 'settings', 'format')
 end
