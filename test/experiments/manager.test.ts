@@ -106,6 +106,8 @@ describe('a colleague who may read the project, and no more', () => {
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       expect(stdout).toMatch(/^6\/6 \(100\.0%\): 6 completed[\s\S]*^Its manager is pid \d+\.$/m);
       expect((await experiment.run(['export'], nobody)).stdout.trim().split('\n')).toHaveLength(7);
+      const plan = await experiment.run(['plan'], nobody);
+      expect(plan).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/ 6 +0 +6 +0 /) });
       expect((await experiment.run(['retry', 'completed'], nobody)).code).toBe(69);
       child.kill('SIGKILL');
       await finished(child, 'exit');

@@ -37,7 +37,7 @@ async function plan(args: readonly string[]): Promise<void> {
   if (values.help) return print(HELP);
   const project = projectOf(values);
   const sweep = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
-  const queue = await openQueue(urlOf(values), projectOf(values), { create: false });
+  const queue = await openQueue(urlOf(values), projectOf(values), { create: false, look: true });
   try {
     const recorded = await recordedTasks(sweep, projectOf(values));
     await show(sweep, { queue, recorded }, values.json === true, values.all === true);
