@@ -20,8 +20,9 @@ export function describeEvent(event: WorkerEvent): string | null {
     case 'revoked':
       return `Task ${event.task.name} taken from ${event.worker}: ${firstLine(event.why)}`;
     case 'left-behind': {
-      const what = event.count === 1 ? 'a process' : `${event.count} processes`;
-      return `Task ${event.task.name} left ${what} behind, which were ended: ${event.names.join(', ')}`;
+      const what =
+        event.count === 1 ? 'a process behind, which was' : `${event.count} processes behind, which were`;
+      return `Task ${event.task.name} left ${what} ended: ${event.names.join(', ')}`;
     }
     case 'trouble':
       return `${event.worker ?? 'a worker'}: ${firstLine(event.message)}`;
