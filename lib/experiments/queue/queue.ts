@@ -8,6 +8,8 @@ export const STATES: readonly State[] = ['pending', 'active', 'completed', 'fail
 
 /** How often a task is started at most, give-backs not counted. */
 export const MOST_STARTS = 3;
+/** How long a task that was given back waits at most before it is given out again, in ms. */
+export const MOST_DELAY = 60_000;
 
 /** Somebody who takes tasks. */
 export interface Taker {
@@ -179,7 +181,10 @@ export interface Queue {
   complete(token: string, result: Values | null): Promise<boolean>;
   /** @returns what became of the task; null: rejected */
   fail(token: string, failure: Failure): Promise<State | null>;
-  /** It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again @returns false: rejected */
+  /**
+   * It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again, at most MOST_DELAY
+   * @returns false: rejected
+   */
   giveBack(token: string, why: string, delay?: number): Promise<boolean>;
 
   /**

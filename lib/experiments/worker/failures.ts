@@ -1,9 +1,8 @@
-import type { Queue } from '../queue/queue.ts';
+import { MOST_DELAY, type Queue } from '../queue/queue.ts';
 
 const MOST = 3;
 /** Between two starts of a task that isn't to blame, in ms. */
 const FIRST_DELAY = 1_000;
-const LONGEST_DELAY = 60_000;
 
 /** What goes wrong on one worker without anything that succeeds in between. */
 export class Failures {
@@ -48,7 +47,7 @@ export function delayOf(queue: Queue, taskId: string): number {
   counters.set(queue, counts);
   const count = counts.get(taskId) ?? 0;
   counts.set(taskId, count + 1);
-  return Math.min(FIRST_DELAY * 2 ** count, LONGEST_DELAY);
+  return Math.min(FIRST_DELAY * 2 ** count, MOST_DELAY);
 }
 
 /** It has been run. */

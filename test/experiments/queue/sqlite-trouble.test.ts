@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { pause, until } from '../../machine.ts';
@@ -136,6 +136,22 @@ const mount = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', mount
 const whyNotFull = mount.status === 0 ? null : 'needs root, to mount a small file system';
 if (mount.status === 0) spawnSync('umount', [mounted]);
 rmSync(mounted, { recursive: true });
+
+test('a clock that is set back keeps no task waiting that was given back with a delay', async () => {
+  const queue = await open();
+  await queue.enqueue(plainTasks(1));
+  const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000);
+  try {
+    await queue.giveBack((await takeFrom(queue)).token, 'busy', 3_600_000);
+    const time = (await queue.nextTime()) ?? 0;
+    expect(time - Date.now()).toBe(60_000);
+    expect(await queue.take(taker)).toBeNull();
+  } finally {
+    clock.mockRestore();
+  }
+  expect(await queue.nextTime()).toBeNull();
+  await takeFrom(queue);
+});
 
 describe.skipIf(whyNotFull !== null)(`a full disk${whyNotFull === null ? '' : ` (${whyNotFull})`}`, () => {
   let disk: string;

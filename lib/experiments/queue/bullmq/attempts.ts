@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { stringify, type Values } from '../../written.ts';
-import type { Attempt, Failure, State, Taker } from '../queue.ts';
+import { type Attempt, type Failure, MOST_DELAY, type State, type Taker } from '../queue.ts';
 import type { Answer, Connection } from './connection.ts';
 import type { Leases } from './leases.ts';
 import { taskOf } from './rows.ts';
@@ -76,7 +76,8 @@ export class Attempts {
   }
 
   async giveBack(token: string, why: string, delay: number): Promise<boolean> {
-    const answer = await this.#connection.call('giveBack', token, why, Math.max(0, Math.ceil(delay)));
+    const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MOST_DELAY);
+    const answer = await this.#connection.call('giveBack', token, why, milliseconds);
     return this.#ended(token, answer === 1);
   }
 

@@ -1,5 +1,5 @@
 import { stringify, type Values } from '../../written.ts';
-import type { Failure, State } from '../queue.ts';
+import { type Failure, MOST_DELAY, type State } from '../queue.ts';
 import { completeTask, endAttempt, findAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { type AttemptRecord, plain, type TaskRecord } from './rows.ts';
@@ -60,7 +60,12 @@ export function giveBack(database: Database, token: string, why: string, delay: 
     const attempt = findAttempt(database, token);
     if (attempt === undefined || attempt.outcome !== null) return false;
     endAttempt(database, attempt.number, 'given-back', why);
-    putBack(database, attempt.task, why, delay > 0 ? Date.now() + Math.ceil(delay) : null);
+    putBack(
+      database,
+      attempt.task,
+      why,
+      delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MOST_DELAY) : null,
+    );
     return true;
   });
 }

@@ -6,6 +6,7 @@ import {
   type Completion,
   type Counts,
   MOST_BYTES,
+  MOST_DELAY,
   type State,
   type TaskRow,
 } from '../queue.ts';
@@ -155,8 +156,9 @@ export async function nextTime(database: Database, locks: LockFile): Promise<num
     const forebears = untilForebears(database, locks);
     if (forebears !== null) return forebears;
     if (nextTask(database) !== undefined) return null;
-    const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND state = 'pending'`;
-    return database.get<{ due: number | null }>(sql, { now: Date.now() })?.due ?? null;
+    const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND due <= :latest AND state = 'pending'`;
+    const now = Date.now();
+    return database.get<{ due: number | null }>(sql, { now, latest: now + MOST_DELAY })?.due ?? null;
   });
 }
 

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { bootId } from '../../../claims/boot.ts';
-import { MOST_STARTS, type Taker } from '../queue.ts';
+import { MOST_DELAY, MOST_STARTS, type Taker } from '../queue.ts';
 import { endAttempt, presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
 import { unusable } from './errors.ts';
@@ -85,14 +85,18 @@ function lockNext(locks: LockFile, first: number): { number: number; held: Held 
   throw unusable(locks.path, 'is locked throughout by other processes', 'See who has it open: fuser -v.');
 }
 
-/** Fresh ones first, then in the order of arrival; not while something of an earlier attempt lives. */
+/**
+ * Fresh ones first, then in the order of arrival; not while something of an earlier attempt lives. Whose time lies further ahead than it
+ * may was given it before the clock was set back.
+ */
 export function nextTask(database: Database): TaskRecord | undefined {
+  const now = Date.now();
   return database.get<TaskRecord>(
     `SELECT * FROM task INDEXED BY task_pending
-     WHERE state = 'pending' AND (due IS NULL OR due <= :now)
+     WHERE state = 'pending' AND (due IS NULL OR due <= :now OR due > :latest)
        AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.number AND gone = 0)
      ORDER BY starts, number LIMIT 1`,
-    { now: Date.now() },
+    { now, latest: now + MOST_DELAY },
   );
 }
 
