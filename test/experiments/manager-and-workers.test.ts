@@ -1,5 +1,5 @@
 // `exp manager` with workers of our own, and what both tell Prometheus.
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, output, until } from '../machine.ts';
@@ -74,6 +74,23 @@ describe.each(KINDS)('on $name', (kind) => {
       const none = await experiment.run(['manager', '--no-listen', 'sweep.yaml']);
       expect(none.code).toBe(78);
       expect(none.stderr).toMatch(/has no command to run/);
+    }, 30_000);
+
+    test('a worker that waits for GPUs notices that the queue was removed', async () => {
+      const holder = experiment.machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
+      await until(async () => !(await experiment.machine.states()).includes('free'), 10_000);
+      const manager = experiment.start(['manager', '--no-listen', '--grid', 'seed=1', ...experiment.train()]);
+      await output(manager, /Marked 0 tasks/);
+      const worker = experiment.start(['worker']);
+      await until(
+        async () => (await experiment.machine.runCommand(['queue', '--json'])).stdout !== '[]\n',
+        10_000,
+      );
+      manager.kill('SIGKILL');
+      if (queue.server === null) rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
+      else queue.server.command('FLUSHALL');
+      await output(worker, /the queue .* was removed .*trying again/);
+      for (const child of [worker, worker, holder]) child.kill('SIGTERM');
     }, 30_000);
 
     test('exp run and exp worker have metrics of their workers', async () => {

@@ -1,3 +1,4 @@
+import { QueueGone } from '../queue/gone.ts';
 import type { Queue } from '../queue/queue.ts';
 
 /** How things look for a worker that has no task. */
@@ -58,14 +59,18 @@ export class Outlook {
     signal.throwIfAborted();
   }
 
-  /** Resolves with true when nothing is left to do, with false once the signal aborts. Never rejected. */
-  async untilDone(signal: AbortSignal): Promise<boolean> {
+  /**
+   * Resolves with true when nothing is left to do, or the queue was removed: nobody needs GPUs for that. With false once the signal
+   * aborts. Never rejected.
+   */
+  async untilNeedless(signal: AbortSignal): Promise<boolean> {
     while (!signal.aborted) {
       try {
         await this.#queue.changed(LOOK_AGAIN, signal, this.#seen);
         if (!signal.aborted && (await this.look()).state === 'done') return true;
-      } catch {
-        // Trouble with the queue is for those who need it now.
+      } catch (error) {
+        if (error instanceof QueueGone) return true;
+        // Other trouble with the queue is for those who need it now.
         await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : LOOK_AGAIN / 10));
       }
     }

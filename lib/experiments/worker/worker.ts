@@ -106,14 +106,14 @@ export class Worker {
     return this.#persistence.get(() => queue.take(taker));
   }
 
-  /** There is work: gets GPUs for it, unless others have done it meanwhile. */
+  /** There is work: gets GPUs for it, unless others have done it meanwhile, or the queue was removed. */
   async #claimFor(): Promise<void> {
     const { settings, watched } = this.#options;
     this.#report({ type: 'claiming', waiting: null });
     const ending = new AbortController();
-    const done = this.#outlook.untilDone(AbortSignal.any([ending.signal, this.#stopping.signal]));
+    const needless = this.#outlook.untilNeedless(AbortSignal.any([ending.signal, this.#stopping.signal]));
     const signal = AbortSignal.any([ending.signal, this.#stopping.signal]);
-    void done.then((isDone) => isDone && ending.abort(new Error('others have done it')));
+    void needless.then((isSo) => isSo && ending.abort(new Error('there is nothing to claim them for')));
     try {
       const claim = () =>
         WorkerClaim.claim(settings, {
@@ -129,7 +129,7 @@ export class Worker {
       if (!ending.signal.aborted) throw error;
     } finally {
       ending.abort();
-      await done;
+      await needless;
     }
   }
 
