@@ -25,9 +25,13 @@ const VALGRIND = [
   '--errors-for-leak-kinds=definite',
 ];
 
-/** What `npm test` has time for; a variant that isn't named here is left to the whole run. Costs are of code without sanitizers. */
+/** Tests of a variant that run side by side. */
+const AT_A_TIME = 3;
+
+/** What `npm test` has time for; a variant that isn't named here is left to the whole run. Costs are of code
+ * without sanitizers. What valgrind runs is all work, so that it comes last, when nothing is compiled any more. */
 const SLICES = {
-  asan: /^(?!costs)/,
+  asan: /^([^c]|cuda)/,
   tsan: /^(locks\/(waiter|pulse)|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|thread_family))/,
   valgrind:
     /^(costs|dl|cuda|process\/(exec|spawn)|locks\/(conflicts|probe|line|file_identity|shared)|nvml\/[^d])/,
@@ -37,12 +41,17 @@ function has(command) {
   return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** Compiles a CMake target and what it depends on. @returns the directory that has it; undefined if that failed */
-export async function compile(variant, target) {
+/**
+ * Compiles a CMake target and what it depends on.
+ * @param pattern which unit tests are compiled, in syntax that CMake understands, too
+ * @returns the directory that has it; undefined if that failed
+ */
+export async function compile(variant, target, pattern = /./) {
   const { directory, sanitize } = VARIANTS[variant];
   const path = join(root, directory);
   const cmakeJS = join(dirname(require.resolve('cmake-js/package.json')), 'bin/cmake-js');
   const options = ['--CDCMAKE_BUILD_TYPE=RelWithDebInfo', `--CDSANITIZE=${sanitize}`];
+  options.push(`--CDTESTS=${pattern.source.replaceAll('\\/', '/')}`);
   const compiler = spawn(
     process.execPath,
     [cmakeJS, 'build', '--parallel', '2', '--target', target, '-O', path, ...options],
@@ -96,24 +105,47 @@ function whyNot(variant) {
   return variant === 'valgrind' && !has('valgrind') ? 'valgrind is not installed' : null;
 }
 
-function testVariant(variant, pattern, directory) {
-  const total = { passed: 0, failed: 0, skipped: 0 };
-  if (directory === undefined) return { ...total, failed: 1 };
-  for (const { name, command, environment: own } of tests(directory)) {
-    if (!pattern.test(name)) continue;
-    // ThreadSanitizer wants its memory where a randomised layout may have put something else.
-    const prefix = { valgrind: VALGRIND, tsan: has('setarch') ? ['setarch', '-R'] : [] }[variant] ?? [];
-    const [file, ...args] = [...prefix, ...command];
-    const { status, signal, stdout, stderr } = spawnSync(file, args, {
+function runTest(variant, { name, command, environment: own }, directory) {
+  // ThreadSanitizer wants its memory where a randomised layout may have put something else.
+  const prefix = { valgrind: VALGRIND, tsan: has('setarch') ? ['setarch', '-R'] : [] }[variant] ?? [];
+  const [file, ...args] = [...prefix, ...command];
+  return new Promise((resolve) => {
+    const child = spawn(file, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
-      encoding: 'utf8',
       cwd: directory,
       env: { ...process.env, ...environment(variant), ...own },
       timeout: 600_000,
     });
-    add(total, count(stdout, status));
-    if (status !== 0) console.error(`${stdout}${stderr}${variant}: ${name} ended with ${signal ?? status}`);
-  }
+    let stdout = '';
+    let all = '';
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      stdout += text;
+      all += text;
+    });
+    child.stderr.setEncoding('utf8').on('data', (text) => {
+      all += text;
+    });
+    child.once('error', ({ message }) => {
+      all += `${message}\n`;
+    });
+    child.once('close', (status, signal) => {
+      if (status !== 0) console.error(`${all}${variant}: ${name} ended with ${signal ?? status}`);
+      resolve(count(stdout, status));
+    });
+  });
+}
+
+/** A few tests at a time: they wait more than they work. */
+async function testVariant(variant, pattern, directory) {
+  const total = { passed: 0, failed: 0, skipped: 0 };
+  if (directory === undefined) return { ...total, failed: 1 };
+  const left = tests(directory).filter(({ name }) => pattern.test(name));
+  const work = async () => {
+    for (let next = left.shift(); next !== undefined; next = left.shift()) {
+      add(total, await runTest(variant, next, directory));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_A_TIME }, work));
   return total;
 }
 
@@ -132,25 +164,28 @@ export async function testNative(patterns = SLICES) {
       return { ...total, skipped: variants.length };
     }
   }
-  const build = (variant) =>
-    variant === undefined || whyNot(variant) !== null ? null : compile(variant, 'native_tests');
-  let building = build(variants[0]);
-  for (const [i, variant] of variants.entries()) {
-    const started = Date.now();
+  // Compiling is all work, and tests mostly wait: while those of a variant run, the next ones are compiled.
+  let compiled = Promise.resolve();
+  let tested = Promise.resolve();
+  for (const variant of variants) {
     const reason = whyNot(variant);
-    const directory = await building;
-    // Tests wait more than they work: the next variant is compiled meanwhile.
-    building = build(variants[i + 1]);
-    const counts =
-      reason === null
-        ? testVariant(variant, patterns[variant], directory)
-        : { passed: 0, failed: 0, skipped: 1 };
-    add(total, counts);
-    const seconds = ((Date.now() - started) / 1000).toFixed(0);
-    const { passed, failed, skipped } = counts;
-    const outcome = `${passed} passed, ${failed} failed, ${skipped} skipped in ${seconds} s`;
-    console.log(`native tests (${variant}): ${reason ? `skipped, ${reason}` : outcome}`);
+    if (reason === null) compiled = compiled.then(() => compile(variant, 'native_tests', patterns[variant]));
+    const build = compiled;
+    tested = tested.then(async () => {
+      const directory = await build;
+      const started = Date.now();
+      const counts =
+        reason === null
+          ? await testVariant(variant, patterns[variant], directory)
+          : { passed: 0, failed: 0, skipped: 1 };
+      add(total, counts);
+      const seconds = ((Date.now() - started) / 1000).toFixed(0);
+      const { passed, failed, skipped } = counts;
+      const outcome = `${passed} passed, ${failed} failed, ${skipped} skipped in ${seconds} s`;
+      console.log(`native tests (${variant}): ${reason ? `skipped, ${reason}` : outcome}`);
+    });
   }
+  await tested;
   return total;
 }
 
