@@ -1,39 +1,46 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+// Each test waits for seconds, on a machine of its own: several at a time.
+import { describe, expect, type TestContext, test } from 'vitest';
 import { finished, Machine, output, until } from '../machine.ts';
 
 // What is promised is 2 s; a process's start and a loaded machine come on top.
 const SOON = 3_000;
 
-let machine: Machine;
-beforeEach(async () => {
-  machine = new Machine(4);
+async function newMachine({ onTestFinished }: TestContext): Promise<Machine> {
+  const machine = new Machine(4);
+  onTestFinished(() => machine.close());
   await machine.status(); // made before faults can be switched
-});
-afterEach(() => machine.close());
+  return machine;
+}
 
-describe.each(['memory', 'handle', 'processes', 'uuid', 'power'])('a GPU whose call "%s" hangs', (call) => {
-  test('is shown as not responding, the others as they are', async () => {
-    machine.set('gpu=1', `hang=${call}`);
-    const begin = performance.now();
-    const gpus = await machine.status();
-    expect(performance.now() - begin).toBeLessThan(SOON);
-    expect(gpus.map(({ state }) => state)).toEqual(['free', 'unavailable', 'free', 'free']);
-    expect(gpus[1].reason).toMatch(/does not answer/);
-    expect(gpus[1].memory.usedBytes).toBeNull();
-  });
+describe.concurrent.each(['memory', 'handle', 'processes', 'uuid', 'power'])(
+  'a GPU whose call "%s" hangs',
+  (call) => {
+    test('is shown as not responding, the others as they are', async (context) => {
+      const machine = await newMachine(context);
+      machine.set('gpu=1', `hang=${call}`);
+      const begin = performance.now();
+      const gpus = await machine.status();
+      expect(performance.now() - begin).toBeLessThan(SOON);
+      expect(gpus.map(({ state }) => state)).toEqual(['free', 'unavailable', 'free', 'free']);
+      expect(gpus[1].reason).toMatch(/does not answer/);
+      expect(gpus[1].memory.usedBytes).toBeNull();
+    });
 
-  test('keeps nobody from claiming the others', async () => {
-    machine.set('gpu=1', `hang=${call}`);
-    const begin = performance.now();
-    const { code, stdout } = await machine.runScript(
-      'console.log(new GPUOwner(3).devices.map(({ index }) => index).join())',
-    );
-    expect({ code, stdout }).toEqual({ code: 0, stdout: '0,2,3\n' });
-    expect(performance.now() - begin).toBeLessThan(SOON);
-  });
-});
+    test('keeps nobody from claiming the others', async (context) => {
+      const machine = await newMachine(context);
+      machine.set('gpu=1', `hang=${call}`);
+      const begin = performance.now();
+      const { code, stdout } = await machine.runScript(
+        'console.log(new GPUOwner(3).devices.map(({ index }) => index).join())',
+      );
+      expect({ code, stdout }).toEqual({ code: 0, stdout: '0,2,3\n' });
+      expect(performance.now() - begin).toBeLessThan(SOON);
+    });
+  },
+);
 
-test('a process stays usable and sees the GPU again when its call has returned', async () => {
+test.concurrent('a process stays usable and sees the GPU again when its call has returned', async (context) => {
+  const machine = await newMachine(context);
   const { stdout } = await machine.runScript(`
     import { execFileSync } from 'node:child_process';
     const tool = ${JSON.stringify(process.env.GPU_OWNER_BUILD ?? 'build/Release')} + '/gpu-owner-simulator';
@@ -55,7 +62,8 @@ test('a process stays usable and sees the GPU again when its call has returned',
   ]);
 });
 
-test('the event loop goes on while a GPU hangs', async () => {
+test.concurrent('the event loop goes on while a GPU hangs', async (context) => {
+  const machine = await newMachine(context);
   machine.set('gpu=3', 'hang=memory');
   const { stdout } = await machine.runScript(`
     let ticks = 0;
@@ -65,7 +73,8 @@ test('the event loop goes on while a GPU hangs', async () => {
   expect(stdout).toBe('true\n');
 });
 
-test('a claimant whose driver thread hangs still gives its lease back when killed', async () => {
+test.concurrent('a claimant whose driver thread hangs still gives its lease back when killed', async (context) => {
+  const machine = await newMachine(context);
   const holder = machine.start([
     process.execPath,
     '--input-type=module',
@@ -84,7 +93,10 @@ test('a claimant whose driver thread hangs still gives its lease back when kille
   expect((await machine.states())[1]).toBe('free');
 });
 
-test('where every GPU is silent, they get the time that a start takes', { timeout: 20_000 }, async () => {
+test.concurrent('where every GPU is silent, they get the time that a start takes', {
+  timeout: 20_000,
+}, async (context) => {
+  const machine = await newMachine(context);
   machine.set('gpu=all', 'hang=handle');
   const child = machine.startCommand(['status', '--json']);
   const outcome = finished(child);
@@ -95,16 +107,18 @@ test('where every GPU is silent, they get the time that a start takes', { timeou
   expect(JSON.parse(stdout).map(({ state }: { state: string }) => state)).toEqual(Array(4).fill('free'));
 });
 
-test('GPUs that take longer to start than others are waited for by who needs them', {
+test.concurrent('GPUs that take longer to start than others are waited for by who needs them', {
   timeout: 20_000,
-}, async () => {
+}, async (context) => {
+  const machine = await newMachine(context);
   machine.set('gpu=0', 'latency=handle:1300000');
   machine.set('gpu=1', 'latency=handle:2500000');
   const { code, stderr } = await machine.runCommand(['run', '-n', '4', '--no-wait', '--', 'true']);
   expect({ code, stderr: stderr.replace(/^.*warning.*\n/gm, '') }).toEqual({ code: 0, stderr: '' });
 });
 
-test('a hanging GPU does not keep a command from the others, nor its placeholder on them', async () => {
+test.concurrent('a hanging GPU does not keep a command from the others, nor its placeholder on them', async (context) => {
+  const machine = await newMachine(context);
   machine.set('gpu=0', 'hang=handle');
   const begin = performance.now();
   const args = ['run', '--no-wait', '--devices', '2', '--', process.execPath, '-e', ''];
@@ -113,7 +127,10 @@ test('a hanging GPU does not keep a command from the others, nor its placeholder
   await until(() => machine.processes(2).length === 0);
 });
 
-test('a waiter goes on waiting while a GPU is silent for a moment', { timeout: 20_000 }, async () => {
+test.concurrent('a waiter goes on waiting while a GPU is silent for a moment', {
+  timeout: 20_000,
+}, async (context) => {
+  const machine = await newMachine(context);
   const holder = machine.startCommand(['hold', '-n', '4', '--placeholder', 'none']);
   await output(holder, /devices/);
   const waiting = machine.startCommand(['run', '-n', '4', '--placeholder', 'none', '--', 'true']);

@@ -1,5 +1,5 @@
 // Redis is killed, stopped, or can't be reached: who waits goes on, and who has a task keeps it for a while.
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, type TestContext, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { pause } from '../../machine.ts';
 import { Bench, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
@@ -10,152 +10,159 @@ import { noRedis, RedisServer } from './redis-server.ts';
 // A fifteenth of what people have: 60 s become 4 s.
 const TIMES = 'patience=4&margin=1';
 
-describe.skipIf(noRedis !== null)(`outages of Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
-  let server: RedisServer;
-  let bench: Bench;
-  beforeEach(async () => {
-    server = await RedisServer.start();
-    bench = new Bench({
-      name: 'BullMQ',
-      make: async () => ({ url: server.url(`project=test&${TIMES}`), remove: async () => {} }),
-      recovery: 10_000,
-      seesProcesses: false,
-    });
-    await bench.make();
-  });
-  afterEach(async () => {
-    await bench.close();
-    await server.remove();
-  });
+// They wait for most of the time, each with a Redis of its own.
+describe
+  .skipIf(noRedis !== null)
+  .concurrent(`outages of Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+    async function start({ onTestFinished }: TestContext): Promise<{ server: RedisServer; bench: Bench }> {
+      const server = await RedisServer.start();
+      const bench = new Bench({
+        name: 'BullMQ',
+        make: async () => ({ url: server.url(`project=test&${TIMES}`), remove: async () => {} }),
+        recovery: 10_000,
+        seesProcesses: false,
+      });
+      onTestFinished(async () => {
+        await bench.close();
+        await server.remove();
+      });
+      await bench.make();
+      return { server, bench };
+    }
 
-  /** As a worker: again, until it works. */
-  async function insist<T>(act: () => Promise<T>): Promise<T> {
-    for (const end = Date.now() + 15_000; ; await pause(50)) {
-      try {
-        return await act();
-      } catch (error) {
-        if (Date.now() > end) throw error;
+    /** As a worker: again, until it works. */
+    async function insist<T>(act: () => Promise<T>): Promise<T> {
+      for (const end = Date.now() + 15_000; ; await pause(50)) {
+        try {
+          return await act();
+        } catch (error) {
+          if (Date.now() > end) throw error;
+        }
       }
     }
-  }
 
-  test('killed and started again, it has everything that was acknowledged', async () => {
-    const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
-    const [done, running] = [await takeFrom(queue), await takeFrom(queue)];
-    await queue.complete(done.token, { accuracy: 0.5 });
-    const change = queue.changed(20_000); // idle
-    await server.kill();
-    await pause(300);
-    expect(running.signal.aborted).toBe(false);
-    await server.start();
-    expect(await insist(() => queue.complete(running.token, { accuracy: 0.25 }))).toBe(true);
-    await change;
-    expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([
-      { accuracy: 0.5 },
-      { accuracy: 0.25 },
-    ]);
-    expect((await takeFrom(queue)).task.parameters.n).toBe(2);
-    expect((await takeFrom(await openAgain(queue))).start).toBe(1);
-  });
+    test('killed and started again, it has everything that was acknowledged', async (context) => {
+      const { server, bench } = await start(context);
+      const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
+      const [done, running] = [await takeFrom(queue), await takeFrom(queue)];
+      await queue.complete(done.token, { accuracy: 0.5 });
+      const change = queue.changed(20_000); // idle
+      await server.kill();
+      await pause(300);
+      expect(running.signal.aborted).toBe(false);
+      await server.start();
+      expect(await insist(() => queue.complete(running.token, { accuracy: 0.25 }))).toBe(true);
+      await change;
+      expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([
+        { accuracy: 0.5 },
+        { accuracy: 0.25 },
+      ]);
+      expect((await takeFrom(queue)).task.parameters.n).toBe(2);
+      expect((await takeFrom(await openAgain(bench, queue))).start).toBe(1);
+    });
 
-  /** After the last task was taken: it is given back, so that there is one. */
-  async function openAgain(queue: Queue): Promise<Queue> {
-    const [living] = await queue.attempts('living');
-    await queue.giveBack(living?.token as string, 'for the next');
-    return bench.open();
-  }
+    /** After the last task was taken: it is given back, so that there is one. */
+    async function openAgain(bench: Bench, queue: Queue): Promise<Queue> {
+      const [living] = await queue.attempts('living');
+      await queue.giveBack(living?.token as string, 'for the next');
+      return bench.open();
+    }
 
-  test('one that comes back with nothing has no finished experiment, but a lost one', async () => {
-    const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
-    const attempt = await takeFrom(queue);
-    server.command('FLUSHALL');
-    const refused = async (act: Promise<unknown>) =>
-      expect(await act.catch((error) => error)).toMatchObject({
-        code: 'ERR_QUEUE',
-        message: expect.stringMatching(/was removed while it was in use.*Start again/),
-      });
-    await refused(queue.counts());
-    await refused(queue.take(taker));
-    await refused(queue.pause('person', 'lunch'));
-    await refused(queue.enqueue([spec({ n: 2 })]));
-    expect(await queue.complete(attempt.token, {})).toBe(false);
-    expect(server.command('--scan', '--pattern', 'gpu-owner-tasks:*settings')).toBe('');
-    // Whoever starts begins anew, and those that are still there see that.
-    const fresh = await bench.opened(spec({ n: 3 }));
-    expect(await fresh.counts()).toMatchObject({ pending: 1 });
-    expect((await takeFrom(queue)).task.parameters.n).toBe(3);
-  });
-
-  test('a worker keeps its task in a short outage, whatever the outage is', async () => {
-    const queue = await bench.opened(spec({ n: 0 }));
-    const attempt = await takeFrom(queue);
-    await server.kill();
-    await pause(1_000);
-    await server.start();
-    await pause(500);
-    server.signal('SIGSTOP');
-    await pause(1_500);
-    server.signal('SIGCONT');
-    await pause(3_000);
-    expect(attempt.signal.aborted).toBe(false);
-    expect(await insist(() => queue.take(taker))).toBeNull();
-    expect(await insist(() => queue.complete(attempt.token, {}))).toBe(true);
-    expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
-  });
-
-  test('cut off for too long it gives its task up, before others can have it; that start isn’t counted', async () => {
-    const network = await Network.start(server.port);
-    const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
-    await cutOff.make();
-    try {
+    test('one that comes back with nothing has no finished experiment, but a lost one', async (context) => {
+      const { server, bench } = await start(context);
       const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
-      const far = await cutOff.open();
-      const attempt = await takeFrom(far);
-      for (let starts = 1; starts <= 2; starts++) {
-        await queue.fail((await takeFrom(queue)).token, { error: 'its own fault', retry: true });
-      }
-      const last = await takeFrom(far);
-      expect(last.start).toBe(3);
-      network.cut();
-      const started = performance.now();
-      let aborted = Number.POSITIVE_INFINITY;
-      attempt.signal.addEventListener('abort', () => {
-        aborted = performance.now() - started;
-      });
-      const again = await takeWithin(queue, 15_000);
-      const taken = performance.now() - started;
-      expect(aborted).toBeGreaterThan(3_900); // as much of an outage as was promised
-      expect(taken).toBeGreaterThan(aborted + 500); // time for its command to end
-      expect(taken).toBeLessThan(9_000);
-      expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
-      expect(again.start).toBe(2);
-      // As far as anybody knows, the third start of the other task has killed its worker.
-      expect(await queue.take(taker)).toBeNull();
-      expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
-      network.mend();
-      expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
-      expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
-      for (let says = 1; says <= 2; says++) {
-        expect(await far.giveBack(last.token, 'it was cut off')).toBe(false);
-        expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'pending', starts: 2 });
-      }
-      expect(await queue.complete(again.token, { fresh: true })).toBe(true);
-      expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
-      expect(await takeFrom(queue)).toMatchObject({ start: 3, task: { name: 'exp1_1' } });
-    } finally {
-      await cutOff.close();
-      network.close();
-    }
-  });
-
-  test('an operation says so in time when nobody answers', async () => {
-    const queue = await bench.opened(spec({ n: 0 }));
-    await server.kill();
-    const started = performance.now();
-    await expect(queue.counts()).rejects.toMatchObject({
-      code: 'ERR_QUEUE',
-      message: expect.stringMatching(/can't be reached/),
+      const attempt = await takeFrom(queue);
+      server.command('FLUSHALL');
+      const refused = async (act: Promise<unknown>) =>
+        expect(await act.catch((error) => error)).toMatchObject({
+          code: 'ERR_QUEUE',
+          message: expect.stringMatching(/was removed while it was in use.*Start again/),
+        });
+      await refused(queue.counts());
+      await refused(queue.take(taker));
+      await refused(queue.pause('person', 'lunch'));
+      await refused(queue.enqueue([spec({ n: 2 })]));
+      expect(await queue.complete(attempt.token, {})).toBe(false);
+      expect(server.command('--scan', '--pattern', 'gpu-owner-tasks:*settings')).toBe('');
+      // Whoever starts begins anew, and those that are still there see that.
+      const fresh = await bench.opened(spec({ n: 3 }));
+      expect(await fresh.counts()).toMatchObject({ pending: 1 });
+      expect((await takeFrom(queue)).task.parameters.n).toBe(3);
     });
-    expect(performance.now() - started).toBeLessThan(20_000);
+
+    test('a worker keeps its task in a short outage, whatever the outage is', async (context) => {
+      const { server, bench } = await start(context);
+      const queue = await bench.opened(spec({ n: 0 }));
+      const attempt = await takeFrom(queue);
+      await server.kill();
+      await pause(1_000);
+      await server.start();
+      await pause(500);
+      server.signal('SIGSTOP');
+      await pause(1_500);
+      server.signal('SIGCONT');
+      await pause(3_000);
+      expect(attempt.signal.aborted).toBe(false);
+      expect(await insist(() => queue.take(taker))).toBeNull();
+      expect(await insist(() => queue.complete(attempt.token, {}))).toBe(true);
+      expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
+    });
+
+    test('cut off for too long it gives its task up, before others can have it; that start isn’t counted', async (context) => {
+      const { server, bench } = await start(context);
+      const network = await Network.start(server.port);
+      const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
+      await cutOff.make();
+      try {
+        const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
+        const far = await cutOff.open();
+        const attempt = await takeFrom(far);
+        for (let starts = 1; starts <= 2; starts++) {
+          await queue.fail((await takeFrom(queue)).token, { error: 'its own fault', retry: true });
+        }
+        const last = await takeFrom(far);
+        expect(last.start).toBe(3);
+        network.cut();
+        const started = performance.now();
+        let aborted = Number.POSITIVE_INFINITY;
+        attempt.signal.addEventListener('abort', () => {
+          aborted = performance.now() - started;
+        });
+        const again = await takeWithin(queue, 15_000);
+        const taken = performance.now() - started;
+        expect(aborted).toBeGreaterThan(3_900); // as much of an outage as was promised
+        expect(taken).toBeGreaterThan(aborted + 500); // time for its command to end
+        expect(taken).toBeLessThan(9_000);
+        expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
+        expect(again.start).toBe(2);
+        // As far as anybody knows, the third start of the other task has killed its worker.
+        expect(await queue.take(taker)).toBeNull();
+        expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
+        network.mend();
+        expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
+        expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
+        for (let says = 1; says <= 2; says++) {
+          expect(await far.giveBack(last.token, 'it was cut off')).toBe(false);
+          expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'pending', starts: 2 });
+        }
+        expect(await queue.complete(again.token, { fresh: true })).toBe(true);
+        expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
+        expect(await takeFrom(queue)).toMatchObject({ start: 3, task: { name: 'exp1_1' } });
+      } finally {
+        await cutOff.close();
+        network.close();
+      }
+    });
+
+    test('an operation says so in time when nobody answers', async (context) => {
+      const { server, bench } = await start(context);
+      const queue = await bench.opened(spec({ n: 0 }));
+      await server.kill();
+      const started = performance.now();
+      await expect(queue.counts()).rejects.toMatchObject({
+        code: 'ERR_QUEUE',
+        message: expect.stringMatching(/can't be reached/),
+      });
+      expect(performance.now() - started).toBeLessThan(20_000);
+    });
   });
-});
