@@ -2,11 +2,11 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, type TestContext, test } from 'vitest';
 import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
-import { WitnessedExperiment } from './witnessed.ts';
+import { type Setting, WitnessedExperiment } from './witnessed.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const honest = (seconds: number, lines = 1) => [
@@ -18,13 +18,16 @@ const honest = (seconds: number, lines = 1) => [
 ];
 const range = (size: number) => Array.from({ length: size }, (_, i) => i);
 
-let experiment: WitnessedExperiment;
-afterEach(() => experiment.close());
+function newExperiment({ onTestFinished }: TestContext, gpus: number, setting: Setting = {}) {
+  const experiment = new WitnessedExperiment(gpus, setting);
+  onTestFinished(() => experiment.close());
+  return experiment;
+}
 
-const starts = () =>
+const starts = (experiment: WitnessedExperiment) =>
   experiment.testimony().filter(({ kind, role }) => kind === 'start' && role === 'command').length;
 
-const strike = (kinds: readonly Kind[], signal: NodeJS.Signals) => {
+const strike = (experiment: WitnessedExperiment, kinds: readonly Kind[], signal: NodeJS.Signals) => {
   for (const { pid, kind } of processesOf(experiment.machine)) {
     if (!kinds.includes(kind)) continue;
     try {
@@ -36,7 +39,12 @@ const strike = (kinds: readonly Kind[], signal: NodeJS.Signals) => {
 };
 
 /** Every task of the sweep has one row, from one attempt that ended well; nothing is left, nothing was wrong. */
-async function expectWhole(tasks: number, tables = ['results_exp1_vary_width'], before = 0) {
+async function expectWhole(
+  experiment: WitnessedExperiment,
+  tasks: number,
+  tables = ['results_exp1_vary_width'],
+  before = 0,
+) {
   expect(experiment.tables()).toEqual([...tables].sort());
   const rows = await experiment.rows();
   expect(rows).toHaveLength(tasks);
@@ -58,9 +66,9 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     ['only the manager', some, ['manager']],
     ['manager and keepers', some, ['manager', ...KEEPERS]],
   ];
-  test.each(ways)('%s', { timeout: 90_000 }, async (_, widths, kinds) => {
+  test.for(ways)('%s', { timeout: 90_000 }, async ([, widths, kinds], context) => {
     const tasks = widths * 4 * 10;
-    experiment = new WitnessedExperiment(4);
+    const experiment = newExperiment(context, 4);
     experiment.sweep(honest(0.02), {
       exp1_vary_width: { dataset: 'mnist', width_factor: range(widths), depth: range(4), seed: range(10) },
     });
@@ -75,12 +83,12 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     );
     const first = experiment.start(['run', '--gpus', '4']);
     const end = finished(first, 'exit');
-    await until(() => starts() > (tasks - 45) / 3, 30_000);
-    strike(kinds, 'SIGKILL');
+    await until(() => starts(experiment) > (tasks - 45) / 3, 30_000);
+    strike(experiment, kinds, 'SIGKILL');
     expect((await end).signal).toBe('SIGKILL');
     const { code, stderr, stdout } = await experiment.run(['run', '--gpus', '4']);
     expect({ code, stderr, stdout }).toMatchObject({ code: 0 });
-    await expectWhole(tasks, undefined, 45);
+    await expectWhole(experiment, tasks, undefined, 45);
     const [header = [], ...cells] = await experiment.cells('results_exp1_vary_width');
     expect(cells.slice(0, 45).map((row) => row.slice(0, 5).join(','))).toEqual(
       expect.arrayContaining(known.map((row) => expect.stringContaining(row))),
@@ -116,15 +124,15 @@ describe('a full disk', () => {
   test.skipIf(!mounted)(
     'in the middle: nothing is lost, and the sweep goes on when there is space again [needs root, to mount a small one]',
     { timeout: 90_000 },
-    async () => {
+    async (context) => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
       mkdirSync(disk);
       expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m', 'none', disk]).status).toBe(0);
-      experiment = new WitnessedExperiment(2, { project: disk });
+      const experiment = newExperiment(context, 2, { project: disk });
       experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
       const first = experiment.start(['run', '--gpus', '2']);
       const end = finished(first);
-      await until(() => starts() > 15, 30_000);
+      await until(() => starts(experiment) > 15, 30_000);
       const ballast = join(disk, 'ballast');
       spawnSync('sh', ['-c', 'cat /dev/zero > "$1"', 'sh', ballast]);
       await pause(4_000);
@@ -136,93 +144,97 @@ describe('a full disk', () => {
         const again = await experiment.run(['run', '--gpus', '2']);
         expect(again).toMatchObject({ code: 0 });
       }
-      await expectWhole(60);
+      await expectWhole(experiment, 60);
     },
   );
 });
 
-test('everything stopped for some seconds: it goes on, and no task is started twice', {
+// These wait more than they work, each on a machine of its own.
+
+test.concurrent('everything stopped for some seconds: it goes on, and no task is started twice', {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(2);
+}, async (context) => {
+  const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
-  await until(() => starts() > 8, 20_000);
+  await until(() => starts(experiment) > 8, 20_000);
   const all: Kind[] = ['manager', 'worker', 'keeper', 'guard', 'command', 'child', 'other'];
-  strike(all, 'SIGSTOP');
+  strike(experiment, all, 'SIGSTOP');
   await pause(4_000);
-  strike(all, 'SIGCONT');
+  strike(experiment, all, 'SIGCONT');
   expect(await end).toMatchObject({ code: 0 });
-  await expectWhole(30);
-  expect(starts()).toBe(30);
+  await expectWhole(experiment, 30);
+  expect(starts(experiment)).toBe(30);
 });
 
-test('a table that an editor saves again and again: at the end it has every row once', {
+test.concurrent('a table that an editor saves again and again: at the end it has every row once', {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(2);
+}, async (context) => {
+  const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
   const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
-  const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '3']));
+  const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '20']));
   const { code, stderr } = await experiment.run(['run', '--gpus', '2']);
   expect({ code, stderr }).toMatchObject({ code: 0 });
-  expect((await editor).stdout).toMatch(/saved \d\d/);
+  expect((await editor).stdout).toMatch(/saved 20 times/);
   // The editor may have been the last to save.
   expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
-  await expectWhole(80);
+  await expectWhole(experiment, 80);
 });
 
-test('two managers: one writes the tables, both work, and each ends when all is done', {
+test.concurrent('two managers: one writes the tables, both work, and each ends when all is done', {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(4);
+}, async (context) => {
+  const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
   const [one, other] = await Promise.all(ends);
   expect(one).toMatchObject({ code: 0 });
   expect(other).toMatchObject({ code: 0 });
-  await expectWhole(80);
-  expect(starts()).toBe(80);
+  await expectWhole(experiment, 80);
+  expect(starts(experiment)).toBe(80);
   const gpus = new Set(experiment.testimony().flatMap((line) => line.gpus));
   expect(gpus.size).toBe(4);
 });
 
-test('the first manager is killed: the second takes over', { timeout: 60_000 }, async () => {
-  experiment = new WitnessedExperiment(4);
+test.concurrent('the first manager is killed: the second takes over', {
+  timeout: 60_000,
+}, async (context) => {
+  const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first, 'exit');
-  await until(() => starts() > 0, 20_000);
+  await until(() => starts(experiment) > 0, 20_000);
   const second = finished(experiment.start(['run', '--gpus', '2']));
-  await until(() => starts() > 25, 20_000);
+  await until(() => starts(experiment) > 25, 20_000);
   first.kill('SIGKILL');
   await firstEnd;
   expect(await second).toMatchObject({ code: 0 });
-  await expectWhole(80);
+  await expectWhole(experiment, 80);
 });
 
 const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
-test(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, {
+test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(1);
+}, async (context) => {
+  const experiment = newExperiment(context, 1);
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
-  await until(() => starts() > 2, 20_000);
-  const before = starts();
+  await until(() => starts(experiment) > 2, 20_000);
+  const before = starts(experiment);
   expect(
     await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
   ).toMatchObject({ code: 0 });
-  expect(starts() - before).toBeLessThan(10);
+  expect(starts(experiment) - before).toBeLessThan(10);
   expect(await end).toMatchObject({ code: 0 });
-  await expectWhole(30);
+  await expectWhole(experiment, 30);
 });
 
-test('a job beside that holds a GPU keeps it, and the sweep runs on the other', {
+test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on the other', {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(2);
+}, async (context) => {
+  const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
   const holder = experiment.machine.start(
     [process.execPath, command, 'run', '--', python, '-S', fixture('chaotic_task.py'), 'claimant', '4'],

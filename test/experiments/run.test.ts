@@ -1,21 +1,22 @@
-// `exp run` from outside: whole processes, real signals.
+// `exp run` from outside: whole processes, real signals. Each test has a machine and a project of its own, and waits for much of the time.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { expect, type TestContext, test } from 'vitest';
 import { command, finished, output, processState, until } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 
-let experiment: Experiment;
-beforeEach(() => {
-  experiment = new Experiment(4);
-});
-afterEach(() => experiment.close());
+function newExperiment({ onTestFinished }: TestContext): Experiment {
+  const experiment = new Experiment(4);
+  onTestFinished(() => experiment.close());
+  return experiment;
+}
 
 const grid = (count: number) => ['--grid', 'lr=0.1,0.2', `seed=1..${count / 2}`];
 const alive = (pid: number) => ![null, 'Z'].includes(processState(pid));
 
-test('a sweep file from YAML to the table', async () => {
+test.concurrent('a sweep file from YAML to the table', async (context) => {
+  const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'configs'));
   writeFileSync(
     join(experiment.project, 'configs/config_exp1.yaml'),
@@ -55,7 +56,8 @@ exp1_width:
   expect(experiment.starts()).toHaveLength(4);
 });
 
-test('killed with SIGKILL it goes on where it was, and every task has one row', async () => {
+test.concurrent('killed with SIGKILL it goes on where it was, and every task has one row', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--seconds', '0.3', 'x=1')];
   const child = experiment.start(words);
   await experiment.untilStarted(4);
@@ -70,11 +72,12 @@ test('killed with SIGKILL it goes on where it was, and every task has one row', 
   expect(experiment.starts().length).toBeLessThanOrEqual(10);
 }, 20_000);
 
-test.each([
+test.concurrent.for([
   ['SIGINT', 130],
   ['SIGTERM', 143],
   ['SIGHUP', 129],
-] as const)('%s: what runs is finished, nothing more is started', async (signal, expected) => {
+] as const)('%s: what runs is finished, nothing more is started', async ([signal, expected], context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--wait-for', 'go', 'x=1')];
   const child = experiment.start(words);
   const ended = finished(child);
@@ -89,7 +92,8 @@ test.each([
   expect(experiment.rows('results_grid')).toHaveLength(2);
 });
 
-test('a second signal ends at once: commands are gone, and their starts do not count', async () => {
+test.concurrent('a second signal ends at once: commands are gone, and their starts do not count', async (context) => {
+  const experiment = newExperiment(context);
   const words = [
     'run',
     '--gpus',
@@ -113,7 +117,8 @@ test('a second signal ends at once: commands are gone, and their starts do not c
   expect((await experiment.run(words)).code).toBe(0);
 }, 20_000);
 
-test('failures: three starts each, exit code 1, and retry brings them back', async () => {
+test.concurrent('failures: three starts each, exit code 1, and retry brings them back', async (context) => {
+  const experiment = newExperiment(context);
   const fails = ['run', '--gpus', '1', '--grid', 'seed=1,2', ...experiment.train('--exit', '3')];
   const first = await experiment.run(fails);
   expect(first.code).toBe(1);
@@ -131,7 +136,8 @@ test('failures: three starts each, exit code 1, and retry brings them back', asy
   expect(code).toBe(0);
 }, 20_000);
 
-test('three different tasks that fail in a row pause the sweep, and the next start goes on', async () => {
+test.concurrent('three different tasks that fail in a row pause the sweep, and the next start goes on', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--wait-for', 'go', '--exit', '1')];
   writeFileSync(join(experiment.project, 'go'), '');
   const { code, stdout } = await experiment.run(words);
@@ -145,7 +151,8 @@ test('three different tasks that fail in a row pause the sweep, and the next sta
   expect(experiment.starts().length).toBeGreaterThan(3);
 }, 20_000);
 
-test('a second run works and watches, and takes over when the first is killed', async () => {
+test.concurrent('a second run works and watches, and takes over when the first is killed', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--seconds', '0.4', 'x=1')];
   const first = experiment.start(words);
   await experiment.untilStarted(1);
@@ -163,7 +170,8 @@ test('a second run works and watches, and takes over when the first is killed', 
   expect(experiment.rows('results_grid')).toHaveLength(8);
 }, 30_000);
 
-test('nobody reads its output any longer: it goes on', async () => {
+test.concurrent('nobody reads its output any longer: it goes on', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(6), ...experiment.train('--seconds', '0.2', 'x=1')];
   const child = experiment.start(words);
   child.stdout?.destroy();
@@ -173,7 +181,8 @@ test('nobody reads its output any longer: it goes on', async () => {
   expect(experiment.rows('results_grid')).toHaveLength(6);
 });
 
-test('a log that can not be written stops nothing', async () => {
+test.concurrent('a log that can not be written stops nothing', async (context) => {
+  const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'experiment_manager.log'));
   const { code, stdout } = await experiment.run([
     'run',
@@ -186,7 +195,8 @@ test('a log that can not be written stops nothing', async () => {
   expect(stdout).toMatch(/warning: .*experiment_manager.log can't be written/);
 });
 
-test('a person’s pause holds until resume; cancel takes tasks out', async () => {
+test.concurrent('a person’s pause holds until resume; cancel takes tasks out', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(6), ...experiment.train('--wait-for', 'go', 'x=1')];
   const child = experiment.start(words);
   const ended = finished(child);
@@ -204,7 +214,8 @@ test('a person’s pause holds until resume; cancel takes tasks out', async () =
   expect(stdout).toMatch(/6 tasks: 5 completed, 1 cancelled, 0 running, 0 waiting/);
 }, 20_000);
 
-test('without a sweep it goes on with what the project has; with nothing at all it says what to do', async () => {
+test.concurrent('without a sweep it goes on with what the project has; with nothing at all it says what to do', async (context) => {
+  const experiment = newExperiment(context);
   const nothing = await experiment.run(['run', '--gpus', '1']);
   expect(nothing.code).toBe(64);
   expect(nothing.stderr).toMatch(/name a sweep file/);
@@ -222,7 +233,8 @@ test('without a sweep it goes on with what the project has; with nothing at all 
   expect(experiment.rows('results_grid')).toHaveLength(4);
 });
 
-test('how many GPUs it may take has to be said, and be possible', async () => {
+test.concurrent('how many GPUs it may take has to be said, and be possible', async (context) => {
+  const experiment = newExperiment(context);
   const run = (...args: string[]) => experiment.run(['run', ...args, ...grid(2), ...experiment.train()]);
   const unsaid = await run();
   expect(unsaid.code).toBe(64);
@@ -242,7 +254,8 @@ test('how many GPUs it may take has to be said, and be possible', async () => {
   expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
 });
 
-test('two GPUs for each task', async () => {
+test.concurrent('two GPUs for each task', async (context) => {
+  const experiment = newExperiment(context);
   const { code } = await experiment.run([
     'run',
     '--gpus',
@@ -257,7 +270,8 @@ test('two GPUs for each task', async () => {
   expect(experiment.log()).toMatch(/to gpu2-3$/m);
 });
 
-test('`exp worker` helps, and ends when nothing is left', async () => {
+test.concurrent('`exp worker` helps, and ends when nothing is left', async (context) => {
+  const experiment = newExperiment(context);
   const words = ['run', '--gpus', '1', ...grid(6), ...experiment.train('--seconds', '0.4', 'x=1')];
   const child = experiment.start(words);
   const ended = finished(child);
@@ -270,7 +284,8 @@ test('`exp worker` helps, and ends when nothing is left', async () => {
   expect(experiment.rows('results_grid')).toHaveLength(6);
 }, 20_000);
 
-test('standard input is not what a task reads', async () => {
+test.concurrent('standard input is not what a task reads', async (context) => {
+  const experiment = newExperiment(context);
   const { code } = await experiment.run([
     'run',
     '--gpus',
@@ -287,7 +302,8 @@ test('standard input is not what a task reads', async () => {
 
 const BAD = 'task_id,seed\n"a"b,1\nc,d\n';
 
-test('a table that can not be read is refused before anything runs: its rows may be those of the tasks', async () => {
+test.concurrent('a table that can not be read is refused before anything runs: its rows may be those of the tasks', async (context) => {
+  const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');
   writeFileSync(table, BAD);
@@ -319,7 +335,8 @@ test('a table that can not be read is refused before anything runs: its rows may
   expect(readFileSync(table, 'utf8')).toBe(BAD);
 });
 
-test('an output directory that can not be one is told of before anything is added', async () => {
+test.concurrent('an output directory that can not be one is told of before anything is added', async (context) => {
+  const experiment = newExperiment(context);
   writeFileSync(join(experiment.project, 'results_2'), '');
   const words = [...grid(4), '--output-dir', 'results_{seed}', ...experiment.train()];
   for (const command of [
@@ -337,7 +354,8 @@ test('an output directory that can not be one is told of before anything is adde
   }
 });
 
-test('a table that can not be written keeps it waiting until it can', async () => {
+test.concurrent('a table that can not be written keeps it waiting until it can', async (context) => {
+  const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');
   writeFileSync(table, 'task_id,seed\n"grid_9_1,1\n'); // its last line is cut off
@@ -352,9 +370,10 @@ test('a table that can not be written keeps it waiting until it can', async () =
 const canMount =
   spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;
 
-test.skipIf(!canMount)(
+test.skipIf(!canMount).concurrent(
   'a disk that is full for a while: nothing is lost (needs to mount)',
-  async () => {
+  async (context) => {
+    const experiment = newExperiment(context);
     const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
     const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];
     // The machine is elsewhere: only the project's disk is full.
