@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/setup/longest-first.ts';
 
 export default defineConfig({
   test: {
@@ -8,6 +9,9 @@ export default defineConfig({
     pool: 'forks',
     // The tests start many processes themselves; more than two files at a time only makes their timing worse.
     maxWorkers: 2,
+    sequence: { sequencer: LongestFirst },
+    // Tests that are marked as concurrent do little but wait.
+    maxConcurrency: 3,
     // Shared machines stall for seconds now and then, and many tests watch the timing of whole processes. Those that look
     // for double use of a GPU set this to 0: once is too often.
     retry: process.env.CI ? 1 : 0,
