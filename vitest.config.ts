@@ -7,8 +7,9 @@ export default defineConfig({
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
-    // The tests start many processes themselves; more than two files at a time only makes their timing worse.
-    maxWorkers: 2,
+    // The tests start many processes themselves, and wait for them a third of the time: a file more than there are processors
+    // where CI runs is what keeps those busy. More only make the timing of all worse.
+    maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     // Tests that are marked as concurrent do little but wait.
     maxConcurrency: 3,
