@@ -60,7 +60,7 @@ test.each([
 ] as const)('%s ends the container, then the lease', async (signal, expected) => {
   const child = start('sleep', '60');
   const end = finished(child);
-  await until(() => clients('wait').length > 0);
+  await until(() => clients('wait').length > 0, 20_000);
   child.kill(signal);
   expect((await end).code).toBe(expected);
   expect(await leased()).toBe(0);
