@@ -10,12 +10,14 @@ for _, state in ipairs(states) do found.counts[state] = 0 end
 local scored = redis.call('ZRANGE', P .. 'states', 0, -1, 'WITHSCORES')
 for i = 1, #scored, 2 do
   local id, score = scored[i], tonumber(scored[i + 1])
-  local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places', 'attempt')
+  local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places', 'attempt', 'source', 'by')
   local indexed = states[math.floor(score / 2 ^ 40) + 1]
   found.counts[indexed] = found.counts[indexed] + 1
   local attempts, token = {}, task[5]
   while token do
     local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'before', 'excused')
+    -- Of the one that has completed it, the task says so.
+    if not attempt[1] and task[2] == 'completed' and not task[6] and (task[7] or task[5]) == token then attempt[1] = 'completed' end
     if not attempt[1] then found.living = found.living + 1 end
     table.insert(attempts, 1, {outcome = attempt[4] and 'excused' or attempt[1] or 'none', why = attempt[2] or ''})
     token = attempt[3]

@@ -29,6 +29,29 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     seesProcesses: false,
   });
 
+  test('a task costs Redis two scripts, and few commands in them', async () => {
+    const queue = await openQueue(server.url('project=counted'), '/');
+    try {
+      await queue.enqueue(Array.from({ length: 201 }, (_, n) => spec({ n })));
+      const work = async (tasks: number) => {
+        for (let n = 0; n < tasks; n++)
+          await queue.complete((await takeFrom(queue)).token, { accuracy: 0.5 });
+      };
+      await work(1); // loads the scripts
+      server.command('CONFIG', 'RESETSTAT');
+      await work(200);
+      const calls = [...server.command('INFO', 'commandstats').matchAll(/^cmdstat_(\S+):calls=(\d+)/gm)];
+      const of = (kind: (name: string) => boolean) =>
+        calls.reduce((sum, [, name = '', count]) => sum + (kind(name) ? Number(count) : 0), 0) / 200;
+      const mine = ['evalsha', 'config|resetstat', 'info'];
+      // BullMQ's own are 25 of them. More come with looks, four per second.
+      expect(of((name) => !mine.includes(name))).toBeLessThan(39);
+      expect(of((name) => name === 'evalsha')).toBeLessThan(2.1);
+    } finally {
+      await queue.close();
+    }
+  });
+
   test('BullMQ sees the tasks where they are, as its dashboards do', async () => {
     const queue = await openQueue(server.url('project=seen'), '/');
     const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;

@@ -3,7 +3,7 @@ import { stringify, type Values } from '../../written.ts';
 import { type Attempt, type Failure, MOST_DELAY, type State, type Taker } from '../queue.ts';
 import type { Answer, Connection } from './connection.ts';
 import type { Leases } from './leases.ts';
-import { taskOf } from './rows.ts';
+import { takerText, taskOf } from './rows.ts';
 
 /** Takes tasks, and says what became of them: see `Queue`. */
 export class Attempts {
@@ -19,8 +19,7 @@ export class Attempts {
 
   async take(taker: Taker, lifetime: number | undefined): Promise<Attempt | null> {
     await this.#settleDoubtful();
-    const { worker, host, pid, gpus } = taker;
-    void this.#connection.introduce(host);
+    void this.#connection.introduce(taker.host);
     const token = randomBytes(16).toString('hex');
     const asked = this.#leases.time;
     const answer = await this.#connection
@@ -28,17 +27,15 @@ export class Attempts {
         'take',
         token,
         lifetime === undefined ? '' : Math.ceil(lifetime),
-        worker,
-        host,
-        pid,
-        JSON.stringify(gpus),
+        taker.worker,
+        takerText(taker),
       )
       .catch((error) => {
         this.#doubtful.add(token);
         throw error;
       });
     if (answer === null) return null;
-    const signal = this.#leases.add(token, lifetime !== undefined, asked);
+    const signal = this.#leases.add(token, answer[0] as string, lifetime !== undefined, asked);
     return { token, task: taskOf(answer), start: Number(answer[5]), descriptors: [], signal };
   }
 
@@ -67,7 +64,7 @@ export class Attempts {
   }
 
   async complete(token: string, result: Values | null): Promise<boolean> {
-    const given = result === null ? [0, ''] : [1, stringify(result)];
+    const given = result === null ? ['', 0, ''] : [this.#leases.taskOf(token) ?? '', 1, stringify(result)];
     return this.#ended(token, (await this.#connection.call('complete', token, ...given)) === 1);
   }
 

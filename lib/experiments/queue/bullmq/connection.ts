@@ -26,17 +26,16 @@ export class Connection {
   readonly lock: number;
   readonly renewal: number;
   readonly client: IORedis.Redis;
-  readonly #scripts: ReadonlyMap<string, Script>;
+  #scripts: ReadonlyMap<string, Script> = new Map();
   #lastError: unknown = null;
   #closed = false;
   #introduced = false;
 
-  private constructor(address: Address, client: IORedis.Redis, scripts: ReadonlyMap<string, Script>) {
+  private constructor(address: Address, client: IORedis.Redis) {
     this.address = address;
     this.renewal = Math.min(2_000, address.patience / 5);
     this.lock = Math.ceil(address.patience + this.renewal + address.margin);
     this.client = client;
-    this.#scripts = scripts;
     client.on('error', (error) => {
       this.#lastError = error;
     });
@@ -63,7 +62,9 @@ export class Connection {
       connectionName: 'gpu-owner',
     };
     const client = new Redis(options as never); // its overloads don’t fit exact optional properties
-    const connection = new Connection(address, client, await queueScripts());
+    const connection = new Connection(address, client);
+    const { lock } = connection;
+    connection.#scripts = await queueScripts(address.name, lock, Math.ceil(Math.min(STALLED, lock / 4)));
     try {
       void client.connect().catch((error) => {
         connection.#lastError ??= error;
@@ -81,17 +82,15 @@ export class Connection {
 
   /** An operation of the script, which may be said again when it is not known whether it was heard. @throws ERR_QUEUE */
   async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
-    const { name, url } = this.address;
-    const keys = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`];
-    const { sha, text } = this.#scripts.get(operation) as Script;
-    const interval = Math.ceil(Math.min(STALLED, this.lock / 4));
+    const { url } = this.address;
+    const { sha, text, keys } = this.#scripts.get(operation) as Script;
     return (await this.perform(async (client, again) => {
-      const words = [...keys, this.lock, interval, again ? 1 : 0, operation, ...args];
+      const words = [...keys, again ? '1' : '', operation, ...args];
       try {
-        return await client.evalsha(sha, 2, ...words);
+        return await client.evalsha(sha, keys.length, ...words);
       } catch (error) {
         if (!/^NOSCRIPT/.test((error as Error).message)) throw error;
-        return client.eval(text, 2, ...words);
+        return client.eval(text, keys.length, ...words);
       }
     }, url)) as A;
   }

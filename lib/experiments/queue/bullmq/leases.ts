@@ -9,6 +9,8 @@ const PERIOD = 250;
 const PORTION = 500;
 
 interface Open {
+  /** Id of its task. */
+  task: string;
   /** No sign of life is needed. */
   lifetime: boolean;
   controller: AbortController;
@@ -46,11 +48,17 @@ export class Leases {
   }
 
   /** @param asked when the task was asked for: `time` */
-  add(token: string, lifetime: boolean, asked: number): AbortSignal {
+  add(token: string, task: string, lifetime: boolean, asked: number): AbortSignal {
     const controller = new AbortController();
-    this.#open.set(token, { lifetime, controller, renewed: asked });
+    this.#open.set(token, { task, lifetime, controller, renewed: asked });
     this.#lookout.adjust();
     return controller.signal;
+  }
+
+  /** Id of the task of an attempt of this process that gives signs of life. */
+  taskOf(token: string): string | null {
+    const open = this.#open.get(token);
+    return open === undefined || open.lifetime ? null : open.task;
   }
 
   remove(token: string): void {

@@ -1,6 +1,6 @@
 import type { Task, TaskCommand } from '../../task.ts';
 import { parse, type Values } from '../../written.ts';
-import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
+import type { AttemptInfo, Completed, Completion, State, Taker, TaskRow } from '../queue.ts';
 import { type Answer, valuesOf } from './connection.ts';
 
 type Text = string;
@@ -55,18 +55,13 @@ export function completionOf([answer, result]: Answer[]): Completion {
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
-  const [taskId, worker, host, pid, gpus, since, ended, outcome, error, log, from, to, token, taskName] =
-    answer;
+  const [taskId, taker, since, ended, outcome, error, log, from, to, token, taskName] = answer;
+  const [worker, host, pid, gpus] = JSON.parse(taker as string) as [string, string, number, string[]];
   return {
     token: token as string,
     taskId: taskId as string,
     taskName: taskName as string,
-    taker: {
-      worker: worker as string,
-      host: host as string,
-      pid: Number(pid),
-      gpus: JSON.parse(gpus as string) as string[],
-    },
+    taker: { worker, host, pid, gpus },
     since: Number(since),
     ended: numberOf(ended),
     outcome: (outcome ?? null) as AttemptInfo['outcome'],
@@ -77,6 +72,16 @@ export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
 
 function numberOf(text: Maybe | undefined): number | null {
   return text == null ? null : Number(text);
+}
+
+/** As `attemptInfoOf` and the scripts read it. */
+export function takerText({ worker, host, pid, gpus }: Taker): string {
+  return JSON.stringify([whole(worker), whole(host), pid, gpus]);
+}
+
+/** Lua's JSON refuses halves of characters, which become U+FFFD. */
+function whole(text: string): string {
+  return Buffer.from(text).toString();
 }
 
 /** A line of JSON for each place. */

@@ -1,40 +1,24 @@
 import { createHash } from 'node:crypto';
 import { ARRIVAL } from './lua/arrival.ts';
+import { COMPLETE } from './lua/complete.ts';
 import { ENDINGS } from './lua/endings.ts';
 import { LISTS } from './lua/lists.ts';
-import { CLOCK, RECORDS } from './lua/records.ts';
+import { ALSO, CLOCK, COMPLETION, RECORDS } from './lua/records.ts';
 import { SELECTIONS } from './lua/selections.ts';
 import { SIGNS } from './lua/signs.ts';
 import { TAKE } from './lua/take.ts';
 import { bullmqLibrary, type TicketAction } from './tickets.ts';
 
 /**
- * `EVALSHA sha 2 P B LOCK INTERVAL AGAIN OPERATION …`: our keys' and BullMQ's prefix; for how long a sign of life is good, in ms; between
- * checks, in ms; 1: it may have been heard already.
+ * `EVALSHA sha 2 P B AGAIN OPERATION …`: our keys' and BullMQ's prefix; 1: it may have been heard already, or nothing. Scripts of one queue
+ * know the prefixes: `EVALSHA sha 0 AGAIN OPERATION …`.
  */
 export interface Script {
   text: string;
   sha: string;
+  /** The prefixes, if it has to be told them. */
+  keys: readonly string[];
 }
-
-/** Where the job of a task goes when its attempt is over. */
-const RELEASE: readonly TicketAction[] = ['add', 'completed', 'failed', 'retry', 'delay', 'remove'];
-
-/**
- * Operations by subject, a script each, with what they need of BullMQ. All in one would be simpler, but whatever stands in a script
- * is paid for by each of its operations.
- */
-const PARTS: readonly { text: string; actions: readonly TicketAction[]; guarded: boolean }[] = [
-  { text: ARRIVAL, actions: ['add', 'remove'], guarded: true },
-  // Those that come with every task find nothing in a queue that is gone.
-  { text: TAKE, actions: [...RELEASE, 'moveToActive', 'moveStalled'], guarded: false },
-  { text: ENDINGS, actions: RELEASE, guarded: false },
-  { text: SIGNS, actions: [...RELEASE, 'extendLock', 'moveStalled'], guarded: false },
-  { text: SELECTIONS, actions: [...RELEASE, 'pause', 'resume'], guarded: true },
-  { text: LISTS, actions: [], guarded: true },
-];
-/** They have their own answer where the queue is gone, or isn't there as yet. */
-const UNGUARDED = ['open', 'release'];
 
 /** Answers an error where somebody has removed the records: without it, that would look as if all was done. */
 const GUARD = `
@@ -43,37 +27,64 @@ local function gone()
 end
 `;
 
-let made: Promise<Map<string, Script>> | undefined;
+/** Where the job of a task goes when its attempt is over. */
+const RELEASE: readonly TicketAction[] = ['add', 'completed', 'failed', 'retry', 'delay', 'remove'];
 
-/** By operation. */
-export function queueScripts(): Promise<ReadonlyMap<string, Script>> {
-  made ??= make();
-  return made;
-}
+/**
+ * Operations by subject, a script each, with what they need of BullMQ. All in one would be simpler, but whatever stands in a script
+ * is paid for by each of its operations.
+ */
+const PARTS: readonly { text: string; actions: readonly TicketAction[]; guarded: boolean; often?: true }[] = [
+  { text: RECORDS + ARRIVAL, actions: ['add', 'remove'], guarded: true },
+  // Those that come with every task find nothing in a queue that is gone.
+  { text: GUARD + TAKE, actions: [...RELEASE, 'moveToActive', 'moveStalled'], guarded: false, often: true },
+  { text: COMPLETION + COMPLETE, actions: RELEASE, guarded: false, often: true },
+  { text: RECORDS + ENDINGS, actions: RELEASE, guarded: false },
+  { text: RECORDS + SIGNS, actions: [...RELEASE, 'extendLock', 'moveStalled'], guarded: false },
+  { text: RECORDS + SELECTIONS, actions: [...RELEASE, 'pause', 'resume'], guarded: true },
+  { text: RECORDS + LISTS, actions: [], guarded: true },
+];
+/** They have their own answer where the queue is gone, or isn't there as yet. */
+const UNGUARDED = ['open', 'release'];
 
-async function make(): Promise<Map<string, Script>> {
+/**
+ * By operation. How long a lock lasts stands in them, since words that are sent cost something with each call; in those that come with
+ * every task, so do names of keys, which needn't be put together then. As Redis keeps all scripts, the others are the same for all queues.
+ * @param name of the queue @param lock for how long a sign of life is good, in ms @param interval between checks, in ms
+ */
+export async function queueScripts(
+  name: string,
+  lock: number,
+  interval: number,
+): Promise<ReadonlyMap<string, Script>> {
   const scripts = new Map<string, Script>();
-  for (const { text: part, actions, guarded } of PARTS) {
+  const prefixes = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`] as const;
+  const named = (text: string) =>
+    text.replace(/\b([PB]) \.\. '/g, (_, which) => `'${prefixes[which === 'P' ? 0 : 1]}`);
+  for (const { text: part, actions, guarded, often = false } of PARTS) {
     const names = [...part.matchAll(/^function operations\.(\w+)/gm)].map(([, name]) => name as string);
     const text = [
       'local rcall = redis.call',
-      "local P, B, LOCK, INTERVAL, AGAIN = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1'",
+      `local P, B = ${often ? prefixes.map((prefix) => `'${prefix}'`).join(', ') : 'KEYS[1], KEYS[2]'}`,
+      "local AGAIN = ARGV[1] == '1'",
+      `local LOCK, INTERVAL = '${lock}', '${interval}'`,
       // A table that grows is made again each time.
       `local operations = {${names.map((name) => `${name} = false`).join(', ')}}`,
       // NOW is in its calls.
       CLOCK,
-      await bullmqLibrary(actions),
-      GUARD,
-      RECORDS,
-      part,
+      await bullmqLibrary(actions, often ? prefixes[1] : null, often),
+      often ? named(ALSO) : ALSO,
+      ...(guarded ? [GUARD] : []),
+      often ? named(part) : part,
       ...(guarded
         ? [
-            `if ${UNGUARDED.map((name) => `ARGV[4] ~= '${name}'`).join(' and ')} and gone() then return gone() end`,
+            `if ${UNGUARDED.map((name) => `ARGV[2] ~= '${name}'`).join(' and ')} and gone() then return gone() end`,
           ]
         : []),
-      'return operations[ARGV[4]](unpack(ARGV, 5))',
+      'return operations[ARGV[2]](unpack(ARGV, 3))',
     ].join('\n');
-    const script = { text, sha: createHash('sha1').update(text).digest('hex') };
+    const sha = createHash('sha1').update(text).digest('hex');
+    const script = { text, sha, keys: often ? [] : prefixes };
     for (const name of names) scripts.set(name, script);
   }
   return scripts;

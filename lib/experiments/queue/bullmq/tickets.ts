@@ -60,36 +60,57 @@ class Recorder extends EventEmitter {
  *
  * Defines `bull(NAME, values)`; values are by placeholder: `id` for `@ID@`, … `NOW`, `LOCK` and `INTERVAL` are those of the script.
  * @param names those that the script needs: what isn't there costs nothing
+ * @param base what the keys of its queue begin with; null: `B`, which is told it
+ * @param once they are hardly ever called twice: then it isn't prepared for that
  */
-export async function bullmqLibrary(names: readonly TicketAction[]): Promise<string> {
+export async function bullmqLibrary(
+  names: readonly TicketAction[],
+  base: string | null,
+  once: boolean,
+): Promise<string> {
   captured ??= capture();
   const actions = (await captured).filter(({ name }) => names.includes(name));
   const bodies = new Map(actions.map(({ script, lua }) => [script, lua]));
+  const list = (words: readonly Word[]) => `{${words.map((word) => expressionOf(word, base)).join(',')}}`;
   // Functions are made when they are needed: making all of them costs as much as some operations.
   return [
     'local function bodyOf(script)',
     ...[...bodies].map(
-      ([script, lua]) => `if script == '${script}' then return function(KEYS, ARGV)\n${lua}\nend end`,
+      ([script, lua]) =>
+        `if script == '${script}' then return function(KEYS, ARGV, cmsgpack)\n${lua}\nend end`,
     ),
     'end',
-    'local calls = {}',
-    'local function bull(name, values)',
-    'local call = calls[name]',
-    'if not call then',
-    ...actions.map(({ name, script, keys, args }) => {
-      const list = (words: readonly string[]) => `{${words.map((word) => expressionOf(word)).join(',')}}`;
-      return `if name == '${name}' then call = {bodyOf('${script}'), ${list(keys)}, ${list(args)}} end`;
-    }),
-    'calls[name] = call',
-    'else',
-    'local keys, args = call[2], call[3]',
-    ...actions.map(({ name, keys, args }) => {
-      const lines = [...changes('keys', keys), ...changes('args', args)];
-      return lines.length === 0 ? '' : `if name == '${name}' then ${lines.join(' ')} end`;
-    }),
-    'end',
-    'return call[1](call[2], call[3])',
-    'end',
+    // What BullMQ packs for the way to Redis is there already: `assert` answers what it is given.
+    ...(once
+      ? [
+          'local function bull(name, values)',
+          ...actions.map(
+            ({ name, script, keys, args }) =>
+              `if name == '${name}' then return bodyOf('${script}')(${list(keys)}, ${list(args)}, {unpack = assert}) end`,
+          ),
+          'end',
+        ]
+      : [
+          'local unpacked = {unpack = assert}',
+          'local calls = {}',
+          'local function bull(name, values)',
+          'local call = calls[name]',
+          'if not call then',
+          ...actions.map(
+            ({ name, script, keys, args }) =>
+              `if name == '${name}' then call = {bodyOf('${script}'), ${list(keys)}, ${list(args)}} end`,
+          ),
+          'calls[name] = call',
+          'else',
+          'local keys, args = call[2], call[3]',
+          ...actions.map(({ name, keys, args }) => {
+            const lines = [...changes('keys', keys, base), ...changes('args', args, base)];
+            return lines.length === 0 ? '' : `if name == '${name}' then ${lines.join(' ')} end`;
+          }),
+          'end',
+          'return call[1](call[2], call[3], unpacked)',
+          'end',
+        ]),
   ].join('\n');
 }
 
@@ -112,14 +133,22 @@ interface Captured {
   name: TicketAction;
   script: string;
   lua: string;
-  keys: string[];
-  args: string[];
+  keys: Word[];
+  args: Word[];
 }
+
+/** A text, or an expression of Lua. */
+type Word = string | { lua: string };
 
 let captured: Promise<Captured[]> | undefined;
 
 async function capture(): Promise<Captured[]> {
-  const { createRedisBackend } = createRequire(import.meta.filename)('bullmq') as typeof BullMQ;
+  const require = createRequire(import.meta.filename);
+  const { createRedisBackend } = require('bullmq') as typeof BullMQ;
+  // What BullMQ packs with.
+  const { unpack } = createRequire(require.resolve('bullmq'))('msgpackr') as {
+    unpack(bytes: Buffer): unknown;
+  };
   const recorder = new Recorder();
   const backend = createRedisBackend(NAME, {
     connection: recorder as unknown as BullMQ.ConnectionOptions,
@@ -165,7 +194,11 @@ async function capture(): Promise<Captured[]> {
     const { name: script, args } = recorder.call as Call;
     const { lua, numberOfKeys } = recorder.scripts.get(script) as { lua: string; numberOfKeys: number };
     const words = replace(args).map((arg) =>
-      typeof arg === 'number' && arg >= before && arg <= after ? '@NOW@' : textOf(arg),
+      Buffer.isBuffer(arg)
+        ? { lua: luaValue(unpack(arg)) }
+        : typeof arg === 'number' && arg >= before && arg <= after
+          ? '@NOW@'
+          : String(arg ?? ''),
     );
     found.push({ name, script, lua, keys: words.slice(0, numberOfKeys), args: words.slice(numberOfKeys) });
   }
@@ -173,34 +206,43 @@ async function capture(): Promise<Captured[]> {
   return found;
 }
 
-/** In bytes, as `latin1` has them. */
-function textOf(item: unknown): string {
-  const bytes = Buffer.isBuffer(item) ? item : Buffer.from(item == null ? '' : String(item));
-  return bytes.toString('latin1');
-}
-
 /** Lua for a word. */
-function expressionOf(word: string): string {
+function expressionOf(word: Word, base: string | null): string {
+  if (typeof word !== 'string') return word.lua;
   const start = `${PREFIX}:${NAME}:`;
-  if (word.startsWith(`${start}@ID@`)) return `B..values.id..${luaString(word.slice(start.length + 4))}`;
-  if (word.startsWith(start)) return `B..${luaString(word.slice(start.length))}`;
-  const placeholder = /^@([A-Z]+)@$/.exec(word)?.[1];
-  if (placeholder === undefined) return luaString(word);
-  return CONSTANTS.includes(placeholder) ? placeholder : `values.${placeholder.toLowerCase()}`;
+  const isKey = word.startsWith(start);
+  const text = isKey ? (base ?? '') + word.slice(start.length) : word;
+  const parts = text
+    .split(/(@[A-Z]+@)/)
+    .filter((part) => part !== '')
+    .map((part) => {
+      const placeholder = /^@([A-Z]+)@$/.exec(part)?.[1];
+      if (placeholder === undefined) return luaString(part);
+      return CONSTANTS.includes(placeholder) ? placeholder : `values.${placeholder.toLowerCase()}`;
+    });
+  if (isKey && base === null) parts.unshift('B');
+  return parts.join('..') || luaString('');
 }
 
 /** Of those words that aren't the same in every call. */
-function changes(list: string, words: readonly string[]): string[] {
-  return words.flatMap((word, index) => {
-    const expression = expressionOf(word);
-    return expression.includes('values.') && !expression.startsWith('"')
-      ? [`${list}[${index + 1}]=${expression}`]
-      : [];
-  });
+function changes(list: string, words: readonly Word[], base: string | null): string[] {
+  return words.flatMap((word, index) =>
+    typeof word === 'string' && /@[A-Z]+@/.test(word) && !CONSTANTS.some((name) => word === `@${name}@`)
+      ? [`${list}[${index + 1}]=${expressionOf(word, base)}`]
+      : [],
+  );
+}
+
+function luaValue(value: unknown): string {
+  if (value === null || value === undefined) return 'nil';
+  if (typeof value === 'string') return luaString(value);
+  if (typeof value !== 'object') return String(value);
+  const entries = Object.entries(value).filter(([, each]) => each != null);
+  return `{${entries.map(([name, each]) => `[${luaString(name)}]=${luaValue(each)}`).join(',')}}`;
 }
 
 function luaString(text: string): string {
-  const escaped = [...Buffer.from(text, 'latin1')].map((byte) =>
+  const escaped = [...Buffer.from(text)].map((byte) =>
     byte >= 32 && byte < 127 && byte !== 34 && byte !== 92
       ? String.fromCharCode(byte)
       : `\\${String(byte).padStart(3, '0')}`,

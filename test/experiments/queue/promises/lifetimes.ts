@@ -51,6 +51,18 @@ export function testLifetimes(bench: () => Bench): void {
     expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
   });
 
+  test('who took a task is told as it is, whatever is in the names', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const worker = 'gpu "0" \\ \n [ü] 🙂';
+    await queue.take({ ...taker, worker }, { lifetime: 50 });
+    await pause(100);
+    await queue.endLost();
+    const { id } = (await rowOf(queue, 'exp1_0')).task;
+    expect(await queue.attempts({ taskId: id })).toMatchObject([
+      { taker: { ...taker, worker }, error: expect.stringContaining(`worker ${worker} (PID`) },
+    ]);
+  });
+
   test('a late result counts where there is none, and whoever has the task now is told', async () => {
     const queue = await bench().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });

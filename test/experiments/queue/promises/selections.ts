@@ -85,6 +85,13 @@ export function testSelections(bench: () => Bench): void {
     const again = await takeFrom(queue);
     expect([again.task.name, again.start]).toEqual(['exp1_0', 1]);
     expect(await queue.complete(again.token, { old: false })).toBe(true);
+    // Both have completed it.
+    const history = await other.attempts({ taskId: first.task.id });
+    expect(history.map(({ token, outcome }) => [token, outcome])).toEqual([
+      [first.token, 'completed'],
+      [again.token, 'completed'],
+    ]);
+    for (const { since, ended } of history) expect(ended).toBeGreaterThanOrEqual(since);
     const [completion] = await other.completions(cursor, 10);
     expect(completion?.result).toEqual({ old: false });
     expect(completion?.sequence).toBeGreaterThan(cursor);

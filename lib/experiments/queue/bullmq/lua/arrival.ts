@@ -32,8 +32,9 @@ local function add(tasks)
     local id, name, number = task.id, names[i], last - #tasks + i
     named[2 * i - 1], named[2 * i] = name, id
     arrived[2 * i - 1], arrived[2 * i] = number, id
-    set(id, 'number', number, 'name', name, 'parameters', task.parameters, 'command', task.command,
-      'places', task.places, 'state', 'pending', 'starts', 0)
+    -- What changes is found sooner in front.
+    set(id, 'state', 'pending', 'starts', '0', 'number', number, 'name', name, 'parameters', task.parameters,
+      'command', task.command, 'places', task.places)
     also('addTicket', id, 2, name, task.parameters)
   end
   rcall('HSET', P .. 'names', unpack(named))

@@ -3,6 +3,7 @@ export const LISTS = `
 local function row(id)
   local fields = {id, get(id, 'name', 'parameters', 'command', 'places', 'state', 'starts', 'error', 'ended', 'source',
     'sequence', 'number')}
+  if fields[6] == 'completed' then fields[10] = fields[10] or 'worker' end
   return fields[2] and fields or false
 end
 
@@ -71,12 +72,14 @@ function operations.retracted(after, limit, most)
 end
 
 local function describe(token)
-  local fields = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'worker', 'host', 'pid', 'gpus', 'since', 'ended', 'outcome',
-    'error', 'log', 'log_from', 'log_to', 'deadline')
-  local deadline = fields[13]
-  fields[13] = token
-  fields[14] = (get(fields[1], 'name'))
-  return fields, deadline
+  local begun, ended, outcome, why, log, from, to, deadline = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'begun', 'ended',
+    'outcome', 'error', 'log', 'log_from', 'log_to', 'deadline'))
+  local since, id, taker = also('begunOf', begun)
+  if not outcome then
+    local by, when = also('completedBy', id)
+    if by == token then outcome, ended = 'completed', when end
+  end
+  return {id, taker, since, ended, outcome, why, log, from, to, token, (get(id, 'name'))}, deadline
 end
 
 function operations.attempts(living, id)
@@ -97,7 +100,7 @@ function operations.attempts(living, id)
     if lives then list[#list + 1] = fields end
   end
   table.sort(list, function(a, b)
-    if a[6] ~= b[6] then return tonumber(a[6]) < tonumber(b[6]) end
+    if a[3] ~= b[3] then return tonumber(a[3]) < tonumber(b[3]) end
     return arrived[a[1]] < arrived[b[1]]
   end)
   return list

@@ -7,26 +7,25 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
 /**
  * Functions that all operations are made of. Keys below `P`:
  *
- * - `task:ID`: a hash as SQLite has the row; `attempt` is the token of its last one, `by` of the one that completed it, `retried`: when
- *   somebody forgave its starts
+ * - `task:ID`: a hash as SQLite has the row; `attempt` is the token of its last one, which has completed it unless `by` is another's, or
+ *   `source` a table; `retried`: when somebody forgave its starts
  * - `states`: ids by state, and in each by number of arrival. `names`: ids by name. `phases`: counters
- * - `attempt:TOKEN`: a hash; `before` is the token of the task's last one, `silent`: since when its lock is known to have expired;
- *   `deadlines`: of those that give no sign of life
+ * - `attempt:TOKEN`: a hash; `begun` has time, task, and taker in JSON, `before` is the token of the task's last one, `silent`: since when its lock is known
+ *   to have expired; `deadlines`: of those that give no sign of life
  * - `completions`: ids by sequence; `due`: ids by time; `retracted`: ids by number
  * - `settings`: counters, `pause`, `format`; `version` grows with every change but starts and completions, which can be told by
  *   how many there are. `manager`: who manages, until it expires
  *
- * The attempt of an active task lives, as far as anybody knows: it is the one without an outcome, and no other is.
+ * The attempt of an active task lives, as far as anybody knows: it is the one without an outcome, and no other is. One that has completed its
+ * task has none either, as the task says so; it gets one when the task is retried.
  *
  * BullMQ's job has the id of the task. It waits, prioritised, while the task is pending, and is active and locked with the token as long as
  * something of an attempt may live, whatever has become of the task: that is why a task isn't given out again too early.
  *
- * A call of Redis costs more than what it does: hence few of them, and everything in them that belongs together.
+ * A call of Redis costs more than what it does: hence few of them, and everything in them that belongs together. So do functions, which Lua
+ * makes anew in each call of a script: hence few that are made always.
  */
-export const RECORDS = `
-local ACTIVE, COMPLETED = 2 ^ 40, 2 * 2 ^ 40
-local also
-
+const BASICS = `
 local function get(id, ...)
   return unpack(rcall('HMGET', P .. 'task:' .. id, ...))
 end
@@ -39,6 +38,19 @@ local function bump()
   rcall('HINCRBY', P .. 'settings', 'version', 1)
 end
 
+local function endAttempt(token, outcome, why, deadline)
+  if why then
+    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW, 'error', why)
+  else
+    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW)
+  end
+  if deadline then rcall('ZREM', P .. 'deadlines', token) end
+end
+
+`;
+
+/** A task is completed. */
+export const COMPLETION = `
 -- As dashboards can read it: JSON has no NaN and no Infinity.
 local function plainJSON(text)
   if not (string.find(text, 'NaN', 1, true) or string.find(text, 'Infinity', 1, true)) then return text end
@@ -52,35 +64,33 @@ local function completeTicket(id, result)
   if bull('completed', {id = id, value = value}) < 0 then also('replaceTicket', id, 'completed') end
 end
 
-local function endAttempt(token, outcome, why, deadline)
-  if why then
-    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW, 'error', why)
-  else
-    rcall('HSET', P .. 'attempt:' .. token, 'outcome', outcome, 'ended', NOW)
-  end
-  if deadline then rcall('ZREM', P .. 'deadlines', token) end
-end
-
-local function completeTask(id, source, result, token)
-  local sequence = tostring(rcall('HINCRBY', P .. 'settings', 'sequence', 1))
-  local number, due, why = get(id, 'number', 'due', 'error')
-  set(id, 'state', 'completed', 'sequence', sequence, 'source', source, 'result', result, 'ended', NOW, 'by', token)
+-- number, due, why: of the task. The rest are further fields: what isn't said of a completed task is that its last attempt did it.
+local function completeTask(id, result, number, due, why, ...)
+  local key = P .. 'task:' .. id
+  local sequence = string.format('%d', rcall('HINCRBY', P .. 'settings', 'sequence', '1'))
+  rcall('HSET', key, 'state', 'completed', 'sequence', sequence, 'result', result, 'ended', NOW, ...)
   if due or why then
-    rcall('HDEL', P .. 'task:' .. id, 'due', 'error')
+    rcall('HDEL', key, 'due', 'error')
     rcall('ZREM', P .. 'due', id)
   end
   rcall('ZADD', P .. 'completions', sequence, id)
-  rcall('ZADD', P .. 'states', COMPLETED + number, id)
+  rcall('ZADD', P .. 'states', 2 * 2 ^ 40 + number, id)
 end
+`;
 
-local others
--- 'name': one of those below, which are made when the first is needed.
+/** For those that need most of them at once. */
+export const RECORDS = BASICS + COMPLETION;
+
+/** `also('name', …)`: one of those above or below, which are made when the first is needed. */
+export const ALSO = `
+local others, also
 also = function(name, ...)
   if others then return others[name](...) end
+  ${RECORDS}
   local MOST_STARTS = 3
 
   -- In 'states'; the number is added.
-  local SCORES = {pending = 0, active = ACTIVE, completed = COMPLETED, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
+  local SCORES = {pending = 0, active = 2 ^ 40, completed = 2 * 2 ^ 40, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
 
   -- Those behind the number.
   local function behind(state, number)
@@ -151,9 +161,9 @@ also = function(name, ...)
   local function addTicket(id, priority, name, parameters)
     if not name then name, parameters = get(id, 'name', 'parameters') end
     bull('add', {
-      job = cmsgpack.pack({B, id, name, tonumber(NOW)}),
+      job = {B, id, name, tonumber(NOW)},
       data = plainJSON(parameters),
-      opts = cmsgpack.pack({priority = priority, attempts = 1000000}),
+      opts = {priority = priority, attempts = 1000000},
     })
   end
 
@@ -204,11 +214,26 @@ also = function(name, ...)
 
   -- Tasks and attempts
 
+  -- The token of the attempt that has completed the task, and when.
+  local function completedBy(id)
+    local state, source, by, last, ended = get(id, 'state', 'source', 'by', 'attempt', 'ended')
+    if state == 'completed' and source ~= 'table' then return by or last, ended end
+  end
+
+  -- Since when, id of the task, taker.
+  local function begunOf(text)
+    return string.match(text, '^(%d+) (%S+) (.*)$')
+  end
+
   local function attemptOf(token)
-    local found = rcall('HMGET', P .. 'attempt:' .. token, 'task', 'outcome', 'deadline', 'result', 'error', 'worker', 'host', 'pid')
-    if not found[1] then return nil end
-    return {task = found[1], outcome = found[2], deadline = found[3], result = found[4], error = found[5],
-      worker = found[6], host = found[7], pid = found[8]}
+    local begun, outcome, deadline, result, why =
+      unpack(rcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error'))
+    if not begun then return nil end
+    local since, id, taker = begunOf(begun)
+    if not outcome and completedBy(id) == token then outcome = 'completed' end
+    local worker, host, pid = unpack(cjson.decode(taker))
+    return {task = id, outcome = outcome, deadline = deadline, result = result, error = why, since = since,
+      worker = worker, host = host, pid = pid}
   end
 
   -- The last one first.
@@ -263,8 +288,32 @@ also = function(name, ...)
     return #stalled
   end
 
+  -- An attempt that was counted as lost is heard of after all: it was cut off, and that is not the task's fault.
+  local function excuse(token, attempt)
+    if attempt.outcome ~= 'lost' or attempt.deadline then return end
+    local id, key = attempt.task, P .. 'attempt:' .. token
+    if rcall('HSETNX', key, 'excused', 1) == 0 then return end
+    local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
+    -- Whoever has retried the task since has forgiven all starts already.
+    if retried and tonumber(attempt.since) <= tonumber(retried) then return end
+    set(id, 'starts', math.max(tonumber(starts) - 1, 0))
+    if state ~= 'failed' or last ~= attempt.error then return end
+    rcall('HDEL', P .. 'task:' .. id, 'ended')
+    move(id, 'pending')
+    if not lockOf(id) then replaceTicket(id, 'pending', 2 * tonumber(starts)) end
+  end
+
+  -- The task is its own, or it gave no sign of life in time and the task has still no result.
+  local function mayComplete(attempt)
+    if not attempt.outcome then return true end
+    if attempt.outcome ~= 'lost' or not attempt.deadline then return false end
+    local state = get(attempt.task, 'state')
+    return state == 'pending' or state == 'active' or state == 'failed'
+  end
+
   others = {
-    attemptOf = attemptOf, behind = behind, count = count, listed = listed, index = index, move = move,
+    get = get, bump = bump, endAttempt = endAttempt, completeTicket = completeTicket, completeTask = completeTask,
+    completedBy = completedBy, begunOf = begunOf, excuse = excuse, mayComplete = mayComplete, attemptOf = attemptOf, behind = behind, count = count, listed = listed, index = index, move = move,
     quoteNumbers = quoteNumbers, addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket,
     release = release, tokensOf = tokensOf, revoke = revoke, failTask = failTask, endLost = endLost,
     endOverdue = endOverdue, checkStalled = checkStalled

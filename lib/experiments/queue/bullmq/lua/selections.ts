@@ -18,6 +18,8 @@ local function retry(id)
   local state, number = get(id, 'state', 'number')
   if state == 'pending' or state == 'active' then return false end
   if state == 'completed' then
+    local by, ended = also('completedBy', id)
+    if by then rcall('HSET', P .. 'attempt:' .. by, 'outcome', 'completed', 'ended', ended) end
     rcall('ZADD', P .. 'retracted', number, id)
     rcall('ZREM', P .. 'completions', id)
     -- A result that comes late would be one of before.
@@ -65,10 +67,10 @@ function operations.adopt(...)
   local words, adopted = {...}, {}
   for i = 1, #words, 2 do
     local id = words[i]
-    local state = get(id, 'state')
+    local state, number, due, why = get(id, 'state', 'number', 'due', 'error')
     local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
     if good then
-      completeTask(id, 'table', words[i + 1], '')
+      completeTask(id, words[i + 1], number, due, why, 'source', 'table')
       also('removeTicket', id)
       bump()
     end
