@@ -248,18 +248,18 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
   expect(await experiment.rows()).toHaveLength(20);
 });
 
-test('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', {
+test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', {
   timeout: 60_000,
-}, async () => {
-  experiment = new WitnessedExperiment(4);
+}, async (context) => {
+  const experiment = newExperiment(context, 4);
   experiment.sweep(honest(3), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first);
-  await until(() => starts() === 2, 10_000);
+  await until(() => starts(experiment) === 2, 10_000);
   rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
   const second = finished(experiment.start(['run', '--gpus', '2']));
   await pause(1_500);
-  expect(starts()).toBe(2);
+  expect(starts(experiment)).toBe(2);
   first.kill('SIGINT');
   await pause(100);
   first.kill('SIGINT');
@@ -271,5 +271,5 @@ test('somebody deletes .gpu-owner while tasks run, and starts again at once: not
       'was removed while tasks of it ran, and 2 still do: no task is given out',
     ),
   });
-  await expectWhole(4);
+  await expectWhole(experiment, 4);
 });
