@@ -20,3 +20,8 @@ export function isoTime(milliseconds = Date.now()): string {
 
 /** Node.js makes a timer that is to be longer than this one of 1 ms. In ms. */
 export const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** What is left of a wait, in ms, as a timer can have it: Node.js 22 warns on standard error of a negative one. */
+export function timerOf(left: number): number {
+  return Math.min(Math.max(left, 0), LONGEST_TIMER);
+}

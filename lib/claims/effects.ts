@@ -1,4 +1,4 @@
-import { LONGEST_TIMER } from '../clock.ts';
+import { timerOf } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { interrupted } from '../gpus/driver.ts';
 import { type Asked, look, lookSync } from '../gpus/snapshot.ts';
@@ -127,7 +127,7 @@ async function lockAsync(
       resolve(outcome);
     });
     const cancel = () => wait.cancel();
-    const timer = setTimeout(cancel, Math.min(milliseconds, LONGEST_TIMER));
+    const timer = setTimeout(cancel, timerOf(milliseconds));
     signal?.addEventListener('abort', cancel);
   });
   if (result === errno.ECANCELED && signal?.aborted) throw aborted(signal);

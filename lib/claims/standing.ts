@@ -1,4 +1,4 @@
-import { LONGEST_TIMER, now } from '../clock.ts';
+import { now, timerOf } from '../clock.ts';
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
@@ -139,7 +139,7 @@ export class StandingInLine {
         let blind = false;
         const left = end - now();
         if (Number.isFinite(left)) {
-          const timer = setTimeout(resolve, Math.min(left, LONGEST_TIMER));
+          const timer = setTimeout(resolve, timerOf(left));
           endings.push(() => clearTimeout(timer));
         }
         let looking = false;

@@ -50,6 +50,13 @@ function refused(result: Claim | Refusal): Refusal {
   return result;
 }
 
+/** A clock that goes on by so many ms whenever it is read. */
+function readingsApart(milliseconds: number): void {
+  const step = BigInt(milliseconds) * 1_000_000n;
+  let time = process.hrtime.bigint();
+  vi.spyOn(process.hrtime, 'bigint').mockImplementation(() => (time += step));
+}
+
 /** Somebody else's place in line, for the machine's only GPU. */
 function stand(): Place {
   const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
@@ -97,4 +104,22 @@ test('a lease that lasts is waited for, and its end is told', async () => {
   };
   giveBack(await claimWhenFree(attempting, { maxWait: null, onWaiting }));
   expect(attempts).toBe(1);
+});
+
+test('no timer is asked for a negative time, which Node.js 22 warns of, when time is up between two steps', async () => {
+  const ahead = stand();
+  const refusal = refused(attempt());
+  const timers = vi.spyOn(globalThis, 'setTimeout');
+  readingsApart(100);
+  for (let maxWait = 50; maxWait < 1_000; maxWait += 100) {
+    const waiting = claimWhenFree(attempting, { maxWait }, refusal);
+    const outcome = expect(waiting).rejects.toMatchObject({ code: 'ERR_TIMEOUT' });
+    await vi.advanceTimersByTimeAsync(maxWait);
+    await outcome;
+  }
+  const delays = timers.mock.calls.map(([, delay]) => delay);
+  expect(delays).not.toEqual([]);
+  expect(delays.filter((delay) => !(Number(delay) >= 0))).toEqual([]);
+  vi.restoreAllMocks();
+  ahead.leave();
 });
