@@ -190,7 +190,7 @@ function addonPath(): string {
     throw new GPUOwnerError(
       'ERR_UNSUPPORTED_PLATFORM',
       `there is no native addon for ${process.platform}-${process.arch}. Build one with \`npm rebuild gpu-owner\` ` +
-        `(needs Python, make and a C++17 compiler).`,
+        '(needs Python, make and a C++17 compiler; npm 12 runs it only after `npm install-scripts approve gpu-owner`).',
       { cause },
     );
   }

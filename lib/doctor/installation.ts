@@ -12,7 +12,8 @@ const PROGRAMS = {
   'gpu-owner-placeholder': 'GPUs of a command are not kept visibly taken while it starts',
 };
 const SIMULATOR = ['gpu-owner-simulator', 'simulator/libnvidia-ml.so.1', 'simulator/libcuda.so.1'];
-const REBUILD = 'Build it: `npm rebuild gpu-owner`, or in a clone `npm ci`.';
+const REBUILD =
+  'Build it: `npm rebuild gpu-owner` (with npm 12 `npm install-scripts approve gpu-owner` before), or in a clone `npm ci`.';
 
 /** What gpu-owner itself consists of, and who may run it. */
 export function examineInstallation(report: Report): void {

@@ -88,6 +88,14 @@ function claim(flags: string[] = []): string[] {
   return run(CLAIM, ['-r', './watch.cjs', ...flags]);
 }
 
+it('without a native part says how to compile one, and what npm 12 wants before', () => {
+  rmSync(join(copy, 'build'), { recursive: true });
+  const source = `await import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(1)).catch((error) => console.log(error.code, error.message));`;
+  expect(run(source).join('')).toMatch(
+    /^ERR_UNSUPPORTED_PLATFORM .*`npm rebuild gpu-owner`.*`npm install-scripts approve gpu-owner`/,
+  );
+});
+
 describe('the compiled form', () => {
   const path = () => join(copy, 'dist', CACHE);
 
@@ -117,7 +125,7 @@ describe('the compiled form', () => {
   });
 
   it('is refused where V8 runs with other flags', () => {
-    expect(claim(['--max-old-space-size=200'])).toEqual(['library.cjs refused', '2']);
+    expect(claim(['--stack-size=2000'])).toEqual(['library.cjs refused', '2']);
   });
 
   it('is made anew for the Node.js of whoever installs, also over a link', () => {
