@@ -495,7 +495,7 @@ describe('a lease file', () => {
     // The placeholder is what is left of its protection.
     const other = await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'echo', 'it ran'], here());
     expect(other.code).toBe(75);
-    expect(other.stderr).toMatch(new RegExp(`GPU 0: busy: \\w+ \\(pid ${holder.pid}, \\w+\\) uses`));
+    expect(other.stderr).toMatch(new RegExp(`GPU 0: busy: [\\w-]+ \\(pid ${holder.pid}, \\w+\\) uses`));
     holder.stdin?.end();
     expect((await outcome).stderr.match(/somebody removed/g)).toHaveLength(1);
     expect(await machine.runCommand(['run', '-n', '2', '--', 'echo', 'it ran'], here())).toMatchObject({
