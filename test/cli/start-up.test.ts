@@ -54,7 +54,7 @@ test.each(['&2', '/dev/null'])(
     );
     if (destination !== '/dev/null') expect(stderr).toMatch(/keeper .* can't be started/);
     const loaded = stdout.split('\n');
-    // The list works; Node.js 26 has the first one in its snapshot, Node.js 20 the second one.
+    // The list works; Node.js 24 has the first one in its snapshot, Node.js 20 the second one.
     expect(['diagnostics_channel', 'vm'].filter((name) => loaded.includes(name))).not.toEqual([]);
     expect(loaded.filter((name) => HEAVY.includes(name))).toEqual([]);
   },
