@@ -175,8 +175,12 @@ export async function keeperOf(front: number): Promise<number> {
 /** The pid that a fixture wrote into a file. */
 export async function pidIn(directory: string, name: string): Promise<number> {
   const path = join(directory, name);
-  await until(() => existsSync(path), path);
-  return Number(readFileSync(path, 'utf8'));
+  let pid = 0; // while the file is empty: a signal to it would reach this process and whatever has started the tests
+  await until(() => {
+    pid = existsSync(path) ? Number(readFileSync(path, 'utf8')) : 0;
+    return pid > 0;
+  }, path);
+  return pid;
 }
 
 /** Asks an independent process whether leases are held. */
