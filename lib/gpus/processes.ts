@@ -4,7 +4,7 @@ import { sanitize } from '../text.ts';
 
 /** What /proc says of a process that uses a GPU. */
 export interface ProcessDescription {
-  /** The command's name as `ps` shows it, 15 characters at most, harmless to print; null: not visible. */
+  /** The command's name as `ps` shows it, or the program's where that is a thread's; harmless to print; null: not visible. */
   name: string | null;
   user: string | null;
   uid: number | null;
@@ -15,6 +15,8 @@ export interface ProcessDescription {
 const PF_EXITING = 0x4;
 const SIGKILL_BIT = 1 << 8;
 const GONE: ProcessDescription = { name: null, user: null, uid: null, alive: 'gone' };
+/** How Node.js 24 and 26 name the main threads of all programs. */
+const MAIN_THREAD = /^(node-)?MainThread$/;
 const HIDDEN: ProcessDescription = { name: null, user: null, uid: null, alive: 'alive' };
 
 /**
@@ -29,7 +31,7 @@ export function describeProcess(pid: number, proc = '/proc'): ProcessDescription
   const status = textOf(`${proc}/${pid}/status`) ?? '';
   const uid = uidOf(status);
   return {
-    name: sanitize(stat.name, 32) || null,
+    name: sanitize((MAIN_THREAD.test(stat.name) && programName(`${proc}/${pid}`)) || stat.name, 32) || null,
     user: uid === null ? null : userName(uid),
     uid,
     alive: isDying(stat, status) && !hasLivingThread(`${proc}/${pid}/task`, pid, stat) ? 'dying' : 'alive',
@@ -56,6 +58,11 @@ function parseStat(text: string | null): Stat | null {
     flags: Number(fields[6] ?? 0),
     threads: Number(fields[17] ?? 1),
   };
+}
+
+/** Of its first word, as it was started. */
+function programName(directory: string): string | undefined {
+  return textOf(`${directory}/cmdline`)?.split('\0', 1)[0]?.split('/').at(-1);
 }
 
 function isDying(stat: Stat, status: string): boolean {

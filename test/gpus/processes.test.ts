@@ -4,6 +4,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { describeProcess, nameIn, userName } from '../../lib/gpus/processes.ts';
+import { python } from '../machine.ts';
 
 describe('describeProcess', () => {
   const children: ChildProcess[] = [];
@@ -27,6 +28,15 @@ describe('describeProcess', () => {
     expect(uid).toBe(process.geteuid?.());
     expect(user).toBe(userInfo().username);
     expect(name).toBeTruthy();
+  });
+
+  it('names a program, not its main thread: Node.js 24 and 26 call that MainThread', async () => {
+    for (const thread of ['MainThread', 'node-MainThread']) {
+      const named = `import ctypes; ctypes.CDLL(None).prctl(15, b"${thread}"); print("named", flush=True); input()`;
+      const child = start(python, ['-c', named]);
+      await firstLine(child);
+      expect(describeProcess(child.pid as number).name).toBe('python3');
+    }
   });
 
   it('calls a zombie dying', async () => {
