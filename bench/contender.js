@@ -2,17 +2,16 @@
 // input it claims without waiting, and tries again after a millisecond when it is refused; told "line START END" it stands in line;
 // told "calls START END" it makes the system calls of a claim only. Afterwards it says how often it had one, and how often it was
 // refused. Each hold is noted in the witness's log.
-// contender.js WITNESS DIRECTORY GPUS, the latter two for the calls
+// contender.js WITNESS DIRECTORY GPUS WARM-UP: the second and the third are for the calls, the last is a number of claims
 import { createInterface } from 'node:readline';
 import { GPUOwner } from '../dist/index.js';
 import { openClaims } from './baselines/contention.js';
 import { testimony } from './witness.js';
 
 const OPTIONS = { placeholder: 'none' };
-const WARM_UP = 200;
 const MOST_PIDS = 2 ** 22;
 
-const [, , witness, directory, gpus] = process.argv;
+const [, , witness, directory, gpus, warmUps] = process.argv;
 const { had, gone } = testimony(witness);
 const calls = openClaims(directory, Number(gpus));
 const never = new Int32Array(new SharedArrayBuffer(4));
@@ -67,7 +66,7 @@ function warmUp() {
 
 const WAYS = { now: claimNow, line: claimInLine, calls: makeCalls };
 
-for (let i = 0; i < WARM_UP; i++) warmUp();
+for (let i = 0; i < Number(warmUps); i++) warmUp();
 console.log('ready');
 for await (const line of createInterface({ input: process.stdin })) {
   const [how, start, end] = line.split(' ');

@@ -15,6 +15,10 @@ const LINE = 'gpu-owner, in line';
 /** Of each crowd, in turn for all; in ms. */
 const SLICE = 200;
 const ROUNDS = 2;
+/** Claims of each process before it is measured. More would take minutes, with 64 of them. */
+const WARM_UP = 200;
+/** Slices of a process that goes on, from its first claim. */
+const GOING_ON = { 'its first 0.2 s': 0, 'after 0.4 s': 2, 'after 1 s': 5, 'after 3 s': 15 };
 
 export const contention = {
   title: 'Claims under contention',
@@ -27,23 +31,62 @@ export const contention = {
       const { rows, holds } = await measure(bench, gpus, crowds);
       tables.push(throughput(gpus, rows, holds), fairness(gpus, rows));
     }
+    tables.push(await goingOn(bench));
     return tables;
   },
 };
 
-async function measure(bench, gpus, crowds) {
-  const directory = join(bench.directory, String(gpus));
+/** What contenders for some GPUs need. */
+function place(bench, name, gpus) {
+  const directory = join(bench.directory, name);
   const locks = join(directory, 'c-locks');
   mkdirSync(locks, { recursive: true });
   const witness = openWitness(directory);
   const env = environment({ GPU_OWNER_SIMULATE: String(gpus), GPU_OWNER_SIMULATE_DIR: directory });
+  const begin = (warmUp) =>
+    new Contender(env, [witness.path, join(directory, 'node-locks'), String(gpus), String(warmUp)]);
+  return { locks, witness, env, begin };
+}
+
+/** What V8 makes of a program that goes on claiming: it is interpreted at first. */
+async function goingOn(bench) {
+  const { witness, begin } = place(bench, 'going-on', 8);
+  const series = Object.values(GOING_ON).map(() => []);
+  for (let round = 0; round < (bench.quick ? 1 : 3); round++) {
+    const contender = begin(0);
+    try {
+      await contender.heard(); // ready
+      for (let slice = 0; slice <= Math.max(...Object.values(GOING_ON)); slice++) {
+        const [{ claims }] = await together([contender], 'now');
+        const row = Object.values(GOING_ON).indexOf(slice);
+        if (row >= 0) series[row].push((1000 * claims) / SLICE);
+      }
+    } finally {
+      contender.end();
+    }
+  }
+  witness.check();
+  return {
+    name: 'going-on',
+    title: 'One process that goes on, claims and releases per second',
+    unit: '1/s',
+    note: `8 GPUs, without placeholder, from the first claim of a program on; simulated driver, no latency; for ${SLICE} ms each`,
+    rows: Object.keys(GOING_ON).map((label, row) => ({
+      label,
+      x: label,
+      series: { 'gpu-owner, claim now': summarize(series[row]) },
+    })),
+  };
+}
+
+async function measure(bench, gpus, crowds) {
+  const { locks, witness, env, begin } = place(bench, String(gpus), gpus);
   const program = compiled(bench.directory, 'contention.c');
   const baseline = (count) => {
     const words = [locks, witness.path, String(gpus), String(count), String(SLICE)];
     return execFileSync(program, words, { env, encoding: 'utf8' }).trim().split('\n').map(counts);
   };
-  const words = [witness.path, join(directory, 'node-locks'), String(gpus)];
-  const contenders = Array.from({ length: crowds.at(-1) }, () => new Contender(env, words));
+  const contenders = Array.from({ length: crowds.at(-1) }, () => begin(WARM_UP));
   try {
     for (const each of contenders) await each.heard(); // ready
     const rows = [];
@@ -118,7 +161,7 @@ function throughput(gpus, rows, holds) {
     title: `Claims and releases per second, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
     unit: '1/s',
     note:
-      `warm processes without placeholder, ${ROUNDS} times ${SLICE} ms each, in turn; simulated driver, no latency; who is refused ` +
+      `processes that have claimed ${WARM_UP} times before, without placeholder, ${ROUNDS} times ${SLICE} ms each, in turn; simulated driver, no latency; who is refused ` +
       `tries again after 1 ms; a witness saw all ${holds} claims, and no GPU with two holders`,
     base: C,
     rows: rows.map(({ count, series }) => ({

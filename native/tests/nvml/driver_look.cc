@@ -219,7 +219,7 @@ TEST("looks may be begun as often as one likes, and needn't be collected") {
     if (i % 4 == 2) look(samples);
     if (i % 4 != 3) REQUIRE_EQUAL(tests::health(samples), "ok ok ok ok");
   }
-  CHECK_EQUAL(tests::threads(), threads);
+  CHECK(tests::eventually([&] { return tests::threads() <= threads; }, 5000));  // those that help with a slow look come and go
 }
 
 TEST("a quick look: only where looks are known to be quick") {
@@ -263,5 +263,5 @@ TEST("many looks cost no threads and no descriptors") {
     if (i % 500 == 0) tests::sleep_milliseconds(2);  // the worker has gone to sleep by then
   }
   CHECK_EQUAL(tests::open_descriptors(), descriptors);
-  CHECK_EQUAL(tests::threads(), threads);
+  CHECK(tests::eventually([&] { return tests::threads() <= threads; }, 5000));
 }
