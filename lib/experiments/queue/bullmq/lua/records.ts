@@ -313,7 +313,8 @@ also = function(name, ...)
 
   others = {
     get = get, bump = bump, endAttempt = endAttempt, completeTicket = completeTicket, completeTask = completeTask,
-    completedBy = completedBy, begunOf = begunOf, excuse = excuse, mayComplete = mayComplete, attemptOf = attemptOf, behind = behind, count = count, listed = listed, index = index, move = move,
+    completedBy = completedBy, begunOf = begunOf, excuse = excuse, mayComplete = mayComplete, attemptOf = attemptOf,
+    behind = behind, count = count, listed = listed, index = index, move = move,
     quoteNumbers = quoteNumbers, addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket,
     release = release, tokensOf = tokensOf, revoke = revoke, failTask = failTask, endLost = endLost,
     endOverdue = endOverdue, checkStalled = checkStalled
