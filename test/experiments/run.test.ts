@@ -1,6 +1,6 @@
 // `exp run` from outside: whole processes, real signals. Each test has a machine and a project of its own, and waits for much of the time.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
 import { command, finished, output, processState, until } from '../machine.ts';
@@ -388,6 +388,31 @@ test.skipIf(!canMount).concurrent(
     expect(stdout).toMatch(/disk \(or the quota\) is full|no space left on device/);
     expect(new Set(stdout.match(/^grid_\d+_\d(?=,)/gm)).size).toBe(12);
     expect(stdout.match(/^grid_\d+_\d(?=,)/gm)).toHaveLength(12);
+  },
+  30_000,
+);
+
+test.skipIf(!canMount).concurrent(
+  'on a read-only file system a queue that nobody uses is to be copied, and the copy is read (needs to mount)',
+  async (context) => {
+    const experiment = newExperiment(context);
+    expect(
+      await experiment.run(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]),
+    ).toMatchObject({
+      code: 0,
+    });
+    const script = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" && "$@"';
+    const status = (...words: string[]) => {
+      const asked = [process.execPath, command, 'exp', 'status', ...words];
+      return experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...asked], {
+        cwd: experiment.project,
+      });
+    };
+    const refused = await status();
+    expect(refused.stderr).toMatch(/its file system is read-only.*Copy it elsewhere/);
+    const copy = join(experiment.machine.directory, 'copy.db');
+    copyFileSync(join(experiment.project, '.gpu-owner/queue.db'), copy);
+    expect((await status('--queue', `sqlite:${copy}`)).stdout).toMatch(/2 completed/);
   },
   30_000,
 );

@@ -91,11 +91,11 @@ function range(text: string, refuse: (why: string) => Error): Range | null {
   const match = RANGE.exec(text);
   if (match === null) return null;
   const parts = match.slice(1).filter((part) => part !== undefined);
-  if (!parts.every((part) => /^[-+]?[.\d][\d.eE_+-]*$/.test(part))) return null; // such as ../data
+  if (!parts.every((part) => /^[-+]?(?:[.\d][\d.eE_+-]*|0[xob][\da-fA-F_]+)$/.test(part))) return null; // such as ../data
   const numbers = parts.map((part) => (/^-?(?:0|[1-9]\d*)$/.test(part) ? Number(part) : Number.NaN));
   if (!numbers.every(Number.isSafeInteger)) {
     throw refuse(
-      `the range ${showValue(text)} must be of whole numbers, such as 42..44 or 0..10..2; other values go with commas`,
+      `the range ${showValue(text)} must be of whole decimal numbers, such as 42..44 or 0..10..2; other values go with commas`,
     );
   }
   const [first, last, given] = numbers as [number, number, number | undefined];

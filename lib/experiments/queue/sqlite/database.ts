@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../clock.ts';
 import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
-import { findFile, inodes, isReadOnly, isUnused, makeFile } from './files.ts';
+import { findFile, inodes, isUnused, makeFile, whyReadOnly } from './files.ts';
 import { findForebears } from './forebears.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';
 
@@ -65,7 +65,8 @@ export class Database {
   static async open(file: string, create: boolean, look = false): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
-    const readOnly = look && isReadOnly(path);
+    const obstacle = look ? whyReadOnly(path) : null;
+    const readOnly = obstacle !== null;
     // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.
     const { DatabaseSync } = createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
     const connection = await patiently(path, () => new DatabaseSync(path, { timeout: BLOCKING, readOnly }));
@@ -82,7 +83,7 @@ export class Database {
     } catch (error) {
       connection.close();
       // Its log can't be made by those who may not write.
-      throw readOnly && isUnused(path) ? notReadable(path, error) : error;
+      throw obstacle !== null && isUnused(path) ? notReadable(path, obstacle, error) : error;
     }
     database.#inodes = inodes(database.#files);
     return database;

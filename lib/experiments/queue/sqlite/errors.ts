@@ -56,7 +56,19 @@ export function unusable(path: string, problem: string, remedy: string, cause?: 
 }
 
 /** For those who may only read it. */
-export function notReadable(path: string, cause: unknown): GPUOwnerError {
+export function notReadable(
+  path: string,
+  obstacle: 'file system' | 'permission',
+  cause: unknown,
+): GPUOwnerError {
+  if (obstacle === 'file system') {
+    return unusable(
+      path,
+      "can't be read where it is: its file system is read-only, and SQLite needs two files beside it",
+      'Copy it elsewhere, and name the copy: --queue sqlite:PATH.',
+      cause,
+    );
+  }
   return unusable(
     path,
     "can't be read by you at the moment: you may not write to it, and nobody works on it who could",

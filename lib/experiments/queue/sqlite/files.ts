@@ -68,13 +68,15 @@ export function makeFile(path: string): string {
   }
 }
 
-/** May this user read it, but not write to it? */
-export function isReadOnly(path: string): boolean {
+/** Why this user may not write to it: nobody may on this file system, or it isn't theirs; null: they may, or the reason is another. */
+export function whyReadOnly(path: string): 'file system' | 'permission' | null {
   try {
     accessSync(path, constants.W_OK);
-    return false;
+    return null;
   } catch (error) {
-    return ['EACCES', 'EROFS', 'EPERM'].includes((error as NodeJS.ErrnoException).code ?? '');
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (code === 'EROFS') return 'file system';
+    return ['EACCES', 'EPERM'].includes(code) ? 'permission' : null;
   }
 }
 
