@@ -1,4 +1,5 @@
 // Kills, stops and cuts off a Redis at random, one after the other, and mends it again.
+import { pause as pauseUnless } from '../../lib/experiments/pause.ts';
 import { pause } from '../machine.ts';
 import type { Network } from './queue/network.ts';
 import type { RedisServer } from './queue/redis-server.ts';
@@ -32,7 +33,7 @@ export class RedisWeather {
   /** Goes on until it is told to end; then Redis is there. */
   async run(): Promise<void> {
     for (;;) {
-      await this.#pause(this.#random.float(2 * this.#rest));
+      await pauseUnless(this.#random.float(2 * this.#rest), this.#calm.signal);
       if (this.#calm.signal.aborted) return;
       const kind = this.#random.pick(['killed', 'stopped', 'cut off'] as const) ?? 'killed';
       const length = this.#random.pick(this.#lengths) ?? 0;
@@ -51,14 +52,5 @@ export class RedisWeather {
 
   end(): void {
     this.#calm.abort();
-  }
-
-  async #pause(milliseconds: number): Promise<void> {
-    const { signal } = this.#calm;
-    if (signal.aborted) return;
-    await Promise.race([
-      pause(milliseconds),
-      new Promise((resolve) => signal.addEventListener('abort', resolve)),
-    ]);
   }
 }
