@@ -107,6 +107,7 @@ function isRepeated(database: Database, attempt: AttemptRecord, result: string |
   );
   return (
     task.state === 'completed' &&
+    task.source === 'worker' &&
     last?.number === attempt.number &&
     (result === null || result === task.result)
   );
@@ -115,7 +116,7 @@ function isRepeated(database: Database, attempt: AttemptRecord, result: string |
 function taskOfAttempt(
   database: Database,
   attempt: AttemptRecord,
-): Pick<TaskRecord, 'state'> & { result: string | null } {
-  const sql = 'SELECT state, result FROM task WHERE number = :task';
+): Pick<TaskRecord, 'state' | 'source'> & { result: string | null } {
+  const sql = 'SELECT state, source, result FROM task WHERE number = :task';
   return database.get(sql, { task: attempt.task }) as never;
 }

@@ -77,6 +77,11 @@ export function testLifetimes(bench: () => Bench): void {
     expect(await queue.complete(current.token, { who: 'current' })).toBe(false);
     expect((await queue.completions(0, 10)).map(({ result }) => result.who)).toEqual(['late']);
     expect(await queue.counts()).toMatchObject({ completed: 1, active: 0 });
+    // It was lost, and isn't any longer.
+    expect(await queue.attempts({ taskId: late.task.id })).toMatchObject([
+      { outcome: 'completed', error: null },
+      { outcome: 'cancelled', error: 'worker gpu0 came late, but with a result' },
+    ]);
   });
 
   test('a late result is rejected where there is one, also after a retry', async () => {

@@ -140,6 +140,17 @@ export function testSelections(bench: () => Bench): void {
     expect(await queue.take(taker)).toBeNull();
   });
 
+  test('who completed a task before somebody retried it is told that a row of a table is not its result', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const { token, task } = await takeFrom(queue);
+    await queue.complete(token, { accuracy: 1 });
+    await queue.retry({ ids: [task.id] });
+    await queue.forgetRetracted([task.id]);
+    expect(await queue.adopt([{ id: task.id, result: { accuracy: 1 } }])).toEqual([true]);
+    expect(await queue.complete(token, { accuracy: 1 })).toBe(false);
+    expect(await queue.complete(token, null)).toBe(false);
+  });
+
   test('many rows at once', async () => {
     const queue = await bench().open();
     await queue.enqueue(plainTasks(2_500));

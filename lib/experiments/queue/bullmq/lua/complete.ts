@@ -18,6 +18,7 @@ local function completeSomehow(token, given, result)
   if outcome then
     -- Whoever has the task now needn't go on.
     also('revoke', id, (also('get', id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
+    rcall('HDEL', P .. 'attempt:' .. token, 'error')
   end
   also('endAttempt', token, 'completed', nil, attempt.deadline)
   local number, due, why = also('get', id, 'number', 'due', 'error')
