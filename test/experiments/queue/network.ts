@@ -5,6 +5,7 @@ export class Network {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #cut = false;
+  #losing = false;
 
   private constructor(server: Server) {
     this.#server = server;
@@ -21,7 +22,10 @@ export class Network {
       ] as const) {
         network.#sockets.add(from);
         // While it is cut, everything is swallowed: nobody is told.
-        from.on('data', (data) => network.#cut || to.write(data));
+        from.on('data', (data) => {
+          if (from === far && network.#losing) network.#lose();
+          else if (!network.#cut) to.write(data);
+        });
         from.on('error', () => {});
         from.on('close', () => {
           network.#sockets.delete(from);
@@ -41,10 +45,20 @@ export class Network {
     this.#cut = true;
   }
 
+  /** The next answer is lost, and connections break. @param so false: it isn't after all */
+  loseAnswer(so = true): void {
+    this.#losing = so;
+  }
+
   /** What was under way is lost. */
   mend(): void {
     this.#cut = false;
     for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #lose(): void {
+    this.#losing = false;
+    this.mend();
   }
 
   close(): void {
