@@ -72,7 +72,7 @@ export async function queueScripts(
       `local operations = {${names.map((name) => `${name} = false`).join(', ')}}`,
       // NOW is in its calls.
       CLOCK,
-      await bullmqLibrary(actions, often ? prefixes[1] : null, often),
+      await bullmqLibrary(actions, often ? prefixes[1] : null),
       often ? named(ALSO) : ALSO,
       ...(guarded ? [GUARD] : []),
       often ? named(part) : part,

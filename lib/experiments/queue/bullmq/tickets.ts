@@ -60,14 +60,10 @@ class Recorder extends EventEmitter {
  *
  * Defines `bull(NAME, values)`; values are by placeholder: `id` for `@ID@`, … `NOW`, `LOCK` and `INTERVAL` are those of the script.
  * @param names those that the script needs: what isn't there costs nothing
- * @param base what the keys of its queue begin with; null: `B`, which is told it
- * @param once they are hardly ever called twice: then it isn't prepared for that
+ * @param base of a script that comes with every task: what the keys of its queue begin with. It hardly ever calls anything twice, and isn't
+ * prepared for that. null: of another one, which has it in `B`
  */
-export async function bullmqLibrary(
-  names: readonly TicketAction[],
-  base: string | null,
-  once: boolean,
-): Promise<string> {
+export async function bullmqLibrary(names: readonly TicketAction[], base: string | null): Promise<string> {
   captured ??= capture();
   const actions = (await captured).filter(({ name }) => names.includes(name));
   const bodies = new Map(actions.map(({ script, lua }) => [script, lua]));
@@ -81,7 +77,7 @@ export async function bullmqLibrary(
     ),
     'end',
     // What BullMQ packs for the way to Redis is there already: `assert` answers what it is given.
-    ...(once
+    ...(base !== null
       ? [
           'local function bull(name, values)',
           ...actions.map(

@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
+import { targetOf, textOf } from '../../../small-files.ts';
 import { warnOnce } from '../../../warnings.ts';
 import type { Database } from './database.ts';
 import { type LockFile, lockFileOf, MANAGER } from './locks.ts';
@@ -56,12 +57,7 @@ function livingForebears(database: Database, locks: LockFile): Forebears {
 
 /** Single bytes that somebody has locked in any file, but for those of managers. */
 function lockedBytes(): [inode: string, byte: number][] {
-  let text: string;
-  try {
-    text = readFileSync('/proc/locks', 'utf8');
-  } catch {
-    return [];
-  }
+  const text = textOf('/proc/locks') ?? '';
   return [...text.matchAll(/^\d+: OFDLCK .*:(\d+) (\d+) \2$/gm)]
     .map(([, inode, byte]) => [inode as string, Number(byte)] as [string, number])
     .filter(([, byte]) => byte !== MANAGER);
@@ -74,20 +70,13 @@ function removedFiles(path: string): Set<string> {
   for (const pid of readdirSync('/proc')) {
     if (!/^\d+$/.test(pid)) continue;
     const directory = `/proc/${pid}/fd`;
-    for (const descriptor of orNothing(() => readdirSync(directory)) ?? []) {
-      const link = `${directory}/${descriptor}`;
-      const inode = orNothing(() => (readlinkSync(link) === name ? statSync(link).ino : null));
-      if (inode !== null) inodes.add(String(inode));
-    }
+    try {
+      for (const descriptor of readdirSync(directory)) {
+        const link = `${directory}/${descriptor}`;
+        const file = targetOf(link) === name ? statSync(link, { throwIfNoEntry: false }) : undefined;
+        if (file !== undefined) inodes.add(String(file.ino));
+      }
+    } catch {} // it is somebody else's, or has just ended
   }
   return inodes;
-}
-
-/** null: it is somebody else's, or has just ended. */
-function orNothing<T>(look: () => T): T | null {
-  try {
-    return look();
-  } catch {
-    return null;
-  }
 }
