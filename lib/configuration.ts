@@ -13,6 +13,7 @@ import {
 } from './gpus/criteria.ts';
 import { pathIn } from './paths.ts';
 import { parseDuration } from './quantities.ts';
+import { simulatedMachine } from './simulation.ts';
 import { closest, listWords, sanitize, showValue } from './text.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
 
@@ -31,6 +32,8 @@ const VISIBLE_DEVICES = ['uuid', 'index'] as const;
 /** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
+/** What hold back GPUs; in the machine's own file nobody lifts them. */
+const BANS = ['devices', 'exclude', 'excludeNames'] as const;
 
 /** What the configuration files of machine and user say together. What no file says is missing. */
 export interface Configuration {
@@ -81,7 +84,8 @@ const MACHINE_ONLY: Record<string, string> = {
 /**
  * Reads the configuration files: the machine's (/etc/gpu-owner/config.yaml, or what GPU_OWNER_MACHINE_CONFIG names;
  * '/dev/null' for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may
- * be missing, but not one that GPU_OWNER_MACHINE_CONFIG names.
+ * be missing, but not one that GPU_OWNER_MACHINE_CONFIG names. Of real GPUs, the bans in /etc/gpu-owner/config.yaml count
+ * whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
  * `conventions`; in the machine's file `lockDirectory` and `lockTimeout` too.
@@ -93,9 +97,12 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
   const machine = loadFile(machinePath, 'machine', named !== undefined);
   const userPath = userFile(env);
   const user = userPath === null || userPath === machinePath ? null : loadFile(userPath, 'user', false);
+  const replaced = machinePath !== MACHINE_FILE && simulatedMachine(env) === null;
+  const bans = replaced ? bansOf(loadFile(MACHINE_FILE, 'machine', false)) : null;
 
-  if (machine === null && user === null) return NOTHING;
+  if (bans === null && machine === null && user === null) return NOTHING;
   const found = [
+    { source: MACHINE_FILE, entries: bans },
     { source: machinePath, entries: machine },
     { source: userPath ?? '', entries: user },
   ].filter((file): file is { source: string; entries: Entries } => file.entries !== null);
@@ -137,6 +144,11 @@ export function mergeCriteria(
     excludeNames: [...configuration.excludeNames, ...call.excludeNames],
     ofCall: call,
   };
+}
+
+function bansOf(entries: Entries | null): Entries | null {
+  const bans = Object.entries(entries ?? {}).filter(([key]) => (BANS as readonly string[]).includes(key));
+  return bans.length === 0 ? null : Object.fromEntries(bans);
 }
 
 function userFile(env: NodeJS.ProcessEnv): string | null {

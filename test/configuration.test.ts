@@ -1,11 +1,12 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../lib/configuration.ts';
 import { judge } from '../lib/gpus/criteria.ts';
 import { GIB, makeGPU, refusal } from './gpus/fixtures.ts';
+import { command, Machine } from './machine.ts';
 
 let base: string;
 let machine: string;
@@ -286,4 +287,31 @@ describe('together with a call', () => {
     expect(refusal(() => mergeCriteria(7, load()))).toContain('options must be an object');
     expect(mergeCriteria({ count: 2 }, load(), { alsoKnown: ['count'] }).force).toBe(false);
   });
+});
+
+const noMounts =
+  process.getuid?.() === 0 && spawnSync('unshare', ['-m', 'true']).status === 0
+    ? null
+    : 'needs root and mount namespaces';
+
+test.skipIf(noMounts !== null)("configuration: a variable doesn't lift the machine's bans", async () => {
+  const simulated = new Machine(4);
+  try {
+    write(join(base, 'etc.yaml'), 'exclude: [0]\nexcludeNames: [T400]\nminFreeMemory: 1TiB\n');
+    mkdirSync(join(base, 'etc'));
+    const setup = `cp -a /etc/. ${base}/etc && mkdir -p ${base}/etc/gpu-owner &&
+      cp ${base}/etc.yaml ${base}/etc/gpu-owner/config.yaml && mount --bind ${base}/etc /etc && exec "$@"`;
+    const configuration = async (GPU_OWNER_SIMULATE?: string) => {
+      const doctor = ['sh', process.execPath, command, 'doctor', '--json'];
+      const env = { GPU_OWNER_SIMULATE, GPU_OWNER_LOCK_DIR: join(simulated.directory, 'locks') };
+      const { stdout } = await simulated.run(['unshare', '-m', 'sh', '-c', setup, ...doctor], { env });
+      const findings = JSON.parse(stdout) as { id: string; text: string }[];
+      return findings.find(({ id }) => id === 'configuration')?.text;
+    };
+    expect(await configuration()).toBe('/etc/gpu-owner/config.yaml is valid.');
+    // Simulated GPUs aren't the machine's.
+    expect(await configuration('4')).toContain('No configuration file');
+  } finally {
+    await simulated.close();
+  }
 });
