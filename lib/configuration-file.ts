@@ -1,8 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
 import { GPUOwnerError } from './errors.ts';
-import { isMissing } from './file-status.ts';
+import { isMissing, isRoot } from './file-status.ts';
 import { decode, readAtMost } from './file-text.ts';
-import { textOf } from './small-files.ts';
 import { sanitize } from './text.ts';
 
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
@@ -73,16 +72,6 @@ function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: 
   if ((mode & 0o002) !== 0) {
     throw problem(path, null, 'everybody may write to it, so anybody could change it; chmod o-w');
   }
-  if (kind === 'user' || uid === 0 || (named && uid === process.geteuid?.())) return;
-  // In a user namespace (rootless containers) the host's root shows as the overflow user.
-  if (isUserNamespace() && uid === overflowUser()) return;
+  if (kind === 'user' || isRoot(uid) || (named && uid === process.geteuid?.())) return;
   throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
-}
-
-function isUserNamespace(): boolean {
-  return !/^\s*0\s+0\s+4294967295\s*$/.test(textOf('/proc/self/uid_map') ?? '');
-}
-
-function overflowUser(): number {
-  return Number(textOf('/proc/sys/kernel/overflowuid') || 65534);
 }

@@ -1,5 +1,6 @@
 import { lstatSync, type Stats, statSync } from 'node:fs';
 import { errno, nativeOrNull } from './native.ts';
+import { textOf } from './small-files.ts';
 
 // By the addon where there is one: its first call takes microseconds (native/bindings/system.cc).
 
@@ -38,6 +39,13 @@ export function isDirectory(path: string): boolean {
 export function isMissing(path: string): boolean {
   const error = -ask(path, true);
   return error === errno.ENOENT || error === errno.ENOTDIR;
+}
+
+/** Whether a file's owner is root. In a user namespace (rootless containers) the host's root shows as the overflow user. */
+export function isRoot(uid: number): boolean {
+  if (uid === 0) return true;
+  const isNamespace = !/^\s*0\s+0\s+4294967295\s*$/.test(textOf('/proc/self/uid_map') ?? '');
+  return isNamespace && uid === Number(textOf('/proc/sys/kernel/overflowuid') || 65534);
 }
 
 function kindOf(mode: number): FileStatus['kind'] {

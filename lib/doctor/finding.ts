@@ -26,6 +26,7 @@ export const CATALOGUE = {
   'native-missing': ['installation', 'problem'],
   'program-missing': ['installation', 'problem'],
   'installation-private': ['installation', 'note'],
+  'installation-changeable': ['installation', 'warning'],
   limits: ['installation', 'ok'],
   'limit-files': ['installation', 'problem'],
   'limit-processes': ['installation', 'warning'],

@@ -1,6 +1,7 @@
-import { accessSync, constants, readFileSync, statSync } from 'node:fs';
+import { accessSync, constants, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import { isRoot } from '../file-status.ts';
 import { userName } from '../gpus/processes.ts';
 import { native, nativeFile } from '../native.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
@@ -52,7 +53,9 @@ export function examineInstallation(report: Report): void {
       REBUILD,
     );
   }
-  reportPrivacy(report, root);
+  const parts = partsOf(root);
+  reportPrivacy(report, parts);
+  reportChangeable(report, [...parts, process.execPath]);
 }
 
 /** What an error says, as what is (its first sentence) and what to do (the others). */
@@ -78,30 +81,70 @@ function whyNotExecutable(path: string): string | null {
   }
 }
 
+/** What a start of the command loads and runs. */
+function partsOf(root: string): string[] {
+  const names = readdirSync(join(root, 'dist')).filter((name) => /\.(?:cjs|cache)$/.test(name));
+  return [
+    ...['bin/gpu-owner.cjs', ...names.map((name) => join('dist', name))].map((name) => join(root, name)),
+    ...['gpu_owner.node', 'gpu-owner-inherited', ...Object.keys(PROGRAMS)].map(nativeFile),
+  ].filter(exists);
+}
+
 /** A command for everybody must be one that everybody can read. */
-function reportPrivacy(report: Report, root: string): void {
-  const files = ['bin/gpu-owner.cjs', 'dist/claim.cjs', 'dist/command.cjs']
-    .map((name) => join(root, name))
-    .filter(exists);
-  for (const file of [...files, nativeFile('gpu_owner.node'), nativeFile('gpu-owner-keeper')].filter(
-    exists,
-  )) {
-    const closed = whatIsClosed(file);
+function reportPrivacy(report: Report, parts: readonly string[]): void {
+  for (const file of parts) {
+    const closed = upwards(file, ({ path, mode }) => (mode & (path === file ? 0o004 : 0o001)) === 0);
     if (closed === null) continue;
     report.add(
       'installation-private',
-      `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${closed.mode}.`,
+      `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${octal(closed.mode)}.`,
       'If it is meant for everybody, put it where all can read it, such as /opt/gpu-owner.',
     );
     return;
   }
 }
 
-function whatIsClosed(file: string): { path: string; uid: number; mode: string } | null {
+/** Whoever can change a program can act as everybody who runs it. */
+function reportChangeable(report: Report, parts: readonly string[]): void {
+  const self = process.geteuid?.();
+  for (const file of parts) {
+    const open = upwards(realpathSync(file), ({ mode, uid, sticky }) => {
+      return !(uid === self || isRoot(uid)) || ((mode & 0o002) !== 0 && !sticky);
+    });
+    if (open === null) continue;
+    const who = (open.mode & 0o002) !== 0 && !open.sticky ? 'Everybody' : userName(open.uid);
+    report.add(
+      'installation-changeable',
+      `${who} can change what runs as you with this gpu-owner: ${open.path} belongs to ${userName(open.uid)} with mode ${octal(open.mode)}.`,
+      'Use one that only root (or you) can write to, such as a root-owned /opt/gpu-owner: `chown -R root` and `chmod -R go-w`.',
+    );
+    return;
+  }
+}
+
+interface Part {
+  path: string;
+  uid: number;
+  mode: number;
+  /** A directory in which only owners may rename and remove. */
+  sticky: boolean;
+}
+
+/** The first of a file and the directories above it that is so. */
+function upwards(file: string, isSo: (part: Part) => boolean): Part | null {
   for (let path = file; ; path = dirname(path)) {
-    const { mode, uid } = statSync(path);
-    const needed = path === file ? 0o004 : 0o001;
-    if ((mode & needed) === 0) return { path, uid, mode: (mode & 0o7777).toString(8).padStart(4, '0') };
+    const stat = statSync(path);
+    const part = {
+      path,
+      uid: stat.uid,
+      mode: stat.mode,
+      sticky: stat.isDirectory() && (stat.mode & 0o1000) !== 0,
+    };
+    if (isSo(part)) return part;
     if (path === dirname(path)) return null;
   }
+}
+
+function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0');
 }

@@ -12,6 +12,7 @@ export const OF_THIS_SYSTEM: readonly string[] = [
   'convention-in-use',
   'conventions',
   'installation-private',
+  'installation-changeable',
 ];
 
 export const noMounts =

@@ -1,9 +1,18 @@
-import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { sentences } from '../../lib/doctor/installation.ts';
 import { binaries } from '../binaries.ts';
-import { command, Machine, root, whyNotNobody } from '../machine.ts';
+import { command, Machine, NOBODY, root, whyNotNobody } from '../machine.ts';
 import { because, type Diagnosis, diagnose, diagnosisOf, said } from './doctor.ts';
 
 const noOtherUser = whyNotNobody();
@@ -82,6 +91,48 @@ test('in a place that others may not enter', async () => {
     noOtherUser === null ? /build belongs to root with mode 0700.*\/opt\/gpu-owner/ : /Other users can't run/,
   );
   if (noOtherUser === null) expect(open.findings.map(({ id }) => id)).not.toContain('installation-private');
+});
+
+describe('an installation that others can change', () => {
+  const changeable = async (directory: string) =>
+    (await with_({ GPU_OWNER_BUILD: directory })).findings
+      .filter(({ id }) => id === 'installation-changeable')
+      .map(({ text }) => text)
+      .join('\n');
+  /** As build(), with a keeper of its own. */
+  const copy = () => {
+    const directory = build('gpu-owner-keeper');
+    copyFileSync(join(binaries(), 'gpu-owner-keeper'), join(directory, 'gpu-owner-keeper'));
+    chmodSync(join(directory, 'gpu-owner-keeper'), 0o755);
+    return directory;
+  };
+
+  test('doctor: a program that everybody may write to is a warning', async () => {
+    const directory = copy();
+    expect(await changeable(directory)).not.toContain(directory);
+    chmodSync(join(directory, 'gpu-owner-keeper'), 0o777);
+    expect(await changeable(directory)).toMatch(/^Everybody can change .*gpu-owner-keeper .* mode 0777/);
+  });
+
+  test('doctor: a directory in which everybody may rename is a warning, a sticky one is not', async () => {
+    const directory = copy();
+    chmodSync(directory, 0o777);
+    expect(await changeable(directory)).toMatch(/^Everybody can change .*\/build belongs to .* mode 0777/);
+    chmodSync(directory, 0o1777);
+    expect(await changeable(directory)).not.toContain(directory);
+  });
+
+  test.skipIf(noOtherUser !== null)(
+    `doctor: another user's program is a warning${because(noOtherUser)}`,
+    async () => {
+      const directory = copy();
+      chownSync(join(directory, 'gpu-owner-keeper'), NOBODY, NOBODY);
+      expect(await changeable(directory)).toMatch(/^nobody can change what runs as you/);
+      // Its owner is not warned of himself.
+      const own = await diagnose(machine, { uid: NOBODY, env: { GPU_OWNER_BUILD: directory } });
+      expect(own.findings.map(({ id }) => id)).not.toContain('installation-changeable');
+    },
+  );
 });
 
 describe('limits', () => {
