@@ -52,10 +52,6 @@ bool Guard::start_keeper() {
   keeper_ = fork();
   if (keeper_ < 0) return false;
   if (keeper_ == 0) _exit(keep_task(options_, ledger_, worker_, guard));
-  Channel channel(options_.control);
-  Buffer<64> line;
-  line.add("{\"event\":\"keeper\",\"pid\":%d}", keeper_);
-  channel.send(line.c_str());
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "keeper/keeper.h"
 #include "keeper/markers.h"
 #include "keeper/signals.h"
+#include "keeper/text.h"
 
 namespace keeper {
 
@@ -71,6 +72,10 @@ int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard)
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int signals = open_signals();
   Channel channel(options.control);
+  // The keeper says it itself, so that it always is the first event.
+  Buffer<64> line;
+  line.add("{\"event\":\"keeper\",\"pid\":%d}", getpid());
+  channel.send(line.c_str());
   Teller teller = {&channel, ledger};
   Job job(options, {tell, &teller});
   job.set_worker(worker);

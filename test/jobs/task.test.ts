@@ -1,7 +1,8 @@
 // A worker's task: the leases stay the worker's as long as it lives, and everything ends with it.
+import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { basename } from 'node:path';
+import { basename, join } from 'node:path';
 import { expect, test } from 'vitest';
 import {
   childrenOf,
@@ -130,6 +131,16 @@ test('a command that can’t start', async () => {
     { event: 'released' },
   ]);
   expect(await probe.isHeld(lease)).toBe(false);
+});
+
+test('the keeper is told of first, also where it overtakes the guard', async () => {
+  const shim = join(workspace().directory, 'slow_fork_shim.so');
+  execFileSync('cc', ['-shared', '-fPIC', '-o', shim, fixture('slow_fork_shim.c'), '-ldl']);
+  const env = { ...process.env, LD_PRELOAD: shim, ASAN_OPTIONS: 'verify_asan_link_order=0' };
+  const { running, events } = start(() => ['pyhton'], [], { env });
+  await running.exited;
+  await until(() => events.length === 3, 'all events');
+  expect(events.map(({ event }) => event)).toEqual(['keeper', 'failed', 'released']);
 });
 
 test('a directory to start in', async () => {
