@@ -15,6 +15,7 @@ import {
   until,
   whyNotNobody,
 } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 
 const cudaUser = join(import.meta.dirname, 'fixtures/cuda_user.py');
 const simulator = join(binaries(), 'gpu-owner-simulator');
@@ -95,7 +96,7 @@ describe('the exit code of run', () => {
     const [gpu] = await machine.status();
     expect(gpu).toMatchObject({ state: 'leased', lease: { survivors: 1 } });
     expect(gpu.reason).toMatch(/has ended, 1 of its processes still runs?/);
-    process.kill(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
+    sendSignal(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
     await until(async () => (await machine.states())[0] === 'free');
   });
 });
@@ -213,7 +214,7 @@ describe('the placeholder', () => {
     expect((await machine.runCommand(['run', '--', 'true'])).code).toBe(0);
     await until(() => machine.processes(0).length === 0);
     const { run, pid } = await late(['--placeholder', 'keep']);
-    process.kill(pid, 'SIGKILL');
+    sendSignal(pid, 'SIGKILL');
     expect((await finished(run)).code).toBe(137);
     await until(() => machine.processes(0).length === 0);
   });
@@ -297,7 +298,7 @@ describe('kill -9 in the middle', () => {
     ]);
     const outcome = finished(run);
     await output(run, /begun/);
-    process.kill(machine.processes(0)[0] as number, 'SIGKILL');
+    sendSignal(machine.processes(0)[0], 'SIGKILL');
     await until(() => machine.processes(0).length === 0);
     expect((await machine.states())[0]).toBe('leased');
     run.stdin?.end('\n');

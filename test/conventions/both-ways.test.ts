@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, processState, until, whyNotNobody } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { directoryOf, fileOf, here, holdAs, type Name, placeOf, startOriginal, tryAs } from './others.ts';
 
 const NAMES = ['gpu_lock', 'pid-files', 'gpu-scheduler'] as const;
@@ -96,7 +97,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
     expect(await tryAs(machine, name, 1, here(machine))).toBe('locked');
     expect((await leases())[0]).toBe('gpu-owner');
-    process.kill(child, 'SIGKILL');
+    sendSignal(child, 'SIGKILL');
     await expect.poll(() => leases(), { timeout: 5_000 }).toEqual([null, null]);
     if (name !== 'gpu-scheduler')
       expect(existsSync(`${directory}/${fileOf(machine, name).split('/').pop()}`)).toBe(false);
@@ -115,14 +116,14 @@ describe.each(NAMES)('%s', (name: Name) => {
       const stat = readFileSync(`/proc/${command}/stat`, 'utf8');
       const keeper = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
       if (victim === 'keeper') {
-        process.kill(keeper, 'SIGKILL');
+        sendSignal(keeper, 'SIGKILL');
         await output(job, /the keeper .* was killed/);
       } else {
         job.kill('SIGKILL');
         await until(() => job.signalCode !== null);
       }
       expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
-      process.kill(command, 'SIGKILL');
+      sendSignal(command, 'SIGKILL');
       await expect.poll(() => leases(), { timeout: 5_000 }).toEqual([null, null]);
       if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
       expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');

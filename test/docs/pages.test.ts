@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, Machine, output, root, until } from '../machine.ts';
+import { signalLiving } from '../support/processes.ts';
 
 const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
 const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
@@ -160,7 +161,7 @@ describe.skipIf(!namespaces)(
       const end = finished(child);
       await output(child, /ready/);
       const [first] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
-      process.kill(Number(first), 'SIGTERM');
+      signalLiving(Number(first), 'SIGTERM');
       expect((await end).code).toBe(5);
     });
   },

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseDuration } from '../../lib/quantities.ts';
 import { noRedis } from '../experiments/queue/redis-server.ts';
 import { processState, root, until } from '../machine.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import { Cluster } from './cluster.ts';
 
 const SCRIPTS = ['slurm/worker.sh', 'slurm/manager.sh', 'sge/worker.sh', 'sge/manager.sh'];
@@ -65,7 +66,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     const [warned, cancelled] = [taskOn(2), taskOn(0)];
 
     // --signal=B:TERM@…: the batch script alone.
-    process.kill(first?.pid as number, 'SIGTERM');
+    signalLiving(first?.pid, 'SIGTERM');
     // scancel: all processes of the job, in whatever session.
     second?.kill('SIGTERM');
     second?.kill('SIGCONT');
@@ -102,9 +103,9 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     const gpus = [await cluster.started(1), await cluster.started(2)];
     expect(new Set(gpus).size).toBe(2);
     // To the process group of the script, and twice, as after s_rt and then -notify.
-    process.kill(-first.pid, 'SIGUSR1');
-    process.kill(-second.pid, 'SIGUSR1');
-    process.kill(-second.pid, 'SIGUSR2');
+    signalLiving(-first.pid, 'SIGUSR1');
+    signalLiving(-second.pid, 'SIGUSR1');
+    sendSignal(-second.pid, 'SIGUSR2');
     const deleted = await second.ended;
     expect(deleted.code, deleted.stderr).toBe(143);
     expect(deleted.stdout).toMatch(/ending at once.*\n.*given back/);

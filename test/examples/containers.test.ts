@@ -10,6 +10,7 @@ import { parseDuration } from '../../lib/quantities.ts';
 import { freePort, noRedis } from '../experiments/queue/redis-server.ts';
 import { childrenOf, stat } from '../jobs/keeper.ts';
 import { finished, launcher, Machine, output, root, until } from '../machine.ts';
+import { signalLiving } from '../support/processes.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: manifests
 type Manifest = any;
@@ -271,7 +272,7 @@ describe.skipIf(noNamespace)('as the first process of a container (needs root, f
     expect(readFileSync(`/proc/${first}/status`, 'utf8')).toMatch(/^NSpid:\s+\d+\s+1$/m);
     const family = (pid: number): number[] => [pid, ...childrenOf(pid).flatMap(family)];
     await until(() => family(first).every((pid) => stat(pid)?.state !== 'Z'));
-    process.kill(first, 'SIGTERM');
+    signalLiving(first, 'SIGTERM');
     writeFileSync(join(machine.directory, 'go'), '');
     const { code, stdout, stderr } = await ended;
     expect(code, stderr).toBe(143);

@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pause } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { noRedis, RedisServer } from './queue/redis-server.ts';
 import { type RedisFates, redisFates } from './redis-fates.ts';
 import { WitnessedExperiment } from './witnessed.ts';
@@ -70,24 +71,16 @@ export class Place {
     this.cut('silence');
     const everybody = (): number[] => this.#cluster.pids(this.#number);
     for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
-      for (const pid of everybody()) kill(pid, signal);
+      for (const pid of everybody()) sendSignal(pid, signal);
     }
     while (everybody().length > 0) {
-      for (const pid of everybody()) kill(pid, 'SIGKILL');
+      for (const pid of everybody()) sendSignal(pid, 'SIGKILL');
       await pause(5);
     }
   }
 
   #port(words: string[]): void {
     ip('-n', this.#cluster.namespace('lan'), 'link', 'set', `port${this.#number}`, ...words);
-  }
-}
-
-function kill(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch {
-    // It has ended.
   }
 }
 
@@ -181,7 +174,7 @@ function removeNamespaces(which: (name: string) => boolean): void {
   if (!existsSync(NAMESPACES)) return;
   for (const name of readdirSync(NAMESPACES).filter(which)) {
     const { stdout } = spawnSync('ip', ['netns', 'pids', name], { encoding: 'utf8' });
-    for (const pid of stdout.split('\n').filter(Boolean)) kill(Number(pid), 'SIGKILL');
+    for (const pid of stdout.split('\n').filter(Boolean)) sendSignal(Number(pid), 'SIGKILL');
     spawnSync('ip', ['netns', 'delete', name]);
   }
 }

@@ -4,6 +4,7 @@ import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, type TestContext, test } from 'vitest';
 import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
 import { type Setting, WitnessedExperiment } from './witnessed.ts';
@@ -29,12 +30,7 @@ const starts = (experiment: WitnessedExperiment) =>
 
 const strike = (experiment: WitnessedExperiment, kinds: readonly Kind[], signal: NodeJS.Signals) => {
   for (const { pid, kind } of processesOf(experiment.machine)) {
-    if (!kinds.includes(kind)) continue;
-    try {
-      process.kill(pid, signal);
-    } catch {
-      // It has ended.
-    }
+    if (kinds.includes(kind)) sendSignal(pid, signal);
   }
 };
 

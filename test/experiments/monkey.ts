@@ -1,6 +1,7 @@
 // Kills and stops the processes of a machine at random.
 import type { Machine } from '../machine.ts';
 import { pause } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { type Kind, type Process, processesOf } from './processes.ts';
 import type { Random } from './random.ts';
 
@@ -54,11 +55,7 @@ export class Monkey {
   }
 
   #strike({ pid, kind }: Process, signal: 'SIGKILL' | 'SIGSTOP'): void {
-    try {
-      process.kill(pid, signal);
-    } catch {
-      return; // it was quicker
-    }
+    if (!sendSignal(pid, signal)) return; // it was quicker
     const deed = `${signal} ${kind}`;
     this.deeds[deed] = (this.deeds[deed] ?? 0) + 1;
     if (signal === 'SIGSTOP')
@@ -69,11 +66,7 @@ export class Monkey {
     for (const [pid, until] of this.#stopped) {
       if (now < until) continue;
       this.#stopped.delete(pid);
-      try {
-        process.kill(pid, 'SIGCONT');
-      } catch {
-        // It has ended.
-      }
+      sendSignal(pid, 'SIGCONT');
     }
   }
 }

@@ -3,6 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { pause, python, until } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { Cluster, noCluster, type Place } from './cluster.ts';
 import { processesOf } from './processes.ts';
 import { type Testimony, violationsIn } from './witness.ts';
@@ -50,7 +51,7 @@ function killKeeper(experiment: WitnessedExperiment, worker: ChildProcess): void
     ({ kind, pid }) => kind === 'keeper' && ancestors(experiment, pid).includes(worker.pid as number),
   );
   worker.kill('SIGKILL');
-  process.kill(keeper?.pid as number, 'SIGKILL');
+  sendSignal(keeper?.pid, 'SIGKILL'); // the worker's death has ended it, if it is quick
 }
 
 async function busy(experiment: WitnessedExperiment, worker: ChildProcess): Promise<void> {

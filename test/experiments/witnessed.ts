@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join, relative } from 'node:path';
 import { binaries } from '../binaries.ts';
 import { command, type Finished, finished, Machine, python } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { describeProcess, processesOf } from './processes.ts';
 import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
 
@@ -151,13 +152,7 @@ export class WitnessedExperiment {
     for (let i = 0; i < 100; i++) {
       const left = processesOf(this.machine);
       if (left.length === 0) break;
-      for (const { pid } of left) {
-        try {
-          process.kill(pid, 'SIGKILL');
-        } catch {
-          // It has ended.
-        }
-      }
+      for (const { pid } of left) sendSignal(pid, 'SIGKILL');
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
     await this.machine.close();

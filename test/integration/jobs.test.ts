@@ -2,6 +2,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, Machine, output, pause, python, until } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 
 const fixture = join(import.meta.dirname, '../jobs/fixtures/job.py');
 
@@ -60,7 +61,7 @@ describe.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 's
       expect((await lease()).survivors).toBeGreaterThan(0);
       const { code: refused } = await machine.runCommand(['run', '--no-wait', '--', 'true']);
       expect(refused).toBe(75);
-      process.kill(child, 'SIGKILL');
+      sendSignal(child, 'SIGKILL');
       await until(async () => (await state()) === 'free');
     });
   },
@@ -74,15 +75,15 @@ describe.each(['front', 'keeper', 'command'] as const)('when the %s is killed -9
     await until(async () => (await lease())?.pid !== run.pid);
     const main = (await lease()).pid;
     const pids = { front: run.pid as number, keeper: keeperPid(), command: main };
-    process.kill(pids[victim], 'SIGKILL');
+    sendSignal(pids[victim], 'SIGKILL');
     await pause(200);
     expect(await state()).toBe('leased');
     if (victim !== 'command') {
-      process.kill(main, 'SIGKILL');
+      sendSignal(main, 'SIGKILL');
       await pause(200);
       expect(await state()).toBe('leased'); // the child is left
     }
-    process.kill(child, 'SIGKILL');
+    sendSignal(child, 'SIGKILL');
     await until(async () => (await state()) === 'free');
     const { code, signal } = await outcome;
     expect({ victim, code, signal }).toEqual(

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../binaries.ts';
 import { command, finished, Machine, output, until } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
 const claimant = join(import.meta.dirname, 'fixtures/instance-claimant.mjs');
@@ -396,7 +397,7 @@ describe('a whole GPU and its instances exclude each other', () => {
     await finished(child, 'exit');
     machine.set('gpu=1', 'mig=off');
     expect(await tryHold('1')).toMatchObject({ code: 75 });
-    process.kill(pid, 'SIGKILL');
+    sendSignal(pid, 'SIGKILL');
     await until(async () => (await tryHold('1')).code === 0);
   });
 

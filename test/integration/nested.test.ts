@@ -17,6 +17,7 @@ import {
   until,
   whyNotNobody,
 } from '../machine.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 const cudaUser = join(import.meta.dirname, '../cli/fixtures/cuda_user.py');
@@ -306,7 +307,7 @@ describe('the outer lease', () => {
     const waiting = machine.startCommand(['run', '-n', '4', '--', 'echo', 'it ran']);
     const outcome = finished(waiting);
     await output(waiting, /waiting for (?:a|\d+) GPU/);
-    process.kill(pid, 'SIGKILL');
+    sendSignal(pid, 'SIGKILL');
     expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
   });
 
@@ -335,7 +336,7 @@ describe('the outer lease', () => {
     signalAll([job.pid as number, record().keeper, record().pid], 'SIGKILL');
     const next = machine.startCommand(['run', '-n', '4', '--', 'sh', '-c', 'echo next; read x']);
     await output(next, /next/);
-    process.kill(child, 'SIGCONT');
+    signalLiving(child, 'SIGCONT');
     expect(await ended).toMatch(/^ERR_GPU_UNAVAILABLE/);
   });
 
@@ -349,7 +350,7 @@ describe('the outer lease', () => {
     expect(stderr.match(/of its processes still/g)).toHaveLength(2);
     const [gpu] = await machine.status();
     expect(gpu).toMatchObject({ state: 'leased', lease: { nested: { survivors: 1 } } });
-    process.kill(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
+    sendSignal(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
     await until(async () => (await machine.states())[0] === 'free');
     const { stdout } = await machine.runCommand(['run', '-n', '4', '--', 'echo', 'it ran']);
     expect(stdout).toBe('it ran\n');

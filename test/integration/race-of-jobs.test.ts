@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { finished, Machine, pause, python } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 
 const GPUS = 4;
 const AT_ONCE = 12;
@@ -33,12 +34,7 @@ test('jobs that live on in grandchildren never share a GPU, also when fronts and
       await pause(150 + Math.random() * 200);
       // The front, or the keeper: with both gone, nobody is left who could wait for a grandchild.
       const victim = i % 2 === 0 ? child.pid : keeperOf(child.pid as number);
-      try {
-        if (victim !== undefined) process.kill(victim, 'SIGKILL');
-        killed++;
-      } catch {
-        // It was quicker.
-      }
+      if (victim !== undefined && sendSignal(victim, 'SIGKILL')) killed++;
     }
     const { stdout, stderr } = await outcome;
     texts += stdout + stderr;

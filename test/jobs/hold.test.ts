@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import { complete, isAlive, launch, Probe, pidIn, type Running, until, workspace } from './keeper.ts';
 
 const probe = new Probe();
@@ -69,14 +70,14 @@ test('a placeholder that hangs delays the end by a second at most, the lease not
   const { directory } = workspace();
   const { running, lease } = await holding(['--placeholder', `${directory}/placeholder`]);
   const placeholder = await pidIn(directory, 'placeholder');
-  process.kill(placeholder, 'SIGSTOP');
+  signalLiving(placeholder, 'SIGSTOP');
   const start = Date.now();
   running.child.stdin?.end();
   await probe.free(lease);
   expect(Date.now() - start).toBeLessThan(700);
   expect((await running.exited).code).toBe(0);
   expect(Date.now() - start).toBeLessThan(2500);
-  process.kill(placeholder, 'SIGKILL');
+  sendSignal(placeholder, 'SIGKILL');
 });
 
 test('standard input that is at its end, or closed', async () => {

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
   complete,
   fixture,
@@ -50,11 +51,11 @@ test('a descriptor of the caller’s reaches the command, and only the command',
     ended = true;
   });
   running.child.stdio[3]?.on('data', () => {});
-  process.kill(command, 'SIGSTOP');
+  signalLiving(command, 'SIGSTOP');
   expect(ended).toBe(false);
-  process.kill(command, 'SIGKILL'); // the daemon has closed its own
+  sendSignal(command, 'SIGKILL'); // the daemon has closed its own
   await until(() => ended, 'the end of the pipe');
-  process.kill(await pidIn(directory, 'daemon-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');
 });
 
 test('the output’s end comes with the command’s, although a daemon lives on', async () => {
@@ -62,7 +63,7 @@ test('the output’s end comes with the command’s, although a daemon lives on'
   const command = [python, fixture('job.py'), directory, 'daemon', '--exit', '3'];
   expect(await complete({ leases, command })).toMatchObject({ code: 3 }); // waits for the pipes' ends
   expect(await probe.isHeld(leases[0] as string)).toBe(true);
-  process.kill(await pidIn(directory, 'daemon-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');
 });
 
 test('a command that closes its output lets its reader go on', async () => {
@@ -103,7 +104,7 @@ test('nohup: a hangup neither ends the command nor the front', async () => {
   running.kill('SIGTERM');
   expect(await running.exited).toEqual({ code: 143, signal: null });
   expect(stat(pid)?.state ?? 'Z').toBe('Z');
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
 });
 
 test('the soft limit on open files', async () => {

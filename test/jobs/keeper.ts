@@ -7,6 +7,9 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach } from 'vitest';
 import { binaries } from '../binaries.ts';
+import { childrenOf, isAlive, nameOf, sendSignal, signalLiving } from '../support/processes.ts';
+
+export { childrenOf, isAlive, stat } from '../support/processes.ts';
 
 export const keeperPath = join(binaries(), 'gpu-owner-keeper');
 /** The interpreter itself: what the path finds first can be a slow shell script that picks one (pyenv). */
@@ -86,7 +89,7 @@ export class Running {
   }
 
   kill(signal: NodeJS.Signals): void {
-    process.kill(this.pid, signal);
+    signalLiving(this.pid, signal);
   }
 
   /** Waits until standard output matches, from `after` on; returns the position behind the match. */
@@ -133,34 +136,6 @@ export async function until(
     await sleep(3);
   }
 }
-
-interface Stat {
-  state: string;
-  parent: number;
-}
-
-export function stat(pid: number): Stat | null {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    return { state: fields[0] as string, parent: Number(fields[1]) };
-  } catch {
-    return null;
-  }
-}
-
-/** Whether the process lives: a zombie doesn't (nobody may collect orphans where the tests run). */
-export function isAlive(pid: number): boolean {
-  const found = stat(pid);
-  return found !== null && found.state !== 'Z' && found.state !== 'X';
-}
-
-export function childrenOf(pid: number): number[] {
-  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-  return text === '' ? [] : text.split(' ').map(Number);
-}
-
-const nameOf = (pid: number): string => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
 
 /** The keeper of a front. */
 export async function keeperOf(front: number): Promise<number> {
@@ -221,9 +196,9 @@ export class Probe {
 /** What a test that failed has left: the command and the keeper would outlive the front. */
 function killTree(pid: number): void {
   if (!isAlive(pid)) return;
-  process.kill(pid, 'SIGSTOP');
+  sendSignal(pid, 'SIGSTOP');
   for (const child of childrenOf(pid)) killTree(child);
-  process.kill(pid, 'SIGKILL');
+  sendSignal(pid, 'SIGKILL');
 }
 
 afterEach(() => {

@@ -3,6 +3,7 @@ import { readFileSync, unlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
   childrenOf,
   fixture,
@@ -50,7 +51,7 @@ test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'grand
     );
     expect(running.stderr).toContain(`${child} (${name}`);
     expect(await probe.isHeldFor(lease, 60)).toBe(true);
-    process.kill(child, 'SIGKILL');
+    sendSignal(child, 'SIGKILL');
     await probe.free(lease);
   },
 );
@@ -62,7 +63,7 @@ test('front, keeper and command are in place', async () => {
   expect(childrenOf(keeper)).toEqual([command]);
   running.kill('SIGTERM');
   expect(await running.exited).toEqual({ code: 143, signal: null });
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
 });
 
 // Its helper process has a fraction of a second to end, which a machine under load may take from it.
@@ -87,9 +88,9 @@ test('the front is killed: the job goes on, with its lease', async () => {
   await running.exited;
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
   expect([command, child, keeper].map(isAlive)).toEqual([true, true, true]);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect(await probe.isHeldFor(lease, 100)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await probe.free(lease);
   await until(() => !isAlive(keeper), 'the end of the keeper');
 });
@@ -99,7 +100,7 @@ test('the keeper is killed: the front takes its place', async () => {
   const command = await pidIn(directory, 'daemon-command');
   const child = await pidIn(directory, 'daemon-child');
   const keeper = await keeperOf(running.pid);
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   await until(() => running.stderr.includes('was killed; this process now keeps GPU 0, 3'), 'the message');
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
   expect([command, child].map(isAlive)).toEqual([true, true]);
@@ -110,7 +111,7 @@ test('the keeper is killed: the front takes its place', async () => {
   );
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
   expect(isAlive(running.pid)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   expect(await running.exited).toEqual({ code: 143, signal: null });
   expect(await probe.isHeld(lease)).toBe(false);
 });
@@ -122,10 +123,10 @@ test('the keeper is killed while a placeholder lives: it doesn’t keep the fron
   const running = launch({ leases, launcher: ['--placeholder', file], command });
   await pidIn(directory, 'fork-command');
   const placeholder = await pidIn(directory, 'placeholder');
-  process.kill(await keeperOf(running.pid), 'SIGKILL');
+  sendSignal(await keeperOf(running.pid), 'SIGKILL');
   await until(() => !isAlive(placeholder), 'the end of the placeholder');
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
-  process.kill(await pidIn(directory, 'fork-command'), 'SIGINT');
+  sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  signalLiving(await pidIn(directory, 'fork-command'), 'SIGINT');
   expect((await running.exited).code).toBe(130);
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
 });
@@ -134,11 +135,11 @@ test('the command is killed: 137, and the lease is the descendants’', async ()
   const { running, directory, lease } = job('popen', ['--stay']);
   const command = await pidIn(directory, 'popen-command');
   const child = await pidIn(directory, 'popen-child');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect(await running.exited).toEqual({ code: 137, signal: null });
   expect(running.stderr).toContain(`${name} was ended by SIGKILL, but 1 of its processes still runs`);
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await probe.free(lease);
 });
 
@@ -147,15 +148,15 @@ test('front and keeper are killed: what the command inherited keeps the lease', 
   const command = await pidIn(directory, 'fork-command');
   const child = await pidIn(directory, 'fork-child');
   const keeper = await keeperOf(running.pid);
-  process.kill(keeper, 'SIGSTOP');
+  signalLiving(keeper, 'SIGSTOP');
   running.kill('SIGKILL');
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   await running.exited;
   await until(() => !isAlive(keeper), 'the end of the keeper');
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await probe.free(lease);
 });
 
@@ -163,8 +164,8 @@ test('a front that is stopped doesn’t hold the lease when the job has ended', 
   const { running, directory, lease } = job('fork', ['--stay']);
   const command = await pidIn(directory, 'fork-command');
   running.kill('SIGSTOP');
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
-  process.kill(command, 'SIGKILL');
+  sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await probe.free(lease);
   expect(await running.exited).toEqual({ code: 137, signal: null }); // the keeper lets it go on
 });
@@ -180,7 +181,7 @@ test('other locks and the placeholder are kept by the keeper, and end with the j
   expect(running.stderr).toContain('1 of its processes still runs');
   expect(await probe.isHeldFor(held, 60)).toBe(true);
   expect(isAlive(placeholder)).toBe(true);
-  process.kill(await pidIn(directory, 'daemon-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');
   await probe.free(lease);
   expect(await probe.isHeld(held)).toBe(false);
   await until(() => !isAlive(placeholder), 'the end of the placeholder');
@@ -213,10 +214,10 @@ test('a file in which others hold a part as well is kept like a lease, but nothi
   });
   const command = await pidIn(directory, 'fork-command');
   const child = await pidIn(directory, 'fork-child');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await running.exited;
   expect(await probe.isHeldFor(shared, 60)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await probe.free(shared);
   await probe.free(lease);
   expect(readFileSync(shared).equals(before)).toBe(true);
@@ -236,11 +237,11 @@ test('another lock that a job has lasts as long; it is no lease, so its file may
   const child = await pidIn(directory, 'fork-child');
   unlinkSync(removed);
   await pause(200);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await running.exited;
   expect(running.stderr).not.toContain('removed');
   expect(await probe.isHeldFor(other, 60)).toBe(true);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await probe.free(other);
   await probe.free(lease);
 });

@@ -4,6 +4,7 @@ import { existsSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSyn
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { sendSignal } from '../support/processes.ts';
 import { complete, fixture, keeperOf, launch, Probe, pidIn, python, until, workspace } from './keeper.ts';
 
 const probe = new Probe();
@@ -39,7 +40,7 @@ test('they live as long as the job, and tell the PID of its keeper', async () =>
   await until(() => told(pid) === keeper, 'the PID of the keeper');
   expect((await running.exited).code).toBe(0); // the command has ended, its daemon has not
   expect([existsSync(text), told(pid)]).toEqual([true, keeper]);
-  process.kill(await pidIn(directory, 'daemon-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');
   await probe.free(lease);
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
@@ -51,7 +52,7 @@ test('the keeper is killed: the front tells its own PID, and removes them', asyn
   await running.printed(/up/);
   await sleep(100); // for the front to hear of it
   expect(told(pid)).toBe(keeper);
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   await until(() => told(pid) === running.pid, 'the PID of the front');
   expect(existsSync(text)).toBe(true);
   running.kill('SIGTERM');

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { expect, test } from 'vitest';
+import { sendSignal } from '../support/processes.ts';
 import { complete, fixture, keeperOf, launch, pidIn, python, until, workspace } from './keeper.ts';
 
 interface Record {
@@ -30,11 +31,11 @@ test('says who holds the lease, from the command’s first moment to the end', a
   expect(read(first)).toEqual({ user: 'alice', list: [1, {}], pid, keeper, survivors: 0, ended: null });
   expect(read(second)).toEqual(read(first));
 
-  process.kill(pid, 'SIGKILL');
+  sendSignal(pid, 'SIGKILL');
   await running.exited;
   expect(read(first)).toMatchObject({ user: 'alice', pid: child, keeper, survivors: 1, ended: null });
 
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await until(() => read(first).ended !== null, 'the end in the record');
   const { ended, survivors } = read(second);
   expect(survivors).toBe(0);
@@ -57,7 +58,7 @@ test('survivors are counted down', async () => {
   let left = 3;
   for (const way of ['new_session', 'fork', 'popen']) {
     expect(read(lease).survivors).toBe(left--);
-    process.kill(await pidIn(directory, `${way}-child`), 'SIGKILL');
+    sendSignal(await pidIn(directory, `${way}-child`), 'SIGKILL');
     await until(() => read(lease).survivors === left, `${left} survivors`);
   }
   await until(() => read(lease).ended !== null, 'the end in the record');
@@ -68,10 +69,10 @@ test('the front that took over signs it', async () => {
   const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
   const running = launch({ leases, options: ['--record', '{}'], command });
   const pid = await pidIn(directory, 'fork-command');
-  process.kill(await keeperOf(running.pid), 'SIGKILL');
+  sendSignal(await keeperOf(running.pid), 'SIGKILL');
   await until(() => read(leases[0] as string).keeper === running.pid, 'the new keeper');
   expect(read(leases[0] as string)).toMatchObject({ pid, survivors: 0, ended: null });
-  process.kill(await pidIn(directory, 'fork-child'), 'SIGKILL');
+  sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
   running.kill('SIGTERM');
   expect((await running.exited).code).toBe(143);
   expect(read(leases[0] as string).ended).not.toBeNull();

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import { fixture, keeperOf, launch, python, type Running, stat, until } from './keeper.ts';
 
 async function start(...args: string[]): Promise<{ running: Running; command: number }> {
@@ -33,7 +34,7 @@ test('signals to the front reach the command, each once, as often as they are se
   }
   await sleep(20);
   expect(received(running)).toEqual([...FORWARDED, ...FORWARDED]);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 
@@ -41,22 +42,22 @@ test('a signal to the whole group reaches the command once', async () => {
   const { running, command } = await start();
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGUSR1'] as const) {
     const before = received(running).length;
-    process.kill(-running.pid, signal);
+    signalLiving(-running.pid, signal);
     await until(() => received(running).length > before, signal);
     await sleep(20);
   }
   expect(received(running)).toEqual(['SIGTERM', 'SIGINT', 'SIGUSR1']);
   running.kill('SIGTERM'); // and one to the front alone still does
   await until(() => received(running).length === 4, 'the last signal');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 
 test('a command that left the group gets what the group gets', async () => {
   const { running, command } = await start('--own-group');
-  process.kill(-running.pid, 'SIGTERM');
+  signalLiving(-running.pid, 'SIGTERM');
   await until(() => received(running).includes('SIGTERM'), 'SIGTERM');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await running.exited;
 });
 
@@ -64,11 +65,11 @@ test('the keeper isn’t ended by signals', async () => {
   const { running, command } = await start();
   const keeper = await keeperOf(running.pid);
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR1', 'SIGPIPE'] as const)
-    process.kill(keeper, signal);
+    signalLiving(keeper, signal);
   running.kill('SIGUSR2');
   await running.printed(/SIGUSR2/);
   expect(received(running)).toEqual(['SIGUSR2']);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 
@@ -76,37 +77,37 @@ test('the front stops and goes on with the command', async () => {
   const { running, command } = await start('--stoppable');
   const states = (): string => `${stat(running.pid)?.state}${stat(command)?.state}`;
   for (let i = 0; i < 3; ++i) {
-    process.kill(command, 'SIGSTOP');
+    signalLiving(command, 'SIGSTOP');
     await until(() => states() === 'TT', 'both stopped');
-    process.kill(command, 'SIGCONT');
+    signalLiving(command, 'SIGCONT');
     await until(() => states() === 'SS', 'both going on');
-    process.kill(command, 'SIGSTOP');
+    signalLiving(command, 'SIGSTOP');
     await until(() => states() === 'TT', 'both stopped');
     running.kill('SIGCONT');
     await until(() => states() === 'SS', 'both going on');
   }
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 
 test('stopping and going on in quick succession never wedges', async () => {
   const { running, command } = await start('--stoppable');
   for (let i = 0; i < 200; ++i) {
-    process.kill(command, 'SIGSTOP');
+    signalLiving(command, 'SIGSTOP');
     if (i % 3 === 0) await sleep(1);
-    process.kill(i % 2 ? command : -running.pid, 'SIGCONT');
+    signalLiving(i % 2 ? command : -running.pid, 'SIGCONT');
     if (i % 5 === 0) await sleep(1);
   }
   await until(() => stat(running.pid)?.state === 'S' && stat(command)?.state === 'S', 'both going on');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 
 test('a command killed while stopped: the front ends', async () => {
   const { running, command } = await start('--stoppable');
-  process.kill(command, 'SIGSTOP');
+  signalLiving(command, 'SIGSTOP');
   await until(() => stat(running.pid)?.state === 'T', 'the stopped front');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   expect((await running.exited).code).toBe(137);
 });
 

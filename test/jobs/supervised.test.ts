@@ -1,6 +1,8 @@
-import { openSync, readFileSync } from 'node:fs';
+import { openSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { signalAll } from '../machine.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import { fixture, isAlive, pidIn, python, until } from './keeper.ts';
 import { chain, script, task } from './supervising.ts';
 
@@ -64,7 +66,7 @@ test('a lock that a command keeps for others is no lease to its keeper', async (
   const words = readFileSync(`/proc/${keeper}/cmdline`, 'utf8').split('\0');
   expect(words).not.toContain('--shared');
   expect(words[words.indexOf('--inherited') + 1]).toBe('202');
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await ended;
 });
 
@@ -172,17 +174,17 @@ test('kill -9 of the guard: the command goes on, and its end is known', async ()
   const child = await pidIn(one.directory, 'popen-child');
   await pidIn(one.directory, 'popen-staying');
   const all = await chain();
-  process.kill(all.guard, 'SIGKILL');
+  sendSignal(all.guard, 'SIGKILL');
   await new Promise((resolve) => setTimeout(resolve, 60));
   expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
   // Another task that loses both of its processes meanwhile doesn't cost this one its keeper.
   const two = task(['sleep', '60']);
   const other = await chain();
-  process.kill(other.keeper, 'SIGKILL');
-  process.kill(other.guard, 'SIGKILL');
+  sendSignal(other.keeper, 'SIGKILL');
+  sendSignal(other.guard, 'SIGKILL');
   expect((await two.ended).kind).toBe('lost');
   expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
-  process.kill(all.command, 'SIGTERM');
+  signalLiving(all.command, 'SIGTERM');
   expect(await one.ended).toEqual({ kind: 'killed', signal: 'SIGTERM' });
   expect([child, all.keeper].map(isAlive)).toEqual([false, false]);
 });
@@ -194,7 +196,7 @@ test.each(['guard', 'keeper', 'command'] as const)(
     const child = await pidIn(one.directory, 'fork-child');
     await pidIn(one.directory, 'fork-staying');
     const all = await chain();
-    process.kill(all[victim], 'SIGSTOP');
+    signalLiving(all[victim], 'SIGSTOP');
     one.terminate(300);
     expect(await one.ended).toMatchObject({ kind: 'killed' });
     expect([child, all.keeper, all.guard].map(isAlive)).toEqual([false, false, false]);
@@ -202,9 +204,15 @@ test.each(['guard', 'keeper', 'command'] as const)(
 );
 
 test('guard and keeper are stopped: they go on within seconds', async () => {
-  const one = task(['sleep', '0.3']);
+  const one = task((directory) => [
+    'sh',
+    '-c',
+    'until [ -e "$0" ]; do sleep 0.05; done',
+    join(directory, 'go'),
+  ]);
   const all = await chain();
-  process.kill(all.guard, 'SIGSTOP');
-  process.kill(all.keeper, 'SIGSTOP');
+  signalLiving(all.guard, 'SIGSTOP');
+  signalLiving(all.keeper, 'SIGSTOP');
+  writeFileSync(join(one.directory, 'go'), '');
   expect(await one.ended).toEqual({ kind: 'exited', code: 0 });
 });

@@ -5,7 +5,8 @@ import { afterEach } from 'vitest';
 import type { Lease } from '../../lib/claims/lease.ts';
 import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
-import { childrenOf, isAlive, python, until, workspace } from './keeper.ts';
+import { childrenOf, isAlive, nameOf } from '../support/processes.ts';
+import { python, until, workspace } from './keeper.ts';
 
 export interface Task extends Supervised {
   directory: string;
@@ -69,24 +70,12 @@ export function script(text: string, ...args: string[]): string[] {
 export async function chain(): Promise<{ guard: number; keeper: number; command: number }> {
   const found = { guard: 0, keeper: 0, command: 0 };
   await until(() => {
-    try {
-      [found.guard = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
-      [found.keeper = 0] = found.guard ? childrenOf(found.guard) : [];
-      [found.command = 0] = found.keeper ? childrenOf(found.keeper) : [];
-      return found.command > 0 && isAlive(found.command);
-    } catch {
-      return false; // one of them has just ended
-    }
+    [found.guard = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
+    [found.keeper = 0] = found.guard ? childrenOf(found.guard) : [];
+    [found.command = 0] = found.keeper ? childrenOf(found.keeper) : [];
+    return found.command > 0 && isAlive(found.command);
   }, 'a guard, a keeper and a command');
   return found;
-}
-
-export function nameOf(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
-  } catch {
-    return '';
-  }
 }
 
 afterEach(async () => {

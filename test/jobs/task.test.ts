@@ -4,6 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { basename, join } from 'node:path';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
   childrenOf,
   fixture,
@@ -110,7 +111,7 @@ test('the worker’s own descriptor holds the lease from task to task', async ()
   for (const task of [1, 2]) {
     await worker.printed(new RegExp(`task ${task} has ended: 0`));
     expect(await probe.isHeld(lease)).toBe(true);
-    process.kill(worker.pid, 'SIGUSR1');
+    signalLiving(worker.pid, 'SIGUSR1');
   }
   expect((await worker.exited).code).toBe(0);
   expect(await probe.isHeld(lease)).toBe(false);
@@ -181,11 +182,11 @@ test('a signal for the command, also in pieces and among nonsense', async () => 
 test('stops and continuations are told', async () => {
   const { running, control, event } = start(() => ['sleep', '60']);
   const { pid } = await event('started');
-  process.kill(pid as number, 'SIGSTOP');
+  signalLiving(pid, 'SIGSTOP');
   expect(await event('stopped')).toEqual({ event: 'stopped', signal: 19 });
-  process.kill(pid as number, 'SIGCONT');
+  signalLiving(pid, 'SIGCONT');
   await event('continued');
-  process.kill(pid as number, 'SIGSTOP');
+  signalLiving(pid, 'SIGSTOP');
   control.write('{"terminate":10000}\n'); // a stopped one ends as well
   expect(await event('ended')).toEqual({ event: 'ended', signal: 15 });
   await running.exited;
@@ -252,7 +253,7 @@ test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
     const { running, directory, event, events, lease } = task;
     const child = await pidIn(directory, `${way}-child`);
     const { keeper, command } = await processes(task);
-    process.kill(keeper, 'SIGKILL');
+    sendSignal(keeper, 'SIGKILL');
     await event('keeper-lost');
     await event('released');
     expect([child, command].map(isAlive)).toEqual([false, false]);
@@ -268,7 +269,7 @@ test('the keeper is killed after the command’s end', async () => {
   const { keeper } = await processes(task);
   expect(await event('ended')).toEqual({ event: 'ended', code: 0 });
   await event('survivors');
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   await event('keeper-lost');
   task.control.write('{"terminate":0}\n');
   await event('released');
@@ -306,7 +307,7 @@ test('keeper and worker are killed: the guard ends everything', async () => {
   const child = await pidIn(directory, 'popen-child');
   const { command, keeper } = await processes(task);
   control.destroy();
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   await probe.free(lease);
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
@@ -317,14 +318,14 @@ test('keeper, guard and worker are killed: the command keeps the lease while it 
   const child = await pidIn(directory, 'popen-child');
   const { command, keeper } = await processes(task);
   running.kill('SIGSTOP'); // or it would end the command when the keeper is gone
-  process.kill(keeper, 'SIGKILL');
+  sendSignal(keeper, 'SIGKILL');
   running.kill('SIGKILL');
   control.destroy();
   await running.exited;
   expect([command, child].map(isAlive)).toEqual([true, true]);
   expect(await probe.isHeldFor(lease, 50)).toBe(true);
-  process.kill(child, 'SIGKILL');
-  process.kill(command, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await probe.free(lease);
 });
 
@@ -332,9 +333,9 @@ test('a keeper that is stopped goes on', async () => {
   const task = start(job('fork', '--stay'));
   const { keeper } = await processes(task);
   await pidIn(task.directory, 'fork-command');
-  process.kill(keeper, 'SIGSTOP');
-  process.kill(task.running.pid, 'SIGSTOP'); // and a guard that is stopped, too, when somebody continues it
-  process.kill(keeper, 'SIGSTOP');
+  signalLiving(keeper, 'SIGSTOP');
+  signalLiving(task.running.pid, 'SIGSTOP'); // and a guard that is stopped, too, when somebody continues it
+  signalLiving(keeper, 'SIGSTOP');
   await until(() => stat(keeper)?.state === 'T', 'the keeper is stopped');
   task.running.kill('SIGCONT');
   await until(() => stat(keeper)?.state === 'S', 'the keeper goes on');

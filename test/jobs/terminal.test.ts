@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
   fixture,
   isAlive,
@@ -95,7 +96,7 @@ test('a read in the background stops it, SIGTSTP to the front too, fg goes on', 
   at = await terminal.printed(/fg[\r\n]+g[\r\n]/, at);
   type(terminal, 'hello\n');
   at = await terminal.printed(/read hello/, at);
-  process.kill(front, 'SIGTSTP');
+  signalLiving(front, 'SIGTSTP');
   at = await terminal.printed(/Stopped[\s\S]*\$ /, at);
   type(terminal, 'kill %1; fg\n');
   at = await terminal.printed(/Terminated[\s\S]*\$ |fg[\r\n]+g[\r\n]+\$ /, at);
@@ -125,7 +126,7 @@ test('Ctrl-\\ reaches the command once', async () => {
   let at = await terminal.printed(/SIGQUIT/);
   type(terminal, CTRL_C);
   at = await terminal.printed(/SIGINT/, at);
-  process.kill(command, 'SIGKILL');
+  sendSignal(command, 'SIGKILL');
   await terminal.printed(/\[status 137\]/, at);
   expect(terminal.stdout.match(/SIG\w+/g)).toEqual(['SIGQUIT', 'SIGINT']);
 });

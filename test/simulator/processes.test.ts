@@ -1,6 +1,7 @@
 import { chmodSync, existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { sendSignal } from '../support/processes.ts';
 import { CONTEXT, canBeNobody, GiB, NOBODY, Simulated, until } from './simulated.ts';
 
 let machine: Simulated;
@@ -128,7 +129,7 @@ test('a forked child keeps its parent listed, and cannot use CUDA itself', async
   parent.kill();
   await parent.ended();
   expect(await watcher.do('nvml.pids(0)')).toEqual([parent.pid]);
-  process.kill(child, 'SIGKILL');
+  sendSignal(child, 'SIGKILL');
   await until(async () => (await watcher.do('nvml.pids(0)')).length === 0);
 });
 

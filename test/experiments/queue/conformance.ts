@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Attempt, Queue, Taker, TaskRow } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskSpec } from '../../../lib/experiments/task.ts';
+import { sendSignal } from '../../support/processes.ts';
 import { testArrival } from './promises/arrival.ts';
 import { testAttempts } from './promises/attempts.ts';
 import { testCrowds } from './promises/crowds.ts';
@@ -73,13 +74,7 @@ export class Bench {
   }
 
   async close(): Promise<void> {
-    for (const pid of this.#pids) {
-      try {
-        process.kill(pid, 'SIGKILL');
-      } catch {
-        // it has ended
-      }
-    }
+    for (const pid of this.#pids) sendSignal(pid, 'SIGKILL');
     await Promise.all(this.#remotes.map((remote) => remote.kill()));
     for (const queue of this.#queues) await queue.close();
     await this.#remove();

@@ -8,9 +8,8 @@ import { afterEach, beforeAll, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { binaries } from '../../binaries.ts';
-import { childrenOf, isAlive } from '../../jobs/keeper.ts';
-import { nameOf } from '../../jobs/supervising.ts';
 import { Machine, pause, python, root, until } from '../../machine.ts';
+import { childrenOf, isAlive, nameOf, sendSignal } from '../../support/processes.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const program = join(root, 'node_modules/.cache/gpu-owner-tests/worker.mjs');
@@ -122,10 +121,7 @@ async function project(tasks: number, seconds: number): Promise<Project> {
 }
 
 function kill(pid: number | undefined, signal: NodeJS.Signals): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(pid, signal);
-  } catch {}
+  if (pid !== undefined) sendSignal(pid, signal);
 }
 
 const cases = [

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../machine.ts';
+import { sendSignal, signalLiving } from '../../../support/processes.ts';
 import { type Bench, type Engine, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
@@ -34,10 +35,10 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
     expect(await queue.take(taker)).toBeNull();
     expect(await queue.counts()).toMatchObject({ active: 1 });
     expect(await queue.attempts('living')).toHaveLength(1);
-    process.kill(child, 'SIGTERM'); // which it ignores
+    signalLiving(child, 'SIGTERM'); // which it ignores
     await pause(100);
     expect(await queue.take(taker)).toBeNull();
-    process.kill(child, 'SIGKILL');
+    sendSignal(child, 'SIGKILL');
     expect((await takeWithin(queue, bench().engine.recovery)).start).toBe(2);
   });
 
@@ -53,7 +54,7 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
     expect(next.task.parameters.n).toBe(1);
     await queue.complete(next.token, {});
     expect(await queue.take(taker)).toBeNull();
-    process.kill(child, 'SIGKILL');
+    sendSignal(child, 'SIGKILL');
     const again = await takeWithin(queue, bench().engine.recovery);
     expect([again.task.parameters.n, again.start]).toEqual([0, 2]);
   });

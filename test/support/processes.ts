@@ -1,0 +1,74 @@
+// Signals for processes, and what the kernel says of them. A process that a test looks at may end at any moment: nothing here fails for that
+// unless its name says so.
+import { readFileSync } from 'node:fs';
+
+/** Sends a signal. A process that has ended already is no error. @param pid or -pid, for a group @returns whether it was there */
+export function sendSignal(pid: number | undefined, signal: NodeJS.Signals | 0): boolean {
+  // These would reach this process, its group, or everybody.
+  if (pid === undefined || !Number.isInteger(pid) || Math.abs(pid) <= 1 || Math.abs(pid) === process.pid) {
+    throw new Error(`${pid} is no process to send ${signal} to`);
+  }
+  try {
+    return process.kill(pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    return false;
+  }
+}
+
+/** Sends a signal to a process that must not have ended; a zombie will do. */
+export function signalLiving(pid: number | undefined, signal: NodeJS.Signals): void {
+  if (!sendSignal(pid, signal)) throw new Error(`process ${pid} ended before it got ${signal}`);
+}
+
+/** Sends a signal to each of them, also where the death of one takes others with it. */
+export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) sendSignal(pid, signal);
+}
+
+/** Whether there is such a process; a zombie is. */
+export function isThere(pid: number): boolean {
+  return sendSignal(pid, 0);
+}
+
+/** Whether the process lives: a zombie doesn't (nobody may collect orphans where the tests run). */
+export function isAlive(pid: number): boolean {
+  return !['Z', 'X', null].includes(processState(pid));
+}
+
+/** The state of a process ('T' = stopped, 'Z' = zombie), or null. */
+export function processState(pid: number): string | null {
+  return stat(pid)?.state ?? null;
+}
+
+export interface Stat {
+  state: string;
+  parent: number;
+}
+
+export function stat(pid: number): Stat | null {
+  const text = read(pid, 'stat');
+  if (text === '') return null;
+  const [state = '', parent] = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  return { state, parent: Number(parent) };
+}
+
+/** None, once it has ended. */
+export function childrenOf(pid: number): number[] {
+  return read(pid, `task/${pid}/children`).split(' ').filter(Boolean).map(Number);
+}
+
+/** As `ps` shows it; '' once it has ended. */
+export function nameOf(pid: number): string {
+  return read(pid, 'comm').trim();
+}
+
+function read(pid: number, file: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'latin1');
+  } catch (error) {
+    // A process can also end between open and read.
+    if (!['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    return '';
+  }
+}
