@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
+import { PATIENCE } from './support/time.ts';
 
 export { processState, signalAll } from './support/processes.ts';
 
@@ -181,7 +182,7 @@ export async function finished(child: ChildProcess, event: 'close' | 'exit' = 'c
 }
 
 /** Resolves with the first output that matches. */
-export function output(child: ChildProcess, pattern: RegExp, milliseconds = 10_000): Promise<string> {
+export function output(child: ChildProcess, pattern: RegExp, milliseconds = PATIENCE): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = '';
     const timer = setTimeout(() => reject(new Error(`${pattern} not seen in: ${text}`)), milliseconds);
@@ -199,7 +200,7 @@ export function output(child: ChildProcess, pattern: RegExp, milliseconds = 10_0
 }
 
 /** Waits until it is so. */
-export async function until(isSo: () => boolean | Promise<boolean>, milliseconds = 5_000): Promise<void> {
+export async function until(isSo: () => boolean | Promise<boolean>, milliseconds = PATIENCE): Promise<void> {
   const end = performance.now() + milliseconds;
   while (!(await isSo())) {
     if (performance.now() > end) throw new Error(`not so within ${milliseconds} ms: ${isSo}`);

@@ -131,7 +131,7 @@ function taken(env: NodeJS.ProcessEnv): number {
   const { stdout, stderr } = spawnSync(command, ['status', '--json'], {
     env,
     encoding: 'utf8',
-    timeout: 20_000,
+    timeout: 60_000,
   });
   if (stdout === '') throw new Error(stderr);
   // A GPU that is divided by MIG is never free.
@@ -203,7 +203,7 @@ function runConsole(body: string, directory: string, env: NodeJS.ProcessEnv): st
     cwd: directory,
     env,
     encoding: 'utf8',
-    timeout: 25_000,
+    timeout: 60_000,
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   if (error) throw error;
@@ -236,14 +236,14 @@ describe('what is shown is what happens', () => {
       if (language === 'js') {
         const path = join(home, `${fence.page.replace(/\W/g, '-')}-${fence.line}.mjs`);
         writeFileSync(path, body);
-        const run = spawnSync(process.execPath, [path], { env, encoding: 'utf8', timeout: 25_000 });
+        const run = spawnSync(process.execPath, [path], { env, encoding: 'utf8', timeout: 60_000 });
         expect(run.stderr + (run.status ?? run.signal)).toBe('0');
       } else if (language === 'python') {
         const run = spawnSync('python3', ['-'], {
           env,
           input: body,
           encoding: 'utf8',
-          timeout: 25_000,
+          timeout: 60_000,
         });
         expect(run.stderr + (run.status ?? run.signal)).toBe('0');
       } else {
@@ -287,7 +287,7 @@ describe('a fresh clone', () => {
       cwd: root,
       env,
       encoding: 'utf8',
-      timeout: 25_000,
+      timeout: 60_000,
     });
     expect(stdout).not.toContain('NOT TRUE');
     expect(stdout.match(/^worker \d runs on GPU \d/gm)).toHaveLength(5); // four, and one after the kill
@@ -317,7 +317,7 @@ describe('a fresh clone', () => {
         cwd: broken,
         env: { ...variables, REAL: command },
         encoding: 'utf8',
-        timeout: 25_000,
+        timeout: 60_000,
       },
     );
     expect(run.stdout).toContain('NOT TRUE: each of them on a GPU of its own');
@@ -346,7 +346,7 @@ describe('a fresh clone', () => {
     const run = spawnSync('python3', [join(root, 'examples/hold.py')], {
       env,
       encoding: 'utf8',
-      timeout: 20_000,
+      timeout: 60_000,
     });
     expect(run.stderr).toBe('');
     expect(run.stdout).toBe('this process owns GPU 0 (Simulated GPU)\n');
@@ -359,7 +359,7 @@ describe('a fresh clone', () => {
     const run = spawnSync('python3', [join(root, 'examples/claim.py')], {
       env,
       encoding: 'utf8',
-      timeout: 20_000,
+      timeout: 60_000,
     });
     expect(run.stderr).toBe('');
     expect(run.stdout).toMatch(

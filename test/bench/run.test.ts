@@ -58,7 +58,7 @@ test('measures, prints, and writes what came of it', () => {
   expect(Object.keys(results.benchmarks)).toEqual(['idle']);
   expect(results.benchmarks.idle.tables[1].rows[0].series['gpu-owner run'].median).toBeGreaterThan(0);
   expect(readdirSync(temporary)).toEqual([]);
-}, 60_000);
+});
 
 test('a benchmark that fails is reported, and the others go on', () => {
   // Nothing can be compiled, and no Python be found, so one fails and one is left out.
@@ -72,7 +72,7 @@ test('a benchmark that fails is reported, and the others go on', () => {
   expect(benchmarks.experiments.error).toContain('cc is not installed');
   expect(benchmarks.conventions.leftOut).toHaveLength(1);
   expect(readdirSync(temporary)).toEqual([]);
-}, 60_000);
+});
 
 test('Ctrl-C leaves no process, no directory, and no results', async () => {
   const file = join(directory, 'results.json');
@@ -81,14 +81,14 @@ test('Ctrl-C leaves no process, no directory, and no results', async () => {
   await until(() => {
     at = join(temporary, readdirSync(temporary)[0] ?? 'none', 'idle');
     return existsSync(join(at, 'machines')) && leftovers(at).length > 3;
-  }, 40_000);
+  });
   const ended = new Promise((resolve) => running?.once('exit', (...how) => resolve(how)));
   running.kill('SIGINT');
   expect(await ended).toEqual([130, null]);
   expect(leftovers(at)).toEqual([]);
   expect(readdirSync(temporary)).toEqual([]);
   expect(existsSync(file)).toBe(false);
-}, 60_000);
+});
 
 describe('arguments', () => {
   test('--list names all, --help fits in 80 columns', () => {
@@ -98,7 +98,7 @@ describe('arguments', () => {
     expect(help.stdout).toMatch(/^Usage: npm run bench/);
     for (const line of (help.stdout + list.stdout).split('\n')) expect(line.length).toBeLessThanOrEqual(80);
     expect([list.status, help.status]).toEqual([0, 0]);
-  }, 60_000);
+  });
 
   test.each([
     [['nothing'], /there is no benchmark 'nothing'; there are snapshot, /],

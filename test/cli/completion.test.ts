@@ -18,7 +18,7 @@ function run(words: string[], input = ''): string {
     cwd: directory,
     input,
     encoding: 'utf8',
-    timeout: 20_000,
+    timeout: 60_000,
   });
   if (status !== 0 || stderr !== '') throw new Error(`${words[0]} ended with ${status}: ${stderr}`);
   return stdout;

@@ -25,7 +25,7 @@ describe('hold', () => {
     expect((await machine.states()).slice(0, 2)).toEqual(['leased', 'leased']);
     holder.stdin?.end();
     expect(await outcome).toEqual({ code: 0, signal: null, stdout: line, stderr: '' });
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+    await expect.poll(() => machine.states()).toEqual(free());
     expect(machine.processes(0)).toEqual([]);
   });
 
@@ -41,7 +41,7 @@ describe('hold', () => {
     // By the signal itself where it came in the moment between the line and the change into a keeper.
     const result = await outcome;
     expect([result.code ?? result.signal, result.stderr]).toEqual([result.code === null ? signal : code, '']);
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+    await expect.poll(() => machine.states()).toEqual(free());
   });
 
   test('kill -9 of it, or of the program that holds its input open, ends the lease', async () => {
@@ -73,7 +73,7 @@ time.sleep(60)`,
     const { code, stdout } = await machine.runCommand(['hold']);
     expect(code).toBe(0);
     expect(JSON.parse(stdout).devices).toHaveLength(1);
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(free());
+    await expect.poll(() => machine.states()).toEqual(free());
   });
 
   test('none free: 75 at once, with --wait when one is', async () => {

@@ -56,7 +56,7 @@ describe('the exit code of run', () => {
         `ulimit -c 0; kill -${signal} $$`,
       ]);
       expect(result).toMatchObject({ code: 128 + signal, signal: null });
-      await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(FREE);
+      await expect.poll(() => machine.states()).toEqual(FREE);
     },
   );
 
@@ -77,7 +77,7 @@ describe('the exit code of run', () => {
       expect([words, result.code]).toEqual([words, code]);
       expect(result.stderr).toMatch(message);
     }
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(FREE);
+    await expect.poll(() => machine.states()).toEqual(FREE);
     expect(machine.processes(0)).toEqual([]);
   });
 
@@ -225,7 +225,7 @@ describe('the placeholder', () => {
     const { code, stdout, stderr } = await machine.runCommand(['run', '--', 'echo', 'it ran']);
     expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
     expect(stderr).toMatch(/the placeholder on GPU 0 failed: .*memory.*CUDA code 2.*`--placeholder none`/);
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(FREE);
+    await expect.poll(() => machine.states()).toEqual(FREE);
   });
 });
 
@@ -303,7 +303,7 @@ describe('kill -9 in the middle', () => {
     expect((await machine.states())[0]).toBe('leased');
     run.stdin?.end('\n');
     expect(await outcome).toMatchObject({ code: 0, stdout: 'begun\ndone\n', stderr: '' });
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(FREE);
+    await expect.poll(() => machine.states()).toEqual(FREE);
   });
 });
 

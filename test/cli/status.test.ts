@@ -229,7 +229,7 @@ describe('find', () => {
     ).toBe(`${uuids[0]}\n`);
     const json = JSON.parse((await machine.runCommand(['find', '-n', '2', '--json'])).stdout);
     expect(json).toEqual((await machine.status()).slice(1));
-    await expect.poll(() => machine.states(), { timeout: 5_000 }).toEqual(['free', 'free', 'free']);
+    await expect.poll(() => machine.states()).toEqual(['free', 'free', 'free']);
   });
 
   test('not enough free: 75, and why for each GPU', async () => {

@@ -8,7 +8,7 @@ import { launcher, Machine, python } from '../machine.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 
-const SOON = { timeout: 5_000 };
+const SOON = { timeout: 20_000 };
 
 let machine: Machine;
 beforeEach(() => {

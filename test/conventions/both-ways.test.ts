@@ -98,7 +98,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await tryAs(machine, name, 1, here(machine))).toBe('locked');
     expect((await leases())[0]).toBe('gpu-owner');
     sendSignal(child, 'SIGKILL');
-    await expect.poll(() => leases(), { timeout: 5_000 }).toEqual([null, null]);
+    await expect.poll(() => leases()).toEqual([null, null]);
     if (name !== 'gpu-scheduler')
       expect(existsSync(`${directory}/${fileOf(machine, name).split('/').pop()}`)).toBe(false);
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
@@ -124,7 +124,7 @@ describe.each(NAMES)('%s', (name: Name) => {
       }
       expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
       sendSignal(command, 'SIGKILL');
-      await expect.poll(() => leases(), { timeout: 5_000 }).toEqual([null, null]);
+      await expect.poll(() => leases()).toEqual([null, null]);
       if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
       expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
     },

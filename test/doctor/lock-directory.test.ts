@@ -269,7 +269,7 @@ describe('files', () => {
     second.stdin?.end();
     holder.stdin?.end();
     await end;
-    await expect.poll(async () => (await examine()).ids, { timeout: 5_000 }).toEqual([]);
+    await expect.poll(async () => (await examine()).ids).toEqual([]);
   });
 
   test('a claimant that is stopped in the middle', async () => {

@@ -51,7 +51,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
   };
   const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
 
-  test('Slurm: a warning before the end, scancel, and jobs that go on', { timeout: 60_000 }, async () => {
+  test('Slurm: a warning before the end, scancel, and jobs that go on', async () => {
     const manager = await begin('slurm/manager.sh');
     const [first, second] = [2, 0].map((gpu) =>
       cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: String(gpu) }),
@@ -97,7 +97,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     expect(stderr).toMatch(/CUDA_VISIBLE_DEVICES: Slurm has given this job no GPU/);
   });
 
-  test('Grid Engine: s_rt, qdel, and jobs that go on', { timeout: 60_000 }, async () => {
+  test('Grid Engine: s_rt, qdel, and jobs that go on', async () => {
     const manager = await begin('sge/manager.sh');
     const [first, second] = [cluster.submit('sge/worker.sh'), cluster.submit('sge/worker.sh')];
     const gpus = [await cluster.started(1), await cluster.started(2)];

@@ -147,9 +147,7 @@ describe('a full disk', () => {
 
 // These wait more than they work, each on a machine of its own.
 
-test.concurrent('everything stopped for some seconds: it goes on, and no task is started twice', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('everything stopped for some seconds: it goes on, and no task is started twice', async (context) => {
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
@@ -163,9 +161,7 @@ test.concurrent('everything stopped for some seconds: it goes on, and no task is
   expect(starts(experiment)).toBe(30);
 });
 
-test.concurrent('a table that an editor saves again and again: at the end it has every row once', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('a table that an editor saves again and again: at the end it has every row once', async (context) => {
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
   const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
@@ -178,9 +174,7 @@ test.concurrent('a table that an editor saves again and again: at the end it has
   await expectWhole(experiment, 80);
 });
 
-test.concurrent('two managers: one writes the tables, both work, and each ends when all is done', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('two managers: one writes the tables, both work, and each ends when all is done', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
@@ -193,9 +187,7 @@ test.concurrent('two managers: one writes the tables, both work, and each ends w
   expect(gpus.size).toBe(4);
 });
 
-test.concurrent('the first manager is killed: the second takes over', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('the first manager is killed: the second takes over', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const first = experiment.start(['run', '--gpus', '2']);
@@ -211,9 +203,7 @@ test.concurrent('the first manager is killed: the second takes over', {
 
 const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
-test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
   const experiment = newExperiment(context, 1);
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
@@ -227,9 +217,7 @@ test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' :
   await expectWhole(experiment, 30);
 });
 
-test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on the other', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on the other', async (context) => {
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
   const holder = experiment.machine.start(
@@ -244,9 +232,7 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
   expect(await experiment.rows()).toHaveLength(20);
 });
 
-test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', {
-  timeout: 60_000,
-}, async (context) => {
+test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(3), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
   const first = experiment.start(['run', '--gpus', '2']);

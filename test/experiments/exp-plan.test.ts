@@ -27,7 +27,7 @@ function plan(args: string[], input = '') {
     cwd: project,
     input,
     encoding: 'utf8',
-    timeout: 20_000,
+    timeout: 60_000,
     env: { ...process.env, GPU_OWNER_MACHINE_CONFIG: '/dev/null' },
   });
 }

@@ -38,7 +38,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(again.stdout).toMatch(/6 tasks: 6 completed/);
       expect(experiment.rows('results_grid')).toHaveLength(6);
       expect(experiment.starts()).toHaveLength(6);
-    }, 20_000);
+    });
 
     test('--stay: it goes on when everything has ended, until it is told to', async () => {
       const child = experiment.start([
@@ -59,7 +59,7 @@ describe.each(KINDS)('on $name', (kind) => {
       child.kill('SIGTERM');
       // Nothing was left to do.
       expect((await ended).code).toBe(0);
-    }, 20_000);
+    });
 
     test('tasks that came without a command are for workers over TCP: others say what is missing', async () => {
       writeFileSync(join(experiment.project, 'sweep.yaml'), 'phase:\n  combinations:\n    - seed: [1]\n');
@@ -74,7 +74,7 @@ describe.each(KINDS)('on $name', (kind) => {
       const none = await experiment.run(['manager', '--no-listen', 'sweep.yaml']);
       expect(none.code).toBe(78);
       expect(none.stderr).toMatch(/has no command to run/);
-    }, 30_000);
+    });
 
     test('a worker that waits for GPUs notices that the queue was removed', async () => {
       const holder = experiment.machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
@@ -91,7 +91,7 @@ describe.each(KINDS)('on $name', (kind) => {
       else queue.server.command('FLUSHALL');
       await output(worker, /the queue .* was removed .*trying again/);
       for (const child of [worker, worker, holder]) child.kill('SIGTERM');
-    }, 30_000);
+    });
 
     test('exp run and exp worker have metrics of their workers', async () => {
       const run = experiment.start([
@@ -115,6 +115,6 @@ describe.each(KINDS)('on $name', (kind) => {
       writeFileSync(join(experiment.project, 'go'), '');
       expect((await ended).code).toBe(0);
       await workerEnded;
-    }, 20_000);
+    });
   });
 });

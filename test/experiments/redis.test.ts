@@ -20,7 +20,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   });
   afterEach(() => server.remove());
 
-  test('a sweep on two machines goes through the death of Redis', { timeout: 60_000 }, async () => {
+  test('a sweep on two machines goes through the death of Redis', async () => {
     const queue = server.url('project=sweep').replace(/\/\/.*@/, '//');
     const env = { GPU_OWNER_QUEUE: queue, GPU_OWNER_QUEUE_PASSWORD: 's3cret' };
     const train = experiment.train('--seconds', '0.3', 'x=1');

@@ -70,7 +70,7 @@ test.concurrent('killed with SIGKILL it goes on where it was, and every task has
   expect(names).toHaveLength(8);
   // Those that it was about were started once more, and no others.
   expect(experiment.starts().length).toBeLessThanOrEqual(10);
-}, 20_000);
+});
 
 test.concurrent.for([
   ['SIGINT', 130],
@@ -115,7 +115,7 @@ test.concurrent('a second signal ends at once: commands are gone, and their star
   expect(counts).toEqual({ pending: 4, active: 0, completed: 0, failed: 0, cancelled: 0 });
   writeFileSync(join(experiment.project, 'go'), '');
   expect((await experiment.run(words)).code).toBe(0);
-}, 20_000);
+});
 
 test.concurrent('failures: three starts each, exit code 1, and retry brings them back', async (context) => {
   const experiment = newExperiment(context);
@@ -134,7 +134,7 @@ test.concurrent('failures: three starts each, exit code 1, and retry brings them
   expect(refused.code).toBe(64);
   const { code } = await experiment.run([...works.slice(0, 3), '--replace-commands', ...works.slice(3)]);
   expect(code).toBe(0);
-}, 20_000);
+});
 
 test.concurrent('three different tasks that fail in a row pause the sweep, and the next start goes on', async (context) => {
   const experiment = newExperiment(context);
@@ -149,7 +149,7 @@ test.concurrent('three different tasks that fail in a row pause the sweep, and t
   const again = await experiment.run(words);
   expect(again.stdout).toMatch(/the pause after failures is over/);
   expect(experiment.starts().length).toBeGreaterThan(3);
-}, 20_000);
+});
 
 test.concurrent('a second run works and watches, and takes over when the first is killed', async (context) => {
   const experiment = newExperiment(context);
@@ -168,7 +168,7 @@ test.concurrent('a second run works and watches, and takes over when the first i
   const { code } = await ended;
   expect(code).toBe(0);
   expect(experiment.rows('results_grid')).toHaveLength(8);
-}, 30_000);
+});
 
 test.concurrent('nobody reads its output any longer: it goes on', async (context) => {
   const experiment = newExperiment(context);
@@ -212,7 +212,7 @@ test.concurrent('a person’s pause holds until resume; cancel takes tasks out',
   const { code, stdout } = await ended;
   expect(code).toBe(1);
   expect(stdout).toMatch(/6 tasks: 5 completed, 1 cancelled, 0 running, 0 waiting/);
-}, 20_000);
+});
 
 test.concurrent('without a sweep it goes on with what the project has; with nothing at all it says what to do', async (context) => {
   const experiment = newExperiment(context);
@@ -282,7 +282,7 @@ test.concurrent('`exp worker` helps, and ends when nothing is left', async (cont
   expect((await ended).code).toBe(0);
   expect(experiment.log()).toMatch(/Task grid_\d_\d completed by gpu1/);
   expect(experiment.rows('results_grid')).toHaveLength(6);
-}, 20_000);
+});
 
 test.concurrent('standard input is not what a task reads', async (context) => {
   const experiment = newExperiment(context);
@@ -365,7 +365,7 @@ test.concurrent('a table that can not be written keeps it waiting until it can',
   writeFileSync(table, 'task_id,seed\n');
   expect((await ended).code).toBe(0);
   expect(experiment.rows('results_grid')).toHaveLength(2);
-}, 20_000);
+});
 
 const canMount =
   spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;

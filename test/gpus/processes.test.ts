@@ -43,7 +43,7 @@ describe('describeProcess', () => {
     // The child ends when the shell, replaced by sleep, doesn't reap it any longer.
     const shell = start('sh', ['-c', 'sleep 0.5 & echo $!; exec sleep 60']);
     const zombie = Number(await firstLine(shell));
-    await expect.poll(() => describeProcess(zombie).alive, { timeout: 20_000 }).toBe('dying');
+    await expect.poll(() => describeProcess(zombie).alive).toBe('dying');
   });
 
   it('calls a process that has ended gone', async () => {

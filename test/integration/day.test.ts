@@ -120,7 +120,7 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
       here(machine),
     );
     return code === 0;
-  }, 20_000);
+  });
   await until(async () => (await machine.states()).every((state) => state === 'free'));
   for (let gpu = 0; gpu < GPUS; gpu++) expect(machine.processes(gpu)).toEqual([]);
   expect(JSON.parse((await machine.runCommand(['queue', '--json'])).stdout)).toEqual([]);

@@ -93,9 +93,7 @@ test.concurrent('a claimant whose driver thread hangs still gives its lease back
   expect((await machine.states())[1]).toBe('free');
 });
 
-test.concurrent('where every GPU is silent, they get the time that a start takes', {
-  timeout: 20_000,
-}, async (context) => {
+test.concurrent('where every GPU is silent, they get the time that a start takes', async (context) => {
   const machine = await newMachine(context);
   machine.set('gpu=all', 'hang=handle');
   const child = machine.startCommand(['status', '--json']);
@@ -107,9 +105,7 @@ test.concurrent('where every GPU is silent, they get the time that a start takes
   expect(JSON.parse(stdout).map(({ state }: { state: string }) => state)).toEqual(Array(4).fill('free'));
 });
 
-test.concurrent('GPUs that take longer to start than others are waited for by who needs them', {
-  timeout: 20_000,
-}, async (context) => {
+test.concurrent('GPUs that take longer to start than others are waited for by who needs them', async (context) => {
   const machine = await newMachine(context);
   machine.set('gpu=0', 'latency=handle:1300000');
   machine.set('gpu=1', 'latency=handle:2500000');
@@ -127,9 +123,7 @@ test.concurrent('a hanging GPU does not keep a command from the others, nor its 
   await until(() => machine.processes(2).length === 0);
 });
 
-test.concurrent('a waiter goes on waiting while a GPU is silent for a moment', {
-  timeout: 20_000,
-}, async (context) => {
+test.concurrent('a waiter goes on waiting while a GPU is silent for a moment', async (context) => {
   const machine = await newMachine(context);
   const holder = machine.startCommand(['hold', '-n', '4', '--placeholder', 'none']);
   await output(holder, /devices/);

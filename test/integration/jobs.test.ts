@@ -164,7 +164,7 @@ print('there', flush=True); input()`;
   expect(placeholder).toBeGreaterThan(0);
   run.stdin?.write('\n');
   await output(run, /there/);
-  await until(() => !machine.processes(0).includes(placeholder as number), 3_000);
+  await until(() => !machine.processes(0).includes(placeholder as number));
   expect(machine.processes(0)).toHaveLength(1);
   run.stdin?.end('\n');
   await finished(run);

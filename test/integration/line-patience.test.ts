@@ -10,7 +10,7 @@ function newLine({ onTestFinished }: TestContext): Line {
 }
 
 describe.concurrent('waiters that others have to be patient with', () => {
-  test('fifty stopped waiters cost seconds', { timeout: 60_000 }, async (context) => {
+  test('fifty stopped waiters cost seconds', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(4);
@@ -36,9 +36,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(all).not.toMatch(/violation/);
   });
 
-  test('fifty that live but never take what they could cost seconds, too', {
-    timeout: 60_000,
-  }, async (context) => {
+  test('fifty that live but never take what they could cost seconds, too', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     await line.machine.runCommand(['run', '--', 'true']); // makes the lock directory
@@ -50,9 +48,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(performance.now() - started).toBeLessThan(40_000);
   });
 
-  test('a single one, too, whether or not anybody has ever leased the GPU', {
-    timeout: 30_000,
-  }, async (context) => {
+  test('a single one, too, whether or not anybody has ever leased the GPU', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     await line.machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
@@ -66,9 +62,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
-  test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', {
-    timeout: 30_000,
-  }, async (context) => {
+  test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(4);

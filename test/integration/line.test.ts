@@ -139,9 +139,7 @@ describe('waiters that end or stop', () => {
     expect(stderr).not.toMatch(/Warning/);
   });
 
-  test('one that stops while those behind look at the driver for another’s sake costs seconds, too', {
-    timeout: 30_000,
-  }, async () => {
+  test('one that stops while those behind look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
     const all = await line.uuids();
     const first = await line.fakeWaiter(4, all, 'alive', 0);

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach } from 'vitest';
 import { binaries } from '../binaries.ts';
 import { childrenOf, isAlive, nameOf, sendSignal, signalLiving } from '../support/processes.ts';
+import { PATIENCE } from '../support/time.ts';
 
 export { childrenOf, isAlive, stat } from '../support/processes.ts';
 
@@ -128,7 +129,7 @@ export async function complete(
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
-  ms = 8000,
+  ms = PATIENCE,
 ): Promise<void> {
   const deadline = Date.now() + ms;
   while (!(await condition())) {

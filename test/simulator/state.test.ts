@@ -239,7 +239,7 @@ test('the default place is in TMPDIR, one per user', () => {
   expect(existsSync(join(temporary, `gpu-owner-simulated-${process.getuid?.()}`, '2', 'state'))).toBe(true);
 });
 
-test('scribbling all over the state crashes nobody', { timeout: 30_000 }, async () => {
+test('scribbling all over the state crashes nobody', async () => {
   machine[Symbol.dispose]();
   machine = new Simulated('a100x4-mig');
   const session = machine.session();

@@ -54,7 +54,7 @@ test('a bar, what runs where, what has failed; at the end the summary, and nothi
   expect(last.match(/\d+\/6/g)).toHaveLength(1);
   expect(last).not.toMatch(/^ {2}gpu/m);
   expect(last).toMatch(/^6 tasks: 6 completed, 0 running, 0 waiting$/m);
-}, 20_000);
+});
 
 test('on a narrow and low terminal, after it was made smaller, no line is too long', async () => {
   const { screens, wrapped, status } = await see(
@@ -66,7 +66,7 @@ test('on a narrow and low terminal, after it was made smaller, no line is too lo
   const summary = /^(6 tasks|Generated|Marked|results)/;
   expect(wrapped.filter((line) => !summary.test(line))).toEqual([]);
   expect(screens.some((screen) => /^[1-5]\/6 \(/m.test(screen))).toBe(true); // no room for a bar
-}, 20_000);
+});
 
 test('Ctrl-C says that it finishes what runs, and twice ends at once', async () => {
   const { screens, status } = await see(
@@ -82,14 +82,14 @@ test('Ctrl-C says that it finishes what runs, and twice ends at once', async () 
   expect(
     screens.some((screen) => /^ending when these are finished; Ctrl-C once more: at once$/m.test(screen)),
   ).toBe(true);
-}, 20_000);
+});
 
 test('failures are shown as they come', async () => {
   writeFileSync(join(experiment.project, 'go'), '');
   const { screens } = await see([80, 24], [], sweep('--seconds', '0.6', '--exit', '2'));
   const shown = screens.find((screen) => /^last failures\n {2}grid_\d_\d: exit code 2/m.test(screen));
   expect(shown).toBeDefined();
-}, 20_000);
+});
 
 test('in a job of a CI, and with TERM=dumb, there are plain lines', async () => {
   for (const env of [{ CI: 'true' }, { TERM: 'dumb' }]) {

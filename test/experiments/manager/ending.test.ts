@@ -59,9 +59,9 @@ test('one whose queue was removed says so, waits for a while, and ends with that
     () => null,
     (error) => error,
   );
-  await until(() => rows().length === 1, 5_000);
+  await until(() => rows().length === 1);
   rmSync(join(project, 'queue.db'));
-  await until(() => told.some((text) => /waits 0.4 s/.test(text)), 10_000);
+  await until(() => told.some((text) => /waits 0.4 s/.test(text)));
   const error = await end;
   expect(error).toMatchObject({
     code: 'ERR_QUEUE',
@@ -70,7 +70,7 @@ test('one whose queue was removed says so, waits for a while, and ends with that
   expect(told.join('\n')).toMatch(/was removed or replaced while it was in use/);
   await manager.close();
   expect(existsSync(join(project, 'queue.db'))).toBe(false);
-}, 20_000);
+});
 
 test.skipIf(noRedis !== null).each([
   ['is known to be gone meanwhile', true],
@@ -94,7 +94,7 @@ test.skipIf(noRedis !== null).each([
       await complete(await open(url), 4, 5);
       // As long as a sign of life takes.
       await queue.changed(1_000, AbortSignal.timeout(1_000), queue.noticed);
-      await until(() => manager.finish(signal).then((done) => done && rows().length === 5), 5_000);
+      await until(() => manager.finish(signal).then((done) => done && rows().length === 5));
       await manager.close();
     } finally {
       await server.remove();
@@ -166,5 +166,5 @@ describe('`exp run`, whose queue can’t be used any longer when everything has 
     expect(codes.filter((code) => code === 0).length).toBeGreaterThan(5);
     expect(codes.slice(0, 10)).not.toContain(0);
     expect(told).toContainEqual(expect.stringMatching(/everything has come to its end.*doesn’t answer/));
-  }, 20_000);
+  });
 });

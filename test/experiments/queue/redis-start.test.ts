@@ -91,7 +91,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     }
   }
 
-  test('with TLS and a password', { timeout: 20_000 }, async () => {
+  test('with TLS and a password', async () => {
     const server = await start({ tls: true, password: 's3cret:/?#' });
     await works(server.url('project=tls'));
     const bare = server.url('project=tls').replace(/\/\/.*@/, '//');

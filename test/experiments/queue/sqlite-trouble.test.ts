@@ -89,7 +89,7 @@ test('whoever waits for another writer goes on with everything else', async () =
   other.close();
 });
 
-test('workers get their turn while a long sweep is enqueued', { timeout: 60_000 }, async () => {
+test('workers get their turn while a long sweep is enqueued', async () => {
   const queue = await open();
   const manager = await remote();
   let enqueued = false;

@@ -94,7 +94,7 @@ test(`${LINES} lines`, { timeout: 600_000 }, () => {
     const options = {
       cwd: directory,
       env: { PATH: '/usr/bin:/bin' },
-      timeout: 5_000,
+      timeout: 30_000,
       stdio: 'ignore',
     } as const;
     spawnSync(shell, [...args, parsed.fill(() => value)], options);
