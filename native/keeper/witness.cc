@@ -1,6 +1,8 @@
 #include "keeper/witness.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,6 +11,7 @@
 
 #include "keeper/arguments.h"
 #include "keeper/descriptors.h"
+#include "keeper/text.h"
 
 namespace keeper {
 
@@ -23,6 +26,8 @@ constexpr int last_signal = 64;
 // A group's members get a signal within microseconds, the processes of a control group one by one.
 constexpr int looks = 4;
 constexpr long between_looks_ns = 500'000;
+// A second and more, for one that has a signal, and no processor to note it on.
+constexpr int most_looks = 2'000;
 
 }  // namespace
 
@@ -60,15 +65,28 @@ void Witness::stop() {
 
 bool Witness::has_seen(int signal, pid_t sender) {
   if (!pid_ || signal <= 0 || signal > last_signal) return false;
-  for (int i = 0; i < looks; ++i) {
+  for (int i = 1;; ++i) {
+    const bool is_noting = i < most_looks && is_running();  // asked before the look: what sleeps has noted everything
     const unsigned count = __atomic_load_n(&notes_[signal].count, __ATOMIC_ACQUIRE);
     const bool is_new = count != counted_[signal];
     counted_[signal] = count;
     if (is_new && __atomic_load_n(&notes_[signal].sender, __ATOMIC_RELAXED) == sender) return true;
+    if (i >= looks && !is_noting) return false;
     const timespec pause = {0, between_looks_ns};
     nanosleep(&pause, nullptr);
   }
-  return false;
+}
+
+bool Witness::is_running() const {
+  Buffer<32> path;
+  path.add("/proc/%d/stat", pid_);
+  char text[64] = "";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  const char *end = length > 0 ? strrchr(text, ')') : nullptr;
+  return end && (end[2] == 'R' || end[2] == 'D');
 }
 
 }  // namespace keeper

@@ -17,6 +17,8 @@ class Witness {
 
  private:
   struct Note;
+  bool is_running() const;
+
   pid_t pid_ = 0;
   Note *notes_ = nullptr;
   unsigned counted_[65] = {};

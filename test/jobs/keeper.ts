@@ -50,6 +50,13 @@ export function workspace(leases = 1): { directory: string; leases: string[] } {
   return { directory, leases: files };
 }
 
+/** The environment in which some processes are as slow as on a machine that is very busy. */
+export function slow(): NodeJS.ProcessEnv {
+  const shim = join(workspace().directory, 'slow.so');
+  execFileSync('cc', ['-shared', '-fPIC', '-o', shim, fixture('slow_shim.c'), '-ldl']);
+  return { ...process.env, LD_PRELOAD: shim, ASAN_OPTIONS: 'verify_asan_link_order=0' };
+}
+
 export function launcherArguments(options: LaunchOptions): string[] {
   const { mode = 'run', leases = [], launcher = [], command } = options;
   return [

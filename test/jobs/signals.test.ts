@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { sendSignal, signalLiving } from '../support/processes.ts';
-import { fixture, keeperOf, launch, python, type Running, stat, until } from './keeper.ts';
+import { fixture, keeperOf, launch, python, type Running, slow, stat, until } from './keeper.ts';
 
-async function start(...args: string[]): Promise<{ running: Running; command: number }> {
+async function start(args: string[] = [], env = process.env): Promise<{ running: Running; command: number }> {
   // In a group of its own, so that a signal to the group doesn't end the test.
-  const running = launch({ command: [python, fixture('signals.py'), ...args], detached: true });
+  const running = launch({ command: [python, fixture('signals.py'), ...args], detached: true, env });
   await running.printed(/ready \d+\n/);
   return { running, command: Number(/ready (\d+)/.exec(running.stdout)?.[1]) };
 }
@@ -38,13 +38,16 @@ test('signals to the front reach the command, each once, as often as they are se
   expect((await running.exited).code).toBe(137);
 });
 
-test('a signal to the whole group reaches the command once', async () => {
-  const { running, command } = await start();
+test.each([
+  ['', () => process.env],
+  [', also where processes have to wait for a processor', slow],
+])('a signal to the whole group reaches the command once%s', async (_, env) => {
+  const { running, command } = await start([], env());
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGUSR1'] as const) {
     const before = received(running).length;
     signalLiving(-running.pid, signal);
     await until(() => received(running).length > before, signal);
-    await sleep(20);
+    await sleep(200);
   }
   expect(received(running)).toEqual(['SIGTERM', 'SIGINT', 'SIGUSR1']);
   running.kill('SIGTERM'); // and one to the front alone still does
@@ -54,7 +57,7 @@ test('a signal to the whole group reaches the command once', async () => {
 });
 
 test('a command that left the group gets what the group gets', async () => {
-  const { running, command } = await start('--own-group');
+  const { running, command } = await start(['--own-group']);
   signalLiving(-running.pid, 'SIGTERM');
   await until(() => received(running).includes('SIGTERM'), 'SIGTERM');
   sendSignal(command, 'SIGKILL');
@@ -74,7 +77,7 @@ test('the keeper isn’t ended by signals', async () => {
 });
 
 test('the front stops and goes on with the command', async () => {
-  const { running, command } = await start('--stoppable');
+  const { running, command } = await start(['--stoppable']);
   const states = (): string => `${stat(running.pid)?.state}${stat(command)?.state}`;
   for (let i = 0; i < 3; ++i) {
     signalLiving(command, 'SIGSTOP');
@@ -91,7 +94,7 @@ test('the front stops and goes on with the command', async () => {
 });
 
 test('stopping and going on in quick succession never wedges', async () => {
-  const { running, command } = await start('--stoppable');
+  const { running, command } = await start(['--stoppable']);
   for (let i = 0; i < 200; ++i) {
     signalLiving(command, 'SIGSTOP');
     if (i % 3 === 0) await sleep(1);
@@ -104,7 +107,7 @@ test('stopping and going on in quick succession never wedges', async () => {
 });
 
 test('a command killed while stopped: the front ends', async () => {
-  const { running, command } = await start('--stoppable');
+  const { running, command } = await start(['--stoppable']);
   signalLiving(command, 'SIGSTOP');
   await until(() => stat(running.pid)?.state === 'T', 'the stopped front');
   sendSignal(command, 'SIGKILL');

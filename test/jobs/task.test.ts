@@ -1,8 +1,7 @@
 // A worker's task: the leases stay the worker's as long as it lives, and everything ends with it.
-import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { basename, join } from 'node:path';
+import { basename } from 'node:path';
 import { expect, test } from 'vitest';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
@@ -16,6 +15,7 @@ import {
   pidIn,
   python,
   Running,
+  slow,
   stat,
   until,
   workspace,
@@ -135,10 +135,7 @@ test('a command that can’t start', async () => {
 });
 
 test('the keeper is told of first, also where it overtakes the guard', async () => {
-  const shim = join(workspace().directory, 'slow_fork_shim.so');
-  execFileSync('cc', ['-shared', '-fPIC', '-o', shim, fixture('slow_fork_shim.c'), '-ldl']);
-  const env = { ...process.env, LD_PRELOAD: shim, ASAN_OPTIONS: 'verify_asan_link_order=0' };
-  const { running, events } = start(() => ['pyhton'], [], { env });
+  const { running, events } = start(() => ['pyhton'], [], { env: slow() });
   await running.exited;
   await until(() => events.length === 3, 'all events');
   expect(events.map(({ event }) => event)).toEqual(['keeper', 'failed', 'released']);
