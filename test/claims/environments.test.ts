@@ -43,8 +43,11 @@ test('two looks at a time leave the event loop alone, also where a GPU hangs', a
     let last = performance.now();
     setInterval(() => { const now = performance.now(); longest = Math.max(longest, now - last); last = now; }, 10).unref();
     await new Promise((resolve) => setTimeout(resolve, 50));
-    longest = 0;
-    await Promise.all([gpuOwner.getGPUs(), gpuOwner.getGPUs()]);
+    // A busy machine delays it now and then as well, a look that blocks it each time.
+    for (let i = 0; i < 5 && (i === 0 || longest >= 400); i++) {
+      longest = 0;
+      await Promise.all([gpuOwner.getGPUs(), gpuOwner.getGPUs()]);
+    }
     console.log(longest < 400 || longest);`);
   expect(stdout).toBe('true\n');
 });

@@ -264,8 +264,8 @@ describe.each(KINDS)('on $name', (kind) => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask/);
-      const paused = output(child, /paused after failures/, 20_000);
-      const over = output(child, /the pause is over/, 20_000);
+      const paused = output(child, /paused after failures/, 90_000);
+      const over = output(child, /the pause is over/, 90_000);
       const request = (worker_id: string) => ask({ type: 'request_task', worker_id });
       // biome-ignore lint/suspicious/noExplicitAny: answers are what this is about
       const taskOf = async (worker_id: string) => ((await request(worker_id)) as any).task?.task_id;

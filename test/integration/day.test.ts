@@ -111,7 +111,8 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   expect(failed).toEqual([]);
   const claims = [...text.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
   console.log(`${claims} claims by the library and by ${tool}, ${said.length} programs, in ${SECONDS} s`);
-  expect(claims).toBeGreaterThan(SECONDS);
+  // That it was put to the test at all: how many a busy machine manages isn't promised.
+  expect(claims).toBeGreaterThan(SECONDS / 2);
 
   // What a killed writer of another tool has left counts as held for some seconds.
   await until(async () => {

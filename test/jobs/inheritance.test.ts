@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { sendSignal, signalLiving } from '../support/processes.ts';
+import { settled } from '../support/time.ts';
 import {
   complete,
   fixture,
@@ -134,7 +135,7 @@ test('keeper and front are small and idle', async () => {
   const keeper = await keeperOf(running.pid);
   await until(() => stat(keeper)?.state === 'S', 'a quiet keeper');
   const ticks = (pid: number): string[] => readFileSync(`/proc/${pid}/stat`, 'utf8').split(' ').slice(13, 15);
-  const before = [ticks(keeper), ticks(running.pid)];
+  const before = await settled(() => [ticks(keeper), ticks(running.pid)]);
   for (const pid of [keeper, running.pid]) {
     const rss = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
     expect(rss).toBeLessThan(process.env.GPU_OWNER_SANITIZED ? 100_000 : 2048);

@@ -2,7 +2,6 @@
 // are still ours.
 import { existsSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { sendSignal } from '../support/processes.ts';
 import { complete, fixture, keeperOf, launch, Probe, pidIn, python, until, workspace } from './keeper.ts';
@@ -50,8 +49,7 @@ test('the keeper is killed: the front tells its own PID, and removes them', asyn
   const running = launch({ leases: [lease], launcher, command: ['sh', '-c', 'echo up; exec sleep 60'] });
   const keeper = await keeperOf(running.pid);
   await running.printed(/up/);
-  await sleep(100); // for the front to hear of it
-  expect(told(pid)).toBe(keeper);
+  await until(() => told(pid) === keeper, 'the PID of the keeper');
   sendSignal(keeper, 'SIGKILL');
   await until(() => told(pid) === running.pid, 'the PID of the front');
   expect(existsSync(text)).toBe(true);

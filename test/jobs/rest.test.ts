@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { Machine, pause, until } from '../machine.ts';
+import { settled } from '../support/time.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -11,8 +12,8 @@ test("a placeholder that is kept doesn't wake up, and neither does the keeper", 
   const child = machine.startCommand(['run', '--placeholder', 'keep', '--', 'sleep', '30']);
   const front = child.pid as number;
   await until(() => started(front).some(({ name }) => name === 'sleep'));
-  await pause(500); // until all have come to rest
-  const before = started(front).map(({ pid, name }) => `${name} ${wakeups(pid)}`);
+  const look = () => started(front).map(({ pid, name }) => `${name} ${wakeups(pid)}`);
+  const before = await settled(look);
   expect(before.map((text) => text.split(' ')[0]).sort()).toEqual([
     'gpu-owner',
     'gpu-owner-group',
@@ -21,7 +22,7 @@ test("a placeholder that is kept doesn't wake up, and neither does the keeper", 
     'sleep',
   ]);
   await pause(1_500);
-  expect(started(front).map(({ pid, name }) => `${name} ${wakeups(pid)}`)).toEqual(before);
+  expect(look()).toEqual(before);
 });
 
 /** The process and everything below it. */

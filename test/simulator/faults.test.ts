@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { quickest } from '../support/time.ts';
 import { CONTEXT, GiB, type Session, Simulated, until } from './simulated.ts';
 
 const machine = new Simulated(3);
@@ -213,17 +214,26 @@ test('latency of CUDA: more GPUs visible, more time', async () => {
     const [init, context] = await user.do('[(t[1] - t[0]) * 1000, (t[2] - t[1]) * 1000]');
     // The second time there is nothing to make.
     await user.do('t.append(time.perf_counter()) or cuda.retain(0) and t.append(time.perf_counter())');
-    expect(await user.do('(t[4] - t[3]) * 1000')).toBeLessThan(20);
+    const again = await user.do('(t[4] - t[3]) * 1000');
     user.kill();
-    return [init, context];
+    return { init, context, again };
   };
-  const [one, context] = await timed('0');
-  const [three] = await timed('0,1,2');
-  expect(one).toBeGreaterThanOrEqual(50);
-  expect(one).toBeLessThan(105);
-  expect(three).toBeGreaterThanOrEqual(110);
-  expect(three).toBeLessThan(500);
-  expect(context).toBeGreaterThanOrEqual(50);
+  const one: Awaited<ReturnType<typeof timed>>[] = [];
+  for (let i = 0; i < 5 && !one.some(({ init, again }) => init < 105 && again < 20); i++) {
+    one.push(await timed('0'));
+  }
+  for (const { init, context } of one) {
+    expect(init).toBeGreaterThanOrEqual(50);
+    expect(context).toBeGreaterThanOrEqual(50);
+  }
+  expect(Math.min(...one.map(({ init }) => init))).toBeLessThan(105);
+  expect(Math.min(...one.map(({ again }) => again))).toBeLessThan(20);
+  const three = async () => {
+    const { init } = await timed('0,1,2');
+    expect(init).toBeGreaterThanOrEqual(110);
+    return init;
+  };
+  expect(await quickest(500, three)).toBeLessThan(500);
 });
 
 test('attaching a GPU takes its time once per process', async () => {
@@ -232,7 +242,7 @@ test('attaching a GPU takes its time once per process', async () => {
   await user.do('nvml.init()');
   const timed = '[(start := time.perf_counter()), nvml.handle(1) and None, time.perf_counter() - start][2]';
   expect(await user.do(timed)).toBeGreaterThanOrEqual(0.04);
-  expect(await user.do(timed)).toBeLessThan(0.035);
+  expect(await quickest(0.035, () => user.do(timed))).toBeLessThan(0.035);
   user.kill();
 });
 

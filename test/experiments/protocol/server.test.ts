@@ -183,13 +183,12 @@ test('limits: connections in all, of an address, and bytes in all', async () => 
   held[0]?.destroy();
   await expect.poll(() => ask(port, STATUS)).toBe(ACK);
   held[1]?.write(`{"a": "${'x'.repeat(90_000)}`);
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await expect.poll(() => ask(port, STATUS)).toBe(ACK); // so that it has been read
   held[2]?.write(`{"a": "${'x'.repeat(90_000)}`);
   expect(JSON.parse(await rest(held[2] as Socket)).message).toMatch(/too many large requests/);
   // What the others have sent is forgotten with them.
   held[1]?.destroy();
-  await new Promise((resolve) => setTimeout(resolve, 100));
-  expect(await ask(port, `{"type": "status", "a": "${'x'.repeat(90_000)}"}`)).toBe(ACK);
+  await expect.poll(() => ask(port, `{"type": "status", "a": "${'x'.repeat(90_000)}"}`)).toBe(ACK);
   const all = await serve({ limits: { connections: 1 } });
   await once(open(all.port), 'connect');
   expect(JSON.parse(await ask(all.port, '')).message).toMatch(/too many connections/);

@@ -246,8 +246,9 @@ test('a queue that is made where another was removed gives nothing out before ta
     const queue = await open();
     await queue.enqueue(plainTasks(2));
     expect(await queue.take(taker)).toBe(null);
+    const asked = Date.now();
     const time = await queue.nextTime();
-    expect(time).toBeGreaterThan(Date.now());
+    expect(time).toBeGreaterThan(asked);
     expect(time).toBeLessThanOrEqual(Date.now() + 1_000);
     const another = await open();
     expect(await another.take(taker)).toBe(null);

@@ -80,7 +80,7 @@ export function testAttempts(bench: () => Bench): void {
     expect(await queue.nextTime()).toBeNull(); // there is one to be had
     await queue.complete((await takeFrom(queue)).token, {});
     expect(await queue.nextTime()).toBe(next);
-    await until(async () => (await queue.take(taker)) !== null, 10_000);
+    await until(async () => (await queue.take(taker)) !== null);
     expect(Date.now()).toBeGreaterThanOrEqual(before + 1_000);
     expect(await queue.nextTime()).toBeNull();
   });
@@ -186,20 +186,20 @@ export function testAttempts(bench: () => Bench): void {
     const started = performance.now();
     await queue.changed(300);
     expect(performance.now() - started).toBeGreaterThan(250);
-    const change = queue.changed(20_000);
+    const change = queue.changed(100_000);
     await pause(50);
     await remote.ask('pause', 'person', 'tea');
     await change;
     await remote.ask('resume');
-    await queue.changed(20_000); // what has happened since the last call counts
-    const own = queue.changed(20_000);
+    await queue.changed(100_000); // what has happened since the last call counts
+    const own = queue.changed(100_000);
     await queue.pause('person', 'coffee');
     await own;
     const controller = new AbortController();
-    const aborted = queue.changed(20_000, controller.signal);
+    const aborted = queue.changed(100_000, controller.signal);
     controller.abort();
     await aborted;
-    expect(performance.now() - started).toBeLessThan(15_000);
+    expect(performance.now() - started).toBeLessThan(60_000);
   });
 
   test('what one of a process has noticed is news for others of it who have looked before', async () => {
@@ -208,12 +208,12 @@ export function testAttempts(bench: () => Bench): void {
     await queue.changed(0);
     const seen = queue.noticed;
     expect((await queue.counts()).pending).toBe(1); // the look of an idle worker
-    const another = queue.changed(20_000);
+    const another = queue.changed(100_000);
     await remote.ask('pause', 'person', 'tea');
     await another;
     const started = performance.now();
-    await queue.changed(20_000, undefined, seen);
-    expect(performance.now() - started).toBeLessThan(10_000);
+    await queue.changed(100_000, undefined, seen);
+    expect(performance.now() - started).toBeLessThan(60_000);
     await queue.changed(300, undefined, queue.noticed);
     expect(performance.now() - started).toBeGreaterThan(250);
   });

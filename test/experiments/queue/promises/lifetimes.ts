@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../machine.ts';
+import { PATIENCE } from '../../../support/time.ts';
 import { type Bench, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
@@ -67,7 +68,7 @@ export function testLifetimes(bench: () => Bench): void {
     const queue = await bench().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });
     await pause(100);
-    const current = await takeWithin(queue, 5_000);
+    const current = await takeWithin(queue, PATIENCE);
     expect(await queue.submit(late.token, { who: 'late' })).toBe(true);
     expect(await queue.complete(late.token, null)).toBe(true);
     const aborted = new Promise((resolve) =>
@@ -88,7 +89,7 @@ export function testLifetimes(bench: () => Bench): void {
     const queue = await bench().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });
     await pause(100);
-    const current = await takeWithin(queue, 5_000);
+    const current = await takeWithin(queue, PATIENCE);
     expect(await queue.complete(current.token, { who: 'current' })).toBe(true);
     expect(await queue.submit(late.token, { who: 'late' })).toBe(false);
     expect(await queue.complete(late.token, { who: 'late' })).toBe(false);

@@ -29,7 +29,7 @@ export function testSelections(bench: () => Bench): void {
     const remote = await bench().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     await (await bench().open()).cancel('all');
-    await until(() => own.signal.aborted && remote.aborted(token) !== undefined, 3_000);
+    await until(() => own.signal.aborted && remote.aborted(token) !== undefined);
     expect(own.signal.reason).toBeInstanceOf(Error);
     expect(remote.aborted(token)).toMatch(/cancelled/);
     expect(await queue.complete(own.token, {})).toBe(false);
