@@ -2,7 +2,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { onWarning } from '../warnings.ts';
 import { COMMANDS, findCommand } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
-import { print, say } from './output.ts';
+import { print, say, write } from './output.ts';
 
 async function main([name, ...args]: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
@@ -24,6 +24,9 @@ async function explain(name: string, inside: string | undefined): Promise<void> 
 
 main(process.argv.slice(2)).catch((error: unknown) => {
   if (!(error instanceof GPUOwnerError)) throw error;
-  say(error.message);
-  process.exit(EXIT_CODES[error.code]);
+  const { code, message } = error;
+  // For programs that start the command: several codes share an exit code.
+  if (process.env.GPU_OWNER_ERRORS === 'json') write(2, `${JSON.stringify({ error: { code, message } })}\n`);
+  else say(message);
+  process.exit(EXIT_CODES[code]);
 });

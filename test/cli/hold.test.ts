@@ -29,6 +29,20 @@ describe('hold', () => {
     expect(machine.processes(0)).toEqual([]);
   });
 
+  test('GPU_OWNER_ERRORS=json: a failure is told as a line of JSON, with its code', async () => {
+    await machine.run([launcher, 'simulate', 'set', 'error=init:9']);
+    const env = { GPU_OWNER_ERRORS: 'json' };
+    for (const args of [['hold'], ['status'], ['find', '--json']]) {
+      const { code, stdout, stderr } = await machine.run([launcher, ...args], { env });
+      expect([code, stdout, JSON.parse(stderr).error.code]).toEqual([69, '', 'ERR_DRIVER']);
+    }
+    const { stderr } = await machine.run([launcher, 'hold', '--bananas'], { env });
+    expect(JSON.parse(stderr).error).toEqual({
+      code: 'ERR_INVALID_ARGUMENT',
+      message: expect.stringContaining('--bananas'),
+    });
+  });
+
   test.each([
     ['SIGTERM', 143],
     ['SIGINT', 130],
