@@ -15,6 +15,7 @@ import codecs
 import collections.abc
 import contextlib
 import json
+import logging
 import math
 import operator
 import os
@@ -43,21 +44,29 @@ __all__ = [
     "Lease",
     "NoDriver",
     "NoTask",
+    "NvidiasmiError",
     "Process",
+    "PyCudaPlaceholder",
+    "PytorchPlaceholder",
     "Task",
+    "TensorflowPlaceholder",
     "UsageError",
     "WaitTimeout",
     "claim",
     "claim_gpus",
+    "cleanup_stale_locks",
     "find_free_gpus",
     "get_gpu_info",
     "get_gpu_memory_usage",
     "get_gpu_names",
     "get_gpu_power_usage",
     "get_gpu_utilization",
+    "get_lock_path",
     "get_total_num_gpus",
+    "is_gpu_locked",
     "lock_gpu",
     "pytorch_placeholder",
+    "release_gpus",
     "result",
     "status",
     "task",
@@ -93,8 +102,8 @@ class GPUUnavailable(GPUOwnerError):
     code = "ERR_GPU_UNAVAILABLE"
 
 
-class WaitTimeout(GPUUnavailable):
-    """Not enough GPUs came free within the time given by `wait`."""
+class WaitTimeout(GPUUnavailable, TimeoutError):
+    """Not enough GPUs came free within the time given by `wait`. It is a built-in TimeoutError, too."""
 
     code = "ERR_TIMEOUT"
 
@@ -129,26 +138,40 @@ class NoTask(GPUOwnerError):
     code = "ERR_NO_TASK"
 
 
-_ERRORS = {
-    64: (UsageError, "ERR_INVALID_ARGUMENT"),
-    69: (NoDriver, "ERR_NO_DRIVER"),
-    70: (GPUOwnerError, "ERR_INTERNAL"),
-    73: (GPUOwnerError, "ERR_LOCK_DIRECTORY"),
-    75: (GPUUnavailable, "ERR_GPU_UNAVAILABLE"),
-    78: (GPUOwnerError, "ERR_CONFIGURATION"),
-    126: (CommandNotFound, "ERR_COMMAND_NOT_FOUND"),
-    127: (CommandNotFound, "ERR_COMMAND_NOT_FOUND"),
-    130: (GPUOwnerError, "ERR_ABORTED"),
-}  # type: Dict[int, Tuple[type, str]]
+_CLASSES = {
+    "ERR_INVALID_ARGUMENT": UsageError,
+    "ERR_NO_DRIVER": NoDriver,
+    "ERR_DRIVER": NoDriver,
+    "ERR_UNSUPPORTED_PLATFORM": NoDriver,
+    "ERR_GPU_UNAVAILABLE": GPUUnavailable,
+    "ERR_TIMEOUT": WaitTimeout,
+    "ERR_CUDA_INITIALIZED": CUDAInitialized,
+    "ERR_COMMAND_NOT_FOUND": CommandNotFound,
+}
+
+# Where a program that starts gpu-owner has failed, and so nobody has told a code.
+_EXIT_CODES = {
+    64: "ERR_INVALID_ARGUMENT",
+    69: "ERR_NO_DRIVER",
+    73: "ERR_LOCK_DIRECTORY",
+    75: "ERR_GPU_UNAVAILABLE",
+    78: "ERR_CONFIGURATION",
+    126: "ERR_COMMAND_NOT_FOUND",
+    127: "ERR_COMMAND_NOT_FOUND",
+    130: "ERR_ABORTED",
+}
 
 
 def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError:
-    kind, code = _ERRORS.get(exit_code, (GPUOwnerError, "ERR_INTERNAL"))
     message = output.strip()
-    if message.startswith(_PREFIX):
-        message = message[len(_PREFIX) :]
-    if exit_code == 75 and message.startswith("waited "):
-        kind, code = WaitTimeout, "ERR_TIMEOUT"
+    if message.startswith(_ERROR):
+        error = json.loads(message.splitlines()[0])["error"]
+        code, message = error["code"], error["message"]
+    else:
+        code = _EXIT_CODES.get(exit_code, "ERR_INTERNAL")
+        if message.startswith(_PREFIX):
+            message = message[len(_PREFIX) :]
+    kind = _CLASSES.get(code, GPUOwnerError)
     message = _in_python(message) or f"'{shlex.join(command)}' ended with {_how(exit_code)} and said nothing"
     if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
         message = _NOT_FOUND.format(message)
@@ -175,6 +198,7 @@ def _in_python(message: str) -> str:
 # The command
 
 _PREFIX = "gpu-owner: "
+_ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 
 
 def _command(command: Optional[Command]) -> List[str]:
@@ -311,18 +335,19 @@ class _Messages:
 
     @property
     def pending(self) -> bool:
-        return len(self._text) > self._shown
+        return len(self._text) > self._shown and not self._text.startswith(_ERROR)
 
     def feed(self, data: bytes, final: bool = False) -> None:
         self._text += self._decoder.decode(data, final)
-        start = self._text.rfind("\n" + _PREFIX) + 1
+        start = max(self._text.rfind("\n" + beginning) for beginning in (_PREFIX, _ERROR)) + 1
         if start > 0:
             _show(self._text[self._shown : start])
             self._text, self._shown = self._text[start:], max(0, self._shown - start)
 
     def show(self) -> None:
-        _show(self._text[self._shown :])
-        self._shown = len(self._text)
+        if self.pending:
+            _show(self._text[self._shown :])
+            self._shown = len(self._text)
 
     def take(self) -> str:
         """The last message, which is not shown any more."""
@@ -422,7 +447,7 @@ _MARK = "GPU_OWNER_PYTHON_CLAIM"
 
 _state = threading.RLock()
 _living = []  # type: List["Claim"]
-_ever = {}  # type: Dict[str, str]  # digits of UUIDs -> UUIDs that this process has had
+_ever = set()  # type: set[str]  # digits of the UUIDs of all GPUs that claims have shown to this process
 _before = {}  # type: Dict[str, Optional[str]]
 _set = {}  # type: Dict[str, Optional[str]]
 
@@ -464,8 +489,14 @@ def _join(made: "Claim") -> None:
         _before = _read_variables()
         _before[_MARK] = os.environ.get(_MARK)
     _living.append(made)
-    _ever.update({_digits(device.uuid): device.uuid for device in made._devices})
-    _update_environment()
+    if not made._late or not _shows_others(_cuda_devices()):
+        _ever.update(_digits(device.uuid) for device in made._devices)
+        _update_environment()
+
+
+def _shows_others(bound: Optional[List[str]]) -> bool:
+    """Whether CUDA runs and shows GPUs to this process that no claim has shown to it."""
+    return bound is not None and not (bound and _ever.issuperset(bound))
 
 
 def _leave(made: "Claim") -> None:
@@ -717,7 +748,14 @@ class Claim(collections.abc.Sequence):
     visible_devices: what CUDA_VISIBLE_DEVICES calls them.
     """
 
-    def __init__(self, holder: _Holder, answer: Dict[str, Any]) -> None:
+    # Whether it may be made when CUDA runs already and shows other GPUs, too. Then it is one of these, and CUDA_VISIBLE_DEVICES
+    # stays: PyTorch reads it again to count devices, which it would then number in another way than CUDA.
+    _late = False
+
+    def __init__(self) -> None:
+        self._inside = []  # type: List[contextlib.ExitStack]
+
+    def _hold(self, holder: _Holder, answer: Dict[str, Any]) -> None:
         self.visible_devices = str(answer["visibleDevices"])
         self._entries = self.visible_devices.split(",")
         self._by_index = self._entries[0].isdigit()
@@ -773,10 +811,24 @@ class Claim(collections.abc.Sequence):
     __hash__ = object.__hash__
 
     def __enter__(self) -> "Claim":
+        if self._holder.owner == os.getpid() and not self.held:
+            raise GPUUnavailable("this claim has ended: it was released, or its `gpu-owner hold` was killed. Claim again")
+        inside = contextlib.ExitStack()
+        try:
+            torch = getattr(sys.modules.get("torch"), "cuda", None)
+            # Where CUDA shows other GPUs as well, a plain "cuda" would be one of them.
+            if torch is not None and _cuda_devices() and torch.is_available():
+                inside.enter_context(torch.device(int(self[0])))
+        except BaseException:
+            self.release()  # nobody calls __exit__ then
+            raise
+        self._inside.append(inside)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.release()
+        self._inside.pop().close()
+        if not self._inside:
+            self.release()
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return (list, (self._gpus(),))  # for other processes it is a list of GPUs: they own no claim
@@ -809,6 +861,7 @@ def claim(
     lock_timeout: Union[None, float, str] = None,
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
+    _made: Optional[Claim] = None,
 ) -> Claim:
     """
     Claims GPUs for this process and shows them to CUDA; use it before anything initialises CUDA.
@@ -824,7 +877,8 @@ def claim(
     devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
     force: skip health, thresholds and other programs; never other people's claims.
     placeholder: 'auto' (default), 'keep' or 'none': how long a tiny process keeps the GPUs visibly taken.
-    visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES.
+    visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims
+        of this process stand, theirs is the default.
     lock_dir: another lock directory. lock_timeout: for another claimant's decision, seconds or '2s' (default).
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
 
@@ -833,6 +887,7 @@ def claim(
     Raises GPUUnavailable (WaitTimeout), NoDriver, UsageError (a ValueError), CUDAInitialized, CommandNotFound, or else GPUOwnerError.
     All of them are RuntimeErrors. Nothing is held then.
     """
+    made = Claim() if _made is None else _made
     count = _count(count)
     args = [f"--gpus={count}", _wait_option(wait)]
     args += _criteria(
@@ -841,19 +896,21 @@ def claim(
     )  # fmt: skip
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
-    if visible_devices is not None:
-        args.append(f"--visible-devices={visible_devices}")
+    form = _form() if visible_devices is None else visible_devices
+    if form is not None:
+        args.append(f"--visible-devices={form}")
     if lock_timeout is not None:
         text = lock_timeout if isinstance(lock_timeout, str) else f"{round(lock_timeout * 1000)}ms"
         args.append(f"--lock-timeout={text}")
     words = _command(command)
     _refuse_in_children()
-    env, bound = _claimant_environment(count)
-    if bound and not allow_processes and not force:
-        args += _allow_this_process(words, _criteria(lock_dir=lock_dir, simulate=simulate), bound, count, env)
+    where = _criteria(lock_dir=lock_dir, simulate=simulate)
+    env, own = _claimant_environment(made, count, words, where, allow_processes or force)
+    if own:
+        args.append("--allow-processes")
     holder = _Holder(words, args, env)
     try:
-        made = Claim(holder, holder.answer())
+        made._hold(holder, holder.answer())
         with _state:
             _refuse_mixture(made)
             _refuse_late(made)
@@ -864,9 +921,16 @@ def claim(
         raise
 
 
+def _form(default: Optional[str] = None) -> Optional[str]:
+    """How CUDA_VISIBLE_DEVICES names GPUs: as it does already, where claims of this process stand."""
+    with _state:
+        return default if not _living else "index" if _living[-1]._by_index else "uuid"
+
+
 def _outer_environment() -> Dict[str, str]:
     """As if this process had claimed nothing: its own claims must not limit the next one."""
     env = dict(os.environ)
+    env["GPU_OWNER_ERRORS"] = "json"
     env.pop(_MARK, None)
     with _state:
         if _living:
@@ -876,44 +940,37 @@ def _outer_environment() -> Dict[str, str]:
     return env
 
 
-def _claimant_environment(count: int) -> Tuple[Dict[str, str], List[str]]:
-    """For `hold`; and the UUIDs of the only GPUs that it may claim if CUDA is initialised here, else an empty list."""
+def _claimant_environment(
+    made: Claim, count: int, command: Sequence[str], where: Sequence[str], allowed: bool
+) -> Tuple[Dict[str, str], bool]:
+    """
+    For `hold`; and whether it must allow processes, because this one is among them: CUDA's context outlives a claim, and is no
+    reason not to have a GPU again. `allowed`: they are allowed anyway.
+    """
     env = _outer_environment()
     bound = _cuda_devices()
     if bound is None:
-        return env, []
-    # CUDA is bound to some GPUs for the life of this process. If they were claimed by it, it may have them again.
+        return env, False
+    # CUDA is bound to some GPUs for the life of this process.
+    if not bound or _shows_others(bound) and not made._late:
+        raise _initialized()
+    known = {_digits(gpu.uuid): gpu for gpu in _look(command, ["status", "--json", *where])}
     with _state:
-        strangers = not bound or any(digits not in _ever for digits in bound)
-        if strangers:
-            raise _initialized()
-        held = {_digits(device.uuid) for living in _living for device in living._devices}
-        left = [_ever[digits] for digits in bound if digits not in held]
-        if len(left) < count:
-            names = ", ".join(f"GPU {device.index}" for living in _living for device in living._devices)
-            holds = f"; {names} of them this process holds already: use it, or release it first" if names else ""
-            raise CUDAInitialized(
-                f"CUDA in this process is bound to the {len(bound)} GPU(s) of an earlier claim for as long as the process lives{holds}. "
-                "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
-            )
+        held = {_digits(device.uuid): device.index for living in _living for device in living._devices}
+    left = [known[digits] for digits in bound if digits in known and digits not in held]
+    if len(left) < count:
+        names = ", ".join(f"GPU {held[digits]}" for digits in bound if digits in held)
+        holds = f"; {names} of them this process holds already: use it, or release it first" if names else ""
+        raise CUDAInitialized(
+            f"CUDA in this process is bound to {len(bound)} GPU(s) for as long as the process lives{holds}. "
+            "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
+        )
+    pids = {gpu.uuid: {process.pid for process in gpu.processes if process.type == "compute"} for gpu in left}
+    alone = [gpu for gpu in left if pids[gpu.uuid] <= {os.getpid()}]
+    own = not allowed and len(alone) >= count and any(pids[gpu.uuid] for gpu in alone)
     env.pop("CUDA_DEVICE_ORDER", None)
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(left)
-    return env, left
-
-
-def _allow_this_process(
-    command: Sequence[str], where: Sequence[str], uuids: Sequence[str], count: int, env: Dict[str, str]
-) -> List[str]:
-    """CUDA's context in this very process stays on the GPUs, which is no reason not to have them again."""
-    strange = set()
-    for gpu in _look(command, ["status", "--json", *where]):
-        if any(process.type == "compute" and process.pid != os.getpid() for process in gpu.processes):
-            strange.add(gpu.uuid)
-    alone = [uuid for uuid in uuids if uuid not in strange]
-    if len(alone) < count:
-        return []
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(alone)
-    return ["--allow-processes"]
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in (alone if own else left))
+    return env, own
 
 
 def _initialized() -> CUDAInitialized:
@@ -928,7 +985,7 @@ def _refuse_late(made: Claim) -> None:
     """Another thread may have initialised CUDA while this one waited."""
     bound = _cuda_devices()
     own = {_digits(device.uuid) for device in made._devices}
-    if bound is not None and not (own <= set(bound) <= own | set(_ever)):
+    if bound is not None and not (own <= set(bound) and (made._late or own | _ever >= set(bound))):
         raise _initialized()
 
 
@@ -977,12 +1034,14 @@ class Lease(NamedTuple):
     convention: Optional[str]
 
 
-class GPUStatus(int):
+class GPUStatus(int, collections.abc.Mapping):
     """
     A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
 
     state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts. What the
     driver can't tell is None. raw: the object of `gpu-owner status --json`.
+
+    As a mapping it is what GPU Scheduler tells: gpu["gpu_id"], and the other keys of `get_gpu_info`.
     """
 
     def __new__(cls, raw: Dict[str, Any]) -> "GPUStatus":
@@ -994,6 +1053,30 @@ class GPUStatus(int):
 
     def __getnewargs__(self) -> Tuple[Any, ...]:
         return (self.raw,)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._as_scheduler()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._as_scheduler())
+
+    def __len__(self) -> int:
+        return len(self._as_scheduler())
+
+    def _as_scheduler(self) -> Dict[str, Any]:
+        return {
+            "gpu_id": self.index,
+            "name": self.name,
+            "uuid": self.uuid,
+            "memory_free": (self.memory_free or 0) // _MIB,
+            "memory_used": (self.memory_used or 0) // _MIB,
+            "memory_total": (self.memory_total or 0) // _MIB,
+            "power_draw": self.power_watts or 0.0,
+            "power_limit": self.power_limit_watts or 0.0,
+            "utilization": self.utilization_percent or 0,
+            "temperature": self.temperature_celsius,
+            "state": self.state,
+        }
 
     @property
     def index(self) -> int:
@@ -1095,111 +1178,137 @@ def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
         )
     except OSError as error:
         raise _cannot_start(command, error) from error
-    said = done.stderr.decode("utf-8", "replace")
+    messages = _Messages()
+    messages.feed(done.stderr, final=True)
     if done.returncode != 0:
-        raise _error(done.returncode, said, command)
-    _show(said)
+        raise _error(done.returncode, messages.take(), command)
+    messages.show()
     return [GPUStatus(raw) for raw in json.loads(done.stdout.decode())]
 
 
 def find_free_gpus(
-    memory_free_threshold_gb: Optional[float] = None,
+    memory_free_threshold_gb: Optional[float] = 1,
     power_threshold_w: Optional[float] = None,
-    utilization_threshold_percent: Optional[float] = None,
+    utilization_threshold_percent: Optional[float] = 1,
     *,
     command: Optional[Command] = None,
     **criteria: Any,
 ) -> List[GPUStatus]:
     """
     The GPUs that a claim could have now, most free memory first. Somebody else may be quicker: only a claim is a claim.
-    Criteria are those of `claim`; the first three parameters are GPU Scheduler's (GiB, watts, percent).
+
+    The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; unknown utilization counts as 0), and so
+    is each GPU as a mapping (gpu["gpu_id"]). Other criteria are those of `claim`; what they say counts instead.
     """
-    for name, value in (
-        ("min_free_memory", None if memory_free_threshold_gb is None else int(memory_free_threshold_gb * _GIB)),
-        ("max_power", power_threshold_w),
-        ("max_utilization", utilization_threshold_percent),
-    ):
-        if value is not None:
-            criteria.setdefault(name, value)
+    thresholds = _thresholds(memory_free_threshold_gb, power_threshold_w, utilization_threshold_percent)
+    highest = math.inf if "max_utilization" in criteria else thresholds.pop("max_utilization", math.inf)
     try:
-        args = _criteria(**criteria)
+        args = _criteria(**{**thresholds, **criteria})
     except TypeError as error:
         raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
-    words = _command(command)
-    free = [gpu for gpu in _look(words, ["status", "--json", *args]) if gpu.state == "free"]
+    free = _free(_command(command), args)
+    return sorted((gpu for gpu in free if gpu["utilization"] <= highest), key=lambda gpu: -gpu["memory_free"])
+
+
+def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
+    free = [gpu for gpu in _machine(lambda: _look(command, ["status", "--json", *args])) if gpu.state == "free"]
     if "CUDA_VISIBLE_DEVICES" not in _outer_environment():
-        return sorted(free, key=lambda gpu: -(gpu.memory_free or 0))
+        return free
     # What a batch system allows, only the command knows: as many of them as it can find.
     for count in range(len(free), 0, -1):
         try:
-            found = _look(words, ["find", "--json", f"--gpus={count}", *args])
-            return sorted(found, key=lambda gpu: -(gpu.memory_free or 0))
+            return _look(command, ["find", "--json", f"--gpus={count}", *args])
         except (GPUUnavailable, UsageError):
             continue
     return []
 
 
+def _thresholds(memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float]) -> Dict[str, Any]:
+    """GPU Scheduler's, as `claim` calls them. What needn't be checked is left out."""
+    thresholds = {} if memory_gb is None else {"min_free_memory": int(memory_gb * _GIB)}  # type: Dict[str, Any]
+    if power_w is not None:
+        thresholds["max_power"] = power_w
+    if utilization is not None and utilization < 100:
+        thresholds["max_utilization"] = utilization
+    return thresholds
+
+
+def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:
+    """Where there is no GPU, GPU Scheduler's functions answer with an empty list and a line in its log."""
+    try:
+        return look()
+    except NoDriver as error:
+        _scheduler_log.error("%s", error)
+        return []
+
+
+_scheduler_log = logging.getLogger("gpu_scheduler")
+
+
 def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
     """
-    A dictionary per GPU: gpu_id (as in nvidia-smi), name; memory_free, memory_used and memory_total in MB (1024² bytes);
-    power_draw and power_limit in watts, utilization in percent. Unknown is None. Options are those of `status`.
+    A dictionary per GPU: gpu_id (as in nvidia-smi), name; memory_free, memory_used and memory_total in MiB (1024² bytes);
+    power_draw and power_limit in watts, utilization in percent. Unknown is 0. Options are those of `status`.
     """
-    return [
-        {
-            "gpu_id": gpu.index,
-            "name": gpu.name,
-            "uuid": gpu.uuid,
-            "memory_free": _megabytes(gpu.memory_free),
-            "memory_used": _megabytes(gpu.memory_used),
-            "memory_total": _megabytes(gpu.memory_total),
-            "power_draw": gpu.power_watts,
-            "power_limit": gpu.power_limit_watts,
-            "utilization": gpu.utilization_percent,
-            "temperature": gpu.temperature_celsius,
-            "state": gpu.state,
-        }
-        for gpu in status(**options)
-    ]
+    return [dict(gpu) for gpu in _machine(lambda: status(**options))]
 
 
-def _megabytes(size: Optional[int]) -> Optional[int]:
-    return None if size is None else size // _MIB
+def _columns(names: Sequence[str], options: Dict[str, Any]) -> List[Dict[str, Any]]:
+    return [{name: gpu[name] for name in names} for gpu in get_gpu_info(**options)]
 
 
-def get_gpu_memory_usage(**options: Any) -> List[Optional[int]]:
-    """MB in use on each GPU, in the order of nvidia-smi."""
-    return [gpu["memory_used"] for gpu in get_gpu_info(**options)]
+def get_gpu_memory_usage(**options: Any) -> List[Dict[str, Any]]:
+    """gpu_id, memory_used, memory_total and memory_free (MiB) of each GPU."""
+    return _columns(("gpu_id", "memory_used", "memory_total", "memory_free"), options)
 
 
-def get_gpu_names(**options: Any) -> List[Optional[str]]:
-    """The name of each GPU, in the order of nvidia-smi."""
-    return [gpu.name for gpu in status(**options)]
+def get_gpu_names(**options: Any) -> List[Dict[str, Any]]:
+    """gpu_id and name of each GPU."""
+    return _columns(("gpu_id", "name"), options)
 
 
-def get_gpu_power_usage(**options: Any) -> List[Optional[float]]:
-    """Watts that each GPU draws, in the order of nvidia-smi."""
-    return [gpu.power_watts for gpu in status(**options)]
+def get_gpu_power_usage(**options: Any) -> List[Dict[str, Any]]:
+    """gpu_id, power_draw and power_limit (watts) of each GPU."""
+    return _columns(("gpu_id", "power_draw", "power_limit"), options)
 
 
-def get_gpu_utilization(**options: Any) -> List[Optional[float]]:
-    """How busy each GPU is, in percent, in the order of nvidia-smi."""
-    return [gpu.utilization_percent for gpu in status(**options)]
+def get_gpu_utilization(**options: Any) -> List[Dict[str, Any]]:
+    """gpu_id and utilization (percent) of each GPU."""
+    return _columns(("gpu_id", "utilization"), options)
 
 
 def get_total_num_gpus(**options: Any) -> int:
     """How many GPUs the machine has."""
-    return len(status(**options))
+    return len(get_gpu_info(**options))
+
+
+def is_gpu_locked(gpu_id: int, **options: Any) -> bool:
+    """Whether somebody holds the GPU, here or with another tool whose locks count."""
+    return any(gpu.state == "leased" for gpu in status(**options) if gpu.index == gpu_id)
+
+
+def get_lock_path(gpu_id: int) -> str:
+    """GPU Scheduler's file for a GPU. Only a claim is a claim: it locks this file as well, where its directory exists."""
+    return f"/tmp/gpu_locks/gpu_{gpu_id}.lock"
+
+
+def cleanup_stale_locks() -> None:
+    """Does nothing: a dead process holds no GPU."""
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # As GPU Scheduler, gpu_lock and safe-gpu are used
 
 
+class _LateClaim(Claim):
+    _late = True
+
+
 class GPUScheduler:
     """
-    As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda": CUDA sees
-    no other GPUs. A claim is woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi.
-    debug_mode skips health and thresholds. Other keyword parameters are those of `claim`.
+    As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda". A claim is
+    woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi. debug_mode skips health
+    and thresholds, and doesn't wait. Other keyword parameters are those of `claim`. After max_wait_time: a TimeoutError.
     """
 
     def __init__(
@@ -1215,45 +1324,74 @@ class GPUScheduler:
         debug_mode: bool = False,
         **options: Any,
     ) -> None:
-        self._count = num_gpus
-        self._options = {
-            "wait": max_wait_time,
-            "min_free_memory": None if memory_free_threshold_gb is None else int(memory_free_threshold_gb * _GIB),
-            "max_power": power_threshold_w,
-            "max_utilization": utilization_threshold_percent,
-            "devices": specific_gpus,
-            "lock_timeout": timeout,
-            "force": debug_mode,
-            **options,
-        }  # type: Dict[str, Any]
+        self.memory_free_threshold_gb = memory_free_threshold_gb
+        self.power_threshold_w = power_threshold_w
+        self.utilization_threshold_percent = utilization_threshold_percent
+        self.max_wait_time = max_wait_time
+        self.poll_interval = poll_interval
+        self.specific_gpus = specific_gpus
+        self.timeout = timeout
+        self.num_gpus = num_gpus
+        self.debug_mode = debug_mode
+        self.gpu_ids = []  # type: List[GPU]
+        self._options = options
         self._claims = []  # type: List[Claim]
 
     def __enter__(self) -> List[GPU]:
-        made = claim(self._count, **self._options)
+        options = {
+            **_thresholds(self.memory_free_threshold_gb, self.power_threshold_w, self.utilization_threshold_percent),
+            "wait": False if self.debug_mode else self.max_wait_time,
+            "devices": self.specific_gpus,
+            "lock_timeout": self.timeout,
+            "force": self.debug_mode,
+            **self._options,
+        }
+        try:
+            made = claim(self.num_gpus, _made=_LateClaim(), **options)
+        except GPUUnavailable as error:
+            if options["wait"] == 0 and not self.debug_mode:
+                raise WaitTimeout(str(error), error.exit_code) from error
+            raise
+        self.gpu_ids = list(made.__enter__())
         self._claims.append(made)
-        return list(made)
+        _scheduler_log.info("Acquired %d GPUs: %s", len(self.gpu_ids), self.gpu_ids)
+        return self.gpu_ids
 
     def __exit__(self, *_: Any) -> None:
-        self._claims.pop().release()
+        self._claims.pop().__exit__()
+        _scheduler_log.info("Released GPUs: %s", self.gpu_ids)
+        self.gpu_ids = list(self._claims[-1]) if self._claims else []
 
 
-class _Lock(Claim):
+class _Lock(_LateClaim):
+    """A claim that can be entered again when it has ended: each time it claims the same GPUs again."""
+
+    def __init__(self, count: int, options: Dict[str, Any]) -> None:
+        super().__init__()
+        self._options = options
+        claim(count, _made=self, **options)
+
     @property
     def uid(self) -> Union[int, List[int]]:
         indices = [device.index for device in self._devices]
         return indices[0] if len(indices) == 1 else indices
 
+    def __enter__(self) -> "Claim":
+        if not self.held:
+            self.release()  # what is left of it
+            claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._devices]})
+        return super().__enter__()
 
-def lock_gpu(uid: Optional[Selector] = None, n: Optional[int] = None, **options: Any) -> Claim:
+
+def lock_gpu(uid: Optional[Selector] = None, n: Optional[int] = None, n_system_gpus: Optional[int] = None, **options: Any) -> Claim:
     """
-    As gpu_lock's: `with lock_gpu(uid=0):` or `with lock_gpu():`; a RuntimeError if it is taken. The claim is made by the call. Unlike
-    gpu_lock, it does set CUDA_VISIBLE_DEVICES, so CUDA's only GPU here is the one that is locked: "cuda:0".
+    As gpu_lock's: `with lock_gpu(uid=0):`, `with lock_gpu(n=2):` or `with lock_gpu():`; a RuntimeError if it is taken. The claim is made
+    by the call, and again by each `with` after the first, which ends it. CUDA_VISIBLE_DEVICES has numbers and only what this process
+    has locked, so CUDA's only GPU here is the one that is locked: "cuda:0". n_system_gpus is without effect.
     """
     selected = None if uid is None else _list(uid, "uid")
     count = n if n is not None else 1 if selected is None else len(selected)
-    made = claim(count, **{"wait": False, "devices": selected, **options})
-    made.__class__ = _Lock
-    return made
+    return _Lock(count, {"wait": False, "devices": selected, "visible_devices": _form("index"), **options})
 
 
 def pytorch_placeholder(device_no: int) -> Any:
@@ -1271,10 +1409,57 @@ def tensorflow_placeholder(device_no: int) -> Any:
         return tensorflow.constant([1.0])
 
 
+class PytorchPlaceholder:
+    """As safe-gpu's: makes a tiny tensor of PyTorch's on a CUDA device."""
+
+    def __init__(self, logger: Any = None) -> None:
+        self.logger = logger or logging.getLogger()
+
+    def __call__(self, device_no: int) -> Any:
+        return pytorch_placeholder(device_no)
+
+    def release(self, placeholder: Any) -> None:
+        self.logger.info("PyTorch keeps its CUDA context until the process ends")
+
+
+class TensorflowPlaceholder:
+    """As safe-gpu's: makes a tiny tensor of TensorFlow's on a CUDA device."""
+
+    def __init__(self, logger: Any = None) -> None:
+        self.logger = logger or logging.getLogger()
+
+    def __call__(self, device_no: int) -> Any:
+        return tensorflow_placeholder(device_no)
+
+    def release(self, placeholder: Any) -> None:
+        self.logger.info("TensorFlow keeps its CUDA context until the process ends")
+
+
+class PyCudaPlaceholder:
+    """As safe-gpu's: makes a context of PyCUDA's on a CUDA device."""
+
+    def __init__(self, logger: Any = None) -> None:
+        self.logger = logger or logging.getLogger()
+
+    def __call__(self, device_no: int) -> Any:
+        import pycuda.driver
+
+        pycuda.driver.init()
+        return pycuda.driver.Device(device_no).make_context()
+
+    def release(self, placeholder: Any) -> None:
+        placeholder.detach()
+        self.logger.info("Released a CUDA context")
+
+
+# safe-gpu's name for "nvidia-smi fails", for programs that go on without a GPU then.
+NvidiasmiError = NoDriver
+
+
 class GPUOwner:
     """
     As safe-gpu's: bind it to a variable, `gpu_owner = GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are given
-    back when the object goes, or with the process.
+    back when the object goes, or with the process. CUDA_VISIBLE_DEVICES has numbers.
 
     placeholder_fn(device_no): if given, it is called with each CUDA ordinal, and what it returns is kept; otherwise a small process
     keeps the GPUs visibly taken. debug_sleep: seconds before these calls. Other keyword parameters are those of `claim`.
@@ -1288,14 +1473,19 @@ class GPUOwner:
         debug_sleep: float = 0.0,
         **options: Any,
     ) -> None:
+        self.logger = logger or logging.getLogger()
+        self.debug_sleep = debug_sleep
+        self.placeholder_fn = placeholder_fn
+        self.devices_taken = []  # type: List[int]
         self.placeholders = []  # type: List[Any]
-        self._release_placeholder = getattr(placeholder_fn, "release", None)
-        self.claim = claim(nb_gpus, **{"wait": False, "placeholder": "keep" if placeholder_fn is None else "auto", **options})
+        kept = "keep" if placeholder_fn is None else "auto"
+        self.logger.info("acquiring lock")
+        self.claim = claim(nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options})
+        self.logger.info("lock acquired")
         try:
             gpus = list(self.claim)
             self.devices_taken = [gpu.index for gpu in gpus]
-            if logger is not None:
-                logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
+            self.logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
             time.sleep(debug_sleep)
             if placeholder_fn is not None:
                 for gpu in gpus:
@@ -1303,20 +1493,24 @@ class GPUOwner:
         except BaseException:
             self.release()
             raise
+        self.logger.info("lock released")
 
     def release(self) -> None:
         """Lets go of the placeholders and gives the GPUs back."""
         placeholders, self.placeholders = self.placeholders, []
-        for placeholder in placeholders:
-            if callable(self._release_placeholder):
-                self._release_placeholder(placeholder)
+        let_go = getattr(self.placeholder_fn, "release", None)
+        for placeholder, index in zip(placeholders, self.devices_taken):
+            self.logger.info(f"Releasing placeholder on CUDA device: {index}")
+            if let_go is not None:
+                let_go(placeholder)
         del placeholders
         self.claim.release()
 
     release_gpus = release
 
-    def __del__(self) -> None:
-        if "claim" in self.__dict__ and not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the very end nothing global is left, and everything has been given back.
+        if "claim" in self.__dict__ and not is_finalizing():
             self.release()
 
 
@@ -1330,9 +1524,15 @@ def claim_gpus(
     debug_sleep: float = 0.0,
     **options: Any,
 ) -> None:
-    """As safe-gpu's: a `GPUOwner` that lasts as long as the process (in `gpu_owner.gpu_owner`)."""
+    """As safe-gpu's: a `GPUOwner` that lasts as long as the process, or until `release_gpus()` (in `gpu_owner.gpu_owner`)."""
     global gpu_owner
     gpu_owner = GPUOwner(nb_gpus, placeholder_fn, logger, debug_sleep, **options)
+
+
+def release_gpus() -> None:
+    """As safe-gpu's: gives the GPUs of `claim_gpus()` back."""
+    if gpu_owner is not None:
+        gpu_owner.release()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -1342,40 +1542,32 @@ _MOST_BYTES = 1024 * 1024  # a longer result isn't accepted by the worker
 _DEEPEST = 64
 
 
-class Task(collections.abc.Mapping):
+class Task(Dict[str, Any]):
     """
-    The task that this program is run for: `task["lr"]` and `task.get("lr", 0.1)` are its parameters. `id` and `phase` are None
+    The task that this program is run for: a dict of its parameters, `task["lr"]`, with some attributes. `id` and `phase` are None
     if the program was started by hand.
     """
 
     def __init__(self, fields: Dict[str, Any]) -> None:
+        super().__init__(fields.get("parameters", {}))
         self.id = fields.get("id")  # type: Optional[str]
         self.name = fields.get("name")  # type: Optional[str]
         self.phase = fields.get("phase")  # type: Optional[str]
-        self.parameters = fields.get("parameters", {})  # type: Dict[str, Any]
         self.seed = fields.get("seed")
         self.output_dir = fields.get("output_dir", os.curdir)  # type: str
         self.start = fields.get("start", 1)  # type: int
         self.worker = fields.get("worker")  # type: Optional[str]
 
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.parameters[name]
-        except KeyError:
-            known = ", ".join(map(str, self.parameters)) or "none"
-            raise KeyError(f"{name}: the task has no such parameter; it has {known}") from None
+    @property
+    def parameters(self) -> Dict[str, Any]:
+        return self
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.parameters
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.parameters)
-
-    def __len__(self) -> int:
-        return len(self.parameters)
-
-    def __repr__(self) -> str:
-        return f"<gpu_owner.Task {self.name}: {self.parameters}>"
+    def __missing__(self, name: str) -> Any:
+        attribute = {"phase_name": "phase"}.get(name, name)
+        if hasattr(self, attribute) and not hasattr(dict, attribute):
+            raise KeyError(f"{name}: is no parameter; write task.{attribute}")
+        known = ", ".join(map(str, self)) or "none"
+        raise KeyError(f"{name}: the task has no such parameter; it has {known}")
 
 
 def task(default: Optional[Mapping[str, Any]] = None) -> Task:

@@ -585,10 +585,10 @@ class Environment(OnMachine):
             with gpu_owner.claim(2, devices="2-3", visible_devices="index") as gpus:
                 print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"], gpus)
                 try:
-                    gpu_owner.claim()
+                    gpu_owner.claim(visible_devices="uuid")
                 except ValueError as error:
                     print(error.code)
-                more = gpu_owner.claim(visible_devices="index")
+                more = gpu_owner.claim()
                 print(os.environ["CUDA_VISIBLE_DEVICES"], more)
             print(os.environ["CUDA_VISIBLE_DEVICES"], more)
             more.release()
@@ -860,6 +860,21 @@ class Parameters(OnMachine):
         )
         self.assertEqual(lines, ["69"])
 
+    def test_the_code_is_the_commands_own(self):
+        """Several codes share the exit code 69."""
+        for fault, error in (("init:9", "NoDriver ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):
+            self.gpu_owner("simulate", "set", f"error={fault}")
+            lines = self.run_script(
+                """
+                try:
+                    gpu_owner.claim(placeholder="keep")
+                except gpu_owner.GPUOwnerError as error:
+                    print(type(error).__name__, error.code, error.exit_code)
+                """
+            )
+            self.assertEqual(lines, [error])
+            self.gpu_owner("simulate", "reset")
+
     def test_where_the_command_is(self):
         lonely = os.path.join(self.directory, "lonely")
         os.mkdir(lonely)
@@ -931,8 +946,12 @@ class Looking(OnMachine):
             """
             for gpu in gpu_owner.get_gpu_info():
                 print(f"GPU {gpu['gpu_id']}: {gpu['name']} {gpu['memory_free']}MB / {gpu['memory_total']}MB {gpu['power_draw']}W / {gpu['power_limit']}W {gpu['utilization']}%")
-            print(gpu_owner.get_total_num_gpus(), gpu_owner.get_gpu_names() == [gpu["name"] for gpu in gpu_owner.get_gpu_info()])
-            print(gpu_owner.get_gpu_memory_usage(), gpu_owner.get_gpu_power_usage(), gpu_owner.get_gpu_utilization())
+            info, free = gpu_owner.get_gpu_info(), gpu_owner.find_free_gpus()
+            columns = [gpu_owner.get_gpu_memory_usage(), gpu_owner.get_gpu_names(), gpu_owner.get_gpu_power_usage(), gpu_owner.get_gpu_utilization()]
+            print(gpu_owner.get_total_num_gpus(), [list(column[0]) for column in columns], [list(gpu) for gpu in free] == [list(gpu) for gpu in info])
+            print([{**a, **b, **c, **d}.items() <= gpu.items() for a, b, c, d, gpu in zip(*columns, info)], [type(gpu) for gpu in info])
+            print([gpu["gpu_id"] for gpu in free], [gpu.index for gpu in free], free[0].get("bananas", 7), dict(free[1]) == info[free[1]], "name" in free[0])
+            print([isinstance(gpu, int) and gpu == gpu["gpu_id"] and gpu.memory_free // 1024**2 == gpu["memory_free"] for gpu in free])
             """
         )
         gpus = self.status()
@@ -941,13 +960,73 @@ class Looking(OnMachine):
             lines[:3],
             [
                 f"GPU {gpu['index']}: {gpu['name']} {mb(gpu['memory']['freeBytes'])}MB / {mb(gpu['memory']['totalBytes'])}MB "
-                f"{gpu['powerWatts']}W / {gpu['powerLimitWatts']}W {gpu['utilizationPercent']}%"
+                f"{gpu['powerWatts'] or 0.0}W / {gpu['powerLimitWatts']}W {gpu['utilizationPercent']}%"
                 for gpu in gpus
             ],
         )
-        self.assertEqual(lines[3], "3 True")
-        columns = [[mb(gpu["memory"]["usedBytes"]) for gpu in gpus], [gpu["powerWatts"] for gpu in gpus], [gpu["utilizationPercent"] for gpu in gpus]]
-        self.assertEqual(lines[4], " ".join(map(str, columns)))
+        keys = [["gpu_id", "memory_used", "memory_total", "memory_free"], ["gpu_id", "name"], ["gpu_id", "power_draw", "power_limit"], ["gpu_id", "utilization"]]
+        free = sorted(range(3), key=lambda index: -gpus[index]["memory"]["freeBytes"])
+        dicts = "[<class 'dict'>, <class 'dict'>, <class 'dict'>]"
+        self.assertEqual(lines[3:], [f"3 {keys} True", f"[True, True, True] {dicts}", f"{free} {free} 7 True True", "[True, True, True]"])
+
+    def test_unknown_is_zero_for_the_scheduler_alone(self):
+        """GPU 0 has no sensor of power."""
+        self.gpu_owner("simulate", "set", "gpu=1", "unsupported=utilization")
+        self.gpu_owner("simulate", "set", "gpu=2", "utilization=30")
+        lines = self.run_script(
+            """
+            print([gpu["power_draw"] for gpu in gpu_owner.get_gpu_power_usage()], gpu_owner.status()[0].power_watts)
+            print([gpu["utilization"] for gpu in gpu_owner.get_gpu_utilization()], gpu_owner.status()[1].utilization_percent)
+            ids = lambda **criteria: sorted(gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(**criteria))
+            print(ids(), ids(utilization_threshold_percent=30), ids(utilization_threshold_percent=None), ids(max_utilization=40))
+            print(ids(power_threshold_w=400), ids(memory_free_threshold_gb=20), ids(memory_free_threshold_gb=0), ids(min_free_memory="4GiB"))
+            """
+        )
+        self.assertEqual(lines[:2], ["[0.0, 21, 45] None", "[0, 0, 30] None"])
+        self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[1] [1] [0, 1] [1]"])
+
+    def test_where_there_is_no_driver(self):
+        source = """
+            print(gpu_owner.find_free_gpus(), gpu_owner.get_gpu_info(), gpu_owner.get_gpu_names(), gpu_owner.get_total_num_gpus())
+            try:
+                gpu_owner.status()
+            except gpu_owner.NvidiasmiError as error:
+                print(error.code)
+            """
+        code, out, err = self.start(source, {"GPU_OWNER_SIMULATE": "", "GPU_OWNER_NVML_LIBRARY": "/nonexistent"}).end()
+        self.assertEqual((code, out), (0, "[] [] [] 0\nERR_NO_DRIVER\n"))
+        self.assertEqual(err.count("/nonexistent"), 4)  # in the log of GPU Scheduler
+
+
+class Reentering(OnMachine):
+    def test_a_claim_that_has_ended_runs_no_body(self):
+        script = self.start(
+            """
+            gpus = gpu_owner.claim()
+            with gpus:
+                with gpus:
+                    pass
+                print(gpus.held)
+            for _ in range(2):
+                try:
+                    with gpus:
+                        print("runs")
+                except gpu_owner.GPUUnavailable as error:
+                    print("Claim again" in str(error))
+            gpus = gpu_owner.claim()
+            input()
+            try:
+                with gpus:
+                    print("runs")
+            except gpu_owner.GPUUnavailable as error:
+                print("was killed" in str(error))
+            """
+        )
+        self.assertEqual([script.line() for _ in range(3)], ["True", "True", "True"])
+        os.kill(self.status()[0]["lease"]["pid"], signal.SIGKILL)
+        self.soon_held([])
+        script.go()
+        self.assertEqual(script.end(), (0, "True\n", ""))
 
 
 class AsOthersDid(OnMachine):

@@ -104,6 +104,28 @@ class Tasks(WithFiles):
             ],
         )
 
+    def test_is_the_dict_that_the_runner_had(self):
+        out = self.run_program(
+            """
+            import copy, json, pickle
+            config = gpu_owner.task()
+            config["device"] = "cuda:0"
+            config.setdefault("epochs", 5)
+            del config["note"]
+            print(config["device"], config.get("epochs"), config.parameters["device"], "note" in config, config.seed)
+            print(isinstance(config, dict), json.loads(json.dumps(config)) == config == copy.deepcopy(config) == pickle.loads(pickle.dumps(config)))
+            print(pickle.loads(pickle.dumps(config)).name, {**config}["lr"], config)
+            """
+        )
+        self.assertEqual(
+            out.splitlines(),
+            [
+                "cuda:0 5 cuda:0 False 42",
+                "True True",
+                "exp1_vary_width_0_42 0.1 {'dataset': 'mnist', 'width_factor': 2, 'lr': 0.1, 'augment': True, 'device': 'cuda:0', 'epochs': 5}",
+            ],
+        )
+
     def test_numbers_as_they_were_written(self):
         self.write('{"name": "a", "parameters": {"a": 1.0, "b": 1e-3, "c": NaN, "d": 123456789012345678901234567890, "e": "ü"}}')
         out = self.run_program("print(ascii(gpu_owner.task().parameters))")
@@ -127,6 +149,8 @@ class Tasks(WithFiles):
     def test_errors(self):
         self.assertRegex(self.complaint("gpu_owner.task()", inside=False), r"NoTask: .*GPU_OWNER_TASK isn't set.*default=")
         self.assertRegex(self.complaint("gpu_owner.task()['momentum']"), r"KeyError: .*momentum: .*no such parameter.* dataset, width")
+        for key, attribute in (("output_dir", "output_dir"), ("phase_name", "phase"), ("seed", "seed")):
+            self.assertIn(f"{key}: is no parameter; write task.{attribute}", self.complaint(f"gpu_owner.task()['{key}']"))
         self.write("{")
         self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTask: .*task.json.* isn't a task: ")
         self.write("[]")

@@ -7,6 +7,7 @@ import { root } from '../machine.ts';
 
 const claims = join(root, 'python/tests/test_gpu_owner.py');
 const tasks = join(root, 'python/tests/test_tasks.py');
+const originals = join(root, 'python/tests/test_originals.py');
 
 /** The classes of tests in a file, each with its file. */
 function classesOf(file: string): [name: string, file: string][] {
@@ -33,7 +34,7 @@ function pythons(): Map<string, string> {
 
 const [[first, python] = ['', ''], ...others] = pythons();
 
-test.skipIf(python === '').each([...classesOf(claims), ...classesOf(tasks)])(
+test.skipIf(python === '').each([claims, tasks, originals].flatMap(classesOf))(
   `with Python ${first || '(needs 3.8 or newer)'}: %s`,
   (name, file) => {
     check(python, file, [name]);
@@ -45,6 +46,7 @@ test.each(others)(
   'with Python %s',
   (_, path) => {
     check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+    check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
     check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
   },
   120_000,

@@ -1,0 +1,414 @@
+"""gpu_owner.py in place of the packages that it stands in for: what their users write, run with whole processes.
+
+Where an original can be imported, what it has is compared with what is here; safe-gpu is on PyPI.
+"""
+
+import importlib
+import inspect
+import os
+import pathlib
+import signal
+import sys
+import textwrap
+import unittest
+
+from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine
+
+sys.path.insert(0, str(MODULE.parent))
+import gpu_owner  # noqa: E402
+
+INFINITE = float("inf")
+# By module: what can be called, with its parameters and their defaults.
+SIGNATURES = {
+    "gpu_scheduler": {
+        "GPUScheduler": dict(
+            memory_free_threshold_gb=20,
+            power_threshold_w=80,
+            utilization_threshold_percent=1,
+            max_wait_time=INFINITE,
+            poll_interval=10,
+            specific_gpus=None,
+            timeout=10,
+            num_gpus=1,
+            debug_mode=False,
+        ),
+        "find_free_gpus": dict(memory_free_threshold_gb=1, power_threshold_w=None, utilization_threshold_percent=1),
+        "get_gpu_info": {},
+        "get_gpu_memory_usage": {},
+        "get_gpu_names": {},
+        "get_gpu_power_usage": {},
+        "get_gpu_utilization": {},
+        "get_total_num_gpus": {},
+        "is_gpu_locked": dict(gpu_id=inspect.Parameter.empty),
+        "get_lock_path": dict(gpu_id=inspect.Parameter.empty),
+        "cleanup_stale_locks": {},
+    },
+    # As for `n`, which came later: by its name only.
+    "gpu_lock": {"lock_gpu": dict(uid=None)},
+    "safe_gpu": {
+        "GPUOwner": dict(nb_gpus=1, placeholder_fn=None, logger=None, debug_sleep=0.0),
+        "claim_gpus": dict(nb_gpus=1, placeholder_fn=None, logger=None, debug_sleep=0.0),
+        "release_gpus": {},
+        "PytorchPlaceholder": dict(logger=None),
+        "TensorflowPlaceholder": dict(logger=None),
+        "PyCudaPlaceholder": dict(logger=None),
+        "pytorch_placeholder": dict(device_no=inspect.Parameter.empty),
+        "tensorflow_placeholder": dict(device_no=inspect.Parameter.empty),
+    },
+}
+
+# What of PyTorch is needed, on the simulated driver. Each call of `used` tells the GPU that a plain "cuda" is.
+TORCH = (
+    CUDA
+    + """
+import types
+class Device:
+    current = 0
+    def __init__(self, ordinal):
+        self.ordinal = ordinal
+    def __enter__(self):
+        self.before, Device.current = Device.current, self.ordinal
+    def __exit__(self, *_):
+        Device.current = self.before
+def count():
+    number = ctypes.c_int()
+    return number.value if cuda().cuInit(0) == 0 and library.cuDeviceGetCount(ctypes.byref(number)) == 0 else 0
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(is_available=lambda: count() > 0, device_count=count, device=Device, is_initialized=lambda: False)
+torch.zeros = lambda count, device: use(int(device[5:]))
+def used():
+    return int(use(Device.current)[-1], 16)
+"""
+)
+
+
+class Signatures(unittest.TestCase):
+    def parameters(self, name):
+        return [each for each in inspect.signature(getattr(gpu_owner, name)).parameters.values() if each.name != "self"]
+
+    def test_are_those_of_the_originals(self):
+        for calls in SIGNATURES.values():
+            for name, theirs in calls.items():
+                with self.subTest(name):
+                    self.assertIn(name, gpu_owner.__all__)
+                    ours = self.parameters(name)[: len(theirs)]
+                    self.assertEqual([(each.name, each.default) for each in ours], list(theirs.items()))
+
+    def test_are_those_of_what_is_installed(self):
+        compared = []
+        for module, calls in SIGNATURES.items():
+            for path in (f"{module}.{module}", module):
+                try:
+                    original = importlib.import_module(path)
+                except ImportError:
+                    continue
+                for name in calls:
+                    if not hasattr(original, name):
+                        continue  # another version, or another package of this name
+                    theirs = inspect.signature(getattr(original, name)).parameters
+                    ours = [each.name for each in self.parameters(name)]
+                    self.assertEqual(ours[: len(theirs)] if module != "gpu_lock" else sorted(set(theirs) & set(ours)), list(theirs))
+                    compared.append(f"{module}.{name}")
+        if not compared:
+            self.skipTest("none of the originals is installed (pip install safe-gpu)")
+
+    def test_kinds_of_errors(self):
+        for error, kinds in ((gpu_owner.WaitTimeout, (TimeoutError, RuntimeError)), (gpu_owner.UsageError, (ValueError, RuntimeError))):
+            self.assertIsInstance(error("why", 75), kinds)
+            self.assertEqual((str(error("why", 75)), error("why", 75).exit_code), ("why", 75))
+
+
+class Scheduler(OnMachine):
+    def test_programs_as_written(self):
+        script = self.start(
+            TORCH
+            + textwrap.dedent(
+                """
+                from gpu_owner import GPUScheduler, find_free_gpus, get_gpu_info
+                for gpu in get_gpu_info():
+                    print(f"GPU {gpu['gpu_id']}: {gpu['memory_free']}MB free / {gpu['memory_total']}MB total, {gpu['power_draw']}W, {gpu['utilization']}%")
+                print([gpu["gpu_id"] for gpu in find_free_gpus(memory_free_threshold_gb=20, power_threshold_w=80)])
+                scheduler = GPUScheduler(num_gpus=2, specific_gpus=[1, 2, 3])
+                for _ in range(2):
+                    with scheduler as gpu_ids:
+                        print(gpu_ids, scheduler.gpu_ids == gpu_ids, f"cuda:{gpu_ids[0]}", gpu_owner.is_gpu_locked(1), gpu_owner.is_gpu_locked(0))
+                        input()
+                    print(scheduler.gpu_ids, gpu_owner.is_gpu_locked(1))
+                """
+            )
+        )
+        for index in range(4):
+            self.assertEqual(script.line(), f"GPU {index}: 81408MB free / 81920MB total, 60W, 0%")
+        self.assertEqual(script.line(), "[0, 1, 2, 3]")
+        for _ in range(2):
+            self.assertEqual(script.line(), "[0, 1] True cuda:0 True False")
+            self.assertEqual(self.held(), [1, 2])
+            script.go()
+            self.assertEqual(script.line(), "[] False")
+        self.assertEqual(script.end(), (0, "", ""))
+
+    def test_the_built_in_timeout_error(self):
+        with self.occupied("--gpus=4"):
+            lines = self.run_script(
+                """
+                sys.stderr = None
+                for limit in (0, 0.2):
+                    try:
+                        with gpu_owner.GPUScheduler(max_wait_time=limit):
+                            print("runs")
+                    except TimeoutError as error:
+                        print(error.code)
+                try:
+                    with gpu_owner.GPUScheduler(debug_mode=True):  # doesn't wait
+                        print("runs")
+                except RuntimeError as error:
+                    print(error.code)
+                """
+            )
+        self.assertEqual(lines, ["ERR_TIMEOUT", "ERR_TIMEOUT", "ERR_GPU_UNAVAILABLE"])
+
+    def test_after_torch_cuda_is_available(self):
+        """CUDA shows all GPUs for the life of the process: the claim is one of these, and it numbers them."""
+        with self.occupied("--gpus=2"):
+            script = self.start(
+                TORCH
+                + textwrap.dedent(
+                    """
+                    from gpu_owner import GPUScheduler
+                    assert torch.cuda.is_available()
+                    for specific in (None, [3]):
+                        with GPUScheduler(specific_gpus=specific) as gpu_ids:
+                            with GPUScheduler(specific_gpus=[2] if specific else None) as more:
+                                print(gpu_ids, more, used(), [same(gpu) for gpu in gpu_ids + more], torch.cuda.device_count())
+                                print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+                                input()
+                            print(used())
+                    try:
+                        gpu_owner.claim()
+                    except gpu_owner.CUDAInitialized as error:
+                        print(error.code)
+                    """
+                )
+            )
+            for first, second in ((2, 3), (3, 2)):
+                self.assertEqual(script.line(), f"[{first}] [{second}] {second} [True, True] 4")
+                self.assertEqual(script.line(), "None")
+                self.assertEqual(self.held(), [0, 1, 2, 3])
+                script.go()
+                self.assertEqual(script.line(), str(first))
+            self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED")
+            self.assertEqual(script.end(), (0, "", ""))
+
+    def test_within_what_cuda_shows(self):
+        """Of a batch system's GPUs CUDA numbers those that it allows."""
+        lines = self.run_script(
+            TORCH
+            + textwrap.dedent(
+                """
+                assert torch.cuda.is_available()
+                with gpu_owner.GPUScheduler(specific_gpus=[3]) as gpu_ids:
+                    print(gpu_ids, same(gpu_ids[0]), used(), os.environ["CUDA_VISIBLE_DEVICES"])
+                try:
+                    with gpu_owner.GPUScheduler(specific_gpus=[0], max_wait_time=0.2) as gpu_ids:
+                        print("runs")
+                except gpu_owner.GPUOwnerError as error:
+                    print(error.code)
+                """
+            ),
+            {"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        )
+        self.assertEqual(lines, ["[1] True 3 2,3", "ERR_INVALID_ARGUMENT"])
+
+
+class Lock(OnMachine):
+    def test_each_entry_locks_and_each_exit_releases(self):
+        script = self.start(
+            """
+            from gpu_owner import lock_gpu
+            lock = lock_gpu(uid=2)
+            for _ in range(3):
+                with lock as same:
+                    print(lock.uid, same is lock, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"], lock.held)
+                    input()
+                print(os.environ.get("CUDA_VISIBLE_DEVICES"), lock.held)
+                input()
+            try:
+                with lock:
+                    print("runs")
+            except RuntimeError as error:
+                print("leased by" in str(error))
+            """
+        )
+        for _ in range(3):
+            self.assertEqual(script.line(), "2 True 2 PCI_BUS_ID True")
+            self.assertEqual(self.held(), [2])
+            script.go()
+            self.assertEqual(script.line(), "None False")
+            self.assertEqual(self.held(), [])
+            if _ < 2:
+                script.go()
+        with self.occupied("--devices=2"):
+            script.go()
+            self.assertEqual(script.end(), (0, "True\n", ""))
+
+    def test_one_lock_over_several(self):
+        lines = self.run_script(
+            """
+            from gpu_owner import lock_gpu
+            with lock_gpu(n=2, n_system_gpus=4) as lock:
+                print(lock.uid, os.environ["CUDA_VISIBLE_DEVICES"])
+                with lock_gpu() as more:
+                    print(more.uid, os.environ["CUDA_VISIBLE_DEVICES"])
+                    try:
+                        lock_gpu(n=2)
+                    except RuntimeError as error:
+                        print(error.code)
+                with lock:
+                    pass
+                print(lock.held, os.environ["CUDA_VISIBLE_DEVICES"])
+            print(lock.held, os.environ.get("CUDA_VISIBLE_DEVICES"))
+            """
+        )
+        self.assertEqual(lines, ["[0, 1] 0,1", "2 0,1,2", "ERR_GPU_UNAVAILABLE", "True 0,1", "False None"])
+
+    def test_locked_again_when_its_hold_was_killed(self):
+        script = self.start("lock = gpu_owner.lock_gpu(uid=1)\ninput()\nwith lock:\n    print(lock.held)\n    input()")
+        self.soon_held([1])
+        os.kill(self.status()[1]["lease"]["pid"], signal.SIGKILL)
+        self.soon_held([])
+        script.go()
+        self.assertEqual(script.line(), "True")
+        self.assertEqual(self.held(), [1])
+        script.go()
+        self.assertEqual(script.end(), (0, "", ""))
+
+    def test_after_torch_cuda_is_available(self):
+        lines = self.run_script(
+            TORCH
+            + textwrap.dedent(
+                """
+                print(torch.cuda.is_available())
+                lock = gpu_owner.lock_gpu(uid=2)
+                for _ in range(2):
+                    with lock:
+                        print(lock.uid, used(), same(lock[0]), int(lock[0]))
+                """
+            )
+        )
+        self.assertEqual(lines, ["True", "2 2 True 2", "2 2 True 2"])
+
+
+# Prints what each package does and logs; `safe_gpu` is either.
+ACQUISITOR = """
+import logging
+class Lines(logging.Handler):
+    def emit(self, record):
+        print(record.levelname, record.getMessage())
+logger = logging.getLogger("GPUOwner1")
+logger.setLevel(logging.INFO)
+logger.addHandler(Lines())
+placeholder = getattr(safe_gpu, "PytorchPlaceholder", None)
+placeholder = placeholder(logger) if placeholder else safe_gpu.pytorch_placeholder
+owner = safe_gpu.GPUOwner(nb_gpus=2, placeholder_fn=placeholder, logger=logger, debug_sleep=0.01)
+print(owner.devices_taken, owner.placeholders, os.environ["CUDA_VISIBLE_DEVICES"], owner.logger is logger, owner.debug_sleep, owner.placeholder_fn is placeholder)
+safe_gpu.claim_gpus(1, placeholder, logger)
+print(safe_gpu.gpu_owner.devices_taken, safe_gpu.gpu_owner.placeholders)
+try:
+    safe_gpu.GPUOwner(2, placeholder)
+except RuntimeError:
+    print("too few")
+"""
+ACQUIRED = [
+    "INFO acquiring lock",
+    "INFO lock acquired",
+    "INFO Set CUDA_VISIBLE_DEVICES=0,1",
+    "INFO lock released",
+    "[0, 1] ['made on cuda:0', 'made on cuda:1'] 0,1 True 0.01 True",
+    "INFO acquiring lock",
+    "INFO lock acquired",
+]
+STUB = "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(zeros=lambda count, device: f'made on {device}')\n"
+NVIDIA_SMI = f"""#!{sys.executable}
+import json, subprocess, sys
+gpus = json.loads(subprocess.check_output([{str(COMMAND)!r}, "status", "--json"]).decode())
+if "-q" in sys.argv:
+    print("Attached GPUs : %d" % len(gpus), "    Display Mode : Disabled", sep="\\n")
+elif any("compute-apps" in word for word in sys.argv):
+    print(*[f"{{each['pid']}}, {{gpu['pciBusId']}}" for gpu in gpus for each in gpu["processes"]], sep="\\n")
+else:
+    print(*[f"{{gpu['index']}}, {{gpu['pciBusId']}}" for gpu in gpus], sep="\\n")
+"""
+
+
+class SafeGPU(OnMachine):
+    machine = "3"
+
+    def test_the_acquisitor(self):
+        lines = self.run_script(STUB + "import gpu_owner as safe_gpu\n" + ACQUISITOR)
+        self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
+        self.assertEqual(lines[-2:], ["[2] ['made on cuda:2']", "too few"])
+
+    def test_the_acquisitor_of_the_original(self):
+        """That what is asked of this module is what the original does."""
+        try:
+            directory = pathlib.Path(importlib.import_module("safe_gpu.safe_gpu").__file__).parents[1]
+        except ImportError:
+            self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
+        pathlib.Path(self.directory, "nvidia-smi").write_text(NVIDIA_SMI)
+        os.chmod(os.path.join(self.directory, "nvidia-smi"), 0o755)
+        path = {"PATH": f"{self.directory}:{self.env['PATH']}", "PYTHONPATH": f"{MODULE.parent}:{directory}"}
+        lines = self.run_script(STUB + "from safe_gpu import safe_gpu\n" + ACQUISITOR, path)
+        # Its placeholders are what keeps a GPU, and ours here aren't real: it takes the same again.
+        self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
+
+    def test_releasing(self):
+        script = self.start(
+            STUB
+            + textwrap.dedent(
+                """
+                import logging
+                messages = []
+                logging.getLogger().addHandler(type("Lines", (logging.Handler,), {"emit": lambda self, record: messages.append(record.getMessage())})())
+                logging.getLogger().setLevel(logging.INFO)
+                gpu_owner.release_gpus()  # nothing was claimed
+                for placeholder in (gpu_owner.PytorchPlaceholder(), gpu_owner.pytorch_placeholder, None):
+                    gpu_owner.claim_gpus(2, placeholder) if placeholder else gpu_owner.claim_gpus(2)
+                    print(gpu_owner.gpu_owner.devices_taken)
+                    input()
+                    del messages[:]
+                    gpu_owner.release_gpus()
+                    print(len([text for text in messages if text.startswith("Releasing placeholder on CUDA device: ")]))
+                    input()
+                """
+            )
+        )
+        for released in ("2", "2", "0"):
+            self.assertEqual(script.line(), "[0, 1]")
+            self.assertEqual(self.held(), [0, 1])
+            script.go()
+            self.assertEqual(script.line(), released)
+            self.assertEqual(self.held(), [])
+            script.go()
+        self.assertEqual(script.end(), (0, "", ""))
+
+    def test_placeholders_of_pycuda(self):
+        lines = self.run_script(
+            """
+            import types
+            class Context:
+                def detach(self):
+                    print("detached")
+            driver = types.SimpleNamespace(init=lambda: print("init"), Device=lambda number: print("device", number) or types.SimpleNamespace(make_context=Context))
+            sys.modules["pycuda"], sys.modules["pycuda.driver"] = types.SimpleNamespace(driver=driver), driver
+            owner = gpu_owner.GPUOwner(2, gpu_owner.PyCudaPlaceholder())
+            owner.release_gpus()
+            """
+        )
+        self.assertEqual(lines, ["init", "device 0", "init", "device 1", "detached", "detached"])
+
+    def test_more_than_there_are(self):
+        self.assertEqual(self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"])
+
+
+if __name__ == "__main__":
+    unittest.main()
