@@ -1,5 +1,6 @@
 // docs/migration.md has tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
-// at its end says what must come of it: `leases N`, GPUs that are held then; `length N` or `is JSON`, the value.
+// at its end says what must come of it: `leases N`, GPUs that are held then; `length N` or `is JSON`, the value. In Python most lines
+// are what people wrote, and only the imports are new.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -8,7 +9,6 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launcher, Machine, python, root } from '../machine.ts';
 
 interface Row {
-  before: string;
   languages: { Python: string; 'Node.js': string };
   kind: 'leases' | 'length' | 'is';
   expected: unknown;
@@ -20,24 +20,38 @@ const [page = ''] = readFileSync(join(root, 'docs/migration.md'), 'utf8').split(
 );
 const lines = page
   .split('\n')
-  .filter((line) => /^\| (?!-)/.test(line) && !/\| Python \| Node\.js \|$/.test(line));
-const rows = lines.map((line): Row => {
-  const [, before = '', py = '', js = '', kind, expected = ''] =
-    /^\| (.*?) \| `(.*?)` \| `(.*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
-  if (kind === undefined) throw new Error(`docs/migration.md: this line of a table can't be tested: ${line}`);
-  const languages = { Python: py, 'Node.js': js };
-  return { before, languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
+  .filter((line) => /^\| (?!-)/.test(line) && !/\| (Python \| Node\.js|now) \|$/.test(line));
+const isImport = (line: string) => line.startsWith('| `from ');
+const imports = lines.filter(isImport).map((line) => {
+  const now = /^\| `from (?:safe_gpu|gpu_lock|gpu_scheduler) import .*` \| `(.*)` \|$/.exec(line)?.[1];
+  if (now === undefined) throw new Error(`docs/migration.md: this import can't be tested: ${line}`);
+  return now;
 });
+const rows = lines
+  .filter((line) => !isImport(line))
+  .map((line): Row => {
+    const [, py = '', js = '', kind, expected = ''] =
+      /^\|(?: .*? \|)? `([^|]*?)` \| `([^|]*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
+    if (kind === undefined)
+      throw new Error(`docs/migration.md: this line of a table can't be tested: ${line}`);
+    const languages = { Python: py, 'Node.js': js };
+    return { languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
+  });
 
 const EXPRESSION = { leases: false, length: true, is: true };
+
+/** What the lines need, which have names of their own for all that they import. */
+const PREPARED = ['import gpu_owner, json, gpu_owner as it', ...imports, 'from gpu_owner import *'].join(
+  '\n',
+);
 
 /** Prints what came of it as JSON. */
 function inPython({ languages, kind }: Row): string {
   const code = languages.Python;
-  const leased = 'sum(gpu.state == "leased" for gpu in gpu_owner.status())';
-  if (EXPRESSION[kind]) return `import gpu_owner, json\nprint(json.dumps(${code}))`;
+  const leased = 'sum(gpu.state == "leased" for gpu in it.status())';
+  if (EXPRESSION[kind]) return `${PREPARED}\nprint(json.dumps(${code}))`;
   const inside = code.startsWith('with ') ? (code.endsWith(':') ? ' print' : '; print') : '\nprint';
-  return `import gpu_owner\noccupy = lambda device_no: object()\n${code}${inside}(${leased})`;
+  return `${PREPARED}\noccupy = lambda device_no: object()\n${code}${inside}(${leased})`;
 }
 
 function inNode({ languages, kind }: Row): string {
@@ -75,14 +89,10 @@ function check(
 
 test('the page has the calls of all tools', () => {
   expect(rows.length).toBeGreaterThan(25);
-  const all = rows.map(({ before }) => before).join('\n');
+  const all = [...imports, ...rows.map(({ languages }) => languages.Python)].join('\n');
   const calls = [
-    'safe_gpu.GPUOwner()',
-    'claim_gpus',
-    'placeholder_fn',
-    'lock_gpu(uid=0)',
-    'lock_gpu()',
-    'GPUScheduler()',
+    ...['safe_gpu.GPUOwner()', 'claim_gpus', 'release_gpus', 'placeholder_fn', 'PytorchPlaceholder'],
+    ...['lock_gpu(uid=0)', 'lock_gpu()', 'n_system_gpus', 'GPUScheduler()'],
   ];
   const parameters = [
     ...['memory_free_threshold_gb', 'power_threshold_w', 'utilization_threshold_percent', 'max_wait_time'],
