@@ -36,6 +36,8 @@ const BEYOND_JSON: Readonly<Record<string, number>> = {
   Infinity: Number.POSITIVE_INFINITY,
   '-Infinity': Number.NEGATIVE_INFINITY,
 };
+const NUMBER_IN_STRING =
+  /^(?:[-+]?\d[\d_]*(?:[eE][-+]?|\.[\d_]*[eE])\d+|\.\d[\d_]*[eE]\d+|[-+]\.\d[\d_]*(?:[eE][-+]?\d+)?)$/;
 const NUMBER = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
 
 /**
@@ -92,7 +94,16 @@ export function stringify(value: Value): string {
   return typeof value === 'number' ? literal(value) : JSON.stringify(value);
 }
 
-/** The same text for the same meaning: keys in order, numbers without their spelling. */
+/**
+ * The number that a string stands for if YAML 1.1 takes it for a string, and everybody else for a number: `5e-4`, `-.5`. null: it is
+ * just a string, as hashes are (`0e99`, `12e4567`), which would all be equal.
+ */
+export function numberInString(text: string): number | null {
+  const data = NUMBER_IN_STRING.test(text) ? Number(text.replaceAll('_', '')) : 0;
+  return data !== 0 && Number.isFinite(data) ? data : null;
+}
+
+/** The same text for the same meaning: keys in order, numbers without their spelling, also those in strings. */
 export function canonical(value: Value): string {
   if (value instanceof Written) return literal(value.data);
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
@@ -103,7 +114,8 @@ export function canonical(value: Value): string {
       .map((key) => `${JSON.stringify(key)}:${canonical(members[key] as Value)}`)
       .join(',')}}`;
   }
-  return typeof value === 'number' ? literal(value) : JSON.stringify(value);
+  const number = typeof value === 'string' ? numberInString(value) : value;
+  return typeof number === 'number' ? literal(number) : JSON.stringify(value);
 }
 
 /** For commands, paths and cells of tables: scalars as they were written, lists and maps as JSON. */

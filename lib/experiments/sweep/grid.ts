@@ -1,10 +1,10 @@
 import { showValue } from '../../text.ts';
-import type { Value } from '../written.ts';
+import { numberInString, type Value, Written } from '../written.ts';
 import type { Axis, Given, Range } from './axes.ts';
 import { checkParameterName } from './names.ts';
 import { mistake, type Origin } from './origin.ts';
 import { plainScalar } from './scalars.ts';
-import { readTree, toValue } from './tree.ts';
+import { type ReadScalar, readTree, toValue } from './tree.ts';
 
 const EXAMPLE = 'width=1,2 seed=42..44';
 const QUOTED = /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/sy;
@@ -12,7 +12,7 @@ const RANGE = /^(.+?)\.\.(.+?)(?:\.\.(.+))?$/s;
 
 /**
  * The axes of an inline grid: `width=1,2`, `seed=42..44`, `lr=1e-3,1e-4`, `name='a,b',c`, `layers=[64,64],[128]`. Values are scalars
- * as in sweep files; ranges are of whole numbers and include both ends, `0..10..2` has a step.
+ * as in sweep files, but `1e-3` is a number; ranges are of whole numbers and include both ends, `0..10..2` has a step.
  * @throws ERR_INVALID_ARGUMENT
  */
 export function parseGrid(words: readonly string[]): Axis[] {
@@ -71,13 +71,20 @@ function segment(key: string, text: string, origin: Origin): Given | Range {
     }
     return { value, origin };
   }
-  return range(text, refuse) ?? { value: plainScalar(text, refuse), origin };
+  return range(text, refuse) ?? { value: scalar(text, refuse), origin };
 }
+
+/** A command line is no file for PyYAML: what looks like a number is one. */
+const scalar: ReadScalar = (text, refuse) => {
+  const value = plainScalar(text, refuse);
+  const number = typeof value === 'string' ? numberInString(value) : null;
+  return number === null ? value : new Written(number, text);
+};
 
 /** As in YAML. */
 function quotedOrList(text: string, refuse: (why: string) => Error): Value {
   try {
-    const node = readTree(text, '--grid');
+    const node = readTree(text, '--grid', scalar);
     if (node === null || node.kind === 'map') throw refuse(`${showValue(text)} isn't a value`);
     return toValue(node);
   } catch (error) {

@@ -1,15 +1,16 @@
 import { type Value, Written } from '../written.ts';
 
-/** Scalars as YAML 1.1 has them, and PyYAML reads them: `yes`, `010` (octal), `1:30` (base 60), `1_000`. */
+/**
+ * Scalars as YAML 1.1 has them, and PyYAML reads them: `yes`, `010` (octal), `1:30` (base 60), `1_000`. A number with an exponent
+ * needs a dot and the exponent's sign: `5e-4` is a string.
+ */
 const NULL = /^(?:~|null|Null|NULL)$/;
 const TRUE = /^(?:yes|Yes|YES|true|True|TRUE|on|On|ON)$/;
 const FALSE = /^(?:no|No|NO|false|False|FALSE|off|Off|OFF)$/;
 const INTEGER =
-  /^([-+]?)(?:0b([01_]+)|0x([\da-fA-F_]+)|0([0-7_]+)|(0|[1-9][\d_]*)|([1-9][\d_]*(?::[0-5]?\d)+))$/;
+  /^([-+]?)(?:0b([01_]+)|0x([\da-fA-F_]+)|0(_*[0-7][0-7_]*)|(0_*|[1-9][\d_]*)|([1-9][\d_]*(?::[0-5]?\d)+))$/;
 const SEXAGESIMAL = /^([-+]?)(\d[\d_]*(?::[0-5]?\d)+)(\.[\d_]*)$/;
-const FLOAT = /^[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]\d+)?$/;
-/** For PyYAML `1e-3` is a string. As text it is the same to us, and to everybody who calls float() on it. */
-const EXPONENT = /^[-+]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)[eE][-+]?\d+$/;
+const FLOAT = /^(?:[-+]?\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]\d+)?$/;
 const SPECIAL: Readonly<Record<string, number>> = {
   inf: Number.POSITIVE_INFINITY,
   '+inf': Number.POSITIVE_INFINITY,
@@ -50,10 +51,7 @@ function number(text: string, refuse: (why: string) => Error): number | null {
     return sign === '-' ? -data : data;
   }
   const special = /^([-+]?)\.(inf|Inf|INF|nan|NaN|NAN)$/.exec(text);
-  if (special) return SPECIAL[`${special[1]}${special[2]?.toLowerCase()}`] ?? null;
-  // Hashes such as 12e4567 and 0e99 look like numbers, and would all be equal.
-  const data = EXPONENT.test(text) ? Number(digits) : 0;
-  return data !== 0 && Number.isFinite(data) ? data : null;
+  return special && (SPECIAL[`${special[1]}${special[2]?.toLowerCase()}`] ?? null);
 }
 
 function integer(text: string): bigint | null {

@@ -22,9 +22,12 @@ const MAX_DEPTH = 20;
 /** Scalars, references followed: some lines of references to references can mean billions. */
 const MAX_SIZE = 1_000_000;
 
+/** What an unquoted scalar means. @param refuse makes the error for one that can't be kept */
+export type ReadScalar = (text: string, refuse: (why: string) => Error) => Value;
+
 /** @returns null for a file without content @throws ERR_CONFIGURATION, with the line */
-export function readTree(text: string, path: string): Node | null {
-  return new Reader(text, path).read();
+export function readTree(text: string, path: string, readScalar: ReadScalar = plainScalar): Node | null {
+  return new Reader(text, path, readScalar).read();
 }
 
 /** A node as a parameter has it. */
@@ -37,14 +40,16 @@ export function toValue(node: Node): Value {
 class Reader {
   readonly #path: string;
   readonly #text: string;
+  readonly #readScalar: ReadScalar;
   readonly #yaml = loadYAML();
   readonly #lines = new this.#yaml.LineCounter();
   /** null: still being read. A name can be given anew; references mean the last one before them. */
   readonly #anchors = new Map<string, Node | null>();
 
-  constructor(text: string, path: string) {
+  constructor(text: string, path: string, readScalar: ReadScalar) {
     this.#text = text;
     this.#path = path;
+    this.#readScalar = readScalar;
   }
 
   read(): Node | null {
@@ -160,7 +165,7 @@ class Reader {
       throw this.#mistake(line, 'the character U+0000 can be neither in a command nor in a path');
     const refuse = (why: string) => this.#mistake(line, why);
     const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
-    if (tag === undefined) return node.type === 'PLAIN' ? plainScalar(text, refuse) : text;
+    if (tag === undefined) return node.type === 'PLAIN' ? this.#readScalar(text, refuse) : text;
     if (tag === '!!str' || tag === '!') return text;
     throw this.#mistake(
       line,

@@ -1,9 +1,11 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
+import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/meaning.ts';
 import { plainScalar } from '../../../lib/experiments/sweep/scalars.ts';
-import { canonical, show, Written } from '../../../lib/experiments/written.ts';
+import { taskId } from '../../../lib/experiments/task.ts';
+import { canonical, show, stringify, Written } from '../../../lib/experiments/written.ts';
 import { python } from '../../machine.ts';
-import { parameters, tasks } from './sweeps.ts';
+import { open, parameters, tasks } from './sweeps.ts';
 
 const refuse = (why: string) => new Error(why);
 const data = (text: string): unknown => {
@@ -11,130 +13,85 @@ const data = (text: string): unknown => {
   return value instanceof Written ? value.data : value;
 };
 
-const NUMBERS = [
-  ...[
-    '0',
-    '1',
-    '-1',
-    '+1',
-    '1_000',
-    '010',
-    '-010',
-    '0x1F',
-    '0b101',
-    '1:30',
-    '-1:30:00',
-    '190:20:30',
-    '1.0',
-    '.5',
-    '1.',
-    '-1.5',
-  ],
-  ...[
-    '1.5e+3',
-    '1.5e-3',
-    '1_0.5',
-    '1:30.5',
-    '.inf',
-    '-.inf',
-    '+.INF',
-    '.nan',
-    '.NaN',
-    '9007199254740993.0',
-    '9007199254740992',
-  ],
+/** What PyYAML makes of unquoted scalars, and all spellings of that. Strings are their own spelling. */
+const READINGS: readonly (readonly [meaning: unknown, ...spellings: string[]])[] = [
+  [0, '0', '-0', '00', '0_', '0.', '0.0', '0x0', '0b0', '0.0e+5'],
+  [1, '1', '+1', '01', '1.', '1.0', '1_', '1__', '0x1', '0b1', '1.0e+0', '0.1e+1'],
+  [-1, '-1', '-1.', '-0x1', '-01', '-1.0E+0'],
+  [1000, '1000', '1_000', '1_000.0', '1.e+3', '1.0e+3', '1_0.00e+2', '+1.0E+3'],
+  [0.001, '0.001', '.001', '1.0e-3', '1.e-3', '.1e-2', '+0.001'],
+  [0.0005, '0.0005', '5.0e-4', '5.e-4', '5.0E-4', '.5e-3'],
+  [1500, '1500', '1.5e+3', '1.5E+3', '.15e+4'],
+  [8, '8', '010', '0_10', '0b1000', '+010'],
+  [-8, '-8', '-010'],
+  [31, '31', '0x1F', '0x1f', '0x_1F', '0b1_1111', '037', '+0x1F'],
+  [90, '1:30', '1:30.', '+1:30', '01:30.0', '1_:30'],
+  [-5400, '-1:30:00'],
+  [685_230.15, '190:20:30.15', '685230.15', '685_230.15', '6.85230_15e+5'],
+  [9007199254740992, '9007199254740992', '9007199254740993.0'],
+  [Number.POSITIVE_INFINITY, '.inf', '.Inf', '.INF', '+.inf', '1.0e+400'],
+  [Number.NEGATIVE_INFINITY, '-.inf', '-.INF'],
+  [Number.NaN, '.nan', '.NaN', '.NAN'],
+  [true, 'yes', 'Yes', 'YES', 'true', 'True', 'TRUE', 'on', 'On', 'ON'],
+  [false, 'no', 'No', 'NO', 'false', 'False', 'FALSE', 'off', 'Off', 'OFF'],
+  [null, '~', 'null', 'Null', 'NULL', ''],
 ];
-const OTHERS = [
-  ...[
-    'yes',
-    'Yes',
-    'YES',
-    'no',
-    'on',
-    'Off',
-    'true',
-    'True',
-    'TRUE',
-    'false',
-    'tRUE',
-    'y',
-    'n',
-    '~',
-    'null',
-    'Null',
-    'nULL',
-  ],
+/** Numbers to everybody but YAML 1.1: without a dot, without the exponent's sign, or with a sign before the dot. */
+const NUMBERS_IN_STRINGS = [
+  ...['5e-4', '5E-4', '1e3', '1e+3', '1E5', '-2e+10', '+1e-3', '1_0e-3', '1e0'],
+  ...['1.5e3', '1.e4', '.5e3', '5.0E4', '-.5', '+.5', '-.5e+3', '+.5e1', '-.5e1'],
+];
+const STRINGS = [
+  ...NUMBERS_IN_STRINGS,
+  ...['0e99', '0e0', '12e4567', '1e-999', '1e', 'e5', '.e1', '1e5.0', '1e-'],
   ...[
     '08',
+    '-08',
     '09',
+    '0o7',
     '0o10',
+    '0O7',
+    '0XFF',
+    '0B1',
     '0x',
-    '1__',
-    'a',
-    '1a',
-    '-',
-    '+',
-    '.',
-    '..',
-    '1:60',
-    '1:99',
-    ':',
-    'e5',
-    '2001-12-14',
-    '12:30',
     '0xG',
-  ],
-  ...[
-    '1..2',
-    '--1',
-    '1 2',
-    '+.nan',
-    'inf',
-    'nan',
-    'None',
-    '1.2.3',
-    '0b',
     '0b2',
     '0b12',
-    '1e',
-    '12e4567',
-    '0e99',
-    '1,2',
+    '_1',
+    '-_1',
+    '0x-1',
   ],
+  ...['1:60', '1:99', '0:30', '12:3:99', '1.2.3', '1..2', '--1', '1 2', '1,2', '1,000', '1a', '½'],
+  ...[
+    'y',
+    'n',
+    'Y',
+    'N',
+    'yEs',
+    'tRUE',
+    'nULL',
+    'None',
+    'none',
+    'inf',
+    'nan',
+    'NaN',
+    '-.nan',
+    '+.nan',
+    '.iNF',
+  ],
+  ...['.', '..', '...x', '+', 'a', '2001-12', '1-2-3'],
 ];
+/** PyYAML makes objects of them, which the original can't send. */
+const DATES = ['2026-01-01', '2001-12-14', '2001-12-14 21:59:43', '2001-12-14t21:59:43.10-05:00'];
+const SPELLINGS = READINGS.flatMap(([, ...spellings]) => spellings).filter((text) => text !== '');
 
 describe('scalars mean what they mean to PyYAML', () => {
-  test.each([
-    ['yes', true],
-    ['off', false],
-    ['~', null],
-    ['', null],
-    ['010', 8],
-    ['0x1F', 31],
-    ['0b11', 3],
-    ['1_000', 1000],
-    ['1:30', 90],
-    ['-1:30', -90],
-    ['1.0', 1],
-    ['.inf', Number.POSITIVE_INFINITY],
-    ['-.inf', Number.NEGATIVE_INFINITY],
-    ['.nan', Number.NaN],
-    ['08', '08'],
-    ['2026-01-01', '2026-01-01'],
-    ['0o10', '0o10'],
-  ])('%s is %s', (text, value) => {
-    expect(data(text)).toEqual(value);
+  test.each(READINGS)('%j', (meaning, ...spellings) => {
+    expect(spellings.map((text) => [text, data(text)])).toEqual(spellings.map((text) => [text, meaning]));
   });
 
-  test.each(['1e-3', '1E5', '1.5e3', '-2e+10', '-.5', '+.5e1'])(
-    '%s is a number, though not to PyYAML',
-    (text) => {
-      expect(data(text)).toBe(Number(text));
-    },
-  );
-
-  test.each(['12e4567', '0e99', '1e-999', '0e0'])('%s may be a hash, and stays a string', (text) => {
-    expect(data(text)).toBe(text);
+  test('whatever else is written is a string, dates too', () => {
+    expect([...STRINGS, ...DATES].filter((text) => data(text) !== text)).toEqual([]);
   });
 
   test.each(['9007199254740993', '-9007199254740993', '0xFFFFFFFFFFFFFFFF', '9'.repeat(400)])(
@@ -144,40 +101,77 @@ describe('scalars mean what they mean to PyYAML', () => {
     },
   );
 
-  const probe = spawnSync(python ?? 'python3', ['-c', 'import yaml']);
-  test.skipIf(probe.status !== 0)('asked of PyYAML itself (where it is installed)', () => {
-    const script =
-      'import sys, yaml, json, datetime\n' +
-      'def plain(v):\n' +
-      '  if isinstance(v, bool) or v is None: return repr(v)\n' +
-      '  if isinstance(v, (int, float)): return "number " + repr(float(v))\n' +
-      '  return "string"\n' +
-      'print(json.dumps([plain(yaml.safe_load("a: " + t)["a"]) for t in json.load(sys.stdin)]))';
-    const texts = [...NUMBERS, ...OTHERS].filter((text) => !['0b', '0x', '-', ':'].includes(text));
-    const { stdout, stderr } = spawnSync(python ?? 'python3', ['-c', script], {
-      input: JSON.stringify(texts),
-      encoding: 'utf8',
-    });
-    expect(stderr).toBe('');
-    const theirs = JSON.parse(stdout) as string[];
-    const ours = texts.map((text) => {
-      const value = data(text);
-      if (value === null) return 'None';
-      if (typeof value === 'boolean') return value ? 'True' : 'False';
-      return typeof value === 'number' ? `number ${value}` : 'string';
-    });
-    const same = (a: string, b: string) =>
-      a === b || (a.startsWith('number ') && b.startsWith('number ') && pythonNumber(a) === pythonNumber(b));
-    expect(texts.filter((_, i) => !same(ours[i] as string, theirs[i] as string))).toEqual([]);
+  const installed = [python, 'python3'].find(
+    (program) => spawnSync(program, ['-c', 'import yaml']).status === 0,
+  );
+  const why = installed === undefined ? 'no python3 here has PyYAML' : 'it is installed here';
+  test.skipIf(installed === undefined)(`the table above is what PyYAML itself says: ${why}`, () => {
+    const script = `import sys, yaml, json
+def meaning(v):
+    if isinstance(v, float) and v - v != 0: return repr(v)
+    return v if v is None or isinstance(v, (bool, int, float, str)) else 'an object'
+json.dump([meaning(yaml.safe_load('a: ' + text)['a']) for text in json.load(sys.stdin)], sys.stdout)`;
+    const ask = (texts: readonly string[]): unknown[] => {
+      const input = JSON.stringify(texts);
+      const { stdout, stderr } = spawnSync(installed as string, ['-c', script], { input, encoding: 'utf8' });
+      expect(stderr).toBe('');
+      return JSON.parse(stdout);
+    };
+    const special: Record<string, number> = {
+      inf: Number.POSITIVE_INFINITY,
+      '-inf': Number.NEGATIVE_INFINITY,
+      nan: Number.NaN,
+    };
+    const theirs = ask(SPELLINGS).map((value) => special[String(value)] ?? value);
+    expect(SPELLINGS.map((text, i) => [text, data(text), theirs[i]])).toEqual(
+      SPELLINGS.map((text, i) => [text, theirs[i], theirs[i]]),
+    );
+    expect(ask(STRINGS)).toEqual(STRINGS);
+    expect(ask(DATES)).toEqual(DATES.map(() => 'an object'));
   });
 });
 
-function pythonNumber(text: string): string {
-  return String(Number(text.slice(7).replace('inf', 'Infinity').replace('nan', 'NaN')));
-}
+describe('a string that is a number to everybody else', () => {
+  test('is a string where a task is handed out', () => {
+    for (const text of NUMBERS_IN_STRINGS) {
+      expect(stringify(plainScalar(text, refuse))).toBe(JSON.stringify(text));
+    }
+  });
+
+  test('is equal to the number: spelling it otherwise makes no new task', async () => {
+    const found = await tasks(
+      'p: {combinations: [{lr: [5e-4, 0.0005, 5.0e-4], layers: [[1e2, -.5], [100, -0.5]]}]}',
+    );
+    expect(found).toHaveLength(6);
+    expect(new Set(found.map(({ parameters }) => taskId(parameters))).size).toBe(1);
+  });
+
+  test('agrees with what pandas writes into a table', () => {
+    for (const text of NUMBERS_IN_STRINGS) {
+      const number = Number(text.replaceAll('_', ''));
+      expect(canonical(text)).toBe(canonical(number));
+      if (!text.includes('_')) expect(meaningOfValue(text)).toBe(meaningOfCell(String(number)));
+    }
+  });
+
+  test('is a number on the command line, in lists too', async () => {
+    const found = Array.from((await open({ grid: ['lr=5e-4', 'betas=[1e-3,.9],["1e-3"]'] })).tasks());
+    expect(found.map(({ parameters }) => stringify(parameters))).toEqual([
+      '{"lr":5e-4,"betas":[1e-3,0.9]}',
+      '{"lr":5e-4,"betas":["1e-3"]}',
+    ]);
+    const [inFile] = await tasks('p: {combinations: [{lr: [5e-4], betas: [[1e-3, .9]], seed: [1]}]}');
+    const [inGrid] = (await open({ grid: ['lr=5e-4', 'betas=[1e-3,.9]', 'seed=1'] })).tasks();
+    expect(taskId(inFile?.parameters ?? {})).toBe(taskId(inGrid?.parameters ?? {}));
+  });
+
+  test.each(['0e99', '12e4567', '1e-999', '0e0'])('%s may be a hash, and stays one', (text) => {
+    expect(canonical(text)).toBe(JSON.stringify(text));
+  });
+});
 
 describe('and are shown as they were written', () => {
-  test.each([...NUMBERS, ...OTHERS])('%s', (text) => {
+  test.each([...SPELLINGS, ...STRINGS])('%s', (text) => {
     expect(show(plainScalar(text, refuse))).toBe(text);
   });
 
@@ -192,7 +186,7 @@ describe('and are shown as they were written', () => {
 
   test('quotes make strings of them', async () => {
     const [task] = await tasks(`p: {a: "1", b: 'yes', c: !!str 2, combinations: [{d: ["1.0"]}]}`);
-    expect(canonical(task?.parameters ?? {})).toBe('{"a":"1","b":"yes","c":"2","d":"1.0"}');
+    expect(canonical(task?.parameters ?? {})).toBe('{"a":"1","b":"yes","c":"2","d":"1.0","seed":42}');
   });
 
   test('blocks are strings', async () => {
