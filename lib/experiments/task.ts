@@ -16,6 +16,8 @@ export interface TaskSpec extends Place {
   /** With the defaults, without the output directory: what the task is. */
   parameters: Values;
   command: TaskCommand;
+  /** Its seed is the one that a task has if its file says none; queues may know it without. */
+  hasDefaultSeed?: boolean;
 }
 
 /** A task as the queue has it. */
@@ -34,6 +36,9 @@ export interface Task {
 export function taskId(parameters: Values): string {
   return `t-${createHash('sha256').update(canonical(parameters)).digest('hex')}`;
 }
+
+/** What a task of a sweep file has if the file says none. */
+export const DEFAULT_SEED = 42;
 
 export function seedOf(parameters: Values): Value {
   return Object.hasOwn(parameters, 'seed') ? (parameters.seed as Value) : null;

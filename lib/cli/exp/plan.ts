@@ -2,6 +2,7 @@ import { type Plan, type PlannedTask, type PlanOptions, planSweep } from '../../
 import { openQueue } from '../../experiments/queue/open.ts';
 import { recordedTasks } from '../../experiments/recorded.ts';
 import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
+import { asKnown } from '../../experiments/unseeded.ts';
 import { stringify, type Value } from '../../experiments/written.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
@@ -36,9 +37,10 @@ async function plan(args: readonly string[]): Promise<void> {
   const { values } = parsed;
   if (values.help) return print(HELP);
   const project = projectOf(values);
-  const sweep = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
+  const asked = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
   const queue = await openQueue(urlOf(values), projectOf(values), { create: false, look: true });
   try {
+    const sweep = await asKnown(asked, queue);
     const recorded = await recordedTasks(sweep, projectOf(values));
     await show(sweep, { queue, recorded }, values.json === true, values.all === true);
   } finally {

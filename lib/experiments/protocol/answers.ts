@@ -1,17 +1,18 @@
 import { sanitize } from '../../text.ts';
 import type { AttemptInfo, Task } from '../queue/queue.ts';
-import { seedOf } from '../task.ts';
+import { DEFAULT_SEED, seedOf } from '../task.ts';
 import { stringify, type Values } from '../written.ts';
 import type { Answer } from './connection.ts';
 
 export const ACK: Answer = { text: '{"type":"ack"}' };
 export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
 
-/** As workers get it. */
+/** As workers get it: with the names that the original's have, and always with a seed, which they hand to PyTorch. */
 export function describeTask({ name, parameters, places }: Task): string {
   const { phase = '', outputDirectory = '' } = places[0] ?? {};
-  const config: Values = { ...parameters, output_dir: outputDirectory };
-  const task = { task_id: name, phase, config, seed: seedOf(parameters), output_dir: outputDirectory };
+  const config: Values = { phase_name: phase, ...parameters, output_dir: outputDirectory };
+  const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
+  const task = { task_id: name, phase, config, seed, output_dir: outputDirectory };
   return stringify({ type: 'task', task });
 }
 

@@ -17,6 +17,8 @@ export interface PhaseSource {
   /** The first varies slowest. */
   readonly axes: readonly Axis[];
   readonly command: CommandTemplate | null;
+  /** Its tasks have the seed that they have if the file says none. */
+  readonly hasDefaultSeed?: boolean;
 }
 
 /** A part of a sweep. Nothing of the size of the product is kept. */
@@ -127,7 +129,13 @@ export function compilePhase(source: PhaseSource): Phase {
         if (fill) set(key, fill(textOf));
       }
     }
-    return { phase: name, outputDirectory: place, parameters, command: command?.fill(textOf) ?? NO_COMMAND };
+    const spec = {
+      phase: name,
+      outputDirectory: place,
+      parameters,
+      command: command?.fill(textOf) ?? NO_COMMAND,
+    };
+    return source.hasDefaultSeed ? { ...spec, hasDefaultSeed: true } : spec;
   };
 
   const size = counts.reduce((all, count) => all * count, 1);

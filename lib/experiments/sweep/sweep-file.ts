@@ -1,4 +1,5 @@
 import { closest, listWords, showValue } from '../../text.ts';
+import { DEFAULT_SEED } from '../task.ts';
 import { show } from '../written.ts';
 import type { Axis, Given } from './axes.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
@@ -11,6 +12,8 @@ const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
 const MOST_PARAMETERS = 1000;
 /** Scalars in one value, references followed. */
 const LARGEST_VALUE = 10_000;
+/** What belongs to the whole file: everything else in it is a phase. */
+const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell'];
 /** They belong to the whole file. */
 const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
 
@@ -34,9 +37,10 @@ export function parseSweepFile(
   if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
+  const seeds = parseSeeds(tree.entries.get('seeds'), fail, path);
   const phases: PhaseSource[] = [];
   for (const [name, { node, line }] of tree.entries) {
-    if (['defaults', 'command', 'shell'].includes(name)) continue;
+    if (FILE_KEYS.includes(name)) continue;
     if (node.kind !== 'map' || !node.entries.has('combinations')) throw notAPhase(name, node, line, fail);
     checkPhaseName(name, (why) => fail(line, why));
     phases.push(parsePhase(name, node, line, defaults));
@@ -55,10 +59,19 @@ export function parseSweepFile(
       if (key !== 'combinations') fixed.set(key, parameter(key, entry, `${showValue(name)}: `));
     }
     const axes = parseCombinations(name, map.entries.get('combinations') as Entry, fail, path);
+    const origin = { file: path, line };
+    const hasSeed = axes.some(({ key }) => key === 'seed');
+    if (seeds !== null) {
+      const own = hasSeed || map.entries.has('seed');
+      if (own) throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; leave one of them`);
+      axes.push(seeds);
+    }
+    const hasDefaultSeed = seeds === null && !hasSeed && !fixed.has('seed');
+    if (hasDefaultSeed) fixed.set('seed', { value: DEFAULT_SEED, origin });
     if (fixed.size + axes.length > MOST_PARAMETERS) {
       throw fail(line, `${showValue(name)} has more than ${MOST_PARAMETERS} parameters`);
     }
-    return { name, origin: { file: path, line }, fixed, axes, command };
+    return { name, origin, fixed, axes, command, hasDefaultSeed };
   }
 
   function parseDefaults(entry: Entry | undefined, failing: Fail): Map<string, Given> {
@@ -82,11 +95,25 @@ export function parseSweepFile(
     checkParameterName(key, refuse);
     if (node.kind !== 'scalar' && (key === 'seed' || key === 'output_dir')) {
       throw refuse(
-        `${showValue(key)} must be a single value${key === 'seed' ? "; several go below combinations, such as '- seed: [42, 43]'" : ''}`,
+        `${showValue(key)} must be a single value${key === 'seed' ? "; several are 'seeds: [42, 43]' at the left margin, or '- seed: [42, 43]' below combinations" : ''}`,
       );
     }
     return given(key, node, path, refuse);
   }
+}
+
+/** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */
+function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | null {
+  if (entry === undefined) return null;
+  const { node, line } = entry;
+  const right = "it must be a list of whole numbers such as '[42, 43]'; a phase can't be called so";
+  if (node.kind !== 'list' || node.items.length === 0) throw fail(line, `seeds: ${right}`);
+  const segments = node.items.map((each) => {
+    const value = each.kind === 'scalar' ? each.value : null;
+    if (!Number.isSafeInteger(value)) throw fail(each.line, `seeds: ${right}`);
+    return { value, origin: { file, line: each.line } };
+  });
+  return { key: 'seed', origin: { file, line }, segments };
 }
 
 function given(key: string, node: Node, file: string, refuse: (why: string) => Error): Given {
@@ -173,13 +200,13 @@ function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): 
 
 function notAPhase(name: string, node: Node, line: number, fail: Fail): Error {
   const shown = showValue(name);
-  const reserved = closest(name, ['defaults', 'command', 'shell']);
+  const reserved = closest(name, FILE_KEYS);
   if (reserved) return fail(line, `there is no key ${shown}; did you mean '${reserved}'?`);
   const keys = node.kind === 'map' ? Array.from(node.entries.keys()) : [];
   const meant = keys.find((key) => closest(key, ['combinations']) !== null);
   if (meant !== undefined)
     return fail(line, `${shown}: there is ${showValue(meant)} in it; did you mean 'combinations'?`);
-  const others = listWords(["'defaults'", "'command'", "'shell'"]);
+  const others = listWords(FILE_KEYS.map(showValue));
   return fail(
     line,
     `${shown} has no 'combinations', so it is no phase; add them, such as ${EXAMPLE}, or move what all phases share to 'defaults' (besides phases there are ${others})`,

@@ -56,8 +56,8 @@ describe('the command', () => {
     [P, {}, "s.yaml:1: phase 'p' has no command to run; put it at the end, such as -- python"],
     [
       P,
-      { command: ['x', '{seed}'] },
-      "the command line: the command, in phase 'p': {seed} names no parameter",
+      { command: ['x', '{size}'] },
+      "the command line: the command, in phase 'p': {size} names no parameter",
     ],
     [P, { command: ['x', '{task_id}'] }, "{task_id} isn't known before the task is in the queue"],
     [P, { command: [''] }, 'the command: it is empty'],

@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const SEEDS = `
@@ -74,6 +75,54 @@ describe('a sweep file', () => {
   });
 });
 
+describe('seeds of a file', () => {
+  const P = 'p: {combinations: [{a: [1, 2]}, {b: [3, 4]}]}';
+  const seeds = (found: readonly TaskSpec[]) => found.map(({ parameters }) => parameters.seed);
+
+  test('multiply every combination of every phase, and vary fastest', async () => {
+    const found = await tasks(`seeds: [42, 101]\n${P}\nq: {lr: 1, combinations: [{a: [5]}]}`);
+    expect(found.map(({ phase, parameters: { a, b, seed } }) => [phase, a, b, seed])).toEqual([
+      ...[1, 2].flatMap((a) => [3, 4].flatMap((b) => [42, 101].map((seed) => ['p', a, b, seed]))),
+      ['q', 5, undefined, 42],
+      ['q', 5, undefined, 101],
+    ]);
+    const { phases } = await read(`${P}\nseeds: [1, 2, 3]`);
+    expect(phases[0]?.factors.at(-1)).toEqual({ name: 'seed', count: 3 });
+  });
+
+  test('are 42 if the file says nothing of them', async () => {
+    const found = await tasks(P);
+    expect(seeds(found)).toEqual([42, 42, 42, 42]);
+    expect((await read(P)).phases[0]?.factors.map(({ name }) => name)).toEqual(['a', 'b']);
+    expect((await tasks(`seeds: [42]\n${P}`)).map(idOf)).toEqual(found.map(idOf));
+  });
+
+  test('are those of the phase or of the defaults, if these have some', async () => {
+    expect(seeds(await tasks('p: {combinations: [{a: [1]}, {seed: [7, 8]}]}'))).toEqual([7, 8]);
+    expect(seeds(await tasks('p: {seed: 7, combinations: [{a: [1]}]}'))).toEqual([7]);
+    expect(seeds(await tasks('defaults: {seed: 7}\np: {combinations: [{a: [1]}]}'))).toEqual([7]);
+    const both = await tasks('defaults: {seed: 7}\nseeds: [1, 2]\np: {combinations: [{a: [1]}]}');
+    expect(seeds(both)).toEqual([1, 2]);
+  });
+
+  test('may be a reference', async () => {
+    const text = 'seeds: &s [1, 2]\np: {combinations: [{fold: *s}]}';
+    expect((await tasks(text)).map(({ parameters: { fold, seed } }) => [fold, seed])).toEqual([
+      [1, 1],
+      [1, 2],
+      [2, 1],
+      [2, 2],
+    ]);
+  });
+
+  test('are for files: a grid and a list of commands have what is written', async () => {
+    const [inGrid] = (await open({ grid: ['a=1'] })).tasks();
+    expect(inGrid?.parameters).toEqual({ a: 1 });
+  });
+});
+
+const idOf = ({ parameters }: TaskSpec) => taskId(parameters);
+
 describe('which files', () => {
   test("the project's configs/config_exp*.yaml, in the order of their numbers", async () => {
     const phase = (name: string) => `${name}: {combinations: [{seed: [1]}]}`;
@@ -141,7 +190,7 @@ describe('mistakes are named with file, line and key', () => {
     ],
     [
       `defaults:\n  seed: [1, 2]\n${P}`,
-      "s.yaml:2: defaults: 'seed' must be a single value; several go below combinations",
+      "s.yaml:2: defaults: 'seed' must be a single value; several are 'seeds: [42, 43]' at the left margin, or",
     ],
     [`defaults:\n  output_dir: [a]\n${P}`, "s.yaml:2: defaults: 'output_dir' must be a single value"],
     [`defaults:\n  command: a\n${P}`, "s.yaml:2: defaults: 'command' belongs to the file"],
@@ -171,6 +220,23 @@ describe('mistakes are named with file, line and key', () => {
     [`${P}  a: [1, 2\n`, 's.yaml:5: not valid YAML'],
     [`${P}  ? [1]\n  : 2\n`, 's.yaml:4: a key must be a name'],
     [`${P}  <<: 1\n`, 's.yaml:4: <<: a map can be merged'],
+    [`seeds: 42\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers such as'],
+    [`seeds:\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers'],
+    [`seeds: []\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers'],
+    [
+      'seeds:\n  - 1\n  - 2..9\np: {combinations: [{a: [1]}]}\n',
+      's.yaml:3: seeds: it must be a list of whole',
+    ],
+    [
+      'seeds: {combinations: [{a: [1]}]}\n',
+      "s.yaml:1: seeds: it must be a list of whole numbers such as '[42, 43]'; a",
+    ],
+    [`seeds: [1]\n${P}`, "s.yaml:2: 'p' has 'seed', and the file has 'seeds'; leave one of them"],
+    [
+      'seeds: [1]\np: {seed: 1, combinations: [{a: [1]}]}\n',
+      "s.yaml:2: 'p' has 'seed', and the file has 'seeds'",
+    ],
+    ['seed: [1]\np: {combinations: [{a: [1]}]}\n', "s.yaml:1: there is no key 'seed'; did you mean 'seeds'?"],
     [`command: ''\n${P}`, 's.yaml:1: the command: it is empty'],
     [`command: {a: b}\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],
     [`command: [a, [b]]\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],

@@ -87,7 +87,7 @@ describe('output directories', () => {
 
   test('are not a part of what a task is', async () => {
     const [task] = await tasks('p: {output_dir: x, combinations: [{a: [1]}]}');
-    expect(task?.parameters).toEqual({ a: 1 });
+    expect(task?.parameters).toEqual({ a: 1, seed: 42 });
   });
 
   test('are checked for every task before there is a sweep', async () => {
