@@ -3,7 +3,7 @@ import { sanitize } from '../text.ts';
 import { Novelty } from './novelty.ts';
 import { type Queue, STATES, type State, type TaskRow } from './queue/queue.ts';
 import type { Sweep } from './sweep/sweep.ts';
-import { type TaskSpec, taskId } from './task.ts';
+import { type TaskCommand, type TaskSpec, taskId } from './task.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;
@@ -70,6 +70,8 @@ const REPEATED = {
 /** Beyond it nothing is remembered per task, and so repetitions are not seen. */
 const MOST_TRACKED = 1_000_000;
 
+const NO_CHECKSUM = checksum({ words: [] });
+
 /** What running a sweep would do. Changes nothing. */
 export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
   const novelty = new Novelty();
@@ -95,12 +97,12 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       const id = ids[i] as string;
       const task = known?.get(id) ?? rows[i] ?? null;
       const phase = phases.get(spec.phase) as PhasePlan;
-      const command = crc32(JSON.stringify(spec.command));
+      const command = checksum(spec.command);
       const earlier = seen.get(id);
       if (seen.size < MOST_TRACKED && earlier === undefined) seen.set(id, command);
       missing?.delete(id);
-      const hasCommand = !('words' in spec.command) || spec.command.words.length > 0;
-      if (hasCommand && (earlier ?? task?.command ?? command) !== command) otherCommands++;
+      const other = earlier ?? task?.command ?? command;
+      if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) otherCommands++;
       const { state, why } =
         earlier !== undefined
           ? REPEATED
@@ -148,7 +150,11 @@ interface KnownTask {
 
 function knownTask(row: TaskRow): KnownTask {
   const { task, state } = row;
-  return { name: task.name, state, why: explain(row), command: crc32(JSON.stringify(task.command)) };
+  return { name: task.name, state, why: explain(row), command: checksum(task.command) };
+}
+
+function checksum(command: TaskCommand): number {
+  return crc32(JSON.stringify(command));
 }
 
 /** @returns the tasks of the queue; null: too many */

@@ -10,6 +10,9 @@ export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
 }
 
+/** Of a task that came without one, for workers that know themselves what to run. */
+export const NO_COMMAND_TEXT = commandText({ words: [] });
+
 /** One task with two commands, as `commandText` has them. */
 export function conflict(name: string, known: string, other: string): string {
   return `${name}: ${inWords(known)} and ${inWords(other)}`;

@@ -82,7 +82,7 @@ export class AttemptRun {
     const { attempt, name, project } = this.#running;
     if (wordsOf(attempt.task.command).length === 0) {
       const why =
-        'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp manager --replace-commands -- COMMAND';
+        'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
       return { kind: 'environment', why, spoiled: false };
     }
     const path = logPath(project, attempt.task, name);

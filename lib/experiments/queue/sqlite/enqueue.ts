@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { seedOf, type TaskSpec, taskId } from '../../task.ts';
 import { stringify, type Value } from '../../written.ts';
-import { commandText, conflict, conflicting, NAMED } from '../commands.ts';
+import { commandText, conflict, conflicting, NAMED, NO_COMMAND_TEXT } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
 import type { Enqueued } from '../queue.ts';
 import type { Database } from './database.ts';
@@ -119,15 +119,17 @@ class Batch {
 
   #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
     this.#done.known++;
-    if (task.command !== command) {
-      if (this.#earlier === null || this.#earlier.has(task.id) || this.#ids.has(task.id)) {
+    if (task.command !== command && task.command !== NO_COMMAND_TEXT) {
+      const hasNone = command === NO_COMMAND_TEXT;
+      const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
+      if (!hasNone && !mayReplace) {
         this.#conflicting++;
         if (this.#conflicts.length < NAMED) {
           this.#conflicts.push(conflict(name, command, task.command));
         }
         return;
       }
-      if (state !== 'active' && state !== 'completed') {
+      if (hasNone || (state !== 'active' && state !== 'completed')) {
         const { command: replacement } = task;
         this.#database.run('UPDATE task SET command = :replacement WHERE number = :number', {
           number,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { taskId } from '../../../../lib/experiments/task.ts';
+import { type TaskSpec, taskId } from '../../../../lib/experiments/task.ts';
 import { parse, stringify, type Values, Written } from '../../../../lib/experiments/written.ts';
 import { pause } from '../../../machine.ts';
 import { all, type Bench, rowOf, takeFrom } from '../conformance.ts';
@@ -104,6 +104,33 @@ export function testArrival(bench: () => Bench): void {
     });
     const commands = (await all(queue.tasks())).map(({ task }) => task.command);
     expect(commands).toEqual([specs[0]?.command, specs[1]?.command, command]);
+  });
+
+  test('a task without a command takes the first that it is given, in whatever state; without one nothing changes', async () => {
+    const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 })];
+    const without = specs.map((each) => ({ ...each, command: { words: [] } }));
+    const queue = await bench().opened(...without);
+    await takeFrom(queue);
+    await queue.complete((await takeFrom(queue)).token, {});
+    const commands = async () => (await all(queue.tasks())).map(({ task }) => task.command);
+    // In one sweep, too: a phase may have a command, and another one none.
+    const mixed = specs.flatMap((each, at) => [without[at] as TaskSpec, each, without[at] as TaskSpec]);
+    expect(await queue.enqueue(mixed)).toEqual({ added: 0, known: 9, placed: 0 });
+    expect(await commands()).toEqual(specs.map(({ command }) => command));
+    for (const replaceCommands of [false, true]) {
+      expect(await queue.enqueue(without, { replaceCommands })).toEqual({ added: 0, known: 3, placed: 0 });
+      expect(await commands()).toEqual(specs.map(({ command }) => command));
+    }
+    const fresh = spec({ n: 3 });
+    const [bare, other] = [{ words: [] }, { words: ['other'] }].map((command) => ({ ...fresh, command }));
+    expect(await queue.enqueue([bare as TaskSpec, fresh, bare as TaskSpec])).toMatchObject({
+      added: 1,
+      known: 2,
+    });
+    expect((await commands())[3]).toEqual(fresh.command);
+    await expect(queue.enqueue([bare as TaskSpec, other as TaskSpec])).rejects.toMatchObject({
+      code: 'ERR_INVALID_ARGUMENT',
+    });
   });
 
   test('hostile words come out as they went in', async () => {

@@ -1,3 +1,5 @@
+import { NO_COMMAND_TEXT } from '../../commands.ts';
+
 /** `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: all of them, or none and the conflicts. */
 export const ARRIVAL = `
 -- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
@@ -43,6 +45,8 @@ local function add(tasks)
   for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
 end
 
+local NO_COMMAND = '${NO_COMMAND_TEXT}'
+
 function operations.enqueue(replace, ...)
   local words, ids = {...}, {}
   for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
@@ -56,16 +60,17 @@ function operations.enqueue(replace, ...)
       known, name = task[1], task[2]
       found[id] = {current = known, state = task[3], places = task[4]}
     end
-    if known and known ~= command and (replace ~= '1' or earlier or commands[id]) then
+    local differs = known and known ~= NO_COMMAND and command ~= NO_COMMAND and known ~= command
+    if differs and (replace ~= '1' or earlier or commands[id]) then
       conflicts[#conflicts + 1] = name
       conflicts[#conflicts + 1] = known
       conflicts[#conflicts + 1] = command
     end
-    commands[id] = command
+    if command ~= NO_COMMAND then commands[id] = command end
   end
   if #conflicts > 0 then return {'conflicts', #conflicts / 3, unpack(conflicts, 1, math.min(#conflicts, 9))} end
 
-  local known, placed, fresh = 0, 0, {}
+  local known, placed, given, fresh = 0, 0, 0, {}
   for i = 1, #words, 7 do
     local id, parameters, command, phase, suffix, place =
       words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5]
@@ -76,8 +81,12 @@ function operations.enqueue(replace, ...)
       found[id] = task
     else
       known = known + 1
-      if task.current and task.current ~= command and task.state ~= 'active' and task.state ~= 'completed' then
+      if command ~= NO_COMMAND and task.command == NO_COMMAND then
+        task.command = command
+      elseif command ~= NO_COMMAND and task.current and task.current ~= command and
+        (task.current == NO_COMMAND or (task.state ~= 'active' and task.state ~= 'completed')) then
         set(id, 'command', command)
+        given = given + 1
       end
       if not string.find('\\n' .. task.places .. '\\n', '\\n' .. place .. '\\n', 1, true) then
         task.places = task.places .. '\\n' .. place
@@ -88,7 +97,7 @@ function operations.enqueue(replace, ...)
     end
   end
   if #fresh > 0 then add(fresh) end
-  if #fresh + placed > 0 or replace == '1' then bump() end
+  if #fresh + placed + given > 0 then bump() end
   return {'done', #fresh, known, placed}
 end
 `;
