@@ -5,18 +5,14 @@ import type { Parsed } from '../arguments.ts';
 import { sweepSource } from './sweep-options.ts';
 
 /**
- * @param withoutCommand whether tasks without a command will do
+ * The sweep may be without a command: what is left of its tasks may have one.
  * @returns null: none is asked for, and the project has none: then what its queue has is to be done
  */
-export async function sweepOf(
-  parsed: Parsed,
-  project: string,
-  withoutCommand = false,
-): Promise<Sweep | null> {
+export async function sweepOf(parsed: Parsed, project: string): Promise<Sweep | null> {
   const source = sweepSource(parsed, project);
   const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
   if (!asked && parsed.command.length === 0 && !hasSweepFiles(project)) return null;
-  return openSweep({ ...source, withoutCommand });
+  return openSweep({ ...source, withoutCommand: true });
 }
 
 function hasSweepFiles(project: string): boolean {

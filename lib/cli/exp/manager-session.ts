@@ -67,7 +67,7 @@ export class ManagerSession {
 
   /** @param sweep null: what the queue has. @returns the exit code */
   async run(sweep: Sweep | null, replaceCommands: boolean): Promise<number> {
-    const { queue, ending, screen, values } = this.#options;
+    const { queue, ending, screen, values, protocol } = this.#options;
     const metrics = await openMetrics(
       values,
       () => this.#families(),
@@ -75,7 +75,9 @@ export class ManagerSession {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
+      const requireCommands = protocol.endpoints.length === 0;
+      const adding = { replaceCommands, requireCommands, signal: ending.asked };
+      if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!ending.asked.aborted) await this.#manager.firstSync();
       const inStep = ending.asked.aborted || (await this.#work());
       this.#serves = false;

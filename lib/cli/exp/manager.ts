@@ -53,10 +53,12 @@ async function manager(args: readonly string[]): Promise<void> {
   const directory = projectOf(values);
   const protocol = await protocolSettings(values);
   const stay = values.stay === true;
+  const sweep = await sweepOf(parsed, directory);
   // Workers that ask over TCP know themselves what to run.
-  const sweep = await sweepOf(parsed, directory, protocol.endpoints.length > 0);
+  const create = protocol.endpoints.length > 0 || sweep === null || sweep.commandless === null;
+  const queue = await openQueue(urlOf(values), directory, { create });
+  if (queue === null) throw sweep?.commandless ?? noSweep(directory);
   const project = openWorkplace(values);
-  const queue = await openQueue(urlOf(values), directory);
   const ending = new Ending();
   try {
     const { active, pending, completed } = await queue.counts();

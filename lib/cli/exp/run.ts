@@ -55,8 +55,8 @@ async function run(args: readonly string[]): Promise<void> {
   const directory = projectOf(values);
   const { settings, workers, grace } = await workerSettings(values, null);
   const sweep = await sweepOf(parsed, directory);
-  const queue = await openQueue(urlOf(values), directory, { create: sweep !== null });
-  if (queue === null) throw noSweep(directory);
+  const queue = await openQueue(urlOf(values), directory, { create: sweep?.commandless === null });
+  if (queue === null) throw sweep?.commandless ?? noSweep(directory);
   const project = openWorkplace(values);
   const ending = new Ending();
   try {

@@ -68,7 +68,8 @@ export class Session {
     );
     try {
       await this.#manager.begin();
-      if (sweep !== null) await this.#manager.enqueue(sweep, { replaceCommands, signal: ending.asked });
+      const adding = { replaceCommands, requireCommands: true, signal: ending.asked };
+      if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!ending.asked.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();

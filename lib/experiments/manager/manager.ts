@@ -8,6 +8,7 @@ import { tablePath } from '../results/paths.ts';
 import { ResultTables } from '../results/tables.ts';
 import type { Sweep } from '../sweep/sweep.ts';
 import { asKnown } from '../unseeded.ts';
+import { refuseCommandless } from './commandless.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';
 import { formatProgress, isOver, type Overview, overview } from './overview.ts';
@@ -103,15 +104,16 @@ export class Manager {
 
   /**
    * What was added when the signal comes stays; the next start adds the rest.
-   * @param asked as it was written
+   * @param asked as it was written @param options requireCommands: what is left to be run needs one
    * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
   async enqueue(
     asked: Sweep,
-    options: { replaceCommands: boolean; signal: AbortSignal },
+    options: { replaceCommands: boolean; requireCommands: boolean; signal: AbortSignal },
   ): Promise<void> {
     const { queue, project } = this.#options;
     const sweep = await asKnown(asked, queue);
+    if (options.requireCommands) await refuseCommandless(sweep, queue, project);
     await refuseUnusable(sweep, queue, project);
     const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;

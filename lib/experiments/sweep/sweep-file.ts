@@ -61,13 +61,12 @@ export function parseSweepFile(
     const axes = parseCombinations(name, map.entries.get('combinations') as Entry, fail, path);
     const origin = { file: path, line };
     const hasSeed = axes.some(({ key }) => key === 'seed');
-    if (seeds !== null) {
-      const own = hasSeed || map.entries.has('seed');
-      if (own) throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; leave one of them`);
-      axes.push(seeds);
+    if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
+      throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; leave one of them`);
     }
     const hasDefaultSeed = seeds === null && !hasSeed && !fixed.has('seed');
-    if (hasDefaultSeed) fixed.set('seed', { value: DEFAULT_SEED, origin });
+    if (hasDefaultSeed) axes.push({ key: 'seed', origin, segments: [{ value: DEFAULT_SEED, origin }] });
+    if (seeds !== null) axes.push(seeds);
     if (fixed.size + axes.length > MOST_PARAMETERS) {
       throw fail(line, `${showValue(name)} has more than ${MOST_PARAMETERS} parameters`);
     }

@@ -34,7 +34,7 @@ export interface SweepSource {
   shell?: boolean;
   /** More than {@link MOST_TASKS_UNASKED} tasks are meant. */
   yes?: boolean;
-  /** Whether a sweep without a command will do, to look at it: its tasks have no words then. */
+  /** Whether a sweep without a command will do: its tasks have no words then. */
   withoutCommand?: boolean;
 }
 
@@ -45,6 +45,8 @@ export interface Sweep {
   readonly phases: readonly Phase[];
   /** How many tasks there are, equal ones counted each time. */
   readonly size: number;
+  /** What is wrong where all tasks need a command: a phase has none. null: all have one. */
+  readonly commandless: GPUOwnerError | null;
   /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
 }
@@ -65,7 +67,8 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     parseSweepFile(readSweepFile(path), path, template, shell),
   );
   if (grid.length > 0) sources.push(gridPhase(source, template));
-  if (!source.withoutCommand) for (const each of sources) requireCommand(each);
+  const commandless = withoutCommand(sources);
+  if (commandless !== null && !source.withoutCommand) throw commandless;
   const phases = sources.map(compilePhase);
   if (commands !== undefined) {
     const text = await readCommands(commands);
@@ -84,6 +87,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     files,
     phases,
     size,
+    commandless,
     *tasks() {
       for (const phase of phases) yield* phase.tasks();
     },
@@ -123,9 +127,11 @@ function gridPhase(
   return { name: phase, origin: { option: '--grid' }, fixed: new Map(fixed), axes, command };
 }
 
-function requireCommand({ name, origin, command }: PhaseSource): void {
-  if (command !== null) return;
-  throw mistake(
+function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
+  const found = phases.find(({ command }) => command === null);
+  if (found === undefined) return null;
+  const { name, origin } = found;
+  return mistake(
     origin,
     `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in origin ? ", or write 'command:' into the file" : ''}`,
   );

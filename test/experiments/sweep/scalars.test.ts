@@ -86,7 +86,8 @@ const DATES = ['2026-01-01', '2001-12-14', '2001-12-14 21:59:43', '2001-12-14t21
 const SPELLINGS = READINGS.flatMap(([, ...spellings]) => spellings).filter((text) => text !== '');
 
 describe('scalars mean what they mean to PyYAML', () => {
-  test.each(READINGS)('%j', (meaning, ...spellings) => {
+  test.each(READINGS)('%j', (meaning, ...rest) => {
+    const spellings = rest as string[];
     expect(spellings.map((text) => [text, data(text)])).toEqual(spellings.map((text) => [text, meaning]));
   });
 

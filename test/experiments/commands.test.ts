@@ -1,0 +1,82 @@
+// Tasks with and without commands, and who may be started without one: whole processes.
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { finished, output } from '../machine.ts';
+import { Experiment } from './experiment.ts';
+
+let experiment: Experiment;
+const inProject = (path: string) => join(experiment.project, path);
+
+beforeEach(() => {
+  experiment = new Experiment(2);
+  mkdirSync(inProject('configs'));
+  sweep('[1, 2]');
+});
+afterEach(() => experiment.close());
+
+/** Without a command, as the original has them. */
+function sweep(widths: string): void {
+  writeFileSync(inProject('configs/config_exp1.yaml'), `exp1:\n  combinations: [{width: ${widths}}]\n`);
+}
+
+const run = (...args: string[]) => experiment.run(['run', '--gpus', '2', ...args]);
+
+test('exp manager without a command, then exp run with one, then exp manager again', async () => {
+  const child = experiment.start(['manager', '--listen', '0', '--stay']);
+  const ended = finished(child);
+  await output(child, /Marked 0 tasks/);
+  child.kill('SIGTERM');
+  expect((await ended).code).toBe(143);
+  const plan = await experiment.run(['plan', '--json', '--', 'true']);
+  expect(JSON.parse(plan.stdout)).toMatchObject({ otherCommands: 0, counts: { pending: 2 } });
+
+  const { code, stdout, stderr } = await run('--', 'true');
+  expect(code, stderr).toBe(0);
+  expect(stdout).toMatch(/0 of them are new, 2 are known already[\s\S]*2 tasks: 2 completed/);
+
+  const manager = await experiment.run(['manager', '--listen', '0']);
+  expect({ code: manager.code, stderr: manager.stderr }).toEqual({ code: 0, stderr: '' });
+  expect(manager.stdout).toMatch(/Marked 2 tasks as already completed/);
+});
+
+test('two commands for one task are refused as before', async () => {
+  expect((await run('--', 'true')).code).toBe(0);
+  const { code, stderr } = await run('--', 'false');
+  expect(code).toBe(64);
+  expect(stderr).toMatch(/equal parameters, different commands: exp1_0_42: 'true' and 'false'/);
+});
+
+test('exp run without a command goes on with what has one, as exp retry says', async () => {
+  writeFileSync(inProject('train.sh'), '[ "$1" = 1 ] || exit 3');
+  expect((await run('--', 'sh', 'train.sh', '{width}')).code).toBe(1);
+  writeFileSync(inProject('train.sh'), 'exit 0');
+  const retried = await experiment.run(['retry', 'failed']);
+  expect(retried.stdout).toMatch(/exp1_1_42\)\. gpu-owner exp run goes on with them\./);
+  const { code, stdout, stderr } = await run();
+  expect(code, stderr).toBe(0);
+  expect(stdout).toMatch(/2 tasks: 2 completed/);
+  const bare = await experiment.run(['manager', '--no-listen']);
+  expect({ code: bare.code, stderr: bare.stderr }).toEqual({ code: 0, stderr: '' });
+});
+
+test('it is refused where something left has none, and nothing is added', async () => {
+  const first = await run();
+  expect(first.code).toBe(78);
+  expect(first.stderr).toMatch(/config_exp1\.yaml:1: phase 'exp1' has no command to run; put it at the end/);
+  expect((await experiment.run(['manager', '--no-listen'])).code).toBe(78);
+  expect(existsSync(inProject('.gpu-owner'))).toBe(false);
+
+  expect((await run('--', 'true')).code).toBe(0);
+  sweep('[1, 2, 3]');
+  const { code, stderr } = await run();
+  expect(code).toBe(78);
+  expect(stderr).toContain("phase 'exp1' has no command to run");
+  expect((await experiment.status()).total).toBe(2);
+  // A row in a table is a result: there is nothing to be run.
+  const table = inProject('results_exp1/final_results.csv');
+  writeFileSync(table, `${readFileSync(table, 'utf8')},3,42\n`);
+  const again = await run();
+  expect(again.code, again.stderr).toBe(0);
+  expect(again.stdout).toMatch(/3 tasks: 3 completed/);
+});
