@@ -382,6 +382,9 @@ describe('wherever the queue is', () => {
     blocker.close();
     expect(busy.code).toBe(64);
     expect(busy.stderr).toMatch(/another program listens on 127\.0\.0\.1:\d+ .*--listen PORT/);
+    // Nothing was changed by that.
+    expect(busy.stdout).not.toMatch(/Generated/);
+    expect((await experiment.status()).total).toBe(0);
     const open = await experiment.run(['manager', '--listen', '0.0.0.0:0']);
     expect(open.code).toBe(64);
     expect(open.stderr).toMatch(/--trust .*--token-file/);

@@ -75,6 +75,8 @@ export class ManagerSession {
     );
     try {
       await this.#manager.begin();
+      // First: where that can't be, nothing is to be changed. Who asks waits until the tables are read.
+      await this.#service.listen(this.#manager.manages);
       const requireCommands = protocol.endpoints.length === 0;
       const adding = { replaceCommands, requireCommands, signal: ending.asked };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
@@ -96,7 +98,7 @@ export class ManagerSession {
   /** @returns are the tables in step? */
   async #work(): Promise<boolean> {
     const { ending } = this.#options;
-    await this.#service.listen(this.#manager.manages);
+    this.#service.open();
     this.#serves = true;
     const end = AbortSignal.any([ending.asked, this.#over.signal]);
     this.#look(await this.#manager.look());

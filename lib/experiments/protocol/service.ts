@@ -30,14 +30,23 @@ export class ProtocolService {
   #told = false;
   #retrying = false;
   #complaints = { since: 0, count: 0 };
+  /** Requests wait for it. */
+  readonly #opened: Promise<void>;
+  #open: () => void = () => {};
 
   constructor(options: ServiceOptions) {
     this.#options = options;
     this.#taken = [...options.endpoints];
     this.#desk = new Desk(options);
+    this.#opened = new Promise((resolve) => {
+      this.#open = resolve;
+    });
     this.#server = new ProtocolServer({
       admission: options.admission,
-      handle: (request, from) => this.#desk.handle(request, from),
+      handle: async (request, from) => {
+        await this.#opened;
+        return this.#desk.handle(request, from);
+      },
       complain: (message) => this.#complain(message),
     });
   }
@@ -52,8 +61,13 @@ export class ProtocolService {
     return this.#desk.isQuiet;
   }
 
+  /** From now on requests are answered. */
+  open(): void {
+    this.#open();
+  }
+
   /**
-   * Listens where nobody else does; the rest is tried again with the next call.
+   * Listens where nobody else does; the rest is tried again with the next call. Requests wait for {@link open}.
    * @param alone is this the manager? Then somebody else who listens is no other manager of this experiment.
    * @throws ERR_INVALID_ARGUMENT; with `alone` also if a port is in use
    */

@@ -1,0 +1,73 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { parseNetworks } from '../../../lib/experiments/protocol/addresses.ts';
+import { Admission } from '../../../lib/experiments/protocol/admission.ts';
+import { ProtocolService } from '../../../lib/experiments/protocol/service.ts';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import type { Queue } from '../../../lib/experiments/queue/queue.ts';
+import { until } from '../../machine.ts';
+import { spec } from '../queue/fixtures/tasks.ts';
+
+let directory: string;
+let queue: Queue;
+let service: ProtocolService;
+let told: string[];
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'gpu-owner-service-'));
+  queue = await openQueue(null, directory);
+  await queue.enqueue([spec({ n: 1 })]);
+  told = [];
+  service = new ProtocolService({
+    queue,
+    endpoints: [{ host: '127.0.0.1', port: 0 }],
+    admission: new Admission({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
+    lifetime: 60_000,
+    unique: false,
+    report: () => {},
+    tell: (message) => told.push(message),
+  });
+});
+afterEach(async () => {
+  await service.close();
+  await queue.close();
+  rmSync(directory, { recursive: true });
+});
+
+const REQUEST = '{"type": "request_task", "worker_id": "gpu0"}';
+
+function ask(): Promise<string> {
+  const port = Number(/:(\d+)$/.exec(told[0] ?? '')?.[1]);
+  return new Promise((resolve) => {
+    let answer = '';
+    const socket = connect(port, '127.0.0.1', () => socket.write(REQUEST));
+    socket.on('data', (piece) => {
+      answer += piece;
+    });
+    socket.on('close', () => resolve(answer));
+  });
+}
+
+test('who asks while tasks are added and tables are read waits until that is done', async () => {
+  await service.listen(true);
+  const answer = ask();
+  await until(() => service.connections === 1);
+  // As long as an answer takes, and longer.
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
+  service.open();
+  expect(JSON.parse(await answer)).toMatchObject({ type: 'task', task: { config: { n: 1 } } });
+  expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
+});
+
+test('who waits is let go when it is closed before', async () => {
+  await service.listen(true);
+  const answer = ask();
+  await until(() => service.connections === 1);
+  await service.close();
+  expect(await answer).toBe('');
+  expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
+});
