@@ -60,6 +60,22 @@ test('what is shown for sh and bash can be read by them', () => {
   }
 });
 
+test('before a program with the Python helper is run, it is said how that is installed', () => {
+  let programs = 0;
+  for (const page of pages) {
+    const body = text(page);
+    for (const [, path = ''] of body.matchAll(
+      /^<!-- in \w+: (\S+\.py) -->\n```python\nimport gpu_owner$/gm,
+    )) {
+      const run = body.indexOf(`\n$ python3 ${path}`);
+      if (run < 0) continue;
+      programs++;
+      expect([page, body.slice(0, run)]).toEqual([page, expect.stringContaining('pip install ')]);
+    }
+  }
+  expect(programs).toBeGreaterThan(0);
+});
+
 describe('docs/python-environments.md', () => {
   test('a script that claims by its first line', async () => {
     const script = join(here, 'train.py');
