@@ -203,7 +203,7 @@ static void claim(void) {
   lock(shared, F_OFD_SETLK, F_RDLCK, 0, 0);
   is_named(shared, in("safe-gpu", ".lock"));
   const int deciding = open_shared(in("acquisition", ".lock"));
-  if (flock(deciding, LOCK_EX | LOCK_NB) != 0 || !is_named(deciding, in("acquisition", ".lock"))) fail("acquisition");
+  if (!lock(deciding, F_OFD_SETLK, F_WRLCK, 0, 1) || !is_named(deciding, in("acquisition", ".lock"))) fail("acquisition");
   const uint64_t generation = now(CLOCK_MONOTONIC) & ((1ull << 46) - 1);
   write_record(deciding, 0, generation, 0);
   reached("acquisition-lock");

@@ -80,8 +80,9 @@ static int claim(int *gpu, int64_t generation) {
   for (int i = 0; i < gpus; i++) any |= is_free(i);
   if (!any) return -1;
   const int file = opened(acquisition, O_RDWR);
-  char before[RECORD];
-  if (pread(file, before, RECORD, 0) < 0 || flock(file, LOCK_EX) != 0 || !is_named(file, acquisition)) _exit(74);
+  char epoch[32];
+  if (pread(file, epoch, sizeof epoch, RECORD - sizeof epoch) < 0 || !lock(file, F_OFD_SETLKW, 0)) _exit(74);
+  if (!is_named(file, acquisition) || pread(file, epoch, sizeof epoch, RECORD - sizeof epoch) < 0) _exit(74);
   if (pwrite(file, record, RECORD, 0) != RECORD) _exit(74);
   const int held = lease(gpu, generation);
   close(file);

@@ -22,7 +22,7 @@ const CAREFUL = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 const LONG = 60_000; // ms
 
 const record = Buffer.alloc(4096, ' ');
-const present = Buffer.alloc(record.length);
+const epoch = Buffer.alloc(32);
 
 function opened(path, access) {
   const file = openSync(path, access | CAREFUL, 0o666);
@@ -69,8 +69,9 @@ export function openClaims(directory, gpus) {
       for (const path of leases) any = isFree(path) || any;
       if (!any) return null;
       const file = opened(acquisition, O_RDWR);
-      readSync(file, present, 0, present.length, 0);
-      const error = lockWaitSync(file, FLOCK, EXCLUSIVE, 0, 0, LONG);
+      readSync(file, epoch, 0, epoch.length, record.length - epoch.length);
+      const error = lockWaitSync(file, OFD, EXCLUSIVE, 0, 1, LONG);
+      readSync(file, epoch, 0, epoch.length, record.length - epoch.length);
       if (error !== 0 || !isNamed(file, acquisition)) throw new Error(`the lock can't be had: ${error}`);
       writeSync(file, record, 0, record.length, 0);
       const held = lease(generation);

@@ -148,7 +148,7 @@ def claim(driver, directory, cuda=None):
     seen = [driver.look(device) for device in driver.devices]
     reached("driver")
     deciding = open_shared(f"{directory}/acquisition.lock")
-    fcntl.flock(deciding, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lock(deciding, 0, 1)
     record(deciding)
     reached("acquisition-lock")
     free = [i for i, uuid in enumerate(driver.uuids) if not seen[i]["compute"] and not is_locked(path(uuid))]

@@ -1,15 +1,26 @@
 import { closeSync, readSync } from 'node:fs';
+import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { EXCLUSIVE, FLOCK, native } from '../native.ts';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { warn, warnOnce } from '../warnings.ts';
-import { type Effectful, flocking } from './effects.ts';
+import { type Effectful, locking } from './effects.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
 const NAME = 'acquisition.lock';
-const MOST_REPLACEMENTS = 16;
+/** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
+const EPOCH_SIZE = 32;
+const EPOCHS = 2 ** 31;
+/** How often a waiter looks whether the epoch has changed, in ms. */
+const LOOK_AGAIN = 100;
+const MAX_TRIES = 16;
 
-/** The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude. */
+/**
+ * The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude.
+ *
+ * A holder that is suspended must not wedge the machine: a waiter that has seen the same holder for too long begins the next epoch,
+ * for everybody. The holder keeps a byte that nobody wants any more.
+ */
 export class AcquisitionLock {
   /** Whether others may have decided since this claim asked for the lock. */
   readonly waited: boolean;
@@ -21,36 +32,50 @@ export class AcquisitionLock {
   }
 
   /**
-   * Takes the lock, or goes on without it: a holder that is stopped must not wedge the machine.
-   * @param milliseconds how long to wait for others
+   * Takes the lock, or goes on without it.
+   * @param timeout how long to wait for one holder, in ms; for several at most twice as long
    */
   static *take(
     directory: LockDirectory,
-    milliseconds: number,
+    timeout: number,
     record: RecordContents,
   ): Effectful<AcquisitionLock> {
-    for (let i = 0; i < MOST_REPLACEMENTS; i++) {
+    const end = now() + 2 * timeout;
+    let waited = false;
+    /** What the holder who is waited for has written: others write something else. */
+    let holder: Buffer = Buffer.alloc(0);
+    let since = 0;
+    for (let tries = 0; tries < MAX_TRIES; ) {
       const descriptor = openOrWarn(directory);
       if (descriptor === null) break;
       let keep = false;
       try {
-        // Only who has to wait wants to know for whom.
-        const free = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) === 0;
-        const before = free ? null : holder(descriptor);
-        if (!free && !(yield* flocking(descriptor, milliseconds))) {
-          const after = holder(descriptor);
-          // Many quick ones in turn are no reason for alarm; one that doesn't move is.
-          if (before !== null && before === after) {
-            warn(
-              `${before} has been deciding for ${milliseconds / 1000} s; going on without waiting for it.`,
-            );
+        const epoch = readEpoch(descriptor);
+        if (waited || native().lockTry(descriptor, OFD, EXCLUSIVE, epoch, 1) !== 0) {
+          waited = true;
+          const block = readBlock(descriptor);
+          if (!holder.equals(block)) {
+            holder = block;
+            since = now();
           }
-          return new AcquisitionLock(null, true);
+          const left = Math.min(LOOK_AGAIN, since + timeout - now(), end - now());
+          if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
+            if (now() - since >= timeout) {
+              tries++;
+              if (readBlock(descriptor).equals(block)) {
+                warnOf(block, timeout);
+                if (!beginEpochAfter(descriptor, epoch)) break;
+              }
+            } else if (now() >= end) break;
+            continue;
+          }
         }
-        if (!directory.isNamed(descriptor, NAME)) continue; // removed and made anew meanwhile: locks would not meet
-        native().fileWriteBlock(descriptor, encodeRecord(record)); // for people; it may fail
+        tries++;
+        // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
+        if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
+        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_SIZE)); // it may fail
         keep = true;
-        return new AcquisitionLock(descriptor, !free);
+        return new AcquisitionLock(descriptor, waited);
       } finally {
         if (!keep) closeSync(descriptor);
       }
@@ -74,11 +99,37 @@ function openOrWarn(directory: LockDirectory): number | null {
   }
 }
 
-function holder(descriptor: number): string | null {
+function readBlock(descriptor: number): Buffer {
   const block = Buffer.alloc(RECORD_SIZE);
   readSync(descriptor, block, 0, RECORD_SIZE, 0);
-  const record = decodeRecord(block);
-  if (record === null) return null;
+  return block;
+}
+
+const epochText = Buffer.alloc(EPOCH_SIZE);
+
+/** Anybody may have written it. */
+function readEpoch(descriptor: number): number {
+  const length = readSync(descriptor, epochText, 0, EPOCH_SIZE, RECORD_SIZE - EPOCH_SIZE);
+  const epoch = Number(epochText.toString('latin1', 0, length).replaceAll('\0', ''));
+  return Number.isInteger(epoch) && epoch >= 0 && epoch < EPOCHS ? epoch : 0;
+}
+
+/** The next byte that nobody holds becomes the lock. @returns false: there is none near, or it can't be written down */
+function beginEpochAfter(descriptor: number, epoch: number): boolean {
+  for (let i = 1; i <= MAX_TRIES; i++) {
+    const next = (epoch + i) % EPOCHS;
+    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, next, 1) >= 0) continue;
+    const text = Buffer.from(`\n${next}`.padEnd(EPOCH_SIZE - 1).concat('\n'));
+    return native().fileWriteBlock(descriptor, text, RECORD_SIZE - EPOCH_SIZE) === 0;
+  }
+  return false;
+}
+
+function warnOf(block: Buffer, timeout: number): void {
+  const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_SIZE));
+  if (record === null) return;
   const { user, pid, command, since } = leaseInfo(record);
-  return `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'})`;
+  warn(
+    `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'}) has been deciding for ${timeout / 1000} s; going on without waiting for it.`,
+  );
 }

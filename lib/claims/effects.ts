@@ -3,8 +3,8 @@ import { GPUOwnerError } from '../errors.ts';
 import { interrupted } from '../gpus/driver.ts';
 import { type Asked, look, lookSync } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
-import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
-import { locking, type Wait } from '../waits.ts';
+import { errno, native, OFD } from '../native.ts';
+import type { Wait } from '../waits.ts';
 
 /**
  * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
@@ -22,12 +22,7 @@ export function* looking(asked?: Asked): Effectful<GPU[]> {
   return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
 }
 
-/** Takes an exclusive flock. false: somebody else held it all the time. */
-export function flocking(descriptor: number, milliseconds: number): Effectful<boolean> {
-  return locking(descriptor, FLOCK, EXCLUSIVE, milliseconds);
-}
-
-export { sleeping } from '../waits.ts';
+export { locking, sleeping } from '../waits.ts';
 
 /** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
 export function runSync<Result>(claim: Effectful<Result>): Result {
@@ -45,8 +40,8 @@ function performSync(effect: Effect): unknown {
     case 'look':
       return lookSync(effect.asked);
     case 'lock': {
-      const { descriptor, lock, mode, milliseconds } = effect;
-      const error = native().lockWaitSync(descriptor, lock, mode, 0, 0, milliseconds);
+      const { descriptor, mode, byte, milliseconds } = effect;
+      const error = native().lockWaitSync(descriptor, OFD, mode, byte, 1, milliseconds);
       if (error === errno.EINTR) throw interrupted();
       return outcome(error);
     }
@@ -115,13 +110,13 @@ function sleepAsync(milliseconds: number, signal: AbortSignal | undefined): Prom
 }
 
 async function lockAsync(
-  { descriptor, lock, mode, milliseconds }: Wait & { kind: 'lock' },
+  { descriptor, mode, byte, milliseconds }: Wait & { kind: 'lock' },
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
-  const error = native().lockTry(descriptor, lock, mode, 0, 0);
+  const error = native().lockTry(descriptor, OFD, mode, byte, 1);
   if (error !== errno.EAGAIN) return outcome(error);
   const result = await new Promise<number>((resolve) => {
-    const wait = new (native().Wait)(descriptor, lock, mode, 0, 0, (outcome) => {
+    const wait = new (native().Wait)(descriptor, OFD, mode, byte, 1, (outcome) => {
       clearTimeout(timer);
       signal?.removeEventListener('abort', cancel);
       resolve(outcome);

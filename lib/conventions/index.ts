@@ -14,6 +14,7 @@ import { SafeGPU } from './safe-gpu.ts';
 export { type ConventionChoice, conventionsOfEnvironment, parseConventions } from './choice.ts';
 export type { Claimant, Entry, Holders, Leases } from './convention.ts';
 export { hide, isIntact, type Mark, remove } from './marks.ts';
+export { safeGPUFiles } from './safe-gpu.ts';
 
 const ALL: Record<ConventionName, Convention> = {
   'safe-gpu': new SafeGPU(),

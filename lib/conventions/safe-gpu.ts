@@ -45,11 +45,11 @@ export class SafeGPU implements Convention {
 
   *enter(claimant: Claimant): Waiting<Entry | null> {
     const root = rootOfOthers();
-    const directory = placeOf(DIRECTORY, root);
-    const present: LockFile[] = ensureDirectory(directory, 0o777)
-      ? [{ path: `${directory}/${NAME}`, isOld: false }]
+    const [path, oldPath] = safeGPUFiles(root) as [string, string];
+    const present: LockFile[] = ensureDirectory(placeOf(DIRECTORY, root), 0o777)
+      ? [{ path, isOld: false }]
       : [];
-    present.push({ path: `${placeOf(OLD_DIRECTORY, root)}/${NAME}`, isOld: true });
+    present.push({ path: oldPath, isOld: true });
     const files: OpenFile[] = [];
     const leave = () => {
       for (const { descriptor } of files.splice(0)) closeSync(descriptor);
@@ -60,8 +60,10 @@ export class SafeGPU implements Convention {
         if (descriptor !== null) files.push({ ...file, descriptor });
       }
       if (files.length === 0) return null;
-      yield* waitForTurn(claimant, () => files.some(({ descriptor }) => isShared(descriptor)));
-      for (const file of files) yield* share(file, claimant.patience);
+      const byte = yield* waitForTurn(claimant, (byte) =>
+        files.some(({ descriptor }) => isShared(descriptor, byte)),
+      );
+      for (const file of files) yield* share(file, byte, claimant.patience);
     } catch (error) {
       leave();
       throw error;
@@ -78,6 +80,11 @@ export class SafeGPU implements Convention {
   *mark(): Waiting<Mark[] | LeaseInfo> {
     return [];
   }
+}
+
+/** The files that may be its lock, whether or not they exist. */
+export function safeGPUFiles(root = rootOfOthers()): string[] {
+  return [DIRECTORY, OLD_DIRECTORY].map((directory) => `${placeOf(directory, root)}/${NAME}`);
 }
 
 /** The file that is its lock. */
@@ -106,15 +113,16 @@ function open({ path, isOld }: LockFile): number | null {
 }
 
 /** By somebody else's claim, and not by one of safe-gpu's programs, whose lock is exclusive. */
-function isShared(descriptor: number): boolean {
-  const { lockProbe } = native();
-  return lockProbe(descriptor, OFD, EXCLUSIVE, 0, 0) >= 0 && lockProbe(descriptor, OFD, SHARED, 0, 0) < 0;
+function isShared(descriptor: number, byte?: number): boolean {
+  const conflict = (mode: number) =>
+    native().lockProbe(descriptor, OFD, mode, byte ?? 0, byte === undefined ? 0 : 1) >= 0;
+  return conflict(EXCLUSIVE) && !conflict(SHARED);
 }
 
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
-function* share(file: OpenFile, patience: number): Waiting<void> {
+function* share(file: OpenFile, byte: number, patience: number): Waiting<void> {
   for (let i = 0; i < TRIES; i++) {
-    if (!(yield* shareThis(file, patience))) return;
+    if (!(yield* shareThis(file, byte, patience))) return;
     if (native().fileIsNamed(file.descriptor, file.path)) return;
     if (!file.isOld && !isDirectory(dirname(file.path))) return;
     const descriptor = open(file); // removed and made anew meanwhile: locks would not meet
@@ -124,14 +132,14 @@ function* share(file: OpenFile, patience: number): Waiting<void> {
   }
 }
 
-function* shareThis({ path, descriptor }: OpenFile, patience: number): Waiting<boolean> {
-  if (native().lockTry(descriptor, OFD, SHARED, 0, 0) === 0) return true;
+function* shareThis({ path, descriptor }: OpenFile, byte: number, patience: number): Waiting<boolean> {
+  if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
   const started = now();
-  let pid = native().lockHolder(descriptor, OFD, SHARED, 0, 0);
+  let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
   while (!isPassedOver(path, pid)) {
-    if (yield* locking(descriptor, OFD, SHARED, patience)) return true;
+    if (yield* locking(descriptor, SHARED, byte, patience)) return true;
     const before = pid;
-    pid = native().lockHolder(descriptor, OFD, SHARED, 0, 0);
+    pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
     const waited = now() - started;
     if (waited < LONGEST_DECISION && !(pid === before && isStopped(pid))) continue;
     passedOver.set(`${path} ${pid}`, now() + FORGET);

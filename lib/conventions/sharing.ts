@@ -2,65 +2,78 @@ import { sleeping, type Waiting } from '../waits.ts';
 import type { Claimant } from './convention.ts';
 
 /**
- * Claims share safe-gpu's lock, so in a stream of them it would never come free, and whoever wants it alone would starve. After
- * so many ms of continuous sharing newcomers wait until it is free.
+ * Claims share safe-gpu's lock, so in a stream of them it would never come free, and whoever wants it alone would starve. So
+ * sharing has periods, and newcomers wait for the end of one that has lasted so many ms.
  */
-const LONGEST = 5_000;
-/** How long it then stays free, in ms: enough for a process that is blocked in lockf(3) to be woken and to have it. */
+const PERIOD = 5_000;
+/** How long the lock then stays free, in ms: enough for a process that is blocked in lockf(3) to be woken and to have it. */
 const GAP = 100;
 const PAUSE = 10;
-/** How long a newcomer waits at most, in ms: one that is stopped while it shares must not stop all others. */
-const PATIENCE = 15_000;
+/** How long a newcomer waits for that end at most, in ms: one that is suspended while it shares must not stop all others. */
+const PATIENCE = 2_000;
+const MAX_NUMBER = 2 ** 31 - 1;
 
-/** When the sharing began, whether newcomers wait for its end, and until when the lock is left free after it. In ms. */
+/** A period of sharing. In ms. */
 interface Period {
+  /** Those who come in it share the byte of this number. */
+  number: number;
+  /** Until then the lock is left free. */
   since: number;
+  /** Newcomers wait for its end. */
   full: boolean;
-  gapEnds: number;
 }
 
 /**
  * Waits until a newcomer may share the lock. The period is known to all claimants of the machine by a note in their lock
- * directory; whether it lasts is only ever taken from the kernel.
- * @param isShared whether anybody shares it now
+ * directory; whether anybody shares the lock is only ever taken from the kernel.
+ * @param isShared whether anybody shares the lock now, or this byte of it
+ * @returns the byte to share
  */
-export function* waitForTurn({ note }: Pick<Claimant, 'note'>, isShared: () => boolean): Waiting<void> {
+export function* waitForTurn(
+  { note }: Pick<Claimant, 'note'>,
+  isShared: (byte?: number) => boolean,
+): Waiting<number> {
   const started = Date.now();
   for (;;) {
     const now = Date.now();
+    const waited = now - started;
     const text = note.read();
-    const period = read(text, now);
-    const late = now - started > PATIENCE || now < started;
-    if (isShared()) {
+    const { number, since, full } = read(text, now);
+    if (waited < 0 || waited > PATIENCE + 5 * GAP) return number; // the clock was set, or somebody plays with the note
+    if (since > now) {
+      yield* sleeping(since - now);
+    } else if (!full) {
+      const shared = isShared();
+      if (shared && text !== '' && now - since >= PERIOD) {
+        note.write(format({ number, since, full: true }));
+        continue;
+      }
       // Before two have met, there is nothing to note.
-      if (late || text === '') return note.write(format({ since: now, full: false, gapEnds: 0 }));
-      if (!period.full && now - period.since < LONGEST) return;
-      if (!period.full) note.write(format({ ...period, full: true }));
+      if (shared ? text === '' : text !== '' && now - since >= PERIOD)
+        note.write(format({ number, since: now, full }));
+      return number;
+    } else if (isShared(number) && waited < PATIENCE) {
       yield* sleeping(PAUSE);
-    } else if (period.full && period.gapEnds === 0) {
-      note.write(format({ ...period, gapEnds: now + GAP }));
-      yield* sleeping(GAP);
-    } else if (period.gapEnds > now) {
-      yield* sleeping(period.gapEnds - now);
     } else {
-      if (text !== '') note.write(format({ since: now, full: false, gapEnds: 0 }));
-      return;
+      // While somebody of an older period is suspended, nobody else can have the lock, so a gap would be in vain.
+      note.write(
+        format({ number: (number + 1) % MAX_NUMBER, since: isShared() ? now : now + GAP, full: false }),
+      );
     }
   }
 }
 
 /** Anybody may have written it: times that can't be are as good as none. */
 function read(text: string, now: number): Period {
-  const [, since, full, gapEnds] = /^since (\d{1,15}) full ([01]) gap (\d{1,15})$/.exec(text) ?? [];
+  const [, number, since, full] = /^period (\d{1,10}) since (\d{1,15}) full ([01])$/.exec(text) ?? [];
   const began = Number(since ?? now);
-  const ends = Number(gapEnds ?? 0);
   return {
-    since: began > now ? now : began,
+    number: Math.min(Number(number ?? 0), MAX_NUMBER),
+    since: began > now + GAP ? now : began,
     full: full === '1',
-    gapEnds: ends > now + GAP ? 0 : ends,
   };
 }
 
-function format({ since, full, gapEnds }: Period): string {
-  return `since ${since} full ${full ? 1 : 0} gap ${gapEnds}`;
+function format({ number, since, full }: Period): string {
+  return `period ${number} since ${since} full ${full ? 1 : 0}`;
 }

@@ -656,7 +656,7 @@ describe('a record that somebody wrote', () => {
       file,
       JSON.stringify({ user: ESCAPES, pid: sentinel, command: ESCAPES.repeat(20), since: 'now' }),
     );
-    const end = await lock(file, 'flock');
+    const end = await lock(file, 'ofd', '0', '0');
     const { code, stdout, stderr } = await machine.runCommand(
       [...RUN.slice(0, 1), '--lock-timeout', '100ms', ...RUN.slice(1)],
       here(),
@@ -716,7 +716,7 @@ describe('a stranger who locks', () => {
   );
 
   test('the acquisition lock for ever delays each claim by the lock timeout, and no more', async () => {
-    const end = await lock(join(directory, 'acquisition.lock'), 'flock');
+    const end = await lock(join(directory, 'acquisition.lock'), 'ofd', '0', '0');
     const claim = async () => {
       const begin = performance.now();
       const { code, stdout } = await machine.runCommand(RUN, here());
