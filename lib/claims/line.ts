@@ -22,9 +22,9 @@ const UUID_LENGTH = 43;
 const MOST_COMMAND = 200; // characters: the rest of the block is for UUIDs
 
 /** How often a waiter shows that it is alive, in ms. */
-export const PULSE = 2_000;
+export const PULSE = 1_000;
 /** A waiter that hasn't shown it for so long is stopped or stuck: it is passed over until it does, in ms. */
-const LIFELESS = 5_000;
+const LIFELESS = 2_500;
 
 /** Somebody who stands in line, as far as their record says. */
 export interface Waiter extends Wish {

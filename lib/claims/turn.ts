@@ -66,7 +66,7 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
 }
 
 /** Longer than any waiter that works takes to take what it can have, in ms. */
-const PATIENCE = 5_000;
+const PATIENCE = 2_500;
 /** Those behind lose their patience one after the other, so that they don't all try at once. */
 const STAGGER = 20;
 

@@ -72,8 +72,8 @@ describe('patience', () => {
     const patience = new Patience();
     const ahead = [wish(1, 1), wish(2, 1), wish(3, 1)];
     patience.observe(ahead, new Set(['a']), 0);
-    expect(passed(patience, 4_999)).toEqual([]);
-    expect(passed(patience, 5_000)).toEqual([1, 2, 3]);
+    expect(passed(patience, 2_499)).toEqual([]);
+    expect(passed(patience, 2_500)).toEqual([1, 2, 3]);
   });
 
   test('who waits for more than is free isn’t to blame, nor are those behind', () => {
@@ -87,14 +87,14 @@ describe('patience', () => {
     patience.observe([wish(1, 1)], new Set(['a']), 0);
     patience.observe([wish(1, 1)], new Set(), 3_000);
     patience.observe([wish(1, 1)], new Set(['a']), 4_000);
-    expect(passed(patience, 8_000)).toEqual([]);
-    expect(passed(patience, 9_000)).toEqual([1]);
+    expect(passed(patience, 6_499)).toEqual([]);
+    expect(passed(patience, 6_500)).toEqual([1]);
   });
 
   test('those further behind lose it later', () => {
     const patience = new Patience();
     patience.observe([wish(1, 1)], new Set(['a']), 0);
-    expect([...patience.passedOver(50, 5_500)]).toEqual([]);
-    expect([...patience.passedOver(50, 6_000)]).toEqual([1]);
+    expect([...patience.passedOver(50, 3_499)]).toEqual([]);
+    expect([...patience.passedOver(50, 3_500)]).toEqual([1]);
   });
 });
