@@ -72,7 +72,7 @@ export interface Claim {
   job: EnclosingJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
-  /** When the GPUs were last looked at, on the clock of `now()`, in ms. */
+  /** When the last look at the GPUs began, on the clock of `now()`, in ms. */
   seen: number;
 }
 
@@ -133,6 +133,7 @@ export function* claim(
   const started = now();
   let fresh = true;
   for (let pause = 1; ; ) {
+    const began = now(); // a process that is suspended in the middle shall not have tried once only
     if (!fresh) gpus = yield* looking();
     const entry = yield* others.conventions.enter(others.claimant);
     let outcome: Attempt | undefined;
@@ -154,7 +155,7 @@ export function* claim(
       return { granted: true, gpus, leases, marks, entry, directory, job, all, seen };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
-    if (outcome.obstacle === 'use' || now() - started > patience) {
+    if (outcome.obstacle === 'use' || began - started > patience) {
       return refusal(request, outcome, directory, record, job);
     }
     // Random, so that claimants who met do not meet again.
@@ -276,6 +277,7 @@ function* attempt(
     reached('leased');
     const holding = { leases: taken.leases, marks: [] as Mark[] };
     let seen: GPU[];
+    let at: number;
     try {
       const marked = yield* conventions.mark(chosen, gpus, claimant);
       if (marked.marks === null) {
@@ -286,6 +288,7 @@ function* attempt(
       }
       holding.marks = marked.marks;
       reached('marked');
+      at = now(); // not later: this process may be suspended at any moment
       seen = yield* looking(chosen.map(({ index }) => index));
     } catch (error) {
       giveBack(holding);
@@ -295,7 +298,7 @@ function* attempt(
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
     if (verdicts.every(({ state }) => state === 'free'))
-      return { ...holding, gpus: after, all: seen, seen: now() };
+      return { ...holding, gpus: after, all: seen, seen: at };
     giveBack(holding);
     return {
       leases: null,

@@ -41,7 +41,7 @@ interface Holding {
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
 const CHECK_FILES_EVERY = 60_000;
 /** A look at the GPUs that is no older, in ms, needs no other one. */
-const JUST_LOOKED = 5;
+const JUST_LOOKED = 20;
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
 const MOST_INTRUSIONS = 5;
 

@@ -92,7 +92,7 @@ interface Changing {
  * @returns whether the end of each lease could be waited for
  */
 async function change(
-  { candidates, directory, job }: Pick<Refusal, 'candidates' | 'directory' | 'job'>,
+  { candidates, directory, job, wish }: Refusal,
   { own, left, pause, signal }: Changing,
 ): Promise<boolean> {
   let longest = Math.min(left, LONGEST_WAIT);
@@ -119,6 +119,11 @@ async function change(
         });
         waits.push(wait);
       };
+      // Others were quicker, so there is nothing to wait for.
+      if (candidates.filter(({ verdict }) => verdict.state === 'free').length >= wish.count) {
+        longest = Math.min(longest, pause);
+        seen = false;
+      }
       for (const { gpu, verdict } of candidates) {
         if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
         if (verdict.keptFor !== undefined) {
