@@ -5,6 +5,8 @@ import { native } from '../native.ts';
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();
 let adopting = false;
+/** In ms. */
+const MAX_PAUSE = 1_000;
 
 /**
  * From now on, processes of tasks whose keeper and guard were both killed become children of this process, so that it can end
@@ -37,7 +39,7 @@ export async function collected(pid: number, milliseconds: number, matters = tru
     if (now() > end) return false;
     // It closes its files, of which we learn, a moment before it has ended.
     if (looks < 20) await new Promise((resolve) => setImmediate(resolve));
-    else await sleep(1, matters);
+    else await sleep(Math.min(looks - 19, MAX_PAUSE), matters);
   }
   return true;
 }

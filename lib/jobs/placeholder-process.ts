@@ -12,8 +12,6 @@ import { collect, collected, started } from './children.ts';
 const PATIENCE = 60_000;
 /** With 'auto', how long a command may take to get to its GPUs, in seconds. */
 const AUTO_SECONDS = 60;
-/** How long one whose input was closed may take to end until nobody waits for it any longer, in ms. */
-const COLLECTING = 5_000;
 
 /**
  * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. It ends when its input is closed;
@@ -106,9 +104,11 @@ export class PlaceholderProcess {
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
+    // One that hasn't been told its GPUs has nothing to give back, and may not have got as far as to notice.
+    if (this.#output !== null) process.kill(this.pid, 'SIGKILL');
     this.#closeOutput();
     closeSync(this.input);
-    void collected(this.pid, COLLECTING, false);
+    void collected(this.pid, Number.POSITIVE_INFINITY, false);
   }
 
   #closeOutput(): void {
