@@ -1,9 +1,10 @@
 import { checkConventions } from '../claims/options.ts';
 import { loadConfiguration } from '../configuration.ts';
-import { conventionsInUse } from '../conventions/index.ts';
+import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
 import { isDirectory } from '../file-status.ts';
 import { listWords } from '../text.ts';
 import type { Report } from './finding.ts';
+import { reportSharers } from './stuck-claimant.ts';
 
 /** Other tools that lock GPUs here, by the directories in which they have their locks. */
 export function examineConventions(report: Report): void {
@@ -15,6 +16,7 @@ export function examineConventions(report: Report): void {
     const honoured = active ? 'its locks are honoured' : `its locks don't count: ${why}`;
     report.add('convention-in-use', `${name}: ${listWords(paths)}; ${honoured}.`);
   }
+  for (const path of safeGPUFiles()) reportSharers(report, path);
   if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
 }
 

@@ -84,6 +84,7 @@ export const CATALOGUE = {
 
   conventions: ['conventions', 'ok'],
   'convention-in-use': ['conventions', 'note'],
+  'safe-gpu-waits': ['conventions', 'warning'],
 
   configuration: ['configuration', 'ok'],
   'configuration-broken': ['configuration', 'problem'],

@@ -1,4 +1,6 @@
-import { textOf } from './files.ts';
+import { native } from '../native.ts';
+import { namesIn, statOf, textOf } from './files.ts';
+import { mountOf, readMounts } from './mounts.ts';
 
 /** A lock that somebody holds, as /proc/locks has it. Nothing is taken to learn of it. */
 export interface KernelLock {
@@ -19,7 +21,7 @@ export function readLocks(): KernelLock[] {
 
 export function parseLocks(text: string): KernelLock[] {
   const line =
-    /^\d+: (FLOCK|OFDLCK|POSIX) +\w+ +(READ|WRITE) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) (\d+) /gm;
+    /^(?:lock:\t)?\d+: (FLOCK|OFDLCK|POSIX) +\w+ +(READ|WRITE) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) (\d+) /gm;
   return [...text.matchAll(line)].map(([, kind, mode, pid, major, minor, inode, start]) => ({
     kind: kind as KernelLock['kind'],
     exclusive: mode === 'WRITE',
@@ -28,4 +30,45 @@ export function parseLocks(text: string): KernelLock[] {
     inode: Number(inode),
     start: Number(start),
   }));
+}
+
+const LOOKS = 5;
+const BETWEEN = 250; // ms
+
+/** A lock of an open file, and who has that open. */
+export interface LastingLock {
+  start: number;
+  pid: number;
+}
+
+/**
+ * The open-file-description locks on a file that last longer than a second, as far as this user may look into the processes that have
+ * it open: one's own, or all for root. Whether a process is suspended, no state in /proc tells for sure.
+ */
+export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
+  const device = mountOf(path, readMounts())?.device;
+  const inode = statOf(path)?.ino;
+  const matches = (lock: KernelLock) =>
+    lock.kind === 'OFDLCK' && lock.exclusive === exclusive && lock.device === device && lock.inode === inode;
+  if (!readLocks().some(matches)) return [];
+  const startIn = (file: string) => parseLocks(textOf(file)).find(matches)?.start;
+  let found = descriptorFiles()
+    .map(({ pid, file }) => ({ pid, file, start: startIn(file) }))
+    .filter((each): each is LastingLock & { file: string } => each.start !== undefined);
+  for (let look = 1; look < LOOKS && found.length > 0; look++) {
+    native().processSleep(BETWEEN);
+    found = found.filter(({ file, start }) => startIn(file) === start);
+  }
+  return found.map(({ pid, start }) => ({ pid, start }));
+}
+
+function descriptorFiles(): { pid: number; file: string }[] {
+  return namesIn('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .flatMap((pid) =>
+      namesIn(`/proc/${pid}/fdinfo`).map((number) => ({
+        pid: Number(pid),
+        file: `/proc/${pid}/fdinfo/${number}`,
+      })),
+    );
 }

@@ -280,10 +280,10 @@ describe('files', () => {
     const end = finished(child);
     await until(() => processState(child.pid as number) === 'T');
     const diagnosis = await examine();
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['claimant-stuck'] });
-    expect(said(diagnosis, 'claimant-stuck')).toMatch(
-      new RegExp(`\\(pid ${child.pid}, .*kill -CONT ${child.pid}`),
-    );
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['claimant-stuck', 'safe-gpu-waits'] });
+    for (const id of ['claimant-stuck', 'safe-gpu-waits'] as const) {
+      expect(said(diagnosis, id)).toMatch(new RegExp(`\\(pid ${child.pid}, .*kill -CONT ${child.pid}`));
+    }
     child.kill('SIGCONT');
     expect((await end).code).toBe(0);
     expect((await examine()).ids).toEqual([]);
