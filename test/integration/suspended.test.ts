@@ -1,0 +1,314 @@
+// Processes that are suspended in the middle of a claim cost the others a delay, once, and nobody a GPU.
+import type { ChildProcess } from 'node:child_process';
+import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, type TestContext, test } from 'vitest';
+import { openWitness } from '../../bench/witness.js';
+import { finished, Machine, output, pause, processState, python, until } from '../machine.ts';
+import { Line } from './line.ts';
+
+const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
+const CLAIMANTS = 16;
+const SUSPENDED = 6;
+/** In s: when the first is suspended, within which time all are, and when they go on. */
+const [FIRST, WITHIN, RESUMED] = SOAK ? [3, 3, 24] : [1.5, 3, 8];
+/** How they claim, and by which conventions. */
+const KINDS: [how: string, conventions: string[]][] = [
+  ['now', ['safe-gpu']],
+  ['wait', []],
+  ...(SOAK
+    ? ([
+        ['now', []],
+        ['wait', ['safe-gpu']],
+      ] as [string, string[]][])
+    : []),
+];
+/** The last part of the time before they go on, in s. */
+const LAST = SOAK ? 8 : 3;
+/** In s. */
+const LONGEST_SILENCE = 4;
+/** How many the others make in a second of the last part; or a quarter of what they made before, on a machine that is busy. */
+const CLAIMS = 62.5;
+
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+
+function newMachine({ onTestFinished }: TestContext, gpus: number): Machine {
+  const machine = new Machine(gpus);
+  onTestFinished(() => machine.close());
+  return machine;
+}
+
+interface Hold {
+  pid: number;
+  /** On the monotonic clock, in s. */
+  at: number;
+}
+
+function claimsIn(log: string): Hold[] {
+  return [...readFileSync(log, 'utf8').matchAll(/^(\d+) had (\d+) /gm)].map(([, pid, at]) => ({
+    pid: Number(pid),
+    at: Number(at) / 1e9,
+  }));
+}
+
+const clock = () => Number(process.hrtime.bigint()) / 1e9;
+
+describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at random moments: the others go on`, () => {
+  test.for(KINDS)(
+    '%s %s',
+    { timeout: (RESUMED + 90) * 1000, retry: 0 },
+    async ([how, conventions], context) => {
+      const { expect } = context;
+      const machine = newMachine(context, 8);
+      const witness = openWitness(machine.directory);
+      const words = [process.execPath, fixture('restless.mjs'), witness.path, how, ...conventions];
+      const claimants = Array.from({ length: CLAIMANTS }, () => machine.start(words));
+      const outcomes = claimants.map((child) => finished(child));
+      const claiming = () => new Set(claimsIn(witness.path).map(({ pid }) => pid));
+      await until(() => claiming().size === CLAIMANTS, 30_000);
+      const started = clock();
+      const suspended = claimants.slice(0, SUSPENDED);
+      await Promise.all(
+        suspended.map(async (child) => {
+          await pause((FIRST + Math.random() * WITHIN) * 1000);
+          child.kill('SIGSTOP');
+        }),
+      );
+      await pause((started + RESUMED - clock()) * 1000);
+      const resumed = clock();
+      for (const child of suspended) child.kill('SIGCONT');
+      const goesOn = ({ pid }: ChildProcess) =>
+        claimsIn(witness.path).some((claim) => claim.pid === pid && claim.at > resumed);
+      await until(() => suspended.every(goesOn), 20_000);
+      for (const child of claimants) child.stdin?.end();
+      const results = await Promise.all(outcomes);
+
+      const others = new Set(claimants.slice(SUSPENDED).map(({ pid }) => pid));
+      const claims = claimsIn(witness.path)
+        .filter(({ pid, at }) => others.has(pid) && at > started && at < resumed)
+        .map(({ at }) => at)
+        .sort((a, b) => a - b);
+      const silence = Math.max(...[...claims, resumed].map((at, i) => at - (claims[i - 1] ?? started)));
+      const before = claims.filter((at) => at < started + FIRST).length / FIRST;
+      const last = claims.filter((at) => at > resumed - LAST).length / LAST;
+      console.log(
+        `${how} ${conventions}: silence ${silence.toFixed(2)} s, ${Math.round(before)} claims/s before, ${Math.round(last)} claims/s at last`,
+      );
+      expect(results.map(({ code, stderr }) => ({ code, stderr })).filter(({ code }) => code !== 0)).toEqual(
+        [],
+      );
+      witness.check();
+      expect(await machine.states()).toEqual(Array(8).fill('free'));
+      expect(silence).toBeLessThanOrEqual(LONGEST_SILENCE);
+      expect(last).toBeGreaterThanOrEqual(Math.min(CLAIMS, before / 4));
+    },
+  );
+});
+
+// Their own timeout is short, so that a delay for each claim instead of one would show within seconds.
+const CLAIM_OFTEN = `
+  const options = { placeholder: 'none', lockTimeout: '500ms' };
+  const started = performance.now();
+  for (let i = 0; i < 30; i++) new GPUOwner(options).release();
+  console.log(Math.round(performance.now() - started));`;
+const CLAIM = `new GPUOwner({ placeholder: 'none' }).release(); console.log('claimed');`;
+
+function startScript(machine: Machine, source: string, env = {}, prefix: string[] = []) {
+  const words = [...prefix, process.execPath, '--input-type=module', '-e', machine.script(source)];
+  return machine.start(words, { env });
+}
+
+async function expectOneDelay({ expect }: TestContext, machine: Machine): Promise<void> {
+  const { code, stdout, stderr } = await finished(startScript(machine, CLAIM_OFTEN));
+  expect({ code, stderr }).toMatchObject({ code: 0 });
+  expect(Number(stdout)).toBeLessThan(4_000);
+}
+
+describe.concurrent('a suspended claimant delays the others once, and goes on later', () => {
+  test.for([
+    'acquisition-lock',
+    'chosen',
+    'lease',
+    'leased',
+    'marked',
+    'looked-again',
+    'unlocked',
+    'environment',
+    'placeholder',
+    'claimed',
+  ])('at step %s', async (step, context) => {
+    const { expect } = context;
+    const machine = newMachine(context, 2);
+    const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: step });
+    await until(() => processState(suspended.pid as number) === 'T', 20_000);
+    await expectOneDelay(context, machine);
+    const outcome = finished(suspended);
+    suspended.kill('SIGCONT');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
+    expect(await machine.states()).toEqual(['free', 'free']);
+  });
+
+  // In a frozen group it isn't `T` in /proc.
+  test.for(['cgroup v1', 'cgroup v2'] as const)('frozen by %s', async (name, context) => {
+    const { expect, onTestFinished, skip } = context;
+    const group = freezer(name);
+    if (group === null) return skip(`may not make a control group of ${name}`);
+    const machine = newMachine(context, 2);
+    const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: 'lease' });
+    const outcome = finished(suspended);
+    onTestFinished(async () => {
+      group.thaw();
+      suspended.kill('SIGKILL');
+      await outcome;
+      group.remove();
+    });
+    await until(() => processState(suspended.pid as number) === 'T', 20_000);
+    group.add(suspended.pid as number);
+    suspended.kill('SIGCONT');
+    await until(() => processState(suspended.pid as number) !== 'T');
+    await expectOneDelay(context, machine);
+    group.thaw();
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
+  });
+
+  test('in another PID namespace', async (context) => {
+    const { expect, skip } = context;
+    const machine = newMachine(context, 2);
+    const unshare = ['unshare', '--pid', '--fork', '--mount-proc'];
+    if ((await machine.run([...unshare, 'true'])).code !== 0) return skip('may not make a PID namespace');
+    const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: 'lease' }, [
+      'unshare',
+      '--pid',
+      '--fork',
+      '--mount-proc',
+      'sh',
+      '-c',
+      '"$@"; echo $?',
+      'sh',
+    ]);
+    const child = () =>
+      readFileSync(`/proc/${suspended.pid}/task/${suspended.pid}/children`, 'latin1').trim();
+    const claimant = () => readFileSync(`/proc/${child()}/task/${child()}/children`, 'latin1').trim();
+    await until(
+      () => child() !== '' && claimant() !== '' && processState(Number(claimant())) === 'T',
+      20_000,
+    );
+    await expectOneDelay(context, machine);
+    const outcome = finished(suspended);
+    process.kill(Number(claimant()), 'SIGCONT');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n0\n' });
+  });
+
+  test('before it has written who it is', async (context) => {
+    const machine = newMachine(context, 2);
+    await machine.runCommand(['run', '--placeholder', 'none', '--', 'true']); // makes the file
+    const lock = [join(machine.lockDirectory, 'acquisition.lock'), 'ofd', '0', '1'];
+    await output(machine.start([python, fixture('locker.py'), ...lock]), /locked/);
+    await expectOneDelay(context, machine);
+  });
+
+  test('first in line', async (context) => {
+    const { expect } = context;
+    const machine = newMachine(context, 1);
+    const line = new Line(machine);
+    const { release } = await line.holder(1);
+    const first = line.waiter([{ name: 'first' }]);
+    const firstOutcome = finished(first);
+    await line.untilWaiting(1);
+    const second = finished(line.waiter([{ name: 'second' }]));
+    await line.untilWaiting(2);
+    first.kill('SIGSTOP');
+    release();
+    const started = performance.now();
+    expect((await second).stdout).toMatch(/^got second/);
+    expect(performance.now() - started).toBeLessThan(4_500);
+    first.kill('SIGCONT');
+    expect((await firstOutcome).stdout).toMatch(/^got first/);
+  });
+});
+
+test('a claimant that was suspended after its last look looks again', async (context) => {
+  const { expect } = context;
+  const machine = newMachine(context, 2);
+  const source = `const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);`;
+  const suspended = startScript(machine, source, { GPU_OWNER_STOP_AT: 'looked-again' });
+  await until(() => processState(suspended.pid as number) === 'T', 20_000);
+  const stranger = machine.startCommand([
+    'run',
+    '--lock-dir',
+    join(machine.directory, 'other'),
+    '--devices',
+    '0',
+    '--',
+    'sleep',
+    '60',
+  ]);
+  await until(() => machine.processes(0).length === 1);
+  const resuming = setInterval(() => suspended.kill('SIGCONT'), 50); // it stops again with the other GPU
+  expect(await finished(suspended)).toMatchObject({ code: 0, stdout: '1\n' });
+  clearInterval(resuming);
+  stranger.kill();
+});
+
+// The epoch is a number in a file that everybody may write to.
+test('an epoch that somebody scribbles on costs order and time, never a GPU', {
+  retry: 0,
+}, async (context) => {
+  const { expect } = context;
+  const machine = newMachine(context, 4);
+  const witness = openWitness(machine.directory);
+  await machine.runCommand(['run', '--placeholder', 'none', '--', 'true']); // makes the file
+  const file = join(machine.lockDirectory, 'acquisition.lock');
+  const scribbler = machine.start([python, fixture('scribbler.py'), file]);
+  await output(scribbler, /scribbling/);
+  const words = [process.execPath, fixture('restless.mjs'), witness.path];
+  const claimants = Array.from({ length: 6 }, (_, i) => machine.start([...words, i % 2 ? 'now' : 'wait']));
+  const outcomes = claimants.map((child) => finished(child));
+  await until(() => claimsIn(witness.path).length >= 200, 20_000);
+  for (const child of claimants) child.stdin?.end();
+  for (const { code, stderr } of await Promise.all(outcomes))
+    expect({ code, stderr }).toMatchObject({ code: 0 });
+  expect(scribbler.exitCode).toBeNull();
+  scribbler.kill();
+  witness.check();
+});
+
+test('a command that waits has no zombie beside it, even if its placeholder was suspended', async (context) => {
+  const { expect } = context;
+  const machine = newMachine(context, 1);
+  const holder = machine.startCommand(['run', '--', 'sleep', '60']);
+  await until(async () => (await machine.states())[0] === 'leased');
+  const waiting = machine.startCommand(['run', '--', 'true'], { env: { GPU_OWNER_STOP_AT: 'driver' } });
+  const children = () => readFileSync(`/proc/${waiting.pid}/task/${waiting.pid}/children`, 'latin1').trim();
+  await until(() => processState(waiting.pid as number) === 'T');
+  const placeholder = Number(children());
+  process.kill(placeholder, 'SIGSTOP');
+  waiting.kill('SIGCONT');
+  await output(waiting, /waiting for/);
+  await until(() => children() === '');
+  expect(waiting.exitCode).toBeNull();
+  holder.kill();
+});
+
+/** Where they are, and how a group is frozen and thawed. */
+const FREEZERS = {
+  'cgroup v1': ['/sys/fs/cgroup/freezer', 'freezer.state', 'FROZEN', 'THAWED'],
+  'cgroup v2': ['/sys/fs/cgroup/unified', 'cgroup.freeze', '1', '0'],
+} as const;
+
+/** A control group whose processes are frozen, or null where this process may not make one. */
+function freezer(name: keyof typeof FREEZERS) {
+  const [root, file, frozen, thawed] = FREEZERS[name];
+  const group = join(root, `gpu-owner-test-${process.pid}`);
+  try {
+    mkdirSync(group);
+    writeFileSync(join(group, file), frozen);
+  } catch {
+    return null;
+  }
+  return {
+    add: (pid: number) => writeFileSync(join(group, 'cgroup.procs'), String(pid)),
+    thaw: () => writeFileSync(join(group, file), thawed),
+    remove: () => rmdirSync(group),
+  };
+}
