@@ -2,7 +2,7 @@ import { accessSync, constants } from 'node:fs';
 import { dirname, isAbsolute } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type FileStatus, statusOf } from '../file-status.ts';
-import { hasPidNamespace, isMarkedContainer, isWSL, mountPointOf } from '../gpus/platform.ts';
+import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
 import { networkFileSystem } from '../network-file-system.ts';
@@ -305,7 +305,7 @@ function warnWherePrivate(path: string): void {
 /** Whether a path is the container's own, and nothing that was mounted into it. */
 function isInsideContainer(path: string): boolean {
   // Some machines have an overlay as their root without being containers.
-  if (native().fileSystemType(path) === OVERLAYFS) return isMarkedContainer() || hasPidNamespace();
+  if (native().fileSystemType(path) === OVERLAYFS) return whichContainer() !== null || hasPidNamespace();
   // Other storage of container engines doesn't show. A distribution under WSL has numbers of its own for processes, too.
   return hasPidNamespace() && !isWSL() && mountPointOf(path) === '/';
 }

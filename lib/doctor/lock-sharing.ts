@@ -1,8 +1,8 @@
 import { type Stats, statSync } from 'node:fs';
 import { PREFERRED } from '../claims/lock-directory.ts';
+import { whichContainer } from '../gpus/platform.ts';
 import type { Report } from './finding.ts';
 import { type Mount, mountOf, whyPrivate } from './mounts.ts';
-import { REAL_WORLD, whichContainer } from './surroundings.ts';
 
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. It isn't private.`;
 
@@ -35,7 +35,7 @@ export function reportSharing(
     );
     return;
   }
-  const container = whichContainer(REAL_WORLD);
+  const container = whichContainer();
   if (container === null) return;
   // A directory of the host shows as a part of a file system.
   if (mount.root !== '/') return;

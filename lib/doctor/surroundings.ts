@@ -1,20 +1,17 @@
 import { existsSync, readlinkSync } from 'node:fs';
+import { type ContainerSigns, whichContainer } from '../gpus/platform.ts';
 import { textOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { mountOf, parseMounts, whyPrivate } from './mounts.ts';
 
 /** What of the system this looks at; tests have others. */
-export interface World {
-  exists(path: string): boolean;
-  /** '' where it can't be read. */
-  read(path: string): string;
+export interface World extends ContainerSigns {
   /** '' where there is none. */
   readlink(path: string): string;
-  env: NodeJS.ProcessEnv;
   uid: number;
 }
 
-export const REAL_WORLD: World = {
+const REAL_WORLD: World = {
   exists: existsSync,
   read: textOf,
   readlink: (path) => {
@@ -80,20 +77,6 @@ export function examineSurroundings(report: Report, world = REAL_WORLD): void {
   }
   if (!remarkable)
     report.add('surroundings', 'No container, no private /tmp, processes of others are visible.');
-}
-
-/** In which kind of container this process is, null: in none that shows. */
-export function whichContainer({ exists, read, env }: World): string | null {
-  if (exists('/.dockerenv')) return 'Docker';
-  if (exists('/run/.containerenv')) return 'Podman';
-  if (env.APPTAINER_NAME || env.SINGULARITY_NAME) return 'Apptainer';
-  if (env.container) return env.container;
-  if (env.KUBERNETES_SERVICE_HOST) return 'Kubernetes';
-  return (
-    /\/(docker|lxc|libpod|kubepods|containerd)(?:\/|-[0-9a-f]{12}|\.slice|\.payload)/.exec(
-      read('/proc/self/cgroup'),
-    )?.[1] ?? null
-  );
 }
 
 function isOtherPidNamespace({ readlink }: World): boolean {

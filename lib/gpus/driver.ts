@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, native, nativeFile } from '../native.ts';
 import { driverLibraries, simulatedMachine } from '../simulation.ts';
-import { isWSL } from './platform.ts';
+import { isWSL, whichContainer } from './platform.ts';
 
 /** What the simulator's tool exits with when it doesn't know the machine. */
 const EX_USAGE = 64;
@@ -83,7 +83,7 @@ function remedy(code: number): string {
           'GPU_OWNER_NVML_LIBRARY=/usr/lib/wsl/lib/libnvidia-ml.so.1.'
         );
       }
-      return 'Load it (`modprobe nvidia`), or install it; `nvidia-smi` should work first.';
+      return notLoaded(whichContainer());
     case 18:
       return 'The driver was updated under a running kernel module: reboot, or reload the module.';
     case 4:
@@ -93,6 +93,14 @@ function remedy(code: number): string {
     default:
       return '`nvidia-smi` and `dmesg` may say more.';
   }
+}
+
+/** @param container which kind this is; null: none */
+export function notLoaded(container: string | null): string {
+  return container === null
+    ? 'Load it (`modprobe nvidia`), or install it; `nvidia-smi` should work first.'
+    : `This is a container (${container}): start it with \`--gpus all\` (Podman: \`--device nvidia.com/gpu=all\`, Apptainer: \`--nv\`). ` +
+        'On the host, `nvidia-smi` should work first.';
 }
 
 function noDriver(result: DriverFailure): string {

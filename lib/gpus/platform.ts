@@ -28,12 +28,31 @@ export function hasPidNamespace(): boolean {
   return (targetOf('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
 }
 
-/** Whether a container engine has left its mark: Docker, Podman, Kubernetes, LXC, systemd-nspawn. */
-export function isMarkedContainer(): boolean {
+/** What of the system tells whether this is a container; tests have others. */
+export interface ContainerSigns {
+  exists(path: string): boolean;
+  /** '' where it can't be read. */
+  read(path: string): string;
+  env: NodeJS.ProcessEnv;
+}
+
+const REAL_SIGNS: ContainerSigns = {
+  exists: existsSync,
+  read: (path) => textOf(path) ?? '',
+  env: process.env,
+};
+
+/** In which kind of container this process is, by the mark that its engine has left; null: in none that shows. */
+export function whichContainer({ exists, read, env } = REAL_SIGNS): string | null {
+  if (exists('/.dockerenv')) return 'Docker';
+  if (exists('/run/.containerenv')) return 'Podman';
+  if (env.APPTAINER_NAME || env.SINGULARITY_NAME) return 'Apptainer';
+  if (env.container) return env.container;
+  if (env.KUBERNETES_SERVICE_HOST) return 'Kubernetes';
   return (
-    existsSync('/.dockerenv') ||
-    existsSync('/run/.containerenv') ||
-    Boolean(process.env.KUBERNETES_SERVICE_HOST || process.env.container)
+    /\/(docker|lxc|libpod|kubepods|containerd)(?:\/|-[0-9a-f]{12}|\.slice|\.payload)/.exec(
+      read('/proc/self/cgroup'),
+    )?.[1] ?? null
   );
 }
 

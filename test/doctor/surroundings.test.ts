@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
-import { examineSurroundings, type World, whichContainer } from '../../lib/doctor/surroundings.ts';
+import { examineSurroundings, type World } from '../../lib/doctor/surroundings.ts';
+import { whichContainer } from '../../lib/gpus/platform.ts';
 import { command, Machine } from '../machine.ts';
 import { because, diagnosisOf, said } from './doctor.ts';
 
