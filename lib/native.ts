@@ -43,7 +43,6 @@ export interface PlaceholderFailure {
   stage: string;
   uuid: string;
   text: string;
-  attempts: Attempt[];
 }
 
 /** How locks are named to the addon: flock has no range. */

@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
+import { librarySetting } from '../gpus/driver.ts';
 import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
@@ -86,15 +87,11 @@ const DEVICE_UNAVAILABLE = 46;
 const WITHOUT =
   "Without a placeholder (`placeholder: 'none'`) the lease still holds, but tools that only look at the driver don't see it.";
 
-function failure(
-  { code, stage, uuid, text, attempts }: PlaceholderFailure,
-  gpus: readonly GPU[],
-): GPUOwnerError {
+function failure({ code, stage, uuid, text }: PlaceholderFailure, gpus: readonly GPU[]): GPUOwnerError {
   if (stage === 'load') {
-    const why = text ? `it lacks ${text}` : (attempts[0]?.error ?? 'not found');
     return new GPUOwnerError(
       'ERR_PLACEHOLDER',
-      `the CUDA driver library (libcuda.so.1) can't be used: ${why}. ${WITHOUT}`,
+      `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')}). ${WITHOUT}`,
     );
   }
   if (stage === 'uuid') {

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { type DriverFailure, native, nativeFile } from '../native.ts';
+import { type Attempt, type DriverFailure, native, nativeFile } from '../native.ts';
 import { driverLibraries, simulatedMachine } from '../simulation.ts';
 import { isWSL, whichContainer } from './platform.ts';
 
@@ -7,6 +7,7 @@ import { isWSL, whichContainer } from './platform.ts';
 const EX_USAGE = 64;
 
 let ready = false;
+let tried: readonly Attempt[] = [];
 
 /**
  * Opens NVML, once for the life of the process.
@@ -17,9 +18,17 @@ let ready = false;
 export function openDriver(): void {
   if (ready) return;
   const failed = native().driverOpen(driverLibraries().nvml);
-  if (failed !== undefined) throw failure(failed);
+  if (failed !== undefined) {
+    tried = failed.attempts;
+    throw failure(failed);
+  }
   ready = true;
   native().driverBegin(); // whoever opens it looks next
+}
+
+/** Where the library was looked for in vain, after ERR_NO_DRIVER. */
+export function triedLibraries(): readonly Attempt[] {
+  return tried;
 }
 
 function failure(result: DriverFailure): GPUOwnerError {
@@ -104,7 +113,10 @@ export function notLoaded(container: string | null): string {
 }
 
 function noDriver(result: DriverFailure): string {
-  const places = result.attempts.map(({ path, error }) => `  ${path}: ${reason(path, error)}`);
+  const places = result.attempts.map((attempt) => {
+    const missing = attempt.path.includes('/') ? 'no such file' : 'not in the library search path';
+    return `  ${attempt.path}: ${isMissing(attempt) ? missing : attempt.error}`;
+  });
   return [
     'no NVIDIA driver found. Looked for its management library here:',
     ...places,
@@ -114,16 +126,21 @@ function noDriver(result: DriverFailure): string {
           '  under WSL 2, install the driver in Windows, and no Linux driver in here (`wsl --update` helps, too);',
         ]
       : []),
-    '  on a machine with NVIDIA GPUs, install the driver (`nvidia-smi` should work);',
+    '  on a machine with NVIDIA GPUs, install the driver, anew if its library is damaged (`nvidia-smi` should work);',
     '  in a container, start it with `--gpus all`;',
-    '  if the library is elsewhere, set GPU_OWNER_NVML_LIBRARY to its path;',
+    `  ${librarySetting('GPU_OWNER_NVML_LIBRARY')};`,
     '  without a GPU, try a simulated machine: `--simulate 4`.',
   ].join('\n');
 }
 
-/** dlopen repeats the path and "cannot open shared object file"; what is left is what counts. */
-function reason(path: string, error: string): string {
-  if (error.includes('No such file or directory'))
-    return path.includes('/') ? 'no such file' : 'not in the library search path';
-  return error.replace(`${path}: `, '');
+/** Whether there is no such library; otherwise there is one that can't be used. */
+export function isMissing({ error }: Attempt): boolean {
+  return error.includes('No such file or directory');
+}
+
+/** Where else a driver's library may be, for a remedy: a variable that is set rules out all other places. */
+export function librarySetting(variable: 'GPU_OWNER_NVML_LIBRARY' | 'GPU_OWNER_CUDA_LIBRARY'): string {
+  return process.env[variable]
+    ? `${variable} is set, so no other place was looked at: correct its path, or unset it`
+    : `if the library is elsewhere, set ${variable} to its path`;
 }

@@ -1,5 +1,6 @@
 import { closeSync, writeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import { librarySetting } from '../gpus/driver.ts';
 import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native, nativeFile } from '../native.ts';
@@ -195,7 +196,7 @@ function failure(line: string, gpus: readonly GPU[]): GPUOwnerError {
   const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
   const what =
     stage === 'load'
-      ? `the CUDA driver library can't be used: ${text}`
+      ? `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')})`
       : `${text} (${stage}, CUDA code ${code})`;
   return new GPUOwnerError(
     'ERR_PLACEHOLDER',

@@ -36,7 +36,7 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// cudaTake(path, uuids, bytes) -> number (the placeholder) | { code, stage, uuid, text, attempts }
+// cudaTake(path, uuids, bytes) -> number (the placeholder) | { code, stage, uuid, text }
 Napi::Value take(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   auto failed = Napi::Object::New(env);
@@ -44,8 +44,8 @@ Napi::Value take(const Napi::CallbackInfo& info) {
     failed.Set("code", static_cast<int>(cuda::ERROR_NOT_FOUND));
     failed.Set("stage", "load");
     failed.Set("uuid", "");
-    failed.Set("text", library().missing());
-    failed.Set("attempts", attempts(env, library().attempts()));
+    const std::string& missing = library().missing();
+    failed.Set("text", missing.empty() ? dl::explain(library().attempts()) : library().path() + " lacks " + missing);
     return failed;
   }
   cuda::Placeholder placeholder;
@@ -59,7 +59,6 @@ Napi::Value take(const Napi::CallbackInfo& info) {
   failed.Set("stage", failure.stage);
   failed.Set("uuid", failure.uuid);
   failed.Set("text", cuda::code_text(failure.code));
-  failed.Set("attempts", Napi::Array::New(env));
   return failed;
 }
 

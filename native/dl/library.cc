@@ -5,23 +5,53 @@
 
 #include <cstddef>
 #include <mutex>
-#include <utility>
+
+#include "dl/inspect.h"
+#include "dl/search.h"
 
 namespace gpu_owner::dl {
+namespace {
+
+// What the linker would meet. Files for other machines it passes over in a search.
+Inspection inspect_candidate(const std::string& path) {
+  if (path.find('/') != std::string::npos) return inspect(path);
+  Inspection found;
+  for (const std::string& file : linker_candidates(path)) {
+    const Inspection one = inspect(file);
+    if (!one.problem.empty() && found.problem.empty()) found.problem = file + ": " + one.problem;
+    if (!one.loadable) return {false, file + ": " + one.problem};
+  }
+  return found;
+}
+
+}  // namespace
 
 Opened open_first(const std::vector<std::string>& candidates) {
   Opened opened;
   for (const std::string& path : candidates) {
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const Inspection found = inspect_candidate(path);
+    void* handle = found.loadable ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (handle != nullptr) {
       opened.handle = handle;
       opened.path = path;
       return opened;
     }
-    const char* error = dlerror();
-    opened.attempts.push_back({path, error != nullptr ? error : "unknown error"});
+    const char* said = found.problem.empty() ? dlerror() : nullptr;
+    const std::string error = said != nullptr ? said : found.problem;
+    const bool repeats = error.compare(0, path.size() + 2, path + ": ") == 0;
+    opened.attempts.push_back({path, repeats ? error.substr(path.size() + 2) : error});
   }
   return opened;
+}
+
+std::string explain(const std::vector<Attempt>& attempts) {
+  const Attempt* best = nullptr;
+  for (const Attempt& each : attempts) {
+    const bool is_there = each.error.find("No such file") == std::string::npos;
+    if (best == nullptr || is_there) best = &each;
+    if (is_there) break;
+  }
+  return best == nullptr ? "" : best->path + ": " + best->error;
 }
 
 std::string loaded_from(void* handle) {
@@ -46,22 +76,29 @@ unsigned long long loads_so_far() {
 }  // namespace
 
 void* already_loaded(const std::string& path) {
-  // For one that isn't, the linker searches the disk each time.
+  // For one that isn't, the linker searches the disk each time. One that is stays so: each answer is a reference to it.
+  struct Known {
+    std::string path;
+    unsigned long long missing_at;  // so many loads
+    void* handle;
+  };
   // A list: std::map is in libstdc++, which the placeholder does without.
   static std::mutex mutex;
-  static std::vector<std::pair<std::string, unsigned long long>>* missing = nullptr;
+  static auto* all = new std::vector<Known>;
   const unsigned long long loads = loads_so_far();
   const std::lock_guard<std::mutex> lock(mutex);
-  if (missing == nullptr) missing = new std::vector<std::pair<std::string, unsigned long long>>;
-  unsigned long long* known = nullptr;
-  for (auto& [name, when] : *missing) {
-    if (name == path) known = &when;
+  Known* known = nullptr;
+  for (Known& each : *all) {
+    if (each.path == path) known = &each;
   }
-  if (known != nullptr && loads != 0 && *known == loads) return nullptr;
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (handle == nullptr && known != nullptr) *known = loads;
-  if (handle == nullptr && known == nullptr) missing->emplace_back(path, loads);
-  return handle;
+  if (known == nullptr) {
+    all->push_back({path, 0, nullptr});
+    known = &all->back();
+  }
+  if (known->handle != nullptr || (loads != 0 && known->missing_at == loads)) return known->handle;
+  if (inspect_candidate(path).loadable) known->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  known->missing_at = loads;
+  return known->handle;
 }
 
 void* symbol(void* handle, const char* name) { return dlsym(handle, name); }

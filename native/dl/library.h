@@ -9,7 +9,7 @@ namespace gpu_owner::dl {
 // One place where a library was looked for, and why it wasn't had from there.
 struct Attempt {
   std::string path;
-  std::string error;
+  std::string error;  // doesn't begin with the path
 };
 
 struct Opened {
@@ -20,6 +20,9 @@ struct Opened {
 
 // Tries the candidates in order.
 Opened open_first(const std::vector<std::string>& candidates);
+
+// The attempt that explains most: at the first file that is there, otherwise the first one. "PATH: ERROR".
+std::string explain(const std::vector<Attempt>& attempts);
 
 // Where the dynamic linker has it from, with its directory; '' where it can't tell. A bare name is found by a search.
 std::string loaded_from(void* handle);

@@ -236,8 +236,7 @@ int main(int argc, char** argv) {
   if (!library.load(options.cuda)) {
     const std::string& missing = library.missing();
     if (!missing.empty()) return fail(cuda::ERROR_NOT_FOUND, missing.c_str(), "", "missing in the CUDA library");
-    const auto& attempts = library.attempts();
-    return fail(cuda::ERROR_NOT_FOUND, "load", "", attempts.empty() ? "" : attempts.front().error.c_str());
+    return fail(cuda::ERROR_NOT_FOUND, "load", "", dl::explain(library.attempts()).c_str());
   }
   if (options.list) return list(library);
   cuda::Placeholder placeholder;
