@@ -11,7 +11,9 @@ const HELP = `Usage: gpu-owner doctor [OPTIONS]
 Looks at everything that claims depend on: the installation, the driver, the
 GPUs, the lock directory, where this runs (containers, private /tmp), other
 tools' locks, and the configuration. Says what it finds and what to do about
-it. It takes nothing, changes nothing and disturbs nobody.
+it. It takes nothing, writes nothing and disturbs nobody. It starts the driver
+as every claim does: as root, the driver's library makes device nodes in /dev
+that are missing.
 
   --json                    an array of { id, level, subject, text, remedy };
                             level is ok, note, warning or problem

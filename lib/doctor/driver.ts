@@ -1,13 +1,13 @@
-import { existsSync, realpathSync } from 'node:fs';
-import { join } from 'node:path';
+import { readdirSync, realpathSync } from 'node:fs';
 import { runAsync } from '../claims/effects.ts';
 import { firstLook } from '../claims/first-look.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { openDriver } from '../gpus/driver.ts';
+import { isMissing, librarySetting, openDriver, triedLibraries } from '../gpus/driver.ts';
 import { inheritedDevices } from '../gpus/inherited-devices.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import type { GPU } from '../gpus/types.ts';
-import { native } from '../native.ts';
+import { type Attempt, EXCLUSIVE, native, OFD } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { driverLibraries, simulatedMachine } from '../simulation.ts';
 import { listWords } from '../text.ts';
 import { onWarning } from '../warnings.ts';
@@ -17,6 +17,7 @@ import { sentences } from './installation.ts';
 
 /** The driver's libraries, and through them the GPUs. */
 export async function examineDriver(report: Report): Promise<void> {
+  const before = deviceNodes();
   report.step('starting the NVIDIA driver');
   try {
     openDriver();
@@ -24,6 +25,8 @@ export async function examineDriver(report: Report): Promise<void> {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     reportFailure(report, error);
     return;
+  } finally {
+    reportDeviceNodes(report, before);
   }
   const library = native().driverLibrary();
   const file = realPath(library.path);
@@ -58,17 +61,10 @@ function isWhole(gpu: GPU): boolean {
 
 function reportFailure(report: Report, error: GPUOwnerError): void {
   if (error.code === 'ERR_NO_DRIVER') {
-    const places = error.message.split('\n').flatMap((line) => {
-      const [, path, why] = /^ {2}(\S+): (.*)$/.exec(line) ?? [];
-      if (path === undefined) return [];
-      return /^(no such file|not in the library search path)$/.test(why ?? '')
-        ? [path]
-        : [`${path} (${why})`];
-    });
     report.add(
       'driver-missing',
-      `No NVIDIA driver: its library is none of ${listWords(places, 'or')}.`,
-      'Install the driver (`nvidia-smi` should work); start a container with `--gpus all`; if the library is elsewhere, set GPU_OWNER_NVML_LIBRARY to its path.',
+      `No NVIDIA driver: its library is none of ${places(triedLibraries())}.`,
+      `Install the driver, anew if its library is damaged (\`nvidia-smi\` should work); start a container with \`--gpus all\`; ${librarySetting('GPU_OWNER_NVML_LIBRARY')}.`,
     );
     return;
   }
@@ -76,16 +72,36 @@ function reportFailure(report: Report, error: GPUOwnerError): void {
   report.add('driver-failed', text, remedy ?? '`nvidia-smi` and `dmesg` may say more.');
 }
 
+/** "/usr/lib64/x.so.1 or /opt/x.so.1 (it is cut off)" */
+function places(attempts: readonly Attempt[]): string {
+  const words = attempts.map((attempt) =>
+    isMissing(attempt) ? attempt.path : `${attempt.path} (${attempt.error})`,
+  );
+  return listWords(words, 'or');
+}
+
+/** What programs reach the driver through, by name in /dev. */
+function deviceNodes(): string[] {
+  return readdirSync('/dev').filter((name) => name.startsWith('nvidia'));
+}
+
+/** When root starts it, NVML makes device nodes that are missing, also where there is no driver. */
+function reportDeviceNodes(report: Report, before: readonly string[]): void {
+  const made = deviceNodes().filter((name) => !before.includes(name));
+  if (made.length === 0) return;
+  report.add(
+    'device-nodes-made',
+    `The NVIDIA driver library made ${listWords(made.map((name) => `/dev/${name}`))} when it was started, as it does in every program of root's.`,
+  );
+}
+
 function reportCUDA(report: Report, driverVersion: string): void {
   const { path, missing, version, attempts } = native().cudaLibrary(driverLibraries().cuda);
   if (path === '') {
-    const places = attempts.map(({ path, error }) =>
-      error.includes('No such file') ? path : `${path} (${error.replace(`${path}: `, '')})`,
-    );
     report.add(
       'cuda-library-missing',
-      `No CUDA: libcuda.so.1, a part of the driver, is none of ${listWords(places, 'or')}. Nothing can compute here, and claims can't keep their GPUs visibly taken.`,
-      'In a container, start it with `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`; elsewhere install the driver whole, or set GPU_OWNER_CUDA_LIBRARY to its path.',
+      `No CUDA: libcuda.so.1, a part of the driver, is none of ${places(attempts)}. Nothing can compute here, and claims can't keep their GPUs visibly taken.`,
+      `In a container, start it with \`-e NVIDIA_DRIVER_CAPABILITIES=compute,utility\`; elsewhere install the driver whole; ${librarySetting('GPU_OWNER_CUDA_LIBRARY')}.`,
     );
     return;
   }
@@ -115,22 +131,31 @@ function reportCUDA(report: Report, driverVersion: string): void {
 /** As much of the server's name as the kernel keeps. */
 const MPS = 'nvidia-cuda-mps';
 
-/** A server of MPS is on each of its GPUs, in everybody's name. */
+/** A server of MPS is on each of its GPUs, in everybody's name; its control daemon is on none. */
 function reportMPS(report: Report, gpus: readonly GPU[]): void {
   const pids = [...new Set(gpus.flatMap(({ processes }) => (processes ?? []).map(({ pid }) => pid)))];
   const servers = pids.filter((pid) => describeProcess(pid).name?.startsWith(MPS));
   const served = gpus.filter(({ processes }) => processes?.some(({ pid }) => servers.includes(pid)));
   const pipes = process.env.CUDA_MPS_PIPE_DIRECTORY || (simulatedMachine() === null ? '/tmp/nvidia-mps' : '');
-  if (servers.length === 0 && (pipes === '' || !existsSync(join(pipes, 'control')))) return;
+  if (servers.length === 0 && (pipes === '' || !hasControlDaemon(pipes))) return;
   const who =
     servers.length === 0
       ? `its control daemon has its pipe in ${pipes}`
       : `its server (pid ${listWords(servers.map(String))}) is on ${list(served)}`;
   report.add(
     'mps',
-    `MPS, which lets several processes share a GPU, is running: ${who}. Its server counts as a process on the GPU, so claims call that busy.`,
-    'To claim whole GPUs, end it: `echo quit | nvidia-cuda-mps-control`. To share them through it: `--allow-processes`.',
+    `MPS, which lets several processes share a GPU, is running: ${who}. Programs that compute through it make a GPU busy, its server alone doesn't.`,
+    'To share GPUs through it, claim with `--allow-processes`. To end it: `echo quit | nvidia-cuda-mps-control`.',
   );
+}
+
+/** The daemon locks this file as long as it lives; the file itself, and its sockets, stay when it ends. */
+function hasControlDaemon(pipes: string): boolean {
+  const descriptor = native().fileOpenForProbe(pathIn(pipes, 'control_lock'));
+  if (descriptor < 0) return false;
+  const isLocked = native().lockProbe(descriptor, OFD, EXCLUSIVE, 0, 0) >= 0;
+  native().fileClose(descriptor);
+  return isLocked;
 }
 
 /** The file behind the links: it has the version in its name. */

@@ -48,7 +48,7 @@ const PARTS: Record<string, Part> = {
 };
 
 /**
- * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing. Never throws, however broken
+ * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing, but starts the driver as a claim does. Never throws, however broken
  * what it looks at is, and comes to an end where a check hangs; it takes less than a second as a rule.
  *
  * @param command the words that start this program again, up to its own arguments

@@ -34,6 +34,7 @@ export const CATALOGUE = {
   driver: ['driver', 'ok'],
   'driver-missing': ['driver', 'problem'],
   'driver-failed': ['driver', 'problem'],
+  'device-nodes-made': ['driver', 'note'],
   'cuda-library': ['driver', 'ok'],
   'cuda-library-missing': ['driver', 'problem'],
   'cuda-library-broken': ['driver', 'problem'],

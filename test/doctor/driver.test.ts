@@ -1,10 +1,12 @@
-import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { notLoaded } from '../../lib/gpus/driver.ts';
+import { whichContainer } from '../../lib/gpus/platform.ts';
 import { native } from '../../lib/native.ts';
 import { binaries } from '../binaries.ts';
-import { Machine, output } from '../machine.ts';
-import { diagnose, said } from './doctor.ts';
+import { command, finished, Machine, output, python } from '../machine.ts';
+import { because, compile, diagnose, diagnosisOf, noCompiler, noMounts, said } from './doctor.ts';
 
 const simulated = (name: string) => join(binaries(), 'simulator', name);
 
@@ -53,8 +55,17 @@ test('no driver: where it was looked for, and what to do', async () => {
   );
 });
 
+test('a path that was set and is wrong: no other place was looked at, and the remedy says so', async () => {
+  const cut = join(machine.directory, 'libnvidia-ml.so.1');
+  writeFileSync(cut, readFileSync(simulated('libnvidia-ml.so.1')).subarray(0, 20_000));
+  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_NVML_LIBRARY: cut } });
+  expect(said(diagnosis, 'driver-missing')).toMatch(
+    /none of \S+\/libnvidia-ml\.so\.1 \(it is cut off: .* bytes .*\)\. -> .*GPU_OWNER_NVML_LIBRARY is set, so no other place/,
+  );
+});
+
 test.each([
-  [9, /not loaded/, /modprobe nvidia/],
+  [9, /not loaded/, whichContainer() === null ? /modprobe nvidia/ : /--gpus all/],
   [18, /different versions/, /reboot/],
 ])('a driver that fails with code %i', async (code, text, remedy) => {
   machine.set(`error=init:${code}`);
@@ -64,6 +75,36 @@ test.each([
   expect(words).toMatch(text);
   expect(advice).toMatch(remedy);
 });
+
+test('a driver that is not loaded, in a container: it lacks --gpus, or the host has no driver', async () => {
+  machine.set('error=init:9');
+  const diagnosis = await diagnose(machine, { env: { container: 'docker' } });
+  expect(said(diagnosis, 'driver-failed')).toMatch(
+    / -> This is a container \(\w+\): start it with `--gpus all`.*On the host, `nvidia-smi` should work/,
+  );
+  expect(notLoaded(null)).toMatch(/modprobe nvidia/);
+});
+
+test.skipIf(noMounts !== null || noCompiler !== null)(
+  `device nodes that the driver's library makes as root are told${because(noMounts, noCompiler)}`,
+  async () => {
+    const library = compile(machine, join(import.meta.dirname, 'fixtures/node_making_nvml.c'));
+    const setup = `
+      dev=$(mktemp -d ${machine.directory}/dev.XXXXXX)
+      mount -t tmpfs tmpfs $dev
+      for node in null zero random urandom; do : >$dev/$node; mount --bind /dev/$node $dev/$node; done
+      mount --rbind $dev /dev
+      exec "$@"`;
+    const words = ['unshare', '-m', '--propagation', 'private', 'sh', '-c', setup, 'sh'];
+    const doctor = [process.execPath, command, 'doctor', '--json'];
+    const env = { GPU_OWNER_NVML_LIBRARY: library };
+    const { code, stdout, stderr } = await machine.run([...words, ...doctor], { env });
+    const diagnosis = diagnosisOf(code, stdout, stderr);
+    expect(said(diagnosis, 'device-nodes-made')).toMatch(/library made \/dev\/nvidiactl when/);
+    expect(existsSync('/dev/nvidiactl')).toBe(false);
+    expect((await diagnose(machine)).ids).toEqual([]);
+  },
+);
 
 test('no CUDA library beside the driver', async () => {
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' } });
@@ -111,7 +152,7 @@ test('persistence mode', async () => {
   }
 });
 
-test('MPS, by its process or by its pipe', async () => {
+test('MPS, by its process', async () => {
   const server = machine.startCommand(['simulate', 'occupy', '0', '--name', 'nvidia-cuda-mps-server']);
   const pid = await output(server, /ready (\d+)/);
   const diagnosis = await diagnose(machine);
@@ -120,12 +161,37 @@ test('MPS, by its process or by its pipe', async () => {
     new RegExp(`its server \\(pid ${pid}\\) is on GPU 0\\..*nvidia-cuda-mps-control`),
   );
   server.stdin?.end();
-  const pipes = join(machine.directory, 'mps');
-  mkdirSync(pipes);
-  writeFileSync(join(pipes, 'control'), '');
   await expect.poll(() => machine.processes(0)).toEqual([]);
   expect((await diagnose(machine)).ids).toEqual([]);
-  expect(said(await diagnose(machine, { env: { CUDA_MPS_PIPE_DIRECTORY: pipes } }), 'mps')).toContain(
-    `its control daemon has its pipe in ${pipes}`,
+});
+
+test('MPS, by the lock of its control daemon; what a daemon leaves behind is no MPS', async () => {
+  const pipes = join(machine.directory, 'mps');
+  mkdirSync(pipes);
+  const env = { CUDA_MPS_PIPE_DIRECTORY: pipes };
+  expect((await diagnose(machine, { env })).ids).toEqual([]);
+  // As nvidia-cuda-mps-control does: it listens on sockets, and has a POSIX lock on a file beside them.
+  const daemon = machine.start(
+    [
+      python,
+      '-c',
+      `import fcntl, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind("control")
+listening.listen()
+lock = open("control_lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("ready", flush=True)
+sys.stdin.read()`,
+    ],
+    { cwd: pipes },
   );
+  await output(daemon, /ready/);
+  const running = await diagnose(machine, { env });
+  expect(running).toMatchObject({ code: 0, ids: ['mps'] });
+  expect(said(running, 'mps')).toContain(`its control daemon has its pipe in ${pipes}`);
+  daemon.stdin?.end();
+  await finished(daemon);
+  expect(existsSync(join(pipes, 'control')) && existsSync(join(pipes, 'control_lock'))).toBe(true);
+  expect((await diagnose(machine, { env })).ids).toEqual([]);
 });
