@@ -24,7 +24,7 @@ export interface MIGInstance {
 export interface GPU {
   /** NVML's index: PCI bus order, the same as in `nvidia-smi`. Of an instance its GPU's. */
   index: number;
-  /** Of a MIG instance: which of its GPU's, the device number of `nvidia-smi -L`. null: a whole GPU. */
+  /** Of a MIG instance: the number of its slot on its GPU, as NVML counts them. null: a whole GPU. */
   instance: number | null;
   /** 'GPU-…', of a MIG instance 'MIG-…'; '' when the driver gives no access to the GPU. */
   uuid: string;
