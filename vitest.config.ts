@@ -14,9 +14,6 @@ export default defineConfig({
     sequence: { sequencer: LongestFirst },
     // Tests that are marked as concurrent do little but wait.
     maxConcurrency: 3,
-    // Shared machines stall for seconds now and then, and many tests watch the timing of whole processes. Those that look
-    // for double use of a GPU set this to 0: once is too often.
-    retry: process.env.CI ? 1 : 0,
     // For what hangs. A test that takes 10 s on a machine of its own takes a minute on a busy one, or with sanitizers.
     testTimeout: 120_000,
     hookTimeout: 60_000,

@@ -148,7 +148,7 @@ async function inBackground(line: string, env: NodeJS.ProcessEnv): Promise<Child
   const [program = '', ...args] = line.split(' ');
   const before = taken(env) + waiting(env);
   const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
-  await until(() => taken(env) + waiting(env) > before, 10_000);
+  await until(() => taken(env) + waiting(env) > before);
   return child;
 }
 

@@ -21,7 +21,7 @@ afterEach(() => machine.close());
 
 test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
   `%s: ours and theirs${twoUsers ? ', of two users,' : ''} claim at once and are killed: no GPU is held twice, none is lost`,
-  { timeout: (SECONDS + 60) * 1000, retry: 0 },
+  { timeout: (SECONDS + 60) * 1000 },
   async (name) => {
     machine = new Machine(GPUS);
     const directory = directoryOf(machine, name);
@@ -119,7 +119,7 @@ async function claimAtOnce(slow: boolean): Promise<{ violations: number; own: nu
   return found;
 }
 
-test('safe-gpu’s programs and ours claim at once', { timeout: (SECONDS + 60) * 1000, retry: 0 }, async () => {
+test('safe-gpu’s programs and ours claim at once', { timeout: (SECONDS + 60) * 1000 }, async () => {
   machine = new Machine(2);
   process.env.GPU_OWNER_CONVENTIONS = 'safe-gpu';
   try {
@@ -134,7 +134,6 @@ test('safe-gpu’s programs and ours claim at once', { timeout: (SECONDS + 60) *
 
 test('without the convention it goes wrong, and the witness sees it', {
   timeout: 150_000,
-  retry: 0,
 }, async () => {
   machine = new Machine(2);
   process.env.GPU_OWNER_CONVENTIONS = 'none';

@@ -78,7 +78,6 @@ test.each(commands.map(([before = '', now = '', seen = '']) => [codeOf(now)[0] ?
     expect(code, stderr).toBe(0);
     for (const text of codeOf(seen)) expect(stdout + stderr).toContain(text);
   },
-  60_000,
 );
 
 test('what is in the program now works in a task', async () => {

@@ -125,7 +125,7 @@ describe('docs/many-jobs.md', () => {
     expect(readFileSync(join(here, '6.log'), 'utf8')).toMatch(/train\.py --seed 6\n$/);
     const child = machine.start([...bash, loop], { env: { ...env, PAUSE: '30' }, cwd: here });
     const end = finished(child);
-    await until(async () => (await machine.states()).every((state) => state === 'leased'), 20_000);
+    await until(async () => (await machine.states()).every((state) => state === 'leased'));
     child.kill('SIGINT');
     await end;
     await until(async () => (await machine.states()).every((state) => state === 'free'));

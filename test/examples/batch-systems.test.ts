@@ -45,7 +45,6 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     const manager = cluster.submit(template, ['sh', 'train.sh', '{lr}']);
     await until(
       async () => (await cluster.status().catch(() => ({ counts: { pending: 0 } }))).counts.pending === 3,
-      30_000,
     );
     return manager;
   };

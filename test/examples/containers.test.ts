@@ -219,7 +219,7 @@ describe.skipIf(noRedis !== null)(`Redis as they start it${noRedis === null ? ''
       expect(words.join(' ')).toContain(secret);
       server = machine.start(words.map(here), { env });
       const isReady = () => spawnSync('sh', ['-c', here(probe)], { stdio: 'ignore' }).status === 0;
-      await until(isReady, 10_000);
+      await until(isReady);
       const { pid } = server;
       expect(readFileSync(`/proc/${pid}/cmdline`, 'latin1')).toMatch(/^redis-server/);
       expect(readFileSync(`/proc/${pid}/cmdline`, 'latin1')).not.toMatch(/s3cret/);

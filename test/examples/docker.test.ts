@@ -60,7 +60,7 @@ test.each([
 ] as const)('%s ends the container, then the lease', async (signal, expected) => {
   const child = start('sleep', '60');
   const end = finished(child);
-  await until(() => clients('wait').length > 0, 20_000);
+  await until(() => clients('wait').length > 0);
   child.kill(signal);
   expect((await end).code).toBe(expected);
   expect(await leased()).toBe(0);
@@ -69,12 +69,12 @@ test.each([
 test('the lease outlives clients that are killed, as long as the container lives', async () => {
   const file = join(machine.directory, 'end');
   const end = finished(start('sh', '-c', `until [ -e ${file} ]; do sleep 0.1; done`));
-  await until(() => clients('wait').length > 0 && clients('logs').length > 0, 20_000);
+  await until(() => clients('wait').length > 0 && clients('logs').length > 0);
   signalAll(
     [...clients('wait'), ...clients('logs')].map(({ pid }) => pid),
     'SIGKILL',
   );
-  await until(() => clients('wait').length > 1, 20_000);
+  await until(() => clients('wait').length > 1);
   expect(await leased()).toBe(2);
   await machine.run(['touch', file]);
   expect((await end).code).toBe(0);

@@ -45,7 +45,7 @@ afterEach(async () => {
 
 test.skipIf(noRedis !== null).each(SEEDS)(
   `${TASKS} tasks with a Redis that dies, GPU_OWNER_CHAOS_SEED=%i${noRedis === null ? '' : `: ${noRedis}`}`,
-  { timeout: weather.mischief + weather.patience + 60_000, retry: 0 },
+  { timeout: weather.mischief + weather.patience + 60_000 },
   async (seed) => {
     const random = new Random(seed);
     const server = await RedisServer.start();
@@ -67,7 +67,7 @@ test.skipIf(noRedis !== null).each(SEEDS)(
     const storm = new Storm(experiment, random, { gpus: 2, redis, ...weather });
     await storm.pass();
 
-    await until(() => experiment.left().length === 0, 15_000).catch(() => {});
+    await until(() => experiment.left().length === 0).catch(() => {});
     expect(experiment.left()).toEqual([]);
     const log = experiment.testimony();
     const fates = redisFates(server, 'chaos');

@@ -49,7 +49,7 @@ async function expectWhole(
   expect(violationsIn(log)).toEqual([]);
   const done = new Set(log.filter(({ kind }) => kind === 'end').map(({ task }) => task));
   expect(done.size).toBe(tasks - before);
-  await until(() => experiment.left().length === 0, 10_000).catch(() => {});
+  await until(() => experiment.left().length === 0).catch(() => {});
   expect(experiment.left()).toEqual([]);
 }
 
@@ -151,7 +151,7 @@ test.concurrent('everything stopped for some seconds: it goes on, and no task is
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
-  await until(() => starts(experiment) > 8, 20_000);
+  await until(() => starts(experiment) > 8);
   const all: Kind[] = ['manager', 'worker', 'keeper', 'guard', 'command', 'child', 'other'];
   strike(experiment, all, 'SIGSTOP');
   await pause(4_000);
@@ -192,9 +192,9 @@ test.concurrent('the first manager is killed: the second takes over', async (con
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first, 'exit');
-  await until(() => starts(experiment) > 0, 20_000);
+  await until(() => starts(experiment) > 0);
   const second = finished(experiment.start(['run', '--gpus', '2']));
-  await until(() => starts(experiment) > 25, 20_000);
+  await until(() => starts(experiment) > 25);
   first.kill('SIGKILL');
   await firstEnd;
   expect(await second).toMatchObject({ code: 0 });
@@ -207,7 +207,7 @@ test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' :
   const experiment = newExperiment(context, 1);
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
-  await until(() => starts(experiment) > 2, 20_000);
+  await until(() => starts(experiment) > 2);
   const before = starts(experiment);
   expect(
     await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
@@ -225,7 +225,7 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
     { env: experiment.env },
   );
   const holding = finished(holder);
-  await until(() => experiment.testimony().length > 0, 10_000);
+  await until(() => experiment.testimony().length > 0);
   expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
   expect(await holding).toMatchObject({ code: 0 });
   expect(violationsIn(experiment.testimony())).toEqual([]);
@@ -237,7 +237,7 @@ test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again a
   experiment.sweep(honest(3), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first);
-  await until(() => starts(experiment) === 2, 10_000);
+  await until(() => starts(experiment) === 2);
   rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
   const second = finished(experiment.start(['run', '--gpus', '2']));
   await pause(1_500);

@@ -74,7 +74,7 @@ export class Experiment {
   }
 
   untilStarted(count: number): Promise<void> {
-    return until(() => this.starts().length >= count, 15_000);
+    return until(() => this.starts().length >= count);
   }
 
   close(): Promise<void> {

@@ -16,7 +16,7 @@ test('killed while the last tasks run: started again, it runs them again, and en
   const args = ['exp', 'run', '--gpus', '2', '--grid', 'seed=1,2', '--', 'sh', 'task.sh', '{seed}'];
   const first = machine.startCommand(args, { cwd: project });
   const end = finished(first, 'exit');
-  await until(() => [1, 2].every((seed) => existsSync(join(project, `started${seed}`))), 10_000);
+  await until(() => [1, 2].every((seed) => existsSync(join(project, `started${seed}`))));
   first.kill('SIGKILL');
   expect((await end).signal).toBe('SIGKILL');
   writeFileSync(join(project, 'go'), '');

@@ -53,7 +53,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await output(child, /Marked 0 tasks/);
       const { code } = await experiment.run(['worker']);
       expect(code).toBe(0);
-      await until(() => /Progress: 1\/1/.test(experiment.log()), 10_000);
+      await until(() => /Progress: 1\/1/.test(experiment.log()));
       await new Promise((resolve) => setTimeout(resolve, 500));
       expect(child.exitCode).toBeNull();
       child.kill('SIGTERM');
@@ -78,14 +78,11 @@ describe.each(KINDS)('on $name', (kind) => {
 
     test('a worker that waits for GPUs notices that the queue was removed', async () => {
       const holder = experiment.machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
-      await until(async () => !(await experiment.machine.states()).includes('free'), 10_000);
+      await until(async () => !(await experiment.machine.states()).includes('free'));
       const manager = experiment.start(['manager', '--no-listen', '--grid', 'seed=1', ...experiment.train()]);
       await output(manager, /Marked 0 tasks/);
       const worker = experiment.start(['worker']);
-      await until(
-        async () => (await experiment.machine.runCommand(['queue', '--json'])).stdout !== '[]\n',
-        10_000,
-      );
+      await until(async () => (await experiment.machine.runCommand(['queue', '--json'])).stdout !== '[]\n');
       manager.kill('SIGKILL');
       if (queue.server === null) rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
       else queue.server.command('FLUSHALL');

@@ -370,9 +370,9 @@ test.concurrent('a table that can not be written keeps it waiting until it can',
 const canMount =
   spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;
 
-test.skipIf(!canMount).concurrent(
-  'a disk that is full for a while: nothing is lost (needs to mount)',
-  async (context) => {
+test
+  .skipIf(!canMount)
+  .concurrent('a disk that is full for a while: nothing is lost (needs to mount)', async (context) => {
     const experiment = newExperiment(context);
     const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
     const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];
@@ -388,31 +388,30 @@ test.skipIf(!canMount).concurrent(
     expect(stdout).toMatch(/disk \(or the quota\) is full|no space left on device/);
     expect(new Set(stdout.match(/^grid_\d+_\d(?=,)/gm)).size).toBe(12);
     expect(stdout.match(/^grid_\d+_\d(?=,)/gm)).toHaveLength(12);
-  },
-  30_000,
-);
+  });
 
-test.skipIf(!canMount).concurrent(
-  'on a read-only file system a queue that nobody uses is to be copied, and the copy is read (needs to mount)',
-  async (context) => {
-    const experiment = newExperiment(context);
-    expect(
-      await experiment.run(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]),
-    ).toMatchObject({
-      code: 0,
-    });
-    const script = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" && "$@"';
-    const status = (...words: string[]) => {
-      const asked = [process.execPath, command, 'exp', 'status', ...words];
-      return experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...asked], {
-        cwd: experiment.project,
+test
+  .skipIf(!canMount)
+  .concurrent(
+    'on a read-only file system a queue that nobody uses is to be copied, and the copy is read (needs to mount)',
+    async (context) => {
+      const experiment = newExperiment(context);
+      expect(
+        await experiment.run(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]),
+      ).toMatchObject({
+        code: 0,
       });
-    };
-    const refused = await status();
-    expect(refused.stderr).toMatch(/its file system is read-only.*Copy it elsewhere/);
-    const copy = join(experiment.machine.directory, 'copy.db');
-    copyFileSync(join(experiment.project, '.gpu-owner/queue.db'), copy);
-    expect((await status('--queue', `sqlite:${copy}`)).stdout).toMatch(/2 completed/);
-  },
-  30_000,
-);
+      const script = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" && "$@"';
+      const status = (...words: string[]) => {
+        const asked = [process.execPath, command, 'exp', 'status', ...words];
+        return experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...asked], {
+          cwd: experiment.project,
+        });
+      };
+      const refused = await status();
+      expect(refused.stderr).toMatch(/its file system is read-only.*Copy it elsewhere/);
+      const copy = join(experiment.machine.directory, 'copy.db');
+      copyFileSync(join(experiment.project, '.gpu-owner/queue.db'), copy);
+      expect((await status('--queue', `sqlite:${copy}`)).stdout).toMatch(/2 completed/);
+    },
+  );

@@ -95,7 +95,7 @@ export class Storm {
     { isManager = false, isOurs = true } = {},
   ): Promise<void> {
     // There must be an experiment before anybody can work for it.
-    if (!isManager) await until(() => this.#isOver || this.#experiment.log() !== '', 20_000);
+    if (!isManager) await until(() => this.#isOver || this.#experiment.log() !== '');
     while (!this.#isOver) {
       this.starts++;
       const end = await finished(start());

@@ -83,7 +83,7 @@ async function untilAgain(
 
 test.skipIf(noCluster !== null).for(seeds(ROUNDS))(
   `on Redis within ${most} s, round %i${noCluster === null ? '' : `: ${noCluster}`}`,
-  { timeout: 180_000, retry: 0 },
+  { timeout: 180_000 },
   async (round) => {
     const cluster = await Cluster.start(3, 4, query);
     close = () => cluster.close();
@@ -91,7 +91,7 @@ test.skipIf(noCluster !== null).for(seeds(ROUNDS))(
     first.experiment.sweep(HONEST, { long: { seconds: 600, seed: seeds(4) } });
     const { experiment } = second;
     first.experiment.start(['run', '--gpus', '1']);
-    await until(() => starts(experiment.testimony()).length === 1, 20_000);
+    await until(() => starts(experiment.testimony()).length === 1);
     const workers = seeds(3).map(() => experiment.start(['worker']));
     for (const worker of workers) await busy(experiment, worker);
     third.experiment.start(['worker', '--gpus', '3']);
@@ -118,12 +118,12 @@ test.skipIf(noCluster !== null).for(seeds(ROUNDS))(
   },
 );
 
-test.for(seeds(ROUNDS))('on SQLite as soon as the command has ended, round %i', { retry: 0 }, async () => {
+test.for(seeds(ROUNDS))('on SQLite as soon as the command has ended, round %i', async () => {
   const experiment = new WitnessedExperiment(5);
   close = () => experiment.close();
   experiment.sweep(HONEST, { long: { seconds: 600, seed: seeds(3) } });
   experiment.start(['run', '--gpus', '1']);
-  await until(() => starts(experiment.testimony()).length === 1, 20_000);
+  await until(() => starts(experiment.testimony()).length === 1);
   const [worker, withKeeper] = seeds(2).map(() => experiment.start(['worker'])) as [
     ChildProcess,
     ChildProcess,

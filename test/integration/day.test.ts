@@ -31,7 +31,6 @@ const seconds = (most: number) => (Math.random() * most).toFixed(2);
 
 test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: no GPU is held twice, none is lost, nothing is left behind`, {
   timeout: (SECONDS + 90) * 1000,
-  retry: 0,
 }, async () => {
   machine = new Machine(GPUS);
   makeDirectory(placeOf(machine, '/tmp'));

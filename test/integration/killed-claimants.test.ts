@@ -29,7 +29,7 @@ afterEach(() => machine.close());
 
 async function stopAt(step: string, words: string[]): Promise<ChildProcess> {
   const child = machine.start(words, { env: { GPU_OWNER_STOP_AT: step }, umask: '077' });
-  await until(() => processState(child.pid as number) === 'T', 10_000);
+  await until(() => processState(child.pid as number) === 'T');
   return child;
 }
 

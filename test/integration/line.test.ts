@@ -49,7 +49,7 @@ describe('who is served when', () => {
   });
 
   async function untilSomeWait() {
-    await until(async () => (await line.queue()).length > 10, 15_000);
+    await until(async () => (await line.queue()).length > 10);
   }
 
   test('one that insists on GPU 0 doesn’t keep the others idle', async () => {

@@ -41,7 +41,7 @@ export class Line {
   }
 
   async untilWaiting(count: number): Promise<void> {
-    await until(async () => (await this.queue()).length === count, 15_000);
+    await until(async () => (await this.queue()).length === count);
   }
 
   /** Holds GPUs until its input is closed. */

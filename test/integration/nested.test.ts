@@ -274,7 +274,7 @@ describe('the outer lease', () => {
     let text = '';
     job.stdout?.on('data', (more) => (text += more));
     for (const word of ['one', 'two', 'three', 'four']) {
-      await until(() => text.includes(word), 10_000);
+      await until(() => text.includes(word));
       const [gpu] = await machine.status();
       expect([word, gpu.state, gpu.lease.command.slice(0, 5)]).toEqual([word, 'leased', 'sh -c']);
     }
@@ -466,7 +466,6 @@ test.skipIf(whyNotNobody() !== null)(
 
 test('sixteen claim inside a job of four, killed at random, and others outside: no GPU is held twice, none is lost', {
   timeout: (SECONDS + 60) * 1000,
-  retry: 0,
 }, async () => {
   await machine.close();
   machine = new Machine(6);
@@ -498,7 +497,6 @@ test('sixteen claim inside a job of four, killed at random, and others outside: 
 
 test('jobs that are killed while claims are made inside of them, and others who take their GPUs: none is held twice', {
   timeout: (SECONDS + 60) * 1000,
-  retry: 0,
 }, async () => {
   await machine.close();
   machine = new Machine(2);
@@ -518,9 +516,7 @@ test('jobs that are killed while claims are made inside of them, and others who 
     while (performance.now() < end) {
       const job = machine.startCommand(['run', '--placeholder', 'none', '--', python, '-c', source]);
       const outcome = finished(job).then(({ stdout }) => (texts += stdout));
-      await until(() => recordsOf(job.pid as number).length > 0 || job.exitCode !== null, 15_000).catch(
-        () => {},
-      );
+      await until(() => recordsOf(job.pid as number).length > 0 || job.exitCode !== null).catch(() => {});
       await pause(100 + Math.random() * 150);
       // The command's child, which has no descriptor of the lease, is left alone with its claims.
       for (const { keeper, pid } of recordsOf(job.pid as number)) {

@@ -37,7 +37,7 @@ test(`${WAITERS} waiters${twoUsers ? ' of two users' : ''} with mixed wishes, so
     const words = JSON.stringify({ name, count, devices, hold: 20 + Math.random() * 150 });
     const other = twoUsers && i % 2 === 1 ? { uid: NOBODY, umask: '077' } : {};
     children.push(machine.start([process.execPath, fixture, witness, words], other));
-    await until(async () => (await positions()) === i + 1, 15_000);
+    await until(async () => (await positions()) === i + 1);
   }
   const outcomes = children.map((child) => finished(child));
   const each = (fate: Request['fate'], act: (child: ReturnType<Machine['start']>) => void) =>

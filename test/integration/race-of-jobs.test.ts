@@ -16,7 +16,6 @@ afterEach(() => machine.close());
 
 test('jobs that live on in grandchildren never share a GPU, also when fronts and keepers are killed', {
   timeout: JOBS * 1_500,
-  retry: 0,
 }, async () => {
   machine = new Machine(GPUS);
   const witness = randomBytes(8).toString('hex');

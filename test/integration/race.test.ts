@@ -15,7 +15,6 @@ afterEach(() => machine.close());
 
 test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and stopped at random: no GPU is held twice, none is lost`, {
   timeout: (SECONDS + 60) * 1000,
-  retry: 0,
 }, async () => {
   machine = new Machine(GPUS);
   const witness = randomBytes(8).toString('hex');

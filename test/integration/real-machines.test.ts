@@ -255,11 +255,11 @@ describe('in a container', () => {
       env: { GPU_OWNER_STOP_AT: 'placeholder' },
     });
     const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await until(() => processState(claimant.pid as number) === 'T');
     const { child } = await occupy(0);
     // It stops again with its second claim, if it makes one.
     claimant.kill('SIGCONT');
-    await until(() => machine.processes(1).length === 1, 10_000);
+    await until(() => machine.processes(1).length === 1);
     await until(() => processState(claimant.pid as number) === 'T');
     claimant.kill('SIGCONT');
     expect(await ended).toMatchObject({ code: 0, stdout: 'GPU-00000000-0000-4000-8000-000000000001\n' });
@@ -277,7 +277,7 @@ describe('who comes in between while no placeholder of ours is on the GPU', () =
       env: { GPU_OWNER_STOP_AT: 'placeholder' },
     });
     const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await until(() => processState(claimant.pid as number) === 'T');
     await occupy(0);
     await goOn(claimant, ended);
     expect(await ended).toMatchObject({ code: 0, stdout: '1\n' });
@@ -291,7 +291,7 @@ describe('who comes in between while no placeholder of ours is on the GPU', () =
       { env: { GPU_OWNER_STOP_AT: 'placeholder' } },
     );
     const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await until(() => processState(claimant.pid as number) === 'T');
     await occupy(0);
     await goOn(claimant, ended);
     expect(await ended).toMatchObject({ code: 0, stdout: '1,2\n' });
@@ -404,7 +404,7 @@ describe('MPS', () => {
       env: { GPU_OWNER_STOP_AT: 'placeholder' },
     });
     const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T', 10_000);
+    await until(() => processState(claimant.pid as number) === 'T');
     await occupy(0, '--type', 'mps-server');
     claimant.kill('SIGCONT');
     expect(await ended).toMatchObject({ code: 0, stdout: 'it ran\n', stderr: '' });

@@ -66,17 +66,20 @@ test('front, keeper and command are in place', async () => {
   sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
 });
 
-// Its helper process has a fraction of a second to end, which a machine under load may take from it.
-test('a normal multi-process program ends without a word', { retry: 2 }, async () => {
-  const { leases } = workspace();
+test('a normal multi-process program ends without a word', async () => {
   const command = [
     python,
     '-c',
     'import multiprocessing as m; p = m.get_context("spawn").Process(target=print); p.start(); p.join()',
   ];
-  const running = launch({ leases, command });
-  expect(await running.exited).toEqual({ code: 0, signal: null });
-  expect(running.stderr).toBe('');
+  // Its helper process has a fraction of a second to end, which a busy machine may take from it, but not each time.
+  let said = 'nothing yet';
+  for (let i = 0; i < 5 && said !== ''; i++) {
+    const running = launch({ leases: workspace().leases, command });
+    expect(await running.exited).toEqual({ code: 0, signal: null });
+    said = running.stderr;
+  }
+  expect(said).toBe('');
 });
 
 test('the front is killed: the job goes on, with its lease', async () => {

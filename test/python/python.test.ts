@@ -42,15 +42,11 @@ test.skipIf(python === '').each([claims, tasks, originals].flatMap(classesOf))(
 );
 
 // What differs from one version to the next is how processes start, fork and end.
-test.each(others)(
-  'with Python %s',
-  (_, path) => {
-    check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
-    check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
-    check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
-  },
-  120_000,
-);
+test.each(others)('with Python %s', (_, path) => {
+  check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+  check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
+  check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
+});
 
 function check(program: string, file: string, names: string[]): void {
   const { status, stderr, error } = spawnSync(program, ['-W', 'error', file, ...names], { encoding: 'utf8' });

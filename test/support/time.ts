@@ -2,7 +2,7 @@
  * How long a test waits for what must come, in ms, where nothing promises a time. It is for what hangs: the machine may have much else to do.
  * Shorter than the time limit of a test, so that the wait fails first, and says for what.
  */
-export const PATIENCE = 20_000;
+export const PATIENCE = 30_000;
 
 /**
  * The shortest time that `act` takes in up to five tries, in ms; the first below `limit` will do. For what is promised to be quick: a busy

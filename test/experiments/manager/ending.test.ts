@@ -100,7 +100,6 @@ test.skipIf(noRedis !== null).each([
       await server.remove();
     }
   },
-  20_000,
 );
 
 describe('`exp run`, whose queue can’t be used any longer when everything has come to its end', () => {

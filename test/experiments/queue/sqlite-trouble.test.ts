@@ -96,7 +96,7 @@ test('workers get their turn while a long sweep is enqueued', async () => {
   const enqueuing = manager.ask('enqueue', 30_000, 'exp1').then(() => {
     enqueued = true;
   });
-  await until(async () => (await queue.counts()).pending > 0, 10_000);
+  await until(async () => (await queue.counts()).pending > 0);
   let completed = 0;
   while (!enqueued && completed < 5) {
     await queue.complete((await takeFrom(queue)).token, {});
@@ -111,7 +111,7 @@ test('a stopped process that is in the middle of a transaction is waited for', a
   const queue = await open();
   const manager = await remote();
   void manager.ask('enqueue', 50_000, 'exp1').catch(() => {});
-  await until(async () => (await queue.counts()).pending > 0, 10_000);
+  await until(async () => (await queue.counts()).pending > 0);
   manager.signal('SIGSTOP');
   const taking = takeFrom(queue);
   await pause(300);

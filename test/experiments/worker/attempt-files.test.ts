@@ -19,7 +19,7 @@ async function kill(args: string[]): Promise<void> {
   const run = experiment.start(args);
   await experiment.untilStarted(1);
   run.kill('SIGKILL');
-  await until(() => processesOf(experiment.machine).length === 0, 10_000);
+  await until(() => processesOf(experiment.machine).length === 0);
   expect(directories()).toHaveLength(1);
 }
 

@@ -88,7 +88,7 @@ export class Bench {
       types: () => events.map(({ type }) => type),
       event: async (type, nth = 1) => {
         const found = () => events.filter((event) => event.type === type);
-        await until(() => found().length >= nth, 10_000).catch(() => {
+        await until(() => found().length >= nth).catch(() => {
           throw new Error(`no ${type} in ${JSON.stringify(events, null, 1)}`);
         });
         return found()[nth - 1] as never;

@@ -103,7 +103,7 @@ class Project {
     for (const child of this.workers.values()) child.kill('SIGKILL');
     await this.queue.close();
     rmSync(this.directory, { recursive: true, force: true });
-    await until(() => this.members().length === 0, 15_000);
+    await until(() => this.members().length === 0);
     await this.machine.close();
   }
 }
@@ -145,7 +145,7 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
       one.members().length === 6 &&
       existsSync(join(one.locks, 'deaf-ready')) &&
       existsSync(join(one.locks, 'popen-ready'));
-    await until(isWhole, 10_000);
+    await until(isWhole);
     const chain = one.chain(worker.pid as number);
     expect(chain).toEqual({
       guard: expect.any(Number),
@@ -158,19 +158,18 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
     }
     if (killed.includes('worker')) {
       // Its leases end when the last of its processes has, and not before.
-      await until(async () => (await one.machine.states())[0] === 'free', 20_000);
+      await until(async () => (await one.machine.states())[0] === 'free');
       expect(before.filter(isAlive)).toEqual([]);
     } else if (killed.length === 1 && killed[0] === 'guard') {
       await pause(100);
       expect(before.filter(isAlive)).toEqual(before.filter((pid) => pid !== chain.guard));
     } else {
       // The worker goes on with another attempt, once nothing is left of this one.
-      await until(() => before.filter(isAlive).length === 0, 20_000);
-      await until(isWhole, 10_000);
+      await until(() => before.filter(isAlive).length === 0);
+      await until(isWhole);
     }
     expect(one.violations()).toBe('');
   },
-  60_000,
 );
 
 test(

@@ -57,9 +57,8 @@ import os, time
 open('${bench.path('theirs')}', 'w').close()
 while not os.path.exists('${bench.path('enough')}'): time.sleep(0.01)`,
   ]);
-  await until(
-    async () => (await bench.machine.runCommand(['queue', '--json'])).stdout.includes('"position": 1'),
-    10_000,
+  await until(async () =>
+    (await bench.machine.runCommand(['queue', '--json'])).stdout.includes('"position": 1'),
   );
   writeFileSync(bench.path('go0'), '');
   expect(await event('released')).toMatchObject({ why: 'others' });

@@ -9,7 +9,7 @@ const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 
 /** Many processes, and many tasks. */
 export function testCrowds(bench: () => Bench): void {
-  test('16 processes never start a task twice', { timeout: 120_000, retry: 0 }, async () => {
+  test('16 processes never start a task twice', { timeout: 120_000 }, async () => {
     const count = SOAK ? 10_000 : 1_500;
     const witness = join(bench().directory, 'witness');
     mkdirSync(witness);
@@ -26,7 +26,7 @@ export function testCrowds(bench: () => Bench): void {
     expect(await queue.counts()).toMatchObject({ completed: count });
   });
 
-  test('workers that are killed all the time lose nothing', { timeout: 120_000, retry: 0 }, async () => {
+  test('workers that are killed all the time lose nothing', { timeout: 120_000 }, async () => {
     const witness = join(bench().directory, 'witness');
     mkdirSync(witness);
     const queue = await bench().open();
