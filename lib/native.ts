@@ -69,13 +69,11 @@ export interface NativePulse {
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
-  driverLook(numbers: Float64Array, asked?: readonly number[] | true): number;
+  driverLook(numbers: Float64Array, asked?: readonly number[]): number;
   /** As driverLook, within a millisecond; -1: it takes longer. */
-  driverLookQuickly(numbers: Float64Array, asked?: readonly number[] | true): number;
-  driverBegin(): void;
-  driverStir(): void;
+  driverLookQuickly(numbers: Float64Array, asked?: readonly number[]): number;
   driverRead(numbers: Float64Array): number;
-  driverLookAsync(done: () => void, asked?: readonly number[] | true): void;
+  driverLookAsync(done: () => void, asked?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;

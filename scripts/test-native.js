@@ -32,7 +32,7 @@ const AT_A_TIME = 3;
  * without sanitizers. What valgrind runs is all work, so that it comes last, when nothing is compiled any more. */
 const SLICES = {
   asan: /^([^c]|cuda)/,
-  tsan: /^(locks\/(waiter|pulse)|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|thread_family|turns))/,
+  tsan: /^(locks\/(waiter|pulse)|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|turns))/,
   valgrind:
     /^(costs|dl|cuda|process\/(exec|spawn)|locks\/(conflicts|probe|line|file_identity|shared)|nvml\/[^d])/,
 };

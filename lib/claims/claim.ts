@@ -13,7 +13,6 @@ import { openDriver } from '../gpus/driver.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { isWSL } from '../gpus/platform.ts';
 import { isPossible, select } from '../gpus/selection.ts';
-import { BEGUN, prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
@@ -177,7 +176,7 @@ export interface Survey {
 export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
   openDriver(); // before anything is made in the file system
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
-  const gpus = yield* firstLook(request.count, BEGUN);
+  const gpus = yield* firstLook(request.count);
   reached('driver');
   checkDevices(request.criteria, gpus);
   const job = enclosingJob(directory, gpus);
@@ -260,7 +259,6 @@ function* attempt(
       continue;
     }
     reached('chosen');
-    prepareLook();
     const taken = takeAll(chosen, judging, record);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;

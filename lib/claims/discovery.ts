@@ -3,7 +3,6 @@ import { Conventions } from '../conventions/index.ts';
 import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
-import { BEGUN, beginLook } from '../gpus/snapshot.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { judgeAll, keepBack, scopeOf } from './candidates.ts';
 import type { ClaimRequest } from './claim.ts';
@@ -76,7 +75,6 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
 
 function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
   refuseNoObject(criteria);
-  beginLook(); // anew: one may be left of a claim that has failed, and nobody wants to be told how it was then
   const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
   const configuration = loadConfiguration();
@@ -105,7 +103,7 @@ export function* discover(
   view: View,
 ): Effectful<GPUStatus[]> {
   const { criteria, lockDirectory, count } = request;
-  const gpus = yield* firstLook(1, BEGUN);
+  const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
   const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);

@@ -1,6 +1,5 @@
 import { now } from '../clock.ts';
 import { isInstance } from '../gpus/instances.ts';
-import type { Asked } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { warnOnce } from '../warnings.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
@@ -17,12 +16,11 @@ let startedUp = false;
  * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
  * rather than a GPU that hangs.
  * @param wanted how many GPUs the caller needs
- * @param asked all GPUs, one way or the other
  */
-export function* firstLook(wanted: number, asked?: Exclude<Asked, readonly number[]>): Effectful<GPU[]> {
+export function* firstLook(wanted: number): Effectful<GPU[]> {
   const started = now();
   for (;;) {
-    const gpus = yield* looking(asked);
+    const gpus = yield* looking();
     const whole = gpus.filter((gpu) => !isInstance(gpu));
     const silent = whole.filter(({ health }) => health === 'not-responding').length;
     const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);

@@ -2,7 +2,6 @@ import { now } from '../clock.ts';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { refuseNoObject } from '../gpus/criteria.ts';
-import { beginLook, prepareLook } from '../gpus/snapshot.ts';
 import type { GPU } from '../gpus/types.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
@@ -207,7 +206,6 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
       'GPUs are claimed for the whole process: create the GPUOwner on the main thread, before starting worker threads.',
     );
   }
-  beginLook();
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
   const binding = currentBinding();
@@ -232,7 +230,6 @@ function claimNow(options: ClaimOptions): Holding {
 function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
   const { gpus, all, job } = granted;
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
-  if (settings.placeholder !== 'none') prepareLook();
   try {
     const share: Share = { gpus, all, as: settings.visibleDevices };
     holding.visibleDevices = show(share);

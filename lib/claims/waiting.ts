@@ -1,7 +1,6 @@
 import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { beginLook } from '../gpus/snapshot.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { leaseKey, reasonsOf } from './candidates.ts';
@@ -44,7 +43,6 @@ export async function claimWhenFree(
   try {
     for (let known = first; ; known = undefined) {
       const attempt = () => claim(request, configuredDirectory, line?.standing);
-      if (line !== null) beginLook(); // anew: one may be left of another claim of this process that has failed
       const result = known ?? (await runAsync(attempt(), options.signal));
       if (result.granted) return result;
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;

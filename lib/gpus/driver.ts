@@ -23,7 +23,6 @@ export function openDriver(): void {
     throw failure(failed);
   }
   ready = true;
-  native().driverBegin(); // whoever opens it looks next
 }
 
 /** Where the library was looked for in vain, after ERR_NO_DRIVER. */

@@ -25,9 +25,8 @@ let numbers = new Float64Array(1024);
 let descriptions: DriverDescription[] = [];
 let describedVersion = Number.NaN;
 
-/** Which GPUs to look at: all of them, or those with these indices only; BEGUN: all, and a look will do that was begun. */
-export type Asked = readonly number[] | typeof BEGUN | undefined;
-export const BEGUN = true;
+/** Which GPUs to look at: all of them, or those with these indices only. */
+export type Asked = readonly number[] | undefined;
 
 /**
  * What the driver says of every GPU at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
@@ -41,19 +40,6 @@ export function lookSync(asked?: Asked): GPU[] {
   const size = native().driverLook(numbers, asked);
   if (size < 0) throw interrupted();
   return decode(size);
-}
-
-/**
- * Begins a look at all GPUs, for whoever has something to do before it needs it. A look that asks for {@link BEGUN} collects it, if
- * it was begun no more than 10 ms ago; any other one is a look of its own, and ends it. Does nothing before the first look in a process.
- */
-export function beginLook(): void {
-  native().driverBegin();
-}
-
-/** To be called some microseconds before a look, where there is something else to do until then: it then begins at once. */
-export function prepareLook(): void {
-  native().driverStir();
 }
 
 /** As {@link lookSync}, without blocking the event loop for more than a millisecond. */

@@ -4,13 +4,12 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <pthread.h>
-
 #include <cstring>
 
 #include "bindings/bindings.h"
 #include "nvml/driver.h"
 #include "process/interrupt.h"
+#include "process/thread.h"
 #include "process/turns.h"
 
 namespace gpu_owner::bindings {
@@ -192,16 +191,17 @@ Turn turn_on_main_thread(process::Turns& turns) {
 }
 
 constexpr int kInterrupted = -1;
+// Of a thread that waits for a look and publishes it.
+constexpr size_t kStack = 256 * 1024;
 
-// Which GPUs a look is to look at: an array of indices, or all of them, or `true`: all of them, as a look did that was begun.
+// Which GPUs a look is to look at: an array of indices, or all of them.
 class Asked {
  public:
-  explicit Asked(const Napi::Value& value) : begun(value.IsBoolean()), some_(value.IsArray()) {
+  explicit Asked(const Napi::Value& value) : some_(value.IsArray()) {
     if (!some_) return;
     for (const int index : integers(value)) indices_.push_back(static_cast<uint32_t>(index));
   }
   const std::vector<uint32_t>* only() const { return some_ ? &indices_ : nullptr; }
-  const bool begun;
 
  private:
   const bool some_;
@@ -232,7 +232,7 @@ Napi::Value look(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
   const Turn turn = turn_on_main_thread(driver.turns());
-  if (!turn.owns_lock() || !driver.look(samples(), asked.only(), true, asked.begun)) {
+  if (!turn.owns_lock() || !driver.look(samples(), asked.only(), true)) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
   return deliver(info);
@@ -243,24 +243,10 @@ Napi::Value look_quickly(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
   const Turn turn(driver.turns(), std::try_to_lock);
-  if (!turn.owns_lock() || !driver.look_quickly(samples(), asked.only(), asked.begun)) {
+  if (!turn.owns_lock() || !driver.look_quickly(samples(), asked.only())) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
   return deliver(info);
-}
-
-// driverBegin(): begins a look at all GPUs, for a look that follows. Does nothing where one is under way.
-void begin(const Napi::CallbackInfo&) {
-  Driver& driver = Driver::instance();
-  const Turn turn(driver.turns(), std::try_to_lock);
-  if (turn.owns_lock()) driver.begin();
-}
-
-// driverStir(): a look will follow within microseconds. Does nothing where one is under way.
-void stir(const Napi::CallbackInfo&) {
-  Driver& driver = Driver::instance();
-  const Turn turn(driver.turns(), std::try_to_lock);
-  if (turn.owns_lock()) driver.stir();
 }
 
 // driverRead(numbers) -> size needed. The last look again.
@@ -303,7 +289,7 @@ void* look_in_thread(void* pointer) {
   {
     Driver& driver = Driver::instance();
     const Turn turn(driver.turns());
-    driver.look(samples(), look->asked.only(), false, look->asked.begun);
+    driver.look(samples(), look->asked.only(), false);
     publish();
   }
   {
@@ -321,16 +307,12 @@ void look_async(const Napi::CallbackInfo& info) {
   look->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner look", 0, 1);
   // Added after the function's own hook, so it runs before that one.
   napi_add_env_cleanup_hook(env, end_look, look);
-  // Not std::thread, which asks for a newer libstdc++ than Node.js does.
-  pthread_t thread;
-  if (const int error = pthread_create(&thread, nullptr, look_in_thread, look); error != 0) {
+  if (const int error = process::start_detached(kStack, look_in_thread, look); error != 0) {
     napi_remove_env_cleanup_hook(env, end_look, look);
     look->done.Abort();
     delete look;
     Napi::Error::New(env, strerror(error)).ThrowAsJavaScriptException();
-    return;
   }
-  pthread_detach(thread);
 }
 
 // driverLibrary() -> { path, version }: the file that was loaded as NVML, and the driver's version; '' where not known.
@@ -379,8 +361,6 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
   exports.Set("driverLookQuickly", Napi::Function::New<look_quickly>(env));
-  exports.Set("driverBegin", Napi::Function::New<begin>(env));
-  exports.Set("driverStir", Napi::Function::New<stir>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));

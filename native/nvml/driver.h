@@ -1,13 +1,11 @@
 // The driver of this process: NVML opened once, handles kept, and looks at all GPUs that give up on one that hangs.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "nvml/device.h"
-#include "process/thread_family.h"
 #include "process/turns.h"
 
 namespace gpu_owner::nvml {
@@ -30,19 +28,17 @@ class Driver {
   const std::string& version() const { return version_; }
 
   // Looks at every GPU, or at those with the given indices; the samples of the others are left alone. A GPU for which the driver
-  // doesn't answer within the patience is reported as not responding and left alone until its call returns. `begun`: a look at
-  // every GPU that was begun some milliseconds ago will do. False when a handled signal ended the wait (main thread only).
-  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread, bool begun = false);
+  // doesn't answer within the patience is reported as not responding and left alone until its call returns. False when a handled
+  // signal ended the wait (main thread only).
+  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
   // As look, for a thread that has other things to do: only where looks usually take no more than a fraction of a millisecond, and
   // for a millisecond at the longest. False: nothing was found out, and it takes look.
-  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool begun = false);
+  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only);
 
-  // Begins a look at every GPU and doesn't wait for it. Any look but one that takes it ends it.
-  void begin();
-
-  // A look will follow soon: the thread that does it is awake by then.
-  void stir();
+  // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can neither
+  // end nor become another program, and what it has open stays open.
+  bool has_call_out();
 
   struct Description {
     std::string uuid, name, pci_bus_id;
@@ -66,22 +62,18 @@ class Driver {
     uint32_t position = 0;
   };
 
-  static void work(void* worker);
-  static void work_once(void* job);
+  static void* work(void* worker);
+  static void* work_once(void* job);
   enum class Wait { done, stalled, interrupted };
   Wait wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit);
   bool hand_to_worker(Job& job);
-  bool is_beside_worker() const;
   void leave_worker();
-  void add_hands(Job& job);
+  void add_helpers(Job& job);
   uint64_t answers(const Job& job) const;
   bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread, int64_t limit);
-  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread,
-                   bool begun);
+  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
   Job* start(const std::vector<uint32_t>* only);
   bool is_stuck(uint32_t gpu);
-  void leave_begun();
-  void measure(const Job& job);
   void collect(Job& job, std::vector<Sample>& samples);
   void step(Job& job, uint32_t position);
 
@@ -89,17 +81,14 @@ class Driver {
   Library library_;
   std::string version_;
   bool ready_ = false;
-  process::ThreadFamily family_;
   Worker* worker_ = nullptr;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::vector<Stuck> stuck_;      // per GPU
   std::vector<Description> descriptions_;
   uint32_t described_ = 0;
-  std::vector<uint32_t> asked_;   // by the look that starts; kept for its memory
   Job* jobs_[2] = {};             // reused from look to look
   int turn_ = 0;
-  int64_t per_gpu_ = 0;           // how long each took at the last look, ns
-  Job* begun_ = nullptr;          // by begin(); one of jobs_
+  int64_t per_gpu_ = 0;           // how long each took at the last look, ns; 0: not known
   Job* init_ = nullptr;           // nvmlInit under way
   Job* unfinished_ = nullptr;     // left behind by a wait that ended early
 };

@@ -1,4 +1,4 @@
-// Threads that wait on behalf of others.
+// Threads that wait, or call the driver, on behalf of others.
 #pragma once
 
 #include <pthread.h>
@@ -21,6 +21,14 @@ inline int start_thread(pthread_t& thread, size_t stack, int allowed_signal, voi
   const int error = pthread_create(&thread, &attributes, run, argument);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+// As start_thread, for a thread that nobody joins and in which all signals are blocked.
+inline int start_detached(size_t stack, void* (*run)(void*), void* argument) {
+  pthread_t thread;
+  const int error = start_thread(thread, stack, 0, run, argument);
+  if (error == 0) pthread_detach(thread);
   return error;
 }
 

@@ -39,8 +39,7 @@ const LOOK = 'gpuOwner.getGPUsSync();'; // the other may look twice where the ma
 
 describe('calls of the driver', () => {
   /**
-   * For one run of the source in a process that has run it before: the median of several. What was begun is looked at anew by a process
-   * that was kept from going on for some milliseconds; that isn't the rule.
+   * For one run of the source in a process that has run it before: the median of several.
    */
   async function callsOf(source: string): Promise<Record<string, number>> {
     const tool = JSON.stringify(join(binaries(), 'gpu-owner-simulator'));

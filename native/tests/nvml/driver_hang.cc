@@ -117,25 +117,6 @@ TIMED_TEST("one GPU hangs while another is known to") {
   CHECK(recovers("ok ok ok"));
 }
 
-TIMED_TEST("a GPU hangs in a look that was begun, whether or not it is collected") {
-  const tests::SimulatedMachine machine("3");
-  Driver& driver = tests::opened_driver();
-  Samples samples = look();
-  for (const bool collected : {true, false}) {
-    machine.set("gpu=1 hang=memory");
-    driver.begin();
-    const tests::Stopwatch watch;
-    CHECK(driver.look(samples, nullptr, false, collected));
-    CHECK(watch.milliseconds() < kLimit);
-    CHECK_EQUAL(health(samples), "ok hangs ok");
-    driver.begin();  // leaves it out
-    CHECK(driver.look(samples, nullptr, false, true));
-    CHECK_EQUAL(health(samples), "ok hangs ok");
-    machine.set("gpu=1 hang=off");
-    CHECK(recovers("ok ok ok"));
-  }
-}
-
 TIMED_TEST("GPUs that are slow, but answer, are waited for") {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
