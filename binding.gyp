@@ -27,7 +27,8 @@
           ],
           "include_dirs": ["<!(node -p \"require('node-addon-api').include_dir\")"],
           "defines": ["NAPI_VERSION=8", "NODE_ADDON_API_DISABLE_DEPRECATED", "NAPI_DISABLE_CPP_EXCEPTIONS", "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS"],
-          "ldflags": ["-Wl,--version-script=<(exports)/addon.map"]
+          # A thread of ours may be in a call of the driver when the last environment that loaded the addon ends.
+          "ldflags": ["-Wl,--version-script=<(exports)/addon.map", "-Wl,-z,nodelete"]
         },
         {
           "target_name": "gpu-owner-keeper",

@@ -1,4 +1,6 @@
+import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { binaries } from '../binaries.ts';
 import { Machine } from '../machine.ts';
 
 let machine: Machine;
@@ -50,4 +52,46 @@ test('two looks at a time leave the event loop alone, also where a GPU hangs', a
     }
     console.log(longest < 400 || longest);`);
   expect(stdout).toBe('true\n');
+});
+
+test('a worker thread that alone has the library can end while a call of the driver is out', async () => {
+  machine = new Machine(2);
+  await machine.status();
+  const library = `file://${process.cwd()}/dist/index.js`;
+  const worker = `
+    import('${library}').then(async (gpuOwner) => {
+      const { parentPort } = await import('node:worker_threads');
+      await gpuOwner.getGPUs();
+      parentPort.postMessage('ready');
+      parentPort.once('message', async () => {
+        parentPort.postMessage((await gpuOwner.getGPUs()).map(({ state }) => state).join());
+      });
+    });`;
+  const { code, signal, stdout, stderr } = await machine.run([
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    `import { once } from 'node:events';
+    import { execFileSync } from 'node:child_process';
+    import { Worker } from 'node:worker_threads';
+    const set = (fault) => execFileSync(${JSON.stringify(join(binaries(), 'gpu-owner-simulator'))}, ['set', 'gpu=1', fault]);
+    for (const ended of [true, false]) {
+      const worker = new Worker(${JSON.stringify(worker)}, { eval: true });
+      await once(worker, 'message');
+      set('hang=memory');
+      worker.postMessage('look');
+      if (ended) console.log(...(await once(worker, 'message')));
+      else await new Promise((resolve) => setTimeout(resolve, 200)); // the look is under way
+      await worker.terminate();
+      set('hang=off'); // the call returns, and its thread goes on
+      await new Promise((resolve) => setTimeout(resolve, 300));
+    }
+    console.log('alive');`,
+  ]);
+  expect({ code, signal, stdout, stderr }).toEqual({
+    code: 0,
+    signal: null,
+    stdout: 'free,unavailable\nalive\n',
+    stderr: '',
+  });
 });
