@@ -72,6 +72,7 @@ export interface Native {
   driverLook(numbers: Float64Array, asked?: readonly number[]): number;
   /** As driverLook, within a millisecond; -1: it takes longer. */
   driverLookQuickly(numbers: Float64Array, asked?: readonly number[]): number;
+  driverHasCallOut(): boolean;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, asked?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
@@ -87,6 +88,7 @@ export interface Native {
   lockTry(...lock: LockArguments): number;
   lockProbe(...lock: LockArguments): number;
   lockHolder(...lock: LockArguments): number;
+  lockAbandonAll(): void;
   lockWaitSync(...lock: [...LockArguments, milliseconds: number]): number;
   Wait: new (...lock: [...LockArguments, done: (error: number) => void]) => NativeWait;
   fileEnsureDirectory(path: string, mode?: number): number;
@@ -115,6 +117,13 @@ export interface Native {
   ) => NativePulse;
 
   processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
+  /** As processExec, for a process with a call that is stuck in the kernel: it ends when the program has ended. */
+  processExecInChild(
+    path: string,
+    args: readonly string[],
+    own: number,
+    inherited: readonly number[],
+  ): number;
   processInheritable(descriptor: number): number;
   processSpawn(
     path: string,
@@ -162,7 +171,12 @@ function load() {
       // What require() would do, without looking for packages on the way, which costs the start of the command 0.4 ms.
       const module = { exports: {} };
       process.dlopen(module, path);
-      loaded = { addon: module.exports as Native, directory: dirname(path) };
+      const addon = module.exports as Native;
+      loaded = { addon, directory: dirname(path) };
+      process.on('exit', () => {
+        // A thread that is stuck in the kernel would keep what is locked from being free.
+        if (addon.driverHasCallOut()) addon.lockAbandonAll();
+      });
     } catch (cause) {
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',

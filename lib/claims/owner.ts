@@ -190,7 +190,7 @@ function checkSignal(signal: AbortSignal | undefined): void {
 function watch(): void {
   if (watching !== undefined) return;
   watching = setInterval(GPUOwner.checkFiles, CHECK_FILES_EVERY).unref();
-  process.on('exit', GPUOwner.noteEnd);
+  process.prependListener('exit', GPUOwner.noteEnd); // before the locks may be closed, see lib/native.ts
 }
 
 function unwatch(): void {

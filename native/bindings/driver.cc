@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bindings/bindings.h"
+#include "locks/held.h"
 #include "nvml/driver.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
@@ -182,6 +183,11 @@ size_t copy_published(Napi::Float64Array numbers) {
 
 using Turn = std::unique_lock<process::Turns>;
 
+// After something was asked of the driver: has it not come back, this process's end may be late. In a turn at the driver.
+void prepare_for_late_end() {
+  if (Driver::instance().has_call_out()) locks::abandon_held_at_signals();
+}
+
 // Without the turn when a handled signal came first.
 Turn turn_on_main_thread(process::Turns& turns) {
   Turn turn(turns, std::try_to_lock);
@@ -213,7 +219,10 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Turn turn = turn_on_main_thread(driver.turns());
   auto opened = Driver::Opened{Driver::Stage::interrupted, 0};
-  if (turn.owns_lock()) opened = driver.open(text(info[0]));
+  if (turn.owns_lock()) {
+    opened = driver.open(text(info[0]));
+    prepare_for_late_end();
+  }
   // Nothing to build: the environment may have been ended while this thread waited.
   if (opened.stage == Driver::Stage::ready) return info.Env().Undefined();
   const char* stages[] = {"ready", "load", "symbol", "init", "count", "not-responding", "interrupted"};
@@ -235,7 +244,18 @@ Napi::Value look(const Napi::CallbackInfo& info) {
   if (!turn.owns_lock() || !driver.look(samples(), asked.only(), true)) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
+  prepare_for_late_end();
   return deliver(info);
+}
+
+// Looks on threads of their own that have been asked for and haven't ended.
+std::atomic<int> looks_in_threads{0};
+
+// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a look is under way
+Napi::Value has_call_out(const Napi::CallbackInfo& info) {
+  Driver& driver = Driver::instance();
+  const Turn turn(driver.turns(), std::try_to_lock);
+  return Napi::Boolean::New(info.Env(), looks_in_threads.load() > 0 || !turn.owns_lock() || driver.has_call_out());
 }
 
 // driverLookQuickly(numbers, asked?) -> size needed, or -1 where it takes longer than this thread should wait
@@ -290,8 +310,10 @@ void* look_in_thread(void* pointer) {
     Driver& driver = Driver::instance();
     const Turn turn(driver.turns());
     driver.look(samples(), look->asked.only(), false);
+    prepare_for_late_end();
     publish();
   }
+  looks_in_threads.fetch_sub(1);
   {
     const std::lock_guard<std::mutex> lock(look->mutex);
     if (!look->gone && look->done.NonBlockingCall(look, deliver_look) == napi_ok) look->done.Release();
@@ -307,7 +329,9 @@ void look_async(const Napi::CallbackInfo& info) {
   look->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner look", 0, 1);
   // Added after the function's own hook, so it runs before that one.
   napi_add_env_cleanup_hook(env, end_look, look);
+  looks_in_threads.fetch_add(1);
   if (const int error = process::start_detached(kStack, look_in_thread, look); error != 0) {
+    looks_in_threads.fetch_sub(1);
     napi_remove_env_cleanup_hook(env, end_look, look);
     look->done.Abort();
     delete look;
@@ -360,6 +384,7 @@ Napi::Value code_text(const Napi::CallbackInfo& info) {
 void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
+  exports.Set("driverHasCallOut", Napi::Function::New<has_call_out>(env));
   exports.Set("driverLookQuickly", Napi::Function::New<look_quickly>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));

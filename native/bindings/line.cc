@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "locks/held.h"
 #include "locks/line.h"
 #include "locks/pulse.h"
 
@@ -14,7 +15,9 @@ Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::
 
 // lineJoin(descriptor) -> place or -errno
 Napi::Value join_line(const Napi::CallbackInfo& info) {
-  return number(info, static_cast<double>(locks::join_line(integer(info[0]))));
+  const int64_t place = locks::join_line(integer(info[0]));
+  if (place >= 0) locks::note_held(integer(info[0]));
+  return number(info, static_cast<double>(place));
 }
 
 // linePlaces(descriptor, from, to) -> the places that are taken, in order; to = 0: to the end

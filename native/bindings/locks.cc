@@ -3,6 +3,7 @@
 
 #include "bindings/bindings.h"
 #include "locks/files.h"
+#include "locks/held.h"
 #include "locks/locks.h"
 #include "locks/wait.h"
 #include "process/futex.h"
@@ -33,10 +34,16 @@ Lock lock_of(const Napi::CallbackInfo& info) {
 
 Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
 
+// The result of taking a lock, which is noted where it was taken.
+int taken(int descriptor, int error) {
+  if (error == 0) locks::note_held(descriptor);
+  return error;
+}
+
 // lockTry(lock…) -> 0 or errno
 Napi::Value try_lock(const Napi::CallbackInfo& info) {
   const Lock lock = lock_of(info);
-  return number(info, locks::try_lock(lock.descriptor, lock.kind, lock.mode, lock.range));
+  return number(info, taken(lock.descriptor, locks::try_lock(lock.descriptor, lock.kind, lock.mode, lock.range)));
 }
 
 // lockProbe(lock…) -> start of the lock in the way, -1 if none, or -1 - errno
@@ -60,7 +67,7 @@ Napi::Value holder(const Napi::CallbackInfo& info) {
 Napi::Value wait_sync(const Napi::CallbackInfo& info) {
   const Lock lock = lock_of(info);
   int error = locks::try_lock(lock.descriptor, lock.kind, lock.mode, lock.range);
-  if (error != EAGAIN) return number(info, error);
+  if (error != EAGAIN) return number(info, taken(lock.descriptor, error));
   const int64_t end = process::monotonic_nanoseconds() + long_integer(info[5]) * 1000000;
   int result = EAGAIN;
   const auto done = [](void* context, int outcome) { *static_cast<int*>(context) = outcome; };
@@ -78,7 +85,7 @@ Napi::Value wait_sync(const Napi::CallbackInfo& info) {
   }
   waiter->cancel();
   waiter->join_and_delete();
-  if (result != ECANCELED) return number(info, result);
+  if (result != ECANCELED) return number(info, taken(lock.descriptor, result));
   return number(info, interrupted ? EINTR : EAGAIN);
 }
 
@@ -92,6 +99,7 @@ class Wait : public Napi::ObjectWrap<Wait> {
   // new Wait(lock…, done(error)): error is 0, ECANCELED or an errno value. Keeps the event loop alive until then.
   explicit Wait(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Wait>(info), env_(info.Env()) {
     const Lock lock = lock_of(info);
+    descriptor_ = lock.descriptor;
     function_ = Napi::ThreadSafeFunction::New(info.Env(), info[5].As<Napi::Function>(), "gpu-owner wait", 0, 1);
     waiter_ = Waiter::start(lock.descriptor, lock.kind, lock.mode, lock.range, over, this);
     if (waiter_ == nullptr) {
@@ -118,7 +126,7 @@ class Wait : public Napi::ObjectWrap<Wait> {
     napi_remove_env_cleanup_hook(self->env_, end, self);
     self->waiter_->join_and_delete();
     self->waiter_ = nullptr;
-    done.Call({Napi::Number::New(env, self->error_)});
+    done.Call({Napi::Number::New(env, taken(self->descriptor_, self->error_))});
     self->Unref();
   }
 
@@ -148,8 +156,14 @@ class Wait : public Napi::ObjectWrap<Wait> {
   napi_env env_;
   Napi::ThreadSafeFunction function_;
   Waiter* waiter_ = nullptr;
+  int descriptor_ = -1;
   int error_ = 0;
 };
+
+// lockAbandonAll(): closes all descriptors of locks that this process holds. Does nothing in a worker thread: they aren't its own.
+void abandon_all(const Napi::CallbackInfo&) {
+  if (process::is_main_thread()) locks::abandon_held();
+}
 
 // fileEnsureDirectory(path, mode = 01777) -> 0 or -errno
 Napi::Value ensure_directory(const Napi::CallbackInfo& info) {
@@ -210,6 +224,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("lockProbe", Napi::Function::New<probe>(env));
   exports.Set("lockHolder", Napi::Function::New<holder>(env));
   exports.Set("lockWaitSync", Napi::Function::New<wait_sync>(env));
+  exports.Set("lockAbandonAll", Napi::Function::New<abandon_all>(env));
   exports.Set("Wait", Wait::define(env));
   exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
   exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));

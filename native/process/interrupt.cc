@@ -21,11 +21,6 @@ bool wrapped[kCount];
 int depth = 0;  // main thread only
 std::atomic<int> arrived{0};
 
-bool is_main_thread() {
-  static thread_local const bool main = syscall(SYS_gettid) == getpid();
-  return main;
-}
-
 void note_and_pass_on(int signal, siginfo_t* info, void* context) {
   arrived.store(signal);
   for (int i = 0; i < kCount; i++) {
@@ -39,6 +34,11 @@ void note_and_pass_on(int signal, siginfo_t* info, void* context) {
 }
 
 }  // namespace
+
+bool is_main_thread() {
+  static thread_local const bool main = syscall(SYS_gettid) == getpid();
+  return main;
+}
 
 Interrupt::Interrupt() : on_main_thread_(is_main_thread()) {
   if (!on_main_thread_ || depth++ > 0) return;

@@ -9,6 +9,9 @@
 
 namespace gpu_owner::process {
 
+// Whether this is the process's first thread.
+bool is_main_thread();
+
 class Interrupt {
  public:
   Interrupt();
