@@ -1,3 +1,4 @@
+import { closeSync } from 'node:fs';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/instances.ts';
@@ -40,6 +41,8 @@ export function becomeHolder(claim: JobClaim): never {
 }
 
 function held({ leases, marks, placeholder }: JobClaim): string[] {
+  const input = placeholder === null ? null : inheritable(placeholder.input);
+  if (placeholder !== null) closeSync(placeholder.input); // this process may stay, and shall not keep it going
   const first = leases[0];
   const { pid: _, ...record } = first?.record ?? {};
   const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
@@ -52,12 +55,7 @@ function held({ leases, marks, placeholder }: JobClaim): string[] {
     ...marks.flatMap(markOptions),
     ...(placeholder === null
       ? []
-      : [
-          '--placeholder',
-          String(inheritable(placeholder.input)),
-          '--placeholder-pid',
-          String(placeholder.pid),
-        ]),
+      : ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)]),
   ];
 }
 
@@ -79,7 +77,9 @@ function inheritable(descriptor: number): number {
 
 function become(args: string[], words: number, descriptors: readonly number[]): never {
   const path = nativeFile('gpu-owner-keeper');
-  const error = native().processExec(path, args, words, descriptors);
+  const { driverHasCallOut, processExec, processExecInChild } = native();
+  // A thread that is stuck in the kernel lets no process become another program.
+  const error = (driverHasCallOut() ? processExecInChild : processExec)(path, args, words, descriptors);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `the keeper ${path} can't be started: ${systemError(-error)}. Is the package complete?`,

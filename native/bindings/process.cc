@@ -2,7 +2,6 @@
 #include <sys/ioctl.h>
 #include <time.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "locks/held.h"
 #include "process/descriptors.h"
 #include "process/exec.h"
 #include "process/interrupt.h"
@@ -22,6 +22,15 @@ Napi::Value exec(const Napi::CallbackInfo& info) {
   const int error = process::exec(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
                                   integers(info[3]));
   return Napi::Number::New(info.Env(), error);
+}
+
+// processExecInChild(path, arguments, own, inherited) -> -errno; doesn't return on success, but ends as the program ends
+Napi::Value exec_in_child(const Napi::CallbackInfo& info) {
+  const int child = process::exec_in_child(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
+                                           integers(info[3]));
+  if (child < 0) return Napi::Number::New(info.Env(), child);
+  locks::abandon_held();  // they are the child's
+  process::stand_for(child);
 }
 
 // processInheritable(descriptor) -> a duplicate numbered 200 or higher without close-on-exec, or -errno
@@ -71,8 +80,6 @@ Napi::Value read_line(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), process::read_line(integer(info[0]), integer(info[1])));
 }
 
-bool on_main_thread() { return syscall(SYS_gettid) == getpid(); }
-
 // While a claim runs on the main thread, no signal may get lost between two of its waits.
 std::vector<std::unique_ptr<process::Interrupt>>& watches() {
   static auto* watches = new std::vector<std::unique_ptr<process::Interrupt>>;
@@ -81,12 +88,12 @@ std::vector<std::unique_ptr<process::Interrupt>>& watches() {
 
 // processWatchSignals(): from now on waits on the main thread end for a signal that has come since.
 void watch_signals(const Napi::CallbackInfo&) {
-  if (on_main_thread()) watches().push_back(std::make_unique<process::Interrupt>());
+  if (process::is_main_thread()) watches().push_back(std::make_unique<process::Interrupt>());
 }
 
 // processUnwatchSignals()
 void unwatch_signals(const Napi::CallbackInfo&) {
-  if (on_main_thread()) watches().pop_back();
+  if (process::is_main_thread()) watches().pop_back();
 }
 
 // processSleep(milliseconds) -> false when a handled signal came first
@@ -119,6 +126,7 @@ Napi::Value is_terminal(const Napi::CallbackInfo& info) {
 
 void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processExec", Napi::Function::New<exec>(env));
+  exports.Set("processExecInChild", Napi::Function::New<exec_in_child>(env));
   exports.Set("processInheritable", Napi::Function::New<inheritable>(env));
   exports.Set("processReadLine", Napi::Function::New<read_line>(env));
   exports.Set("processWatchSignals", Napi::Function::New<watch_signals>(env));

@@ -63,7 +63,7 @@ void wait_for_placeholder(pid_t placeholder) {
   const int64_t patience = now_ms() + placeholder_patience_ms;
   const timespec pause = {0, 1'000'000};
   while (kill(placeholder, 0) == 0 && now_ms() < patience) {
-    if (waitpid(placeholder, nullptr, WNOHANG) != 0) return;
+    if (waitpid(placeholder, nullptr, WNOHANG) > 0) return;
     nanosleep(&pause, nullptr);
   }
 }

@@ -8,7 +8,11 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
+
+#include <atomic>
 
 #include "process/futex.h"
 #include "process/memory.h"
@@ -52,15 +56,45 @@ std::vector<int> inheritable_descriptors() {
   return list;
 }
 
+// False where there are fewer.
+bool append_own(std::vector<std::string>& arguments, size_t own) {
+  const std::vector<std::string> ours = own_arguments();
+  if (own > ours.size()) return false;
+  arguments.insert(arguments.end(), ours.end() - static_cast<ptrdiff_t>(own), ours.end());
+  return true;
+}
+
+void let_inherit(const std::vector<int>& inherited) {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) fcntl(descriptor, F_SETFD, 0);
+  for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
+}
+
+constexpr int kPassedOn[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,  SIGUSR1, SIGUSR2,
+                             SIGALRM, SIGWINCH, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
+std::atomic<pid_t> principal{0};     // whom this process stands for
+std::atomic<uint64_t> early{0};      // signals that came before there was one
+std::atomic<bool> suspended{false};  // by the terminal
+
+void pass_on(int signal, siginfo_t* info, void*) {
+  const bool from_terminal = info->si_code == SI_KERNEL;
+  if (from_terminal && signal == SIGTSTP) suspended.store(true);
+  // To the whole group, the child included, except that the terminal's hangup goes to the session's leader alone.
+  if (from_terminal && !((signal == SIGHUP || signal == SIGCONT) && getsid(0) == getpid())) return;
+  const int error = errno;
+  const pid_t child = principal.load();
+  if (child == 0) early.fetch_or(uint64_t{1} << signal);
+  sigval sender;
+  sender.sival_int = from_terminal ? 0 : info->si_pid;
+  if (child != 0) sigqueue(child, signal, sender);
+  errno = error;
+}
+
 }  // namespace
 
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited) {
-  const std::vector<std::string> ours = own_arguments();
-  if (own > ours.size()) return -EINVAL;
-  arguments.insert(arguments.end(), ours.end() - static_cast<ptrdiff_t>(own), ours.end());
+  if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
-  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) fcntl(descriptor, F_SETFD, 0);
-  for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
+  let_inherit(inherited);
   struct sigaction before[_NSIG] = {};  // some can't be asked for
   for (int signal = 1; signal < _NSIG; signal++) {
     struct sigaction standard = {};
@@ -85,6 +119,54 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
     if (before[signal].sa_handler == SIG_IGN) sigaction(signal, &before[signal], nullptr);
   }
   return -error;
+}
+
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited) {
+  if (!append_own(arguments, own)) return -EINVAL;
+  const std::vector<char*> list = pointers(arguments);
+  let_inherit(inherited);
+  struct sigaction action = {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : kPassedOn) sigaction(signal, &action, nullptr);
+  signal(SIGCHLD, SIG_DFL);  // where children are ignored, none could be waited for
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t all, none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t child;
+  const int error = posix_spawn(&child, path.c_str(), nullptr, &attributes, list.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  return error == 0 ? child : -error;
+}
+
+void stand_for(int child) {
+  principal.store(child);
+  for (const int signal : kPassedOn) {
+    if (early.load() >> signal & 1) kill(child, signal);
+  }
+  for (const int descriptor : inheritable_descriptors()) close(descriptor);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+    if (nothing < 0 || dup2(nothing, descriptor) < 0) close(descriptor);
+  }
+  for (;;) {
+    int status = 0;
+    const pid_t changed = waitpid(-1, &status, WUNTRACED);
+    if (changed < 0 && errno != EINTR) _exit(EX_SOFTWARE);
+    if (changed != child) continue;
+    if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
+    if (WIFSIGNALED(status)) {
+      signal(WTERMSIG(status), SIG_DFL);
+      raise(WTERMSIG(status));
+      _exit(128 + WTERMSIG(status));
+    }
+    if (suspended.exchange(false)) kill(child, SIGCONT);
+  }
 }
 
 Spawned spawn(const std::string& path, const std::vector<std::string>& arguments,

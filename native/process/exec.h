@@ -14,6 +14,14 @@ namespace gpu_owner::process {
 // process are appended, byte for byte: JavaScript strings can't carry what isn't UTF-8. Returns only on failure: -errno.
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
 
+// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as a child that has
+// all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
+
+// Closes what the child has inherited, passes signals on to it, and ends as it ends. It is told who sent a signal: the value that comes
+// with it is the sender's PID. A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
+[[noreturn]] void stand_for(int child);
+
 struct Spawned {
   int error = 0;  // errno
   int pid = -1;
