@@ -70,6 +70,7 @@ export const CATALOGUE = {
   'lock-file-unusable': ['lock-directory', 'problem'],
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
+  'process-stuck': ['lock-directory', 'warning'],
   'two-lock-directories': ['lock-directory', 'note'],
   locks: ['lock-directory', 'ok'],
   'locks-broken': ['lock-directory', 'problem'],

@@ -9,6 +9,7 @@ import type { Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportRemoved } from './removed-leases.ts';
 import { reportStuck } from './stuck-claimant.ts';
+import { reportUnending } from './unending-processes.ts';
 
 const LOCK_FILE = /\.(lease|lock)$/;
 /** What a claim leaves behind that is killed at the wrong moment, on file systems that have no files without a name. */
@@ -24,6 +25,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   reportLeases(report, directory, reportRemoved(report, directory));
   reportLeftovers(report, directory.path, names);
   reportStuck(report, directory.path);
+  reportUnending(report, directory);
 }
 
 function reportUnusable(report: Report, directory: LockDirectory, names: readonly string[]): void {
