@@ -1,0 +1,64 @@
+// A driver library that opens descriptors and starts a thread when it is loaded, as NVIDIA's do, and others who use it in the same process.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Machine } from '../machine.ts';
+import { because, compileDriverLibrary, compileOtherUser, noCompiler } from './driver-library.ts';
+
+/** Of each command. An abort by a descriptor that isn't the library's own came every time. */
+const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 2;
+
+describe.skipIf(noCompiler !== null)(
+  `a driver library with descriptors and a thread${because(noCompiler)}`,
+  () => {
+    let machine: Machine;
+    let env: Record<string, string>;
+    let other: string;
+    beforeAll(() => {
+      machine = new Machine(2);
+      env = { GPU_OWNER_NVML_LIBRARY: compileDriverLibrary(machine.directory) };
+      other = compileOtherUser(machine.directory);
+    });
+    afterAll(() => machine.close());
+
+    test.each(['status --json', 'find', 'run --placeholder keep -- sleep 0.02', 'hold', 'queue', 'doctor'])(
+      'gpu-owner %s works with it',
+      async (words) => {
+        for (let i = 0; i < STARTS; i++) {
+          const { code, signal, stderr } = await machine.runCommand(words.split(' '), { env });
+          expect({ code, signal, stderr }).toEqual({ code: 0, signal: null, stderr: '' });
+        }
+      },
+    );
+
+    test.each([
+      ['the other user begins', 'other.use', 'claim'],
+      ['we begin', 'claim', 'other.use'],
+      ['both begin at once', 'other.useInThread', 'claim'],
+    ])('GPUOwner beside another user of NVML: %s', async (_, first, second) => {
+      const { code, signal, stdout, stderr } = await machine.runScript(
+        `
+        const addon = { exports: {} };
+        process.dlopen(addon, ${JSON.stringify(other)});
+        const other = addon.exports;
+        const claim = () => { new GPUOwner(2, { placeholder: 'none' }).release(); return 0; };
+        const codes = [${first}(), ${second}()];
+        let started = ${first === 'other.useInThread' ? 1 : 0};
+        for (let i = 0; i < 30; i++, started++) {
+          other.useInThread();
+          codes.push(claim(), other.use());
+          codes.push((await gpuOwner.getGPUs()).some(({ health }) => health !== 'ok') ? 1 : 0);
+        }
+        for (let i = 0; other.ended() >= 0 && other.ended() < started && i < 1000; i++) {
+          await new Promise((resolve) => setTimeout(resolve, 10));
+        }
+        console.log(codes.filter((code) => code !== 0).join(), other.ended() === started);`,
+        { env },
+      );
+      expect({ code, signal, stdout, stderr }).toEqual({
+        code: 0,
+        signal: null,
+        stdout: ' true\n',
+        stderr: '',
+      });
+    });
+  },
+);
