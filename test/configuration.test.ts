@@ -7,6 +7,7 @@ import { loadConfiguration, mergeCriteria } from '../lib/configuration.ts';
 import { judge } from '../lib/gpus/criteria.ts';
 import { GIB, makeGPU, refusal } from './gpus/fixtures.ts';
 import { command, Machine } from './machine.ts';
+import { processorTime } from './support/time.ts';
 
 let base: string;
 let machine: string;
@@ -212,13 +213,12 @@ describe('mistakes', () => {
     }
   });
 
-  it('meant to harm are refused at once', () => {
-    const start = performance.now();
+  it('meant to harm are refused at once', async () => {
     const levels = Array.from(
       { length: 9 },
       (_, i) => `a${i}: &a${i} [${Array(9).fill(i ? `*a${i - 1}` : 'x')}]`,
     );
-    for (const text of [
+    const texts = [
       levels.join('\n'),
       `exclude: ${'['.repeat(60_000)}`,
       `exclude: ${'['.repeat(9_000)}${']'.repeat(9_000)}`,
@@ -228,11 +228,14 @@ describe('mistakes', () => {
       `exclude: ${'&a '.repeat(20_000)}`,
       `exclude: "${'\\x'.repeat(30_000)}`,
       '\0'.repeat(60_000),
-    ]) {
-      write(user, text);
-      expect(failure().length).toBeLessThan(1000);
-    }
-    expect(performance.now() - start).toBeLessThan(20_000);
+    ];
+    const time = await processorTime(() => {
+      for (const text of texts) {
+        write(user, text);
+        expect(failure().length).toBeLessThan(1000);
+      }
+    });
+    expect(time).toBeLessThan(20_000);
   });
 });
 

@@ -1,4 +1,12 @@
-import { accessSync, constants, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { isRoot } from '../file-status.ts';
@@ -108,6 +116,7 @@ function reportPrivacy(report: Report, parts: readonly string[]): void {
 function reportChangeable(report: Report, parts: readonly string[]): void {
   const self = process.geteuid?.();
   for (const file of parts) {
+    if (!existsSync(file)) continue; // replaced by another since this process started
     const open = upwards(realpathSync(file), ({ mode, uid, sticky }) => {
       return !(uid === self || isRoot(uid)) || ((mode & 0o002) !== 0 && !sticky);
     });

@@ -57,7 +57,9 @@ test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
     expect(survivors.map(({ code, stderr }) => [code, stderr])).toEqual(
       survivors.map(() => [0, expect.any(String)]),
     );
-    expect(survivors).toHaveLength(8);
+    // One or another may have ended just before it was killed.
+    expect(survivors.length).toBeGreaterThanOrEqual(8);
+    expect(survivors.length).toBeLessThan(12);
     const claims = (of: typeof results) =>
       of
         .flatMap(({ stdout }) => [...stdout.matchAll(/claims (\d+)/g)])

@@ -25,7 +25,7 @@ const { query, outages, weather } = SOAK
   : {
       query: '&patience=3&margin=2',
       outages: { rest: 500, lengths: [200, 1_000] },
-      weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 60_000 },
+      weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 180_000 },
     };
 /** Why tasks were given back that were not to blame. */
 const REASONS =

@@ -13,7 +13,7 @@ const TASKS = QUICK + STUBBORN;
 const GPUS = 4;
 const WEATHER = SOAK
   ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
-  : { gpus: GPUS, workers: 4, rest: 200, mischief: 7_000, patience: 60_000 };
+  : { gpus: GPUS, workers: 4, rest: 200, mischief: 7_000, patience: 180_000 };
 
 const given = process.env.GPU_OWNER_CHAOS_SEED;
 const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);
@@ -87,7 +87,7 @@ test.each(SEEDS)(
       rest: 400,
       shares: { manager: 1, worker: 3 },
       mischief: SOAK ? 30_000 : 6_000,
-      patience: 30_000,
+      patience: 120_000,
     });
     await storm.pass();
     const log = experiment.testimony();

@@ -46,7 +46,9 @@ test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and s
   expect(texts.match(/violation: .*/g)).toBeNull();
   const survivors = results.filter(({ signal }) => signal !== 'SIGKILL');
   expect(survivors.filter(({ code }) => code !== 0)).toEqual([]);
-  expect(survivors.length).toBe((CLAIMANTS * 3) / 4);
+  // One or another may have ended just before it was killed.
+  expect(survivors.length).toBeGreaterThanOrEqual((CLAIMANTS * 3) / 4);
+  expect(survivors.length).toBeLessThan(CLAIMANTS);
   const claims = [...texts.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
   console.log(`${claims} claims in ${SECONDS} s`);
   // That it was put to the test at all: how many a busy machine manages isn't promised.
