@@ -63,13 +63,13 @@ export function* waitForTurn(
   }
 }
 
-/** Anybody may have written it: times that can't be are as good as none. */
+/** Anybody may have written it, or the clock was set: a period that can't be is one that is over. */
 function read(text: string, now: number): Period {
   const [, number, since, full] = /^period (\d{1,10}) since (\d{1,15}) full ([01])$/.exec(text) ?? [];
-  const began = Number(since ?? now);
+  const began = Number(since ?? 0);
   return {
     number: Math.min(Number(number ?? 0), MAX_NUMBER),
-    since: began > now + GAP ? now : began,
+    since: began > now + GAP ? 0 : began,
     full: full === '1',
   };
 }

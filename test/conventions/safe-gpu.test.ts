@@ -1,5 +1,5 @@
 // safe-gpu has one lock for all GPUs, exclusive while it looks and allocates. Who has which GPU is told by the driver alone.
-import { writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, pause, processState, until, whyNotNobody } from '../machine.ts';
@@ -124,6 +124,10 @@ test.skipIf(why !== null)(`two users share one lock${why ? ` (${why})` : ''}`, a
 
 // Claims hold the lock together, so one after the other they could hold it for ever.
 test('a constant stream of claims doesn’t starve it: it has its lock within 10 s, again and again', async () => {
+  await machine.runCommand(['run', '--placeholder', 'none', '--', 'true']); // makes the lock directory
+  const note = join(machine.lockDirectory, 'safe-gpu.sharing');
+  writeFileSync(note, 'since 1 full 0 gap 0'); // as an older version has it
+  chmodSync(note, 0o666);
   const rounds = process.env.GPU_OWNER_SOAK ? 10 : 1;
   const source = `
     for (;;) {
@@ -149,4 +153,5 @@ test('a constant stream of claims doesn’t starve it: it has its lock within 10
     await finished(theirs);
   }
   expect(stream.every(({ exitCode }) => exitCode === null)).toBe(true); // and the stream goes on
+  expect(readFileSync(note, 'utf8')).toMatch(/^period \d/);
 });
