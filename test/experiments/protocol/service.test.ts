@@ -59,7 +59,9 @@ test('who asks while tasks are added and tables are read waits until that is don
   await new Promise((resolve) => setTimeout(resolve, 300));
   expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
   service.open();
-  expect(JSON.parse(await answer)).toMatchObject({ type: 'task', task: { config: { n: 1 } } });
+  // It has no seed, as tasks of a grid may; workers hand theirs to PyTorch.
+  const task = { seed: 42, config: { n: 1, phase_name: 'exp1' } };
+  expect(JSON.parse(await answer)).toMatchObject({ type: 'task', task });
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
 });
 
