@@ -9,8 +9,8 @@ const BATCH = 500;
  * The sweep as the queue knows it. A queue from before tasks got a seed by default has them without one: they are these tasks, and
  * stay as they are.
  */
-export async function asKnown(sweep: Sweep, queue: Pick<Queue, 'lookUp'> | null): Promise<Sweep> {
-  if (queue === null) return sweep;
+export async function asKnown(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
+  if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
   const known = new Set<string>();
   let batch: string[] = [];
   const lookUp = async () => {

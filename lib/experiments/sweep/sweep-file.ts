@@ -122,14 +122,16 @@ function given(key: string, node: Node, file: string, refuse: (why: string) => E
   return { value: toValue(node), origin: { file, line: node.line } };
 }
 
-/** The keys of all maps in the list multiply; also those of one map. */
+/** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
 function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string): Axis[] {
   const where = `${showValue(phase)}: combinations`;
   const right = "right is a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
-  if (entry.node.kind !== 'list') throw fail(entry.line, `${where}: ${right}`);
-  if (entry.node.items.length === 0) throw fail(entry.line, `${where}: it is an empty list; ${right}`);
+  const { node: all } = entry;
+  if (all.kind === 'scalar') throw fail(entry.line, `${where}: ${right}`);
+  const items = all.kind === 'list' ? all.items : [all];
+  if (items.length === 0) throw fail(entry.line, `${where}: it is an empty list; ${right}`);
   const axes = new Map<string, Axis>();
-  for (const item of entry.node.items) {
+  for (const item of items) {
     if (item.kind !== 'map' || item.entries.size === 0) {
       throw fail(item.line, `${where}: an entry must be a map of lists; ${right}`);
     }

@@ -42,6 +42,7 @@ describe('a sweep file', () => {
   test('several keys in one entry of combinations multiply, too', async () => {
     const found = await tasks('p: {combinations: [{a: [1, 2], b: [3, 4]}, {c: [5]}]}');
     expect(found.map(({ parameters: { a, b, c } }) => `${a}${b}${c}`)).toEqual(['135', '145', '235', '245']);
+    expect(await tasks('p: {combinations: {a: [1, 2], b: [3, 4], c: [5]}}')).toEqual(found);
   });
 
   test('phases come in the order of the file, each with its own directory', async () => {
@@ -173,7 +174,11 @@ describe('mistakes are named with file, line and key', () => {
     ['default:\n  seed: 1\n', "s.yaml:1: there is no key 'default'; did you mean 'defaults'?"],
     ['p:\n  combinations: []\n', "s.yaml:2: 'p': combinations: it is an empty list"],
     ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: right is a list"],
-    ['p:\n  combinations: {seed: [1]}\n', "s.yaml:2: 'p': combinations: right is a list"],
+    [
+      'p:\n  combinations: {}\n',
+      "s.yaml:2: 'p': combinations: an entry must be a map of lists; right is a list",
+    ],
+    ['p:\n  combinations: seed\n', "s.yaml:2: 'p': combinations: right is a list"],
     ['p:\n  combinations:\n    - [1]\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
     ['p:\n  combinations:\n    - {}\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
     [
