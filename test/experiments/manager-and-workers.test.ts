@@ -68,7 +68,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await output(child, /workers can ask/);
       const worker = await experiment.run(['worker']);
       expect(worker.code).not.toBe(0);
-      expect(worker.stdout).toMatch(/the task has no command: .*--replace-commands/);
+      expect(worker.stdout).toMatch(/the task has no command: .*gpu-owner exp run -- COMMAND/);
       child.kill('SIGTERM');
       expect((await ended).code).toBe(143);
       const none = await experiment.run(['manager', '--no-listen', 'sweep.yaml']);

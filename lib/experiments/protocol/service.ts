@@ -30,6 +30,8 @@ export class ProtocolService {
   #told = false;
   #retrying = false;
   #complaints = { since: 0, count: 0 };
+  /** Where it listens, to be told when it is opened; null: it is. */
+  #news: string[] | null = [];
   /** Requests wait for it. */
   readonly #opened: Promise<void>;
   #open: () => void = () => {};
@@ -63,6 +65,8 @@ export class ProtocolService {
 
   /** From now on requests are answered. */
   open(): void {
+    for (const text of this.#news ?? []) this.#options.tell(text);
+    this.#news = null;
     this.#open();
   }
 
@@ -76,7 +80,9 @@ export class ProtocolService {
     for (const endpoint of this.#taken) {
       try {
         const where = await this.#server.listen(endpoint);
-        this.#options.tell(`workers can ask for tasks at ${formatEndpoint(where)}`);
+        const text = `workers can ask for tasks at ${formatEndpoint(where)}`;
+        if (this.#news === null) this.#options.tell(text);
+        else this.#news.push(text);
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
         taken.push(endpoint);

@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -15,15 +15,17 @@ let directory: string;
 let queue: Queue;
 let service: ProtocolService;
 let told: string[];
+let port: number;
 
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'gpu-owner-service-'));
   queue = await openQueue(null, directory);
   await queue.enqueue([spec({ n: 1 })]);
   told = [];
+  port = await freePort();
   service = new ProtocolService({
     queue,
-    endpoints: [{ host: '127.0.0.1', port: 0 }],
+    endpoints: [{ host: '127.0.0.1', port }],
     admission: new Admission({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
     lifetime: 60_000,
     unique: false,
@@ -39,8 +41,16 @@ afterEach(async () => {
 
 const REQUEST = '{"type": "request_task", "worker_id": "gpu0"}';
 
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const { port: found } = server.address() as { port: number };
+      server.close(() => resolve(found));
+    });
+  });
+}
+
 function ask(): Promise<string> {
-  const port = Number(/:(\d+)$/.exec(told[0] ?? '')?.[1]);
   return new Promise((resolve) => {
     let answer = '';
     const socket = connect(port, '127.0.0.1', () => socket.write(REQUEST));
@@ -58,7 +68,9 @@ test('who asks while tasks are added and tables are read waits until that is don
   // As long as an answer takes, and longer.
   await new Promise((resolve) => setTimeout(resolve, 300));
   expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
+  expect(told).toEqual([]);
   service.open();
+  expect(told).toEqual([`workers can ask for tasks at 127.0.0.1:${port}`]);
   // It has no seed, as tasks of a grid may; workers hand theirs to PyTorch.
   const task = { seed: 42, config: { n: 1, phase_name: 'exp1' } };
   expect(JSON.parse(await answer)).toMatchObject({ type: 'task', task });
