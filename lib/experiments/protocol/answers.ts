@@ -8,11 +8,12 @@ export const ACK: Answer = { text: '{"type":"ack"}' };
 export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
 
 /** As workers get it: with the names that the original's have, and always with a seed, which they hand to PyTorch. */
-export function describeTask({ name, parameters, places }: Task): string {
+export function describeTask({ name, parameters, places }: Task, worker: string, since: number): string {
   const { phase = '', outputDirectory = '' } = places[0] ?? {};
   const config: Values = { phase_name: phase, ...parameters, output_dir: outputDirectory };
   const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
-  const task = { task_id: name, phase, config, seed, output_dir: outputDirectory };
+  const assigned = { status: 'assigned', assigned_to: worker, assigned_at: since / 1000 };
+  const task = { task_id: name, phase, config, seed, output_dir: outputDirectory, ...assigned };
   return stringify({ type: 'task', task });
 }
 

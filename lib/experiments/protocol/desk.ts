@@ -151,7 +151,7 @@ export class Desk {
     attempt.signal.addEventListener('abort', () => {
       this.#noteTaken(info).catch(() => {}); // the next look has it for the log
     });
-    const text = describeTask(task);
+    const text = describeTask(task, worker, info.since);
     const size = Buffer.byteLength(text);
     if (size > RECEIVED) {
       tell(

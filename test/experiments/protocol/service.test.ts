@@ -71,9 +71,12 @@ test('who asks while tasks are added and tables are read waits until that is don
   expect(told).toEqual([]);
   service.open();
   expect(told).toEqual([`workers can ask for tasks at 127.0.0.1:${port}`]);
+  const { type, task } = JSON.parse(await answer);
+  expect(type).toBe('task');
   // It has no seed, as tasks of a grid may; workers hand theirs to PyTorch.
-  const task = { seed: 42, config: { n: 1, phase_name: 'exp1' } };
-  expect(JSON.parse(await answer)).toMatchObject({ type: 'task', task });
+  const assigned = { status: 'assigned', assigned_to: 'gpu0' };
+  expect(task).toMatchObject({ seed: 42, config: { n: 1, phase_name: 'exp1' }, ...assigned });
+  expect(Math.abs(Date.now() / 1000 - task.assigned_at)).toBeLessThan(60);
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
 });
 
