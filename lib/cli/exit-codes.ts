@@ -17,3 +17,9 @@ export const EXIT_CODES: Record<ErrorCode, number> = {
   ERR_CONFIGURATION: 78, // EX_CONFIG
   ERR_ABORTED: 130,
 };
+
+/** Has the command end with another code where GPUs can't be had: some scripts rely on 0. */
+export function setConflictExitCode(code: number): void {
+  EXIT_CODES.ERR_GPU_UNAVAILABLE = code;
+  EXIT_CODES.ERR_TIMEOUT = code;
+}

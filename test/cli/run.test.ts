@@ -43,6 +43,23 @@ describe('the exit code of run', () => {
     },
   );
 
+  test('is what --conflict-exit-code says where GPUs are not to be had, and only there', async () => {
+    const run = (...args: string[]) => machine.runCommand(['run', ...args]);
+    const holder = machine.startCommand(['hold', '-n', '2']);
+    await output(holder, /visibleDevices/);
+    const refused = await run('--no-wait', '--conflict-exit-code', '0', '--', 'echo', 'it ran');
+    expect(refused).toMatchObject({ code: 0, stdout: '' });
+    expect(refused.stderr).toMatch(/^gpu-owner: 1 GPU asked for, none is free:\n/);
+    const late = await run('--wait=100ms', '--conflict-exit-code=255', '--', 'echo', 'it ran');
+    expect(late).toMatchObject({ code: 255, stdout: '' });
+    expect(late.stderr).toMatch(/waited 100 ms in vain/);
+    expect(await run('--no-wait', '--', 'true')).toMatchObject({ code: 75 });
+    holder.stdin?.end();
+    await finished(holder, 'exit');
+    expect(await run('--conflict-exit-code=0', '--', 'sh', '-c', 'exit 75')).toMatchObject({ code: 75 });
+    expect(await run('--conflict-exit-code=0', '-n', '3', '--', 'true')).toMatchObject({ code: 64 });
+  });
+
   test.each([1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 34, 64])(
     'is 128 + the signal that ended it: %i',
     async (signal) => {

@@ -16,6 +16,7 @@ const VALUES: Readonly<Record<string, Values>> = {
   output: 'file',
   commands: 'file',
   project: 'directory',
+  'conflict-exit-code': ['0', '75'],
   wait: DURATIONS,
   watch: ['1s', '5s', '1m'],
   'lock-timeout': ['2s', '10s'],
