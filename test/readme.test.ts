@@ -421,6 +421,9 @@ describe('names', () => {
     const foreign = new Set([
       ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
       ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
+      ...['--device', '--nv'],
+      ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
+      ...['--poll-interval', '--max-wait-time'],
     ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
       for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);
