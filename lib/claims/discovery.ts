@@ -1,18 +1,21 @@
 import { loadConfiguration, mergeCriteria } from '../configuration.ts';
 import { Conventions } from '../conventions/index.ts';
+import { GPUOwnerError } from '../errors.ts';
 import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
 import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
+import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { judgeAll, keepBack, scopeOf } from './candidates.ts';
-import type { ClaimRequest } from './claim.ts';
+import { type Candidate, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './candidates.ts';
+import type { ClaimRequest, Refusal } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
-import { enclosingJob } from './enclosing-job.ts';
+import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
 import { firstLook } from './first-look.ts';
 import { leasesIn } from './foreign.ts';
 import { waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
+import { listed, notEnough, refuseImpossible } from './refusals.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -102,22 +105,68 @@ export function* discover(
   configured: string | undefined,
   view: View,
 ): Effectful<GPUStatus[]> {
+  const { candidates } = yield* judged(request, configured, view);
+  return candidates.map(statusOf);
+}
+
+/** What a claim would take now. */
+export interface Found {
+  granted: true;
+  chosen: GPU[];
+  /** All GPUs. */
+  gpus: GPUStatus[];
+}
+
+/** Why a claim would take nothing now. `directory` is null where nobody has ever claimed. */
+export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
+  directory: LockDirectory | null;
+};
+
+/** What a claim that doesn't wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
+export function* findForClaim(
+  request: Discovering,
+  configured: string | undefined,
+): Effectful<Found | NotFound> {
+  const { count } = request;
+  const found = yield* judged(request, configured, 'claimant');
+  const { candidates } = found;
+  const gpus = candidates.map(statusOf);
+  const chosen = select(
+    gpus.filter(({ state }) => state === 'free'),
+    count,
+  );
+  if (chosen !== null) return { granted: true, chosen, gpus };
+  const reasons = reasonsOf(candidates);
+  const verdicts = candidates.map(({ verdict }) => verdict);
+  refuseImpossible(count, verdicts, () => reasons);
+  const message = notEnough(count, verdicts) + listed(reasons);
+  const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
+  const wish = wishOf(candidates, count, scopeOf(found.job?.generation ?? null));
+  return { granted: false, ...found, wish, possible: isPossible(count, verdicts), error };
+}
+
+interface Judged {
+  candidates: Candidate[];
+  directory: LockDirectory | null;
+  job: EnclosingJob | null;
+}
+
+function* judged(request: Discovering, configured: string | undefined, view: View): Effectful<Judged> {
   const { criteria, lockDirectory, count } = request;
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
-  const job = view === 'machine' ? null : (enclosingJob(directory, gpus)?.generation ?? null);
+  const enclosing = view === 'machine' ? null : enclosingJob(directory, gpus);
+  const job = enclosing?.generation ?? null;
   const inherited = job === null ? inheritedDevices : inheritedClaim;
   const visible = view === 'machine' ? null : inherited(gpus);
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  const judged = judgeAll(gpus, { criteria, visible, directory, job, count, foreign });
-  const candidates =
-    view === 'machine' ? judged : keepBack(judged, scopeOf(job), waitersAhead(directory, null));
-  return candidates.map(({ gpu, verdict: { state, reason }, lease }) => ({
-    ...gpu,
-    state,
-    reason,
-    lease,
-  }));
+  const all = judgeAll(gpus, { criteria, visible, directory, job, count, foreign });
+  const candidates = view === 'machine' ? all : keepBack(all, scopeOf(job), waitersAhead(directory, null));
+  return { candidates, directory, job: enclosing };
+}
+
+function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {
+  return { ...gpu, state, reason, lease };
 }

@@ -5,6 +5,7 @@ import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
+import { type Discovering, type Found, findForClaim, type NotFound } from './discovery.ts';
 import { aborted, runAsync } from './effects.ts';
 import { findTenure } from './lease-holders.ts';
 import { Line, PULSE } from './line.ts';
@@ -53,21 +54,50 @@ export async function claimWhenFree(
       if (await line.untilTurn({ ...options, end })) continue;
       const own = line.standing?.place ?? null;
       const seen = await change(result, { own, left: end - now(), pause, signal: options.signal });
-      pause = seen ? 0 : Math.min(Math.max(2 * pause, TENURE_PAUSE), LOOK_AGAIN);
+      pause = seen ? 0 : longerPause(pause);
     }
   } finally {
     line?.leave();
   }
 }
 
-function hopeless({ error, candidates }: Refusal): GPUOwnerError {
+/**
+ * Waits until a claim that doesn't wait would be met. Takes nothing and has no place in line: whoever stands there comes first.
+ * @throws as {@link claimWhenFree}
+ */
+export async function findWhenFree(
+  request: Discovering,
+  configured: string | undefined,
+  { maxWait, onWaiting, signal }: WaitOptions,
+): Promise<Found> {
+  const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
+  for (let pause = 0; ; ) {
+    const found = await runAsync(findForClaim(request, configured), signal);
+    if (found.granted) return found;
+    if (!found.possible) throw hopeless(found);
+    if (now() >= end) throw timeout(maxWait ?? 0, found);
+    const { candidates, wish } = found;
+    onWaiting?.({ gpus: reasonsOf(candidates), wanted: wish.uuids, position: null, count: wish.count });
+    const seen = await change(found, { own: null, left: end - now(), pause, signal });
+    pause = seen ? 0 : longerPause(pause);
+  }
+}
+
+function longerPause(pause: number): number {
+  return Math.min(Math.max(2 * pause, TENURE_PAUSE), LOOK_AGAIN);
+}
+
+function hopeless({ error, candidates }: Pick<Refusal, 'error' | 'candidates'>): GPUOwnerError {
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `waiting would not help: ${error.message}`, {
     gpus: reasonsOf(candidates),
     cause: error,
   });
 }
 
-function timeout(maxWait: number, { error, candidates }: Refusal): GPUOwnerError {
+function timeout(
+  maxWait: number,
+  { error, candidates }: Pick<Refusal, 'error' | 'candidates'>,
+): GPUOwnerError {
   return new GPUOwnerError('ERR_TIMEOUT', `waited ${formatDuration(maxWait)} in vain: ${error.message}`, {
     gpus: reasonsOf(candidates),
     cause: error,
@@ -90,7 +120,7 @@ interface Changing {
  * @returns whether the end of each lease could be waited for
  */
 async function change(
-  { candidates, directory, job, wish }: Refusal,
+  { candidates, directory, job, wish }: NotFound,
   { own, left, pause, signal }: Changing,
 ): Promise<boolean> {
   let longest = Math.min(left, LONGEST_WAIT);
@@ -129,7 +159,8 @@ async function change(
           continue;
         }
         if (verdict.state !== 'leased') continue;
-        const tenure = findTenure(directory, leaseKey(gpu, job?.generation ?? null));
+        const key = leaseKey(gpu, job?.generation ?? null);
+        const tenure = directory === null ? null : findTenure(directory, key);
         if (tenure === null) {
           longest = Math.min(longest, pause);
           seen = false;
@@ -142,7 +173,7 @@ async function change(
       if (own !== null && [...ahead].some((place) => place >= own)) return resolve();
       for (const place of ahead) {
         longest = Math.min(longest, PULSE); // whoever is ahead may be stopped
-        const line = Line.open(directory);
+        const line = directory === null ? null : Line.open(directory);
         if (line !== null) waitFor(line.descriptor, place);
       }
       if (longest <= 0) return resolve();

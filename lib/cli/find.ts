@@ -1,15 +1,14 @@
-import { discover } from '../claims/discovery.ts';
+import { findForClaim } from '../claims/discovery.ts';
 import { runAsync } from '../claims/effects.ts';
 import { checkOptions } from '../claims/options.ts';
-import { listed, notEnough, refuseImpossible } from '../claims/refusals.ts';
-import { GPUOwnerError } from '../errors.ts';
-import { select } from '../gpus/selection.ts';
+import { findWhenFree } from '../claims/waiting.ts';
 import { formatVisibleDevices } from '../gpus/visible-devices.ts';
-import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
+import { CRITERIA, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
 import { gpuJSON } from './status-json.ts';
+import { waitLimits } from './waiting-line.ts';
 
 const HELP = `Usage: gpu-owner find [OPTIONS]
 
@@ -18,6 +17,9 @@ nothing: somebody else may be quicker, so prefer \`run\`. Exits with 75 if not
 enough GPUs are free.
 
   -n, --gpus N              how many GPUs (default 1)
+  --wait[=DURATION]         wait until so many are free, at most so long (30s
+                            10m 2h); those who stand in line come first
+  --no-wait                 don't wait (default): exit with 75
   --visible-devices FORM    uuid (default), or index for old software
   --json                    an array of the GPUs instead, as in \`status --json\`
 ${COMMON_HELP}
@@ -26,6 +28,7 @@ ${CRITERIA_HELP}`;
 
 const OPTIONS = {
   ...CRITERIA,
+  ...WAITING,
   gpus: { type: 'string', short: 'n' },
   'visible-devices': { type: 'string' },
   json: { type: 'boolean' },
@@ -36,21 +39,14 @@ async function find(args: readonly string[]): Promise<void> {
   if (values.help) return print(HELP);
   refuseWords(positionals);
   const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
-  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
-  const free = gpus.filter(({ state }) => state === 'free');
-  const chosen = select(free, request.count);
-  if (chosen === null) {
-    const reasons = gpus.map(({ index, instance, uuid, reason }) => ({
-      index,
-      instance,
-      uuid,
-      reason: reason ?? 'free',
-    }));
-    refuseImpossible(request.count, gpus, () => reasons);
-    throw new GPUOwnerError('ERR_GPU_UNAVAILABLE', notEnough(request.count, gpus) + listed(reasons), {
-      gpus: reasons,
-    });
-  }
+  const { lockDirectory } = configuration;
+  const limits = waitLimits(values, false);
+  const found =
+    limits === null
+      ? await runAsync(findForClaim(request, lockDirectory))
+      : await findWhenFree(request, lockDirectory, limits).finally(limits.end);
+  if (!found.granted) throw found.error;
+  const { chosen, gpus } = found;
   if (values.json) {
     const uuids = new Set(chosen.map(({ uuid }) => uuid));
     print(JSON.stringify(gpus.filter(({ uuid }) => uuids.has(uuid)).map(gpuJSON), null, 2));

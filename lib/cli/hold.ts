@@ -7,7 +7,7 @@ import { ClosedInput } from './closed-input.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
-import { waitLimits } from './run.ts';
+import { waitLimits } from './waiting-line.ts';
 
 const HELP = `Usage: gpu-owner hold [OPTIONS]
 

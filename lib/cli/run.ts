@@ -2,14 +2,13 @@ import { checkOptions } from '../claims/options.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeKeeper } from '../jobs/keeper.ts';
-import { parseDuration } from '../quantities.ts';
 import { shellWords, showValue } from '../text.ts';
-import { CLAIM, claimOptions, NAMES, parse, type Values, WAITING, waitOption } from './arguments.ts';
+import { CLAIM, claimOptions, NAMES, parse, WAITING } from './arguments.ts';
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
 import { print } from './output.ts';
-import { reportWaiting } from './waiting-line.ts';
+import { waitLimits } from './waiting-line.ts';
 
 const HELP = `Usage: gpu-owner run [OPTIONS] [--] COMMAND [ARGUMENTS]
 
@@ -71,13 +70,3 @@ function exitCode(value: unknown): number {
 }
 
 export const COMMAND: Command = { run, help: HELP, options: OPTIONS, operands: 'command-line' };
-
-/** @param byDefault whether to wait if nothing is said */
-export function waitLimits(values: Values, byDefault: boolean) {
-  const wait = waitOption(values, byDefault);
-  if (wait === null) return null;
-  return {
-    maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
-    ...reportWaiting(),
-  };
-}

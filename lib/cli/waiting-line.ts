@@ -3,7 +3,8 @@ import type { WaitingState } from '../claims/standing.ts';
 import { now } from '../clock.ts';
 import { label } from '../gpus/instances.ts';
 import { native } from '../native.ts';
-import { formatDuration } from '../quantities.ts';
+import { formatDuration, parseDuration } from '../quantities.ts';
+import { type Values, waitOption } from './arguments.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */
@@ -13,6 +14,16 @@ export interface WaitingReport {
   watched: boolean;
   /** To be called when the wait is over, however that came about. */
   end: () => void;
+}
+
+/** What the options say of waiting, with a report for it; null: don't wait. @param byDefault whether to wait if nothing is said */
+export function waitLimits(values: Values, byDefault: boolean) {
+  const wait = waitOption(values, byDefault);
+  if (wait === null) return null;
+  return {
+    maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
+    ...reportWaiting(),
+  };
 }
 
 const REPAINT = 1_000;

@@ -27,8 +27,14 @@ const imports = lines.filter(isImport).map((line) => {
   if (now === undefined) throw new Error(`docs/migration.md: this import can't be tested: ${line}`);
   return now;
 });
+const isCommand = (line: string) => / <!-- prints .* --> \|$/.test(line);
+const commands = lines.filter(isCommand).map((line) => {
+  const [, words, printed] = /^\| .*? \| `gpu-owner (.*)` <!-- prints (.*) --> \|$/.exec(line) ?? [];
+  if (words === undefined) throw new Error(`docs/migration.md: this command can't be tested: ${line}`);
+  return [words, printed] as const;
+});
 const rows = lines
-  .filter((line) => !isImport(line))
+  .filter((line) => !isImport(line) && !isCommand(line))
   .map((line): Row => {
     const [, py = '', js = '', kind, expected = ''] =
       /^\|(?: .*? \|)? `([^|]*?)` \| `([^|]*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
@@ -109,6 +115,21 @@ test('the page has the calls of all tools', () => {
     ...['get_total_num_gpus', 'find_free_gpus'],
   ];
   for (const name of [...calls, ...parameters, ...functions]) expect(all).toContain(name);
+});
+
+describe('commands', () => {
+  test.each(commands)('gpu-owner %s', async (words, printed) => {
+    const { code, stdout, stderr } = await machine.runCommand(words.split(' '));
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: `${printed}\n`, stderr: '' });
+  });
+
+  test("all options of the scheduler's command are there", () => {
+    for (const option of [
+      ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
+      ...['--no-wait', '--poll-interval', '--max-wait-time'],
+    ])
+      expect(page).toMatch(new RegExp(`^\\| \`${option}( \\d+)?\` \\| \`gpu-owner`, 'm'));
+  });
 });
 
 describe('Python', () => {
