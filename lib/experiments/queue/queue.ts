@@ -50,9 +50,19 @@ export interface AttemptInfo {
   ended: number | null;
   /** null: it lives. `lost`: its processes went without a word. */
   outcome: 'completed' | 'failed' | 'given-back' | 'lost' | 'cancelled' | null;
+  /** A result was submitted: an empty one for a worker that wrote its row itself, where nobody can tell which of several it is. */
+  submitted: boolean;
   error: string | null;
   /** The file that its output went to, and where in it that begins and ends, in bytes; null: unknown as yet. */
   log: { path: string; from: number; to: number | null } | null;
+}
+
+/** In the place of its PID, a worker that asks over TCP has this: none of its processes is known. */
+export const NO_PID = 0;
+
+/** Whether an attempt over TCP completed its task, and sent no result. */
+export function lacksResult({ taker, outcome, submitted }: AttemptInfo): boolean {
+  return taker.pid === NO_PID && outcome === 'completed' && !submitted;
 }
 
 /** A task with its fate, for lists. */
@@ -69,6 +79,13 @@ export interface TaskRow {
   source: 'worker' | 'table' | null;
   /** Of a completed one: see {@link Completion}. */
   sequence: number | null;
+}
+
+/** Results that a worker over TCP didn't send. */
+export interface WithoutResult {
+  worker: string;
+  host: string;
+  tasks: number;
 }
 
 /** A completed task, in the order of completion. */
@@ -209,6 +226,8 @@ export interface Queue {
   nextTime(): Promise<number | null>;
   /** In the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
+  /** Completed tasks whose last worker asked over TCP, and sent no result: how many, by worker. The most frequent first. */
+  withoutResult(): Promise<WithoutResult[]>;
   /** Living attempts, or those of one task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
   /**

@@ -16,6 +16,7 @@ import type {
   State,
   Taker,
   TaskRow,
+  WithoutResult,
 } from '../queue.ts';
 import { parseAddress } from './address.ts';
 import { Attempts } from './attempts.ts';
@@ -133,6 +134,10 @@ class BullMQQueue implements Queue {
 
   tasks(which: listing.Which = {}): AsyncIterable<TaskRow> {
     return listing.listTasks(this.#connection, which);
+  }
+
+  withoutResult(): Promise<WithoutResult[]> {
+    return listing.listWithoutResult(this.#connection);
   }
 
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]> {

@@ -8,6 +8,7 @@ import {
   STATES,
   type State,
   type TaskRow,
+  type WithoutResult,
 } from '../queue.ts';
 import type { Answer, Connection } from './connection.ts';
 import {
@@ -104,6 +105,19 @@ export async function listAttempts(
   const words = which === 'living' ? [1, ''] : [0, which.taskId];
   const answers = await connection.call<(string | null)[][]>('attempts', ...words);
   return answers.map(attemptInfoOf);
+}
+
+/** See `Queue.withoutResult`. */
+export async function listWithoutResult(connection: Connection): Promise<WithoutResult[]> {
+  const answer = await connection.call<string[]>('withoutResult');
+  const found: WithoutResult[] = [];
+  for (let at = 0; at < answer.length; at += 2) {
+    const [host = '', ...worker] = (answer[at] as string).split('\n');
+    found.push({ worker: worker.join('\n'), host, tasks: Number(answer[at + 1]) });
+  }
+  return found
+    .filter(({ tasks }) => tasks > 0)
+    .sort((one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1));
 }
 
 /** See `Queue.completions`. */

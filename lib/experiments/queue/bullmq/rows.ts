@@ -55,7 +55,7 @@ export function completionOf([answer, result]: Answer[]): Completion {
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
-  const [taskId, taker, since, ended, outcome, error, log, from, to, token, taskName] = answer;
+  const [taskId, taker, since, ended, outcome, error, log, from, to, token, taskName, submitted] = answer;
   const [worker, host, pid, gpus] = JSON.parse(taker as string) as [string, string, number, string[]];
   return {
     token: token as string,
@@ -65,6 +65,7 @@ export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
     since: Number(since),
     ended: numberOf(ended),
     outcome: (outcome ?? null) as AttemptInfo['outcome'],
+    submitted: submitted === '1',
     error: error ?? null,
     log: log == null ? null : { path: log, from: Number(from), to: numberOf(to === '' ? null : to) },
   };

@@ -15,6 +15,7 @@ import type {
   State,
   Taker,
   TaskRow,
+  WithoutResult,
 } from '../queue.ts';
 import { Database } from './database.ts';
 import * as endings from './endings.ts';
@@ -163,6 +164,10 @@ class SQLiteQueue implements Queue {
 
   tasks(which: { state?: State; match?: string; limit?: number } = {}): AsyncIterable<TaskRow> {
     return listing.listTasks(this.#database, which);
+  }
+
+  withoutResult(): Promise<WithoutResult[]> {
+    return listing.listWithoutResult(this.#database);
   }
 
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]> {

@@ -7,8 +7,10 @@ import {
   type Counts,
   MOST_BYTES,
   MOST_DELAY,
+  NO_PID,
   type State,
   type TaskRow,
+  type WithoutResult,
 } from '../queue.ts';
 import { presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
@@ -91,6 +93,19 @@ export async function listAttempts(
     database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
   );
   return records.map(attemptInfoOf);
+}
+
+/** See `Queue.withoutResult`. */
+export async function listWithoutResult(database: Database): Promise<WithoutResult[]> {
+  return database.read(() =>
+    database.all<WithoutResult>(
+      `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
+       WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
+         AND state = 'completed' AND source = 'worker' AND task.result = '{}'
+         AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
+       GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
+    ),
+  );
 }
 
 /** See `Queue.completions`. */

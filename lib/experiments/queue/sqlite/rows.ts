@@ -84,6 +84,7 @@ export function attemptInfoOf(record: AttemptRecord & { id: string; name: string
     since: record.since,
     ended: record.ended,
     outcome: record.outcome,
+    submitted: record.result !== null,
     error: record.error,
     log: log === null ? null : { path: log, from: from ?? 0, to },
   };

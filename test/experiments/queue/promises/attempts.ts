@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { Attempt } from '../../../../lib/experiments/queue/queue.ts';
 import { pause, until } from '../../../machine.ts';
 import { type Bench, rowOf, takeFrom, taker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
@@ -162,6 +163,7 @@ export function testAttempts(bench: () => Bench): void {
         since: expect.any(Number),
         ended: null,
         outcome: null,
+        submitted: false,
         error: null,
         log: null,
       },
@@ -177,6 +179,34 @@ export function testAttempts(bench: () => Bench): void {
       [null, null, null],
     ]);
     expect(await queue.attempts({ taskId: 't-nothing' })).toEqual([]);
+  });
+
+  test('who asked over TCP and completed tasks without a result is told, until they are retried', async () => {
+    const queue = await bench().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
+    const overTCP = (worker: string) => queue.take({ ...taker, worker, pid: 0 }, { lifetime: 60_000 });
+    const completed: string[] = [];
+    for (const worker of ['gpu1', 'a\nb', 'a\nb']) {
+      const attempt = (await overTCP(worker)) as Attempt;
+      completed.push(attempt.task.id);
+      expect(await queue.complete(attempt.token, null)).toBe(true);
+    }
+    // These have one, though it may be empty, or run on this machine.
+    const submitted = (await overTCP('gpu1')) as Attempt;
+    await queue.submit(submitted.token, {});
+    expect(await queue.complete(submitted.token, null)).toBe(true);
+    await queue.complete(((await overTCP('gpu1')) as Attempt).token, { loss: 1 });
+    await queue.complete((await takeFrom(queue)).token, null);
+    const { host } = taker;
+    const [first, second] = [
+      { worker: 'a\nb', host, tasks: 2 },
+      { worker: 'gpu1', host, tasks: 1 },
+    ];
+    expect(await queue.withoutResult()).toEqual([first, second]);
+    expect(await queue.attempts({ taskId: submitted.task.id })).toMatchObject([{ submitted: true }]);
+    await queue.retry({ ids: [completed[0] as string] });
+    expect(await queue.withoutResult()).toEqual([first]);
+    await queue.complete((await takeFrom(queue)).token, {});
+    expect(await queue.withoutResult()).toEqual([first]);
   });
 
   test('changes of others are noticed, and nothing else', async () => {

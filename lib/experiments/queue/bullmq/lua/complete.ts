@@ -22,7 +22,13 @@ local function completeSomehow(token, given, result)
   end
   also('endAttempt', token, 'completed', nil, attempt.deadline)
   local number, due, why = also('get', id, 'number', 'due', 'error')
-  completeTask(id, result, number, due, why, 'by', token)
+  local fields = {'by', token}
+  -- Who asks over TCP has no PID.
+  if given == '0' and not attempt.result and attempt.pid == 0 then
+    fields[3], fields[4] = 'without', attempt.host .. '\\n' .. attempt.worker
+    rcall('HINCRBY', P .. 'without', fields[4], 1)
+  end
+  completeTask(id, result, number, due, why, unpack(fields))
   -- Its lock is its own, if it has one: whoever gets the task notes its end first.
   if outcome then also('removeTicket', id) else completeTicket(id, result) end
   return 1

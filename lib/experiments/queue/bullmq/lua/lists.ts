@@ -79,7 +79,8 @@ local function describe(token)
     local by, when = also('completedBy', id)
     if by == token then outcome, ended = 'completed', when end
   end
-  return {id, taker, since, ended, outcome, why, log, from, to, token, (get(id, 'name'))}, deadline
+  local submitted = rcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
+  return {id, taker, since, ended, outcome, why, log, from, to, token, (get(id, 'name')), submitted}, deadline
 end
 
 function operations.attempts(living, id)
@@ -104,6 +105,10 @@ function operations.attempts(living, id)
     return arrived[a[1]] < arrived[b[1]]
   end)
   return list
+end
+
+function operations.withoutResult()
+  return rcall('HGETALL', P .. 'without')
 end
 
 -- The pause, and since when it is one of a dashboard, which doesn't say that itself: since somebody saw it first.

@@ -12,6 +12,7 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
  * - `states`: ids by state, and in each by number of arrival. `names`: ids by name. `phases`: counters
  * - `attempt:TOKEN`: a hash; `begun` has time, task, and taker in JSON, `before` is the token of the task's last one, `silent`: since when its lock is known
  *   to have expired; `deadlines`: of those that give no sign of life
+ * - `without`: how many tasks were completed without a result, by host and worker
  * - `completions`: ids by sequence; `due`: ids by time; `retracted`: ids by number
  * - `settings`: counters, `pause`, `format`; `version` grows with every change but starts and completions, which can be told by
  *   how many there are. `manager`: who manages, until it expires

@@ -19,6 +19,8 @@ local function retry(id)
   if state == 'pending' or state == 'active' then return false end
   if state == 'completed' then
     local by, ended = also('completedBy', id)
+    local without = get(id, 'without')
+    if without then rcall('HINCRBY', P .. 'without', without, -1) end
     if by then rcall('HSET', P .. 'attempt:' .. by, 'outcome', 'completed', 'ended', ended) end
     rcall('ZADD', P .. 'retracted', number, id)
     rcall('ZREM', P .. 'completions', id)
@@ -27,7 +29,7 @@ local function retry(id)
       if rcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
     end
   end
-  rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by')
+  rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by', 'without')
   set(id, 'starts', 0, 'retried', NOW)
   also('move', id, 'pending')
   if not also('lockOf', id) then
