@@ -1,12 +1,12 @@
 import { formatProgress, type Overview } from '../../experiments/manager/overview.ts';
-import type { TaskRow } from '../../experiments/queue/queue.ts';
+import type { TaskRow, WithoutResult } from '../../experiments/queue/queue.ts';
 
 /** The contract of `exp status --json`: scripts depend on these names. */
 export function experimentJSON(
   project: string,
   queue: string,
   { counts, total, completed, running, manager, pause, nextTime }: Overview,
-  failures: readonly TaskRow[],
+  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
 ) {
   return {
     project,
@@ -35,6 +35,7 @@ export function experimentJSON(
       error,
       ended: iso(ended),
     })),
+    withoutResult,
   };
 }
 

@@ -1,5 +1,5 @@
 import { formatProgress, isOver, type Overview } from '../../experiments/manager/overview.ts';
-import type { AttemptInfo, TaskRow } from '../../experiments/queue/queue.ts';
+import type { AttemptInfo, TaskRow, WithoutResult } from '../../experiments/queue/queue.ts';
 import { hostName } from '../../host.ts';
 import { formatSince } from '../../quantities.ts';
 import { sanitize, shellWords } from '../../text.ts';
@@ -7,6 +7,7 @@ import { shorten } from '../waiting-line.ts';
 import { counts, seconds } from './frame.ts';
 
 const MOST_FAILURES = 5;
+const MOST_WORKERS = 5;
 
 export interface PageOptions {
   /** Columns of the terminal. */
@@ -20,7 +21,7 @@ export interface PageOptions {
 /** How an experiment stands, for people. */
 export function statusPage(
   overview: Overview,
-  failures: readonly TaskRow[],
+  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
   { width, now, options }: PageOptions,
 ): string {
   const clip = (line: string) => shorten(line, Math.max(width, 40));
@@ -37,6 +38,18 @@ export function statusPage(
     }
     if (all.failed > MOST_FAILURES) lines.push(`  and ${all.failed - MOST_FAILURES} more`);
     lines.push(`  their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+  }
+  if (withoutResult.length > 0) {
+    lines.push('Completed without a result:');
+    for (const { worker, host, tasks } of withoutResult.slice(0, MOST_WORKERS)) {
+      const where = host === hostName() ? '' : ` on ${sanitize(host, 60)}`;
+      lines.push(clip(`  ${tasks} ${tasks === 1 ? 'task' : 'tasks'} by ${sanitize(worker, 60)}${where}`));
+    }
+    if (withoutResult.length > MOST_WORKERS)
+      lines.push(`  and ${withoutResult.length - MOST_WORKERS} more workers`);
+    lines.push(
+      '  their rows have no results: submit_result must go to the address of the manager, not to localhost',
+    );
   }
   return lines.join('\n');
 }

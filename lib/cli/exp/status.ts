@@ -14,8 +14,9 @@ Shows how an experiment stands: how many tasks are done, which worker runs what
 since when, what has failed, who writes the tables, whether it is paused.
 
   --json                    { project, queue, total, counts, progress, manager,
-                            pause, nextTime, running, failures }; times are ISO
-                            8601, what is not known or not so is null
+                            pause, nextTime, running, failures, withoutResult };
+                            times are ISO 8601, what is not known or not so is
+                            null
   --watch[=DURATION]        again and again, every second or as said
 ${QUEUE_HELP}
 ${EVERY_HELP}`;
@@ -39,12 +40,17 @@ async function status(args: readonly string[]): Promise<void> {
       for (;;) {
         const now = await overview(queue);
         const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MOST_FAILURES);
+        const withoutResult = await queue.withoutResult();
         if (values.json) {
-          const json = experimentJSON(projectOf(values), queue.url, now, failures);
+          const json = experimentJSON(projectOf(values), queue.url, now, { failures, withoutResult });
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
         } else {
           const width = Number(process.env.COLUMNS) || 80;
-          const page = statusPage(now, failures, { width, now: Date.now(), options: sameQueue(values) });
+          const page = statusPage(
+            now,
+            { failures, withoutResult },
+            { width, now: Date.now(), options: sameQueue(values) },
+          );
           print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
         }
         if (interval === null) return;

@@ -1,5 +1,5 @@
 import { formatDuration } from '../../quantities.ts';
-import type { AttemptInfo } from '../queue/queue.ts';
+import { type AttemptInfo, lacksResult } from '../queue/queue.ts';
 import type { WorkerEvent } from '../worker/events.ts';
 
 /** What a worker of this process does, as the log has it; null: nothing that belongs there. */
@@ -36,13 +36,14 @@ export function describeEvent(event: WorkerEvent): string | null {
 }
 
 /** An attempt of another process's worker: that it began, or how it ended. */
-export function describeAttempt({ taskName, taker, outcome, error }: AttemptInfo): string {
+export function describeAttempt(attempt: AttemptInfo): string {
+  const { taskName, taker, outcome, error } = attempt;
   const why = error === null ? '' : `: ${firstLine(error)}`;
   switch (outcome) {
     case null:
       return `Assigned task ${taskName} to ${taker.worker}`;
     case 'completed':
-      return `Task ${taskName} completed by ${taker.worker}`;
+      return `Task ${taskName} completed by ${taker.worker}${lacksResult(attempt) ? ' without a result' : ''}`;
     case 'failed':
       return `Task ${taskName} failed on ${taker.worker}${why}`;
     case 'given-back':

@@ -1,4 +1,4 @@
-import type { AttemptInfo } from '../queue/queue.ts';
+import { type AttemptInfo, lacksResult } from '../queue/queue.ts';
 import type { WorkerEvent } from '../worker/events.ts';
 import type { Family, Sample } from './exposition.ts';
 
@@ -18,6 +18,7 @@ export class Tally {
   readonly #buckets = BOUNDS.map(() => 0);
   #seconds = 0;
   #durations = 0;
+  readonly #withoutResult = new Map<string, number>();
   /** Workers that hold GPUs, and those that ask for tasks: with when their task began, in ms since the epoch. */
   readonly #workers = new Map<string, { since: number | null }>();
 
@@ -46,7 +47,11 @@ export class Tally {
   }
 
   /** Of somebody who asked this process for a task. */
-  attempt({ taker: { worker }, since, outcome }: AttemptInfo, now = Date.now()): void {
+  attempt(attempt: AttemptInfo, now = Date.now()): void {
+    const { taker, since, outcome } = attempt;
+    const { worker } = taker;
+    const without = this.#withoutResult.get(worker) ?? 0;
+    this.#withoutResult.set(worker, without + (lacksResult(attempt) ? 1 : 0));
     if (outcome === null) this.#begin(worker, since);
     else {
       const timed = outcome === 'completed' || outcome === 'failed';
@@ -94,6 +99,12 @@ export class Tally {
         type: 'counter',
         help: 'Those of them that have ended, by outcome.',
         samples: Array.from(this.#ended, ([outcome, value]) => ({ labels: { outcome }, value })),
+      },
+      {
+        name: 'gpu_owner_tasks_without_result_total',
+        type: 'counter',
+        help: 'Tasks completed over TCP without a result, by worker.',
+        samples: Array.from(this.#withoutResult, ([worker, value]) => ({ labels: { worker }, value })),
       },
       {
         name: 'gpu_owner_task_duration_seconds',

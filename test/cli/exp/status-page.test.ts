@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status-page.ts';
 import type { Overview } from '../../../lib/experiments/manager/overview.ts';
-import type { AttemptInfo } from '../../../lib/experiments/queue/queue.ts';
+import type { AttemptInfo, WithoutResult } from '../../../lib/experiments/queue/queue.ts';
 
 const attempt: AttemptInfo = {
   token: 'a',
@@ -11,11 +11,12 @@ const attempt: AttemptInfo = {
   since: 0,
   ended: null,
   outcome: null,
+  submitted: false,
   error: null,
   log: null,
 };
 
-function page(active: number, running: AttemptInfo[]): string {
+function page(active: number, running: AttemptInfo[], withoutResult: WithoutResult[] = []): string {
   const overview: Overview = {
     counts: { pending: 1, active, completed: 2, failed: 0, cancelled: 0 },
     total: 3 + active,
@@ -26,7 +27,7 @@ function page(active: number, running: AttemptInfo[]): string {
     pause: null,
     nextTime: null,
   };
-  return statusPage(overview, [], { width: 80, now: 1_000, options: [] });
+  return statusPage(overview, { failures: [], withoutResult }, { width: 80, now: 1_000, options: [] });
 }
 
 test('what runs is told from what nobody has noticed to run no longer', () => {
@@ -41,4 +42,12 @@ test('what runs is told from what nobody has noticed to run no longer', () => {
   );
   // Started in between.
   expect(page(0, [attempt])).toMatch(/ 0 running, 1 waiting\n(?![\s\S]*lost)/);
+});
+
+test('workers whose results never came are named', () => {
+  expect(page(0, [])).not.toMatch(/without a result/);
+  const many = [3, 2, 1, 1, 1, 1, 1].map((tasks, i) => ({ worker: `gpu${i}`, host: '192.0.2.7', tasks }));
+  expect(page(0, [], many)).toMatch(
+    /^Completed without a result:\n {2}3 tasks by gpu0 on 192\.0\.2\.7\n(.*\n){2} {2}1 task by gpu3.*\n.*\n {2}and 2 more workers\n {2}their rows have no results/m,
+  );
 });
