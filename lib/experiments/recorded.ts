@@ -1,4 +1,5 @@
 import { warn } from '../warnings.ts';
+import type { Queue } from './queue/queue.ts';
 import { findResults, type Sought } from './results/find.ts';
 import type { Sweep } from './sweep/sweep.ts';
 import { taskId } from './task.ts';
@@ -10,8 +11,17 @@ const MOST_TASKS = 1_000_000;
  * Which tasks of a sweep have their rows in tables of results: their ids, and the tables. Only for those who look: nothing is
  * repaired, and a table that can't be read is warned about and passed over.
  */
-export async function recordedTasks(sweep: Sweep, project: string): Promise<ReadonlyMap<string, string>> {
-  return sweep.size > MOST_TASKS ? new Map() : findResults(project, soughtIn(sweep), warn);
+export async function recordedTasks(
+  sweep: Sweep,
+  project: string,
+  queue: Pick<Queue, 'lookUp'> | null,
+): Promise<ReadonlyMap<string, string>> {
+  if (sweep.size > MOST_TASKS) return new Map();
+  const isEnded = async (ids: readonly string[]) => {
+    const rows = queue === null ? [] : await queue.lookUp(ids);
+    return rows.map((row) => row?.state === 'completed' || row?.state === 'active');
+  };
+  return findResults(project, soughtIn(sweep), warn, isEnded);
 }
 
 function* soughtIn(sweep: Sweep): Generator<Sought> {

@@ -90,6 +90,34 @@ const names = (directory = 'results_mnist') =>
     .map((row) => row.split(',')[0] as string)
     .sort();
 
+type TableRow = Record<string, string>;
+
+/** The table of the only output directory. */
+function table(): TableRow[] {
+  const path = join(experiment.project, 'results_mnist/final_results.csv');
+  const [header = [], ...rows] = readFileSync(path, 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => line.split(','));
+  return rows.map((row) => Object.fromEntries(header.map((name, at) => [name, row[at] ?? ''])));
+}
+
+/** As the worker computes it. */
+function accuracy(width: number | string, seed: number | string): number {
+  return Number(width) + Number(seed) / 100_003;
+}
+
+/** One row for each task, with what its worker wrote; so many at least say of which task. */
+function expectOwnRows(rows: TableRow[], count: number, told: number): void {
+  expect(rows).toHaveLength(count);
+  expect(new Set(rows.map((row) => row.test_accuracy)).size).toBe(count);
+  const known = rows.filter((row) => row.seed !== '' && row.seed !== undefined);
+  expect(known.length).toBeGreaterThanOrEqual(told);
+  for (const { width_factor, seed, test_accuracy } of known) {
+    expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor as string, seed as string), 9);
+  }
+}
+
 describe('a colleague who may read the project, and no more', () => {
   prepare(SQLITE);
 
@@ -203,6 +231,43 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(again.stdout).toMatch(/Marked 6 tasks as already completed/);
       expect(experiment.rows('results_mnist')).toHaveLength(6);
     });
+
+    test('workers whose results never come are told of: in the log, by status and metrics', async () => {
+      const child = manager('--stay', '--metrics', '0');
+      const ended = finished(child);
+      const url = /metrics: (\S+)/.exec(
+        await output(child, /metrics: \S+[\s\S]*workers can ask/),
+      )?.[1] as string;
+      expect((await worker('gpu0', '--lose-results')).stdout).toMatch(/Error submitting result/);
+      await until(() => /6 \(100/.test(experiment.log()), 10_000);
+      expect(experiment.log()).toMatch(/Task exp1_vary_width_5_44 completed by gpu0 without a result$/m);
+      const warnings = experiment.log().match(/ warning: gpu0 on \S+ completed \S+ without a result: .*/g);
+      expect(warnings).toHaveLength(1);
+      const { withoutResult } = await experiment.status();
+      expect(withoutResult).toEqual([{ worker: 'gpu0', host: expect.any(String), tasks: 6 }]);
+      expect((await experiment.run(['status'])).stdout).toMatch(
+        /^Completed without a result:\n {2}6 tasks by gpu0\n.*not to localhost$/m,
+      );
+      const metrics = parseMetrics(await (await fetch(url)).text());
+      expect(metrics.get('gpu_owner_tasks_without_result_total{worker="gpu0"}')).toBe(6);
+      expect(names()).toHaveLength(6);
+      // What is retried, and comes with a result, is no longer counted.
+      expect((await experiment.run(['retry', ...names()])).code).toBe(0);
+      expect((await worker('gpu1')).code).toBe(0);
+      expect((await experiment.status()).withoutResult).toEqual([]);
+      child.kill('SIGINT');
+      await ended;
+    }, 30_000);
+
+    test('older workers, whose rows have no seed: no row comes twice, and none gets another’s seed', async () => {
+      const child = manager();
+      const ended = finished(child);
+      await output(child, /workers can ask/);
+      await worker('gpu0', '--older-columns');
+      const { stdout } = await ended;
+      expect(stdout).not.toMatch(/warning|fits several|written again|without a result/);
+      expectOwnRows(table(), 6, 6);
+    }, 30_000);
 
     test('a task that fails is started three times, and the reason is kept', async () => {
       const child = manager();
@@ -359,6 +424,46 @@ describe.each(KINDS)('on $name', (kind) => {
 
 describe('wherever the queue is', () => {
   prepare(SQLITE);
+
+  test('an older worker, whose rows have no seed: 30 tasks, 30 rows, each with its seed', async () => {
+    sweep('[1.0, 2, 0.5, 4, 3, 7]', '[42, 101, 2024, 3141, 9876]');
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    expect((await worker('gpu0', '--older')).code).toBe(0);
+    const { code, stdout, stderr } = await ended;
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).not.toMatch(/warning|fits several|written again/);
+    expectOwnRows(table(), 30, 30);
+    const exported = (await experiment.run(['export', '--format', 'jsonl'])).stdout.trim().split('\n');
+    for (const line of exported) {
+      const { parameters, result } = JSON.parse(line);
+      expect(result.test_accuracy).toBeCloseTo(accuracy(parameters.width_factor, parameters.seed), 9);
+    }
+    const again = await experiment.run(['manager', '--listen', String(port)]);
+    expect(again.stdout).toMatch(/Marked 30 tasks as already completed/);
+    expect(table()).toHaveLength(30);
+  }, 60_000);
+
+  test('older workers at the same time, and a manager that is killed meanwhile: rows are theirs, or say nothing', async () => {
+    sweep('[1.0, 2]', '[42, 101, 2024]');
+    const child = manager();
+    await output(child, /workers can ask/);
+    const workers = ['gpu0', 'gpu1'].map((id, i) =>
+      worker(id, '--older', '--seconds', String(0.5 + 0.7 * i)),
+    );
+    await until(() => /Progress: [2-5]\/6/.test(experiment.log()), 15_000);
+    child.kill('SIGKILL');
+    const again = await finished(manager());
+    expect(again.code).toBe(0);
+    await Promise.all(workers);
+    const rows = table();
+    expect(rows).toHaveLength(6);
+    const told = rows.filter(({ seed, test_accuracy }) => seed !== '' && test_accuracy !== '');
+    for (const { width_factor = '', seed = '', test_accuracy } of told) {
+      expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor, seed), 9);
+    }
+  }, 30_000);
 
   test('a task that doesn’t fit into what workers receive is named', async () => {
     const child = manager('--grid', `text=${'x'.repeat(9_000)}`);

@@ -60,6 +60,7 @@ export class ManagerSession {
     this.#service = new ProtocolService({
       ...protocol,
       queue,
+      rowsOf: (taskId, inStep) => this.#manager.rowsOf(taskId, inStep),
       report: (attempt) => this.#report(attempt),
       tell: (message) => this.#manager.tell(message),
     });

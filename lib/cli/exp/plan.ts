@@ -41,7 +41,7 @@ async function plan(args: readonly string[]): Promise<void> {
   const queue = await openQueue(urlOf(values), projectOf(values), { create: false, look: true });
   try {
     const sweep = await asKnown(asked, queue);
-    const recorded = await recordedTasks(sweep, projectOf(values));
+    const recorded = await recordedTasks(sweep, projectOf(values), queue);
     await show(sweep, { queue, recorded }, values.json === true, values.all === true);
   } finally {
     await queue?.close();

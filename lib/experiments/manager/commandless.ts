@@ -26,7 +26,7 @@ export async function refuseCommandless(
         if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
         continue;
       }
-      recorded ??= await recordedTasks(sweep, project);
+      recorded ??= await recordedTasks(sweep, project, queue);
       if (!recorded.has(batch[at] as string)) throw commandless;
     }
     batch = [];

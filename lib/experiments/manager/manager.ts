@@ -5,7 +5,7 @@ import { QueueGone } from '../queue/gone.ts';
 import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
 import { refuseUnusable } from '../results/directories.ts';
 import { tablePath } from '../results/paths.ts';
-import { ResultTables } from '../results/tables.ts';
+import { ResultTables, type RowsOfTask } from '../results/tables.ts';
 import type { Sweep } from '../sweep/sweep.ts';
 import { asKnown } from '../unseeded.ts';
 import { refuseCommandless } from './commandless.ts';
@@ -301,6 +301,16 @@ export class Manager {
     this.#logged = progress;
     this.#log.write(progress);
     this.#options.tell(progress, 'event');
+  }
+
+  /**
+   * What the table of a task has that may be its row; null: somebody else looks after the tables, or it can't be read.
+   * @param inStep after everything else that is known has been written: rows that are other tasks' say so then
+   */
+  async rowsOf(taskId: string, inStep: boolean): Promise<RowsOfTask | null> {
+    const tables = this.#tables;
+    if (inStep) await tables?.sync();
+    return (await tables?.rowsOf(taskId)) ?? null;
   }
 
   /** An attempt of a worker that asks this process for tasks has begun, or ended. */

@@ -4,10 +4,11 @@ import { sanitize } from '../../text.ts';
 import { formatProgress } from '../manager/overview.ts';
 import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
-import type { AttemptInfo, Queue } from '../queue/queue.ts';
+import { type AttemptInfo, lacksResult, NO_PID, type Queue } from '../queue/queue.ts';
 import { isLoopback } from './addresses.ts';
 import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';
 import type { Answer } from './connection.ts';
+import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
 import { type Request, RequestError } from './requests.ts';
 import { Troubled } from './troubled.ts';
 
@@ -17,14 +18,14 @@ export interface DeskOptions {
   lifetime: number;
   /** Every worker_id is one worker: one that asks for a task has none. */
   unique: boolean;
+  /** What a table has that may be the task's row; null: it isn't known here. */
+  rowsOf: OwnRowsOptions['rowsOf'];
   /** Of attempts, as they begin and end. */
   report: (attempt: AttemptInfo) => void;
   /** Something that a person should know. */
   tell: (message: string) => void;
 }
 
-/** No process of this machine is known for them; so they are told from other workers, too. */
-const NO_PID = 0;
 /** What workers of the original system receive at most, in one call. */
 const RECEIVED = 8_192;
 /** How long a request waits for a queue that can't be used: many workers don't ask again after an error. In ms. */
@@ -41,12 +42,16 @@ export class Desk {
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
+  readonly #ownRows: OwnRows;
   readonly #troubled = new Troubled();
+  /** How many tasks workers have completed without a result, by host and worker. */
+  readonly #withoutResult = new Map<string, number>();
   readonly #closed = new AbortController();
   #toldPause: string | null = null;
 
   constructor(options: DeskOptions) {
     this.#options = options;
+    this.#ownRows = new OwnRows(options);
   }
 
   /** Do all workers know that there is nothing left? */
@@ -86,7 +91,7 @@ export class Desk {
       case 'request_task':
         return this.#give(request, from, done);
       case 'task_complete':
-        return this.#end(request, (token) => this.#options.queue.complete(token, null), 'completed');
+        return this.#complete(request, isLoopback(from));
       case 'task_failed': {
         const failure = { error: request.error, retry: true };
         return this.#end(
@@ -143,6 +148,7 @@ export class Desk {
       since: Date.now(),
       ended: null,
       outcome: null,
+      submitted: false,
       error: null,
       log: null,
     };
@@ -151,6 +157,7 @@ export class Desk {
     attempt.signal.addEventListener('abort', () => {
       this.#noteTaken(info).catch(() => {}); // the next look has it for the log
     });
+    await this.#ownRows.begin(info);
     const text = describeTask(task, worker, info.since);
     const size = Buffer.byteLength(text);
     if (size > RECEIVED) {
@@ -177,6 +184,7 @@ export class Desk {
 
   /** Once for each attempt; those of before a restart come as they are found. */
   #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
+    this.#ownRows.end(attempt.token);
     if (this.#given.delete(attempt.token) || attempt.outcome === null) {
       this.#options.report({ ...attempt, outcome, error });
     }
@@ -246,6 +254,35 @@ export class Desk {
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
+  async #complete(request: { task: string; worker: string }, isLocal: boolean): Promise<Answer> {
+    const { queue } = this.#options;
+    const [attempt] = await this.#attemptsOf(request.task, request.worker);
+    const isOpen = attempt?.outcome === null || attempt?.outcome === 'lost';
+    if (attempt !== undefined && isOpen && !attempt.submitted) {
+      const result = await this.#ownRows.resultOf(attempt, isLocal);
+      if (result !== null) await queue.submit(attempt.token, result);
+    }
+    const answer = await this.#end(request, (token) => queue.complete(token, null), 'completed');
+    if (attempt !== undefined && isOpen) await this.#noteCompleted(attempt);
+    return answer;
+  }
+
+  /** A worker on another machine may send its results to its own localhost, where nobody receives them. */
+  async #noteCompleted(ended: AttemptInfo): Promise<void> {
+    const attempt = await this.#asOfNow(ended);
+    if (attempt === undefined || !lacksResult(attempt)) return;
+    const { worker, host } = attempt.taker;
+    const key = `${host} ${worker}`;
+    const count = (this.#withoutResult.get(key) ?? 0) + 1;
+    this.#withoutResult.set(key, count);
+    // The first, the tenth, the hundredth.
+    if (!/^10*$/.test(String(count))) return;
+    const times = count === 1 ? '' : `, the ${count}th of its tasks`;
+    this.#options.tell(
+      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result${times}: it sent no submit_result to this manager, and no row of it is in the task's table`,
+    );
+  }
+
   async #end(
     { task, worker }: { task: string; worker: string },
     act: (token: string) => Promise<boolean>,
@@ -255,7 +292,7 @@ export class Desk {
     for (const attempt of attempts) {
       if (!(await act(attempt.token))) continue;
       this.#expected.add(worker);
-      const error = outcome === 'failed' ? await this.#errorOf(attempt) : null;
+      const error = outcome === 'failed' ? ((await this.#asOfNow(attempt))?.error ?? null) : null;
       // A late one that had been given up, or one that is said again, was counted before.
       const ends = attempt.outcome === null;
       this.#reportEnd(attempt, outcome, error);
@@ -269,9 +306,9 @@ export class Desk {
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
-  async #errorOf({ taskId, token }: AttemptInfo): Promise<string | null> {
+  async #asOfNow({ taskId, token }: AttemptInfo): Promise<AttemptInfo | undefined> {
     const attempts = await this.#options.queue.attempts({ taskId });
-    return attempts.find((each) => each.token === token)?.error ?? null;
+    return attempts.find((each) => each.token === token);
   }
 
   /** The attempts of a worker at a task, the last first. @throws RequestError if there are none */

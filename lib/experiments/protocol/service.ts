@@ -2,7 +2,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import type { AttemptInfo, Queue } from '../queue/queue.ts';
 import { type Endpoint, formatEndpoint } from './addresses.ts';
 import type { Admission } from './admission.ts';
-import { Desk } from './desk.ts';
+import { Desk, type DeskOptions } from './desk.ts';
 import { ProtocolServer } from './server.ts';
 
 export interface ServiceOptions {
@@ -12,6 +12,7 @@ export interface ServiceOptions {
   /** See {@link Desk}; in ms. */
   lifetime: number;
   unique: boolean;
+  rowsOf: DeskOptions['rowsOf'];
   report: (attempt: AttemptInfo) => void;
   tell: (message: string) => void;
 }

@@ -34,7 +34,7 @@ export async function refuseUnusable(
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
   if (unusable.size === 0) return;
-  const recorded = await recordedTasks(sweep, project);
+  const recorded = await recordedTasks(sweep, project, queue);
   let batch: { id: string; outputDirectory: string }[] = [];
   const count = async () => {
     const rows = await queue.lookUp(batch.map(({ id }) => id));

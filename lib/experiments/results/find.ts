@@ -21,12 +21,14 @@ export interface Sought {
  * Which tasks are completed by rows of tables, as a queue would find out when it starts with them. Changes nothing.
  * @param project the directory that relative output directories are in
  * @param tell gets what is wrong with tables, for people
+ * @param isEnded of tasks that a row fits: whether it may be theirs, since they were completed, or run. Default: none was
  * @returns by the ids of tasks, in which table their row is
  */
 export async function findResults(
   project: string,
   sought: Iterable<Sought>,
   tell: (message: string) => void,
+  isEnded?: (ids: readonly string[]) => Promise<readonly boolean[]>,
 ): Promise<Map<string, string>> {
   const root = resolve(project);
   const problems = new Problems(tell, "its rows don't count here");
@@ -37,6 +39,22 @@ export async function findResults(
   /** null: there is no table. */
   const paths = new Map<string, string | null>();
   const found = new Map<string, string>();
+  const tableAt = (path: string): Table => {
+    const shown = shownPath(root, path);
+    const tasks = {
+      nameOf: (number: number) => names[number] ?? '',
+      isCompleted: () => false,
+      mayWrite: isEnded !== undefined,
+      adopt: async (rows: readonly { task: number }[]) => {
+        for (const row of rows) {
+          const id = ids[row.task] as string;
+          if (!found.has(id)) found.set(id, shown);
+        }
+        return rows.map(() => true);
+      },
+    };
+    return new Table(path, shown, tasks, problems);
+  };
   for (const { id: given, parameters, outputDirectory, name } of sought) {
     let path = paths.get(outputDirectory);
     if (path === undefined) {
@@ -52,23 +70,20 @@ export async function findResults(
       names.push(name ?? id.slice(0, 14));
       numbers.set(id, task);
     }
-    let table = tables.get(path);
-    if (table === undefined) {
-      const shown = shownPath(root, path);
-      const tasks = {
-        nameOf: (number: number) => names[number] ?? '',
-        isCompleted: () => false,
-        adopt: async (rows: readonly { task: number }[]) => {
-          for (const row of rows) found.set(ids[row.task] as string, shown);
-          return rows.map(() => true);
-        },
-      };
-      table = new Table(path, shown, tasks, problems);
-      tables.set(path, table);
-    }
+    const table = tables.get(path) ?? tableAt(path);
+    tables.set(path, table);
     if (!table.index.has(task)) table.index.add(task, parameters, name ?? null);
   }
-  for (const table of tables.values()) await look(table, tell);
+  for (const table of tables.values()) {
+    await look(table, tell);
+    if (isEnded === undefined) continue;
+    for (const { tasks } of table.shared.spare) {
+      const ended = await isEnded(tasks.map((task) => ids[task] as string));
+      for (const [at, task] of tasks.entries())
+        if (ended[at] && !table.rows.has(task)) table.shared.cover(task);
+    }
+    table.tellShared(0);
+  }
   return found;
 }
 

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import type { Completion, Queue, Task } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
 import { shownPath, tablePath } from './paths.ts';
-import type { Problems } from './problems.ts';
+import { Problems } from './problems.ts';
 import { Table, type Tasks } from './table.ts';
 import type { Entry } from './writing.ts';
 
@@ -17,7 +17,7 @@ export class KnownTasks implements Tasks {
   readonly tables = new Map<string, Table>();
   private readonly queue: Queue;
   private readonly project: string;
-  private readonly problems: Problems;
+  readonly problems: Problems;
   private readonly ids: string[] = [];
   private readonly names: string[] = [];
   private readonly numbers = new Map<string, number>();
@@ -26,11 +26,13 @@ export class KnownTasks implements Tasks {
   private readonly completed = new Set<number>();
   private readonly tablesOf: Table[][] = [];
   private readonly paths = new Map<string, string>();
+  /** How many tasks somebody runs, as of the last look. */
+  active = 0;
 
-  constructor(queue: Queue, project: string, problems: Problems) {
+  constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
     this.project = resolve(project);
-    this.problems = problems;
+    this.problems = new Problems(tell);
   }
 
   get size(): number {
@@ -78,6 +80,10 @@ export class KnownTasks implements Tasks {
     return this.numbers.get(id);
   }
 
+  idOf(task: number): string {
+    return this.ids[task] ?? '';
+  }
+
   nameOf(task: number): string {
     return this.names[task] ?? '';
   }
@@ -88,6 +94,10 @@ export class KnownTasks implements Tasks {
 
   isCompleted(task: number): boolean {
     return this.completed.has(task);
+  }
+
+  get mayWrite(): boolean {
+    return this.active > 0 || this.completed.size > 0;
   }
 
   complete(task: number, sequence: number): void {

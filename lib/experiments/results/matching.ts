@@ -7,8 +7,13 @@ import { MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';
 export type Match =
   | { readonly kind: 'one'; readonly task: number }
   | { readonly kind: 'none' }
-  /** `named`: the one of them whose name the row has. */
-  | { readonly kind: 'several'; readonly tasks: readonly number[]; readonly named: number | null };
+  /** `named`: the one of them whose name the row has. `parameters`: equal for rows that say the same of them. */
+  | {
+      readonly kind: 'several';
+      readonly tasks: readonly number[];
+      readonly named: number | null;
+      readonly parameters: string;
+    };
 
 /** No cell has it: files with NUL bytes are refused. */
 const SEPARATOR = '\u0000';
@@ -67,16 +72,18 @@ export class RowMatcher {
   match(cells: readonly string[]): Match {
     const meanings = this.columns.map(({ at }) => this.meaning(cells[at]));
     const named = this.index.names.get(cells[this.nameAt]?.trim() ?? '') ?? null;
-    const fitting = this.exact.get(meanings.join(SEPARATOR)) ?? null;
+    const parameters = meanings.join(SEPARATOR);
+    const fitting = this.exact.get(parameters) ?? null;
     // Without any parameter, every row would fit: then the name has to.
     if (meanings.every((meaning) => meaning === '')) {
       return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
     }
-    if (fitting === null) return decide(this.loosely(meanings), named);
+    if (fitting === null) return decide(this.loosely(meanings), named, parameters);
     if (named === null || includes(fitting, named) || !this.agrees(named, meanings))
-      return decide(fitting, named);
+      return decide(fitting, named, parameters);
     // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
-    return { kind: 'several', tasks: [named, ...(typeof fitting === 'number' ? [fitting] : fitting)], named };
+    const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
+    return { kind: 'several', tasks, named, parameters };
   }
 
   /** For people: what no task has. */
@@ -158,11 +165,11 @@ export class RowMatcher {
   }
 }
 
-function decide(fitting: Tasks | null, named: number | null): Match {
+function decide(fitting: Tasks | null, named: number | null, parameters: string): Match {
   if (fitting === null) return { kind: 'none' };
   if (typeof fitting === 'number') return { kind: 'one', task: fitting };
   if (named !== null && fitting.includes(named)) return { kind: 'one', task: named };
-  return { kind: 'several', tasks: fitting, named: null };
+  return { kind: 'several', tasks: fitting, named: null, parameters };
 }
 
 function includes(tasks: Tasks | null, task: number): boolean {

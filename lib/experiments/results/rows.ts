@@ -9,6 +9,8 @@ export interface Reading {
   owner: number | null;
   /** Whether it is that task's result beyond doubt. */
   certain: boolean;
+  /** It fits these tasks, and nothing in it decides between them. Rows with equal `parameters` fit the same. */
+  shared: { tasks: readonly number[]; parameters: string } | null;
   /** For people: why it isn't. */
   why: () => string;
 }
@@ -52,7 +54,7 @@ export class RowReader {
   }
 
   private readingOf(match: Match, cells: readonly string[]): Reading {
-    if (match.kind === 'one') return { owner: match.task, certain: true, why: () => '' };
+    if (match.kind === 'one') return { owner: match.task, certain: true, shared: null, why: () => '' };
     if (match.kind === 'none') {
       return nobodys(() => `this row is no task's result: ${this.matcher.whyNone(cells)}. It is kept.`);
     }
@@ -62,10 +64,10 @@ export class RowReader {
       const more = tasks.length > NAMED_AT_MOST ? ` and ${tasks.length - NAMED_AT_MOST} more` : '';
       return `this row fits several tasks (${names.join(', ')}${more}): it counts for none. Fill in what tells them apart.`;
     };
-    return { owner: named, certain: false, why };
+    return { owner: named, certain: false, shared: named === null ? match : null, why };
   }
 }
 
 function nobodys(why: () => string): Reading {
-  return { owner: null, certain: false, why };
+  return { owner: null, certain: false, shared: null, why };
 }

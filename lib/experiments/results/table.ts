@@ -7,12 +7,15 @@ import { Busy, Changed, codeOf, look, Refused, removeLeftover, type Stamp, settl
 import { RowMatcher } from './matching.ts';
 import type { Problems, RowProblems } from './problems.ts';
 import { RowReader } from './rows.ts';
+import { contentOf, SharedRows } from './shared-rows.ts';
 import { NAME_COLUMN, TaskIndex } from './task-index.ts';
 
 /** What a table has to know of tasks, which are numbers to it. */
 export interface Tasks {
   nameOf(task: number): string;
   isCompleted(task: number): boolean;
+  /** Whether a task may be writing its row now, or may have written one that nobody has looked for as yet. */
+  readonly mayWrite: boolean;
   /** @returns for each whether it counts now */
   adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
 }
@@ -31,6 +34,7 @@ export class Table {
   readonly lost = new Set<number>();
   /** Rows of tasks that are running: if they fail, the row counts. */
   readonly undecided = new Map<number, Values>();
+  shared = new SharedRows();
   /** null: there is no file, or it can't be used. */
   contents: Contents | null = null;
   /** What stands in the way of reading it, or of writing to it; both for people. */
@@ -111,6 +115,8 @@ export class Table {
     const problems = this.problems.ofRows(this.shown);
     let adopted = 0;
     let contents: Contents | null = null;
+    const { covered } = this.shared;
+    this.shared = new SharedRows();
     this.undecided.clear();
     if (stamp !== null) {
       await settle(this.path);
@@ -131,8 +137,30 @@ export class Table {
     this.unwritable = null;
     this.contents = contents;
     this.stamp = contents?.stamp ?? null;
-    this.settleRows(new Set(rows.keys()));
+    const all = new Set(rows.keys());
+    for (const task of covered) if (!all.has(task) && this.shared.cover(task)) all.add(task);
+    this.settleRows(all);
     return adopted;
+  }
+
+  /** One of the rows that fit the task and others is its own. @returns false: there is none left */
+  cover(task: number): boolean {
+    if (!this.shared.cover(task)) return false;
+    this.rows.add(task);
+    this.waiting.delete(task);
+    this.lost.delete(task);
+    return true;
+  }
+
+  /** Rows that fit several tasks, none of which can have written them. @param allowed so many may be tasks' that run */
+  tellShared(allowed: number): void {
+    if (this.stamp === undefined) return;
+    const problems = this.problems.ofRows(this.shown);
+    for (const { rows } of this.shared.spare) {
+      if (rows.length <= allowed) continue;
+      for (const { line, cells, why } of rows) problems.add(line, cells, why);
+    }
+    this.strangers ??= problems.end();
   }
 
   /** For a header of this table. @throws Refused if nothing in it is known */
@@ -161,7 +189,13 @@ export class Table {
   ): Promise<number> {
     const found: { task: number; result: Values }[] = [];
     for (const row of batch) {
-      const { owner, certain, why } = reader.read(row);
+      const { owner, certain, shared, why } = reader.read(row);
+      if (shared !== null) {
+        const { line, cells } = row;
+        const result = resultOf(header, cells, this.index.columns);
+        const isKept = this.shared.add(shared, { line, cells, result, content: contentOf(result), why });
+        if (isKept && this.tasks.mayWrite) continue;
+      }
       const first = owner === null ? undefined : rows.get(owner);
       if (owner !== null && first === undefined) rows.set(owner, row.line);
       if (owner === null || !certain) problems.add(row.line, row.cells, why);

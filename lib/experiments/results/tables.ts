@@ -1,19 +1,37 @@
-import type { Queue } from '../queue/queue.ts';
+import { NO_PID, type Queue } from '../queue/queue.ts';
+import type { Values } from '../written.ts';
 import { Disk } from './disk.ts';
 import { Busy, Changed, codeOf } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
-import { Problems } from './problems.ts';
+import type { Problems } from './problems.ts';
 import type { TablesReport } from './report.ts';
+import { contentOf, type SharedRow } from './shared-rows.ts';
 import { explain, type Table } from './table.ts';
 import { judgeTail } from './tail.ts';
 import { drop, type Entry, Unwritable, write } from './writing.ts';
 
 export type { TablesReport };
 
+/** What a table has that may be the row of a task that somebody runs. */
+export interface RowsOfTask {
+  /** The result of the row that is this task's beyond doubt. */
+  own: Values | null;
+  /** Rows that fit other tasks as well. */
+  shared: readonly Pick<SharedRow, 'content' | 'result'>[];
+  /** How many of them no task is known to have written. */
+  spare: number;
+  /** The ids of the other tasks. */
+  rivals: ReadonlySet<string>;
+}
+
 /** Somebody who changes a table all the time gets so many tries at a time. */
 const MOST_TRIES = 5;
 /** The queue has the results, so that the disk needn't at once. In ms. */
 const SYNC_EVERY = 1_000;
+
+function noReport(): TablesReport {
+  return { adopted: 0, restored: 0, appended: 0, problems: [] };
+}
 
 /**
  * Keeps the table of every output directory (`final_results.csv`) and the queue in step: rows of others complete tasks, completed
@@ -31,6 +49,8 @@ export class ResultTables {
   private readonly busy = new Set<Table>();
   private readonly disk = new Disk();
   private running: Promise<unknown> = Promise.resolve();
+  /** A look that hasn't begun: whoever asks for one joins it. */
+  private upcoming: Promise<TablesReport> | null = null;
 
   /**
    * @param project the directory that relative output directories are in
@@ -38,8 +58,8 @@ export class ResultTables {
    */
   constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
-    this.problems = new Problems(tell);
-    this.tasks = new KnownTasks(queue, project, this.problems);
+    this.tasks = new KnownTasks(queue, project, tell);
+    this.problems = this.tasks.problems;
   }
 
   /**
@@ -48,9 +68,37 @@ export class ResultTables {
    * @throws ERR_QUEUE. Never because of tables: see `problems` of the report.
    */
   sync(): Promise<TablesReport> {
-    const next = this.running.then(() => this.syncNow());
+    if (this.upcoming !== null) return this.upcoming;
+    const next = this.inTurn(() => {
+      this.upcoming = null;
+      return this.syncNow();
+    });
+    this.upcoming = next;
+    return next;
+  }
+
+  private inTurn<T>(act: () => Promise<T>): Promise<T> {
+    const next = this.running.then(act);
     this.running = next.catch(() => {});
     return next;
+  }
+
+  /**
+   * What there is for a task in the table of its first output directory, as of now; null: it isn't known, or the table can't be read or
+   * written. Rows that the queue can tell are said to be shared until the next `sync`.
+   */
+  rowsOf(id: string): Promise<RowsOfTask | null> {
+    return this.inTurn(async () => {
+      const task = this.tasks.numberOf(id);
+      const table = task === undefined ? undefined : this.tasks.of(task)[0];
+      if (task === undefined || table === undefined) return null;
+      const isRead = await this.attempt(table, noReport(), () => {});
+      if (!isRead || table.unwritable !== null) return null;
+      const { rows, spare, tasks } = table.shared.of(task);
+      tasks.delete(task);
+      const rivals = new Set([...tasks].map((each) => this.tasks.idOf(each)));
+      return { own: table.undecided.get(task) ?? null, shared: rows, spare, rivals };
+    });
   }
 
   /** Tasks have got new places: `sync` notices new tasks by itself, but not this. */
@@ -84,9 +132,10 @@ export class ResultTables {
   }
 
   private async syncNow(): Promise<TablesReport> {
-    const report: TablesReport = { adopted: 0, restored: 0, appended: 0, problems: [] };
+    const report = noReport();
     const counts = await this.queue.counts();
     const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    this.tasks.active = counts.active;
     if (known !== this.known) {
       await this.tasks.load();
       this.known = known;
@@ -113,9 +162,19 @@ export class ResultTables {
     }
     this.restored.clear();
     this.busy.clear();
+    await this.tellShared();
     await this.disk.sync(SYNC_EVERY, (table, error) => this.refuse(table, error));
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
+  }
+
+  /** Rows that fit several tasks are somebody's as long as tasks run, or have just ended. */
+  private async tellShared(): Promise<void> {
+    const tables = [...this.tasks.tables.values()].filter(({ shared }) => shared.spare.length > 0);
+    if (tables.length === 0) return;
+    const { active, completed } = await this.queue.counts();
+    const allowed = active + Math.max(0, completed - this.tasks.countCompleted);
+    for (const table of tables) table.tellShared(allowed);
   }
 
   /** Does something with a table as it is now. @returns whether it could be done */
@@ -177,6 +236,7 @@ export class ResultTables {
       const done = await this.attempt(table, report, async () => {
         await this.judge(table, report);
         const rows = new Set([...numbers].filter((number) => table.rows.has(number)));
+        for (const number of rows) if (table.shared.uncover(number)) table.rows.delete(number);
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
@@ -247,11 +307,12 @@ export class ResultTables {
     const lost: number[] = [];
     const done = await this.attempt(table, report, async () => {
       await this.judge(table, report);
+      const fills = await this.findOwn(table, entries);
       const missing = entries.filter(({ task }) => table.waiting.has(task));
       if (missing.length === 0) return;
       const waiting = missing.map(({ task }) => ({ task, wasLost: table.lost.has(task) }));
       try {
-        await write(table, missing);
+        await write(table, missing, fills);
       } finally {
         // Also of what was written before something went wrong.
         for (const { task, wasLost } of waiting) {
@@ -265,5 +326,28 @@ export class ResultTables {
     report.restored += lost.length;
     if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
     return done;
+  }
+
+  /**
+   * Finds the rows that workers over TCP have written themselves without saying of which task. Where the result tells it, the row is
+   * filled in; otherwise there are as many rows as tasks.
+   * @returns rows to be filled in, by their lines
+   */
+  private async findOwn(table: Table, entries: readonly Entry[]): Promise<Map<number, Entry>> {
+    const fills = new Map<number, Entry>();
+    for (const entry of entries) {
+      const { task, completion } = entry;
+      if (!table.waiting.has(task) || !table.shared.fits(task)) continue;
+      const attempts = await this.queue.attempts({ taskId: completion.task.id });
+      const last = attempts.findLast(({ outcome }) => outcome === 'completed');
+      if (last?.taker.pid !== NO_PID) continue;
+      const content = contentOf(completion.result);
+      if (content === '' && last.submitted && table.cover(task)) continue;
+      const row = table.shared.find(task, content, fills);
+      if (row === undefined) continue;
+      fills.set(row.line, entry);
+      table.lost.delete(task);
+    }
+    return fills;
   }
 }

@@ -3,7 +3,7 @@ import { sanitize } from '../../text.ts';
 import type { Completion } from '../queue/queue.ts';
 import { cellsOf } from './columns.ts';
 import { type Contents, readContents } from './contents.ts';
-import { BOM } from './csv.ts';
+import { BOM, type Row } from './csv.ts';
 import { append, Changed, replace } from './file.ts';
 import { formatRow } from './quoting.ts';
 import type { RowReader } from './rows.ts';
@@ -27,8 +27,16 @@ export function rowOf({ task, result }: Completion, header: readonly string[], t
   return formatRow(header.map((column) => cells.get(column) ?? ''));
 }
 
-/** Writes rows. Those that are written are taken from `table.waiting` at once. @throws Changed, Unwritable, errors of the system */
-export async function write(table: Table, entries: readonly Entry[]): Promise<void> {
+/**
+ * Writes rows. Those that are written are taken from `table.waiting` at once.
+ * @param fills the lines of rows that are there, and get what tells them from other tasks' rows
+ * @throws Changed, Unwritable, errors of the system
+ */
+export async function write(
+  table: Table,
+  entries: readonly Entry[],
+  fills: ReadonlyMap<number, Entry>,
+): Promise<void> {
   const { contents } = table;
   if (contents?.tailIs === 'cut') {
     throw new Unwritable(
@@ -46,14 +54,15 @@ export async function write(table: Table, entries: readonly Entry[]): Promise<vo
   const before = contents?.header ?? [];
   const there = new Set(before);
   const header = [...before, ...[...known].filter((column) => !there.has(column))];
-  if (contents === null || header.length > before.length) await rewrite(table, header, new Set(), entries);
+  const isNew = contents === null || header.length > before.length || fills.size > 0;
+  if (isNew) await rewrite(table, header, new Set(), entries, fills);
   else appendRows(table, contents, entries);
 }
 
 /** Takes the rows of tasks out. @throws as {@link write} */
 export async function drop(table: Table, tasks: ReadonlySet<number>): Promise<void> {
   if (table.contents === null) return;
-  await rewrite(table, table.contents.header, tasks, []);
+  await rewrite(table, table.contents.header, tasks, [], new Map());
 }
 
 function appendRows(table: Table, before: Contents, entries: readonly Entry[]): void {
@@ -87,6 +96,7 @@ async function rewrite(
   header: readonly string[],
   dropped: ReadonlySet<number>,
   entries: readonly Entry[],
+  fills: ReadonlyMap<number, Entry>,
 ): Promise<void> {
   const { contents } = table;
   const added = header.length - (contents?.header.length ?? 0);
@@ -102,8 +112,11 @@ async function rewrite(
     const output = new Output(file);
     if (contents?.bom) output.add(BOM);
     output.add(Buffer.from(formatRow(header) + newline));
-    if (contents !== null) await copyRows(table, contents, header, reader, dropped, output);
-    for (const { completion } of entries) {
+    if (contents !== null) await copyRows(table, contents, header, reader, dropped, fills, output);
+    const filled = new Set(fills.values());
+    for (const entry of entries) {
+      if (filled.has(entry)) continue;
+      const { completion } = entry;
       output.add(Buffer.from(rowOf(completion, header, table) + newline));
       if (output.isFull) await output.flush();
     }
@@ -125,18 +138,28 @@ async function rewrite(
     table.undecided.delete(task);
   }
   noteWritten(table, entries);
+  // Its rows are in other lines now, and some of them are no longer shared.
+  if (table.shared.size > 0) table.forget();
 }
 
-/** Byte by byte, but for the cells of new columns. */
+/** Byte by byte, but for the cells of new columns, and rows that are filled in. */
 async function copyRows(
   table: Table,
   contents: Contents,
   header: readonly string[],
   reader: RowReader | null,
   dropped: ReadonlySet<number>,
+  fills: ReadonlyMap<number, Entry>,
   output: Output,
 ): Promise<void> {
   const before = contents.header.length;
+  const fill = (row: Row): Buffer | null => {
+    const completion = fills.get(row.line)?.completion;
+    if (completion === undefined) return null;
+    const cells = cellsOf(completion.task, completion.result, table.index.columns);
+    const filled = header.map((column, at) => row.cells[at]?.trim() || (cells.get(column) ?? ''));
+    return Buffer.from(formatRow(filled));
+  };
   // A row that is too short stays so: with empty cells, it would look complete.
   const gap = (cells: number) => (cells < before ? '' : ','.repeat(Math.max(0, header.length - cells)));
   const now = await readContents(
@@ -146,8 +169,9 @@ async function copyRows(
       for (const row of rows) {
         const owner = reader?.read(row).owner ?? null;
         if (owner !== null && dropped.has(owner)) continue;
-        output.add(bytes.subarray(row.start - position, row.end - position));
-        output.add(Buffer.from(gap(row.cells.length) + row.newline));
+        const filled = fill(row);
+        output.add(filled ?? bytes.subarray(row.start - position, row.end - position));
+        output.add(Buffer.from((filled ? '' : gap(row.cells.length)) + row.newline));
       }
       await output.flush();
     },
@@ -157,8 +181,9 @@ async function copyRows(
   if (tail?.row && contents.tailIs !== 'ours') {
     const owner = reader?.read(tail.row).owner ?? null;
     if (owner === null || !dropped.has(owner)) {
-      output.add(tail.bytes);
-      output.add(Buffer.from(gap(tail.row.cells.length) + contents.newline));
+      const filled = fill(tail.row);
+      output.add(filled ?? tail.bytes);
+      output.add(Buffer.from((filled ? '' : gap(tail.row.cells.length)) + contents.newline));
     }
   }
 }

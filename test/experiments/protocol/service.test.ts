@@ -29,6 +29,7 @@ beforeEach(async () => {
     admission: new Admission({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
     lifetime: 60_000,
     unique: false,
+    rowsOf: async () => null,
     report: () => {},
     tell: (message) => told.push(message),
   });

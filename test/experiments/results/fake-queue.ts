@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type {
+  AttemptInfo,
   Completed,
   Completion,
   Counts,
@@ -10,7 +11,15 @@ import type {
 import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
 import { parse, type Values } from '../../../lib/experiments/written.ts';
 
-type Part = 'tasks' | 'completions' | 'completed' | 'adopt' | 'retracted' | 'forgetRetracted' | 'counts';
+type Part =
+  | 'tasks'
+  | 'attempts'
+  | 'completions'
+  | 'completed'
+  | 'adopt'
+  | 'retracted'
+  | 'forgetRetracted'
+  | 'counts';
 
 type Row = TaskRow & { result: Values };
 
@@ -23,6 +32,7 @@ export class FakeQueue implements Pick<Queue, Part> {
   readonly byId = new Map<string, Row>();
   private order: Row[] = [];
   private readonly out = new Set<string>();
+  private readonly overTCP = new Map<string, { submitted: boolean; worker: string }>();
   private sequence = 0;
 
   get queue(): Queue {
@@ -62,6 +72,35 @@ export class FakeQueue implements Pick<Queue, Part> {
     row.source = source;
     row.sequence = ++this.sequence;
     this.order.push(row);
+  }
+
+  /** By a worker that asks over TCP. */
+  completeOverTCP(id: string, result: Values, attempt: { submitted: boolean; worker: string }): void {
+    this.overTCP.set(id, attempt);
+    this.complete(id, result);
+  }
+
+  async attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]> {
+    const taskId = which === 'living' ? '' : which.taskId;
+    const attempt = this.overTCP.get(taskId);
+    if (attempt === undefined) return [];
+    const taker = { worker: attempt.worker, host: 'host', pid: 0, gpus: [] };
+    const { submitted } = attempt;
+    const outcome = 'completed';
+    return [
+      {
+        token: '1',
+        taskId,
+        taskName: '',
+        taker,
+        since: 0,
+        ended: 0,
+        outcome,
+        submitted,
+        error: null,
+        log: null,
+      },
+    ];
   }
 
   retry(id: string): void {
@@ -121,7 +160,8 @@ export class FakeQueue implements Pick<Queue, Part> {
 
   async counts(): Promise<Counts> {
     const completed = this.order.length;
-    return { pending: this.rows.length - completed, active: 0, completed, failed: 0, cancelled: 0 };
+    const active = this.rows.filter(({ state }) => state === 'active').length;
+    return { pending: this.rows.length - completed - active, active, completed, failed: 0, cancelled: 0 };
   }
 }
 

@@ -17,6 +17,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ResultTables } from '../../../lib/experiments/results/tables.ts';
+import type { Task } from '../../../lib/experiments/task.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
 let project: string;
@@ -401,5 +402,54 @@ describe('rows that come and go', () => {
     put(`seed,width\n7,1\n1,\n`);
     await tables.sync();
     expect(told).toHaveLength(6);
+  });
+});
+
+describe('rows of workers over TCP that don’t say of which task they are', () => {
+  const own = (worker: string) => ({ submitted: true, worker });
+
+  test('a result tells whose row it is; without one there are as many rows as tasks', async () => {
+    const tasks = [1, 2, 3].map((seed) => add(`{"width": 1.0, "seed": ${seed}}`)) as [Task, Task, Task];
+    for (const { id } of tasks) queue.set(id, 'active');
+    put('width,acc\n1.0,0.5\n');
+    expect(await tables.rowsOf(tasks[0].id)).toMatchObject({
+      own: null,
+      spare: 1,
+      shared: [{ result: { acc: 0.5 } }],
+    });
+    queue.completeOverTCP(tasks[0].id, { acc: 0.5 }, own('gpu0'));
+    put('width,acc\n1.0,0.5\n1.0,0.6\n1,0.7\n');
+    expect(await tables.sync()).toMatchObject({ restored: 0 });
+    expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1,0.7,,\n');
+    for (const { id } of tasks.slice(1)) queue.completeOverTCP(id, {}, own('gpu0'));
+    // Whoever wrote them took the columns away that it doesn't know, and wrote numbers anew.
+    put('width,acc\n1.0,0.5000000000000001\n1.0,0.6\n1.0,0.7\n');
+    await tables.sync();
+    const done = 'width,acc,task_id,seed\n1.0,0.5000000000000001,exp1_0,1\n1.0,0.6,,\n1.0,0.7,,\n';
+    expect(read()).toBe(done);
+    restart();
+    await tables.sync();
+    expect(read()).toBe(done);
+    expect(told).toEqual([]);
+    // One more than tasks.
+    put(`${done}1.0,0.9,,\n`);
+    await tables.sync();
+    expect(told[0]).toMatch(/csv:5: this row fits several tasks/);
+    // One less: nobody knows whose it was.
+    put('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n');
+    await tables.sync();
+    expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1.0,,exp1_2,3\n');
+    queue.retry(tasks[1].id);
+    await tables.sync();
+    expect(read()).toContain('1.0,0.6,,\n');
+  });
+
+  test('they are nobody’s where the tasks were run by programs, or sent nothing and wrote nothing', async () => {
+    const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
+    put('width,acc\n1,0.5\n');
+    queue.complete(one.id, { acc: 0.5 });
+    queue.completeOverTCP(two.id, {}, { submitted: false, worker: 'gpu0' });
+    await tables.sync();
+    expect(read()).toBe('width,acc,task_id,seed\n1,0.5,,\n1,0.5,exp1_0,1\n1,,exp1_1,2\n');
   });
 });
