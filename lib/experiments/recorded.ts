@@ -25,7 +25,7 @@ export async function recordedTasks(
 }
 
 function* soughtIn(sweep: Sweep): Generator<Sought> {
-  for (const { parameters, outputDirectory } of sweep.tasks()) {
-    yield { id: () => taskId(parameters), parameters, outputDirectory };
+  for (const { parameters, outputDirectory, phase } of sweep.tasks()) {
+    yield { id: () => taskId(parameters), parameters, outputDirectory, phase };
   }
 }

@@ -465,6 +465,23 @@ describe('wherever the queue is', () => {
     }
   }, 30_000);
 
+  test('a table for all directories, as a later version has it, is read and never written', async () => {
+    const path = join(experiment.project, 'final_results.csv');
+    const text =
+      'phase,dataset,width_factor,seed,accuracy\nexp1_vary_width,mnist,1.0,42,0.5\nexp1_vary_width,mnist,2,44,0.6\n';
+    writeFileSync(path, text);
+    const plan = await experiment.run(['plan']);
+    expect(plan.stdout).toMatch(/ 2 done: final_results\.csv has its row/);
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /Marked 2 tasks as already completed[\s\S]*workers can ask/);
+    await worker('gpu0');
+    expect((await ended).stdout).toMatch(/final_results\.csv has the rows of 2 tasks: completed\./);
+    expect(experiment.starts()).toHaveLength(4);
+    expect(names()).toHaveLength(6);
+    expect(readFileSync(path, 'utf8')).toBe(text);
+  }, 20_000);
+
   test('a task that doesn’t fit into what workers receive is named', async () => {
     const child = manager('--grid', `text=${'x'.repeat(9_000)}`);
     const ended = finished(child);

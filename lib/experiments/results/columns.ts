@@ -1,4 +1,4 @@
-import type { Task } from '../task.ts';
+import type { Place, Task } from '../task.ts';
 import { canonical, type Value, type Values } from '../written.ts';
 import { cellText, valueOfCell } from './meaning.ts';
 import { columnOf, NAME_COLUMN } from './task-index.ts';
@@ -24,6 +24,11 @@ export function cellsOf(
     cells.set(column, cellText(value));
   }
   return cells;
+}
+
+/** In a table for all output directories, a row may say of which phase or directory it is. */
+export function withPlace(parameters: Values, { phase, outputDirectory }: Place): Values {
+  return { phase, phase_name: phase, output_dir: outputDirectory, ...parameters };
 }
 
 /** What a row says beyond the parameters. Empty cells say nothing. */

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Values } from '../written.ts';
+import { withPlace } from './columns.ts';
 import { Busy, Changed } from './file.ts';
-import { shownPath, tablePath } from './paths.ts';
+import { commonTablePath, shownPath, tablePath } from './paths.ts';
 import { Problems } from './problems.ts';
 import { Table } from './table.ts';
 import { judgeTail } from './tail.ts';
@@ -13,6 +14,7 @@ export interface Sought {
   id: string | (() => string);
   parameters: Values;
   outputDirectory: string;
+  phase: string;
   /** If it has one: rows can name it. */
   name?: string;
 }
@@ -55,14 +57,16 @@ export async function findResults(
     };
     return new Table(path, shown, tasks, problems);
   };
-  for (const { id: given, parameters, outputDirectory, name } of sought) {
+  const commonPath = commonTablePath(root);
+  const common = commonPath === null ? null : tableAt(commonPath);
+  for (const { id: given, parameters, outputDirectory, phase, name } of sought) {
     let path = paths.get(outputDirectory);
     if (path === undefined) {
       path = tablePath(root, outputDirectory);
       if (!existsSync(path)) path = null;
       paths.set(outputDirectory, path);
     }
-    if (path === null) continue;
+    if (path === null && common === null) continue;
     const id = typeof given === 'string' ? given : given();
     let task = numbers.get(id);
     if (task === undefined) {
@@ -70,10 +74,13 @@ export async function findResults(
       names.push(name ?? id.slice(0, 14));
       numbers.set(id, task);
     }
+    common?.index.add(task, withPlace(parameters, { phase, outputDirectory }), name ?? null);
+    if (path === null) continue;
     const table = tables.get(path) ?? tableAt(path);
     tables.set(path, table);
     if (!table.index.has(task)) table.index.add(task, parameters, name ?? null);
   }
+  if (common !== null && !tables.has(common.path)) tables.set(common.path, common);
   for (const table of tables.values()) {
     await look(table, tell);
     if (isEnded === undefined) continue;

@@ -1,7 +1,8 @@
 import { resolve } from 'node:path';
 import type { Completion, Queue, Task } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
-import { shownPath, tablePath } from './paths.ts';
+import { withPlace } from './columns.ts';
+import { commonTablePath, shownPath, tablePath } from './paths.ts';
 import { Problems } from './problems.ts';
 import { Table, type Tasks } from './table.ts';
 import type { Entry } from './writing.ts';
@@ -15,6 +16,8 @@ const MOST_SKIPPED = 8;
 export class KnownTasks implements Tasks {
   /** By their paths. */
   readonly tables = new Map<string, Table>();
+  /** The one in the project's directory, unless that is an output directory; null: there is none. It is never written. */
+  common: Table | null = null;
   private readonly queue: Queue;
   private readonly project: string;
   readonly problems: Problems;
@@ -25,6 +28,8 @@ export class KnownTasks implements Tasks {
   private readonly sequences: number[] = [];
   private readonly completed = new Set<number>();
   private readonly tablesOf: Table[][] = [];
+  /** How many places of each task the common table knows. */
+  private readonly placesOf: number[] = [];
   private readonly paths = new Map<string, string>();
   /** How many tasks somebody runs, as of the last look. */
   active = 0;
@@ -33,6 +38,10 @@ export class KnownTasks implements Tasks {
     this.queue = queue;
     this.project = resolve(project);
     this.problems = new Problems(tell);
+    const common = commonTablePath(this.project);
+    if (common === null) return;
+    const problems = new Problems(tell, "its rows don't count");
+    this.common = new Table(common, shownPath(this.project, common), this, problems);
   }
 
   get size(): number {
@@ -59,6 +68,7 @@ export class KnownTasks implements Tasks {
       this.tablesOf.push([]);
     }
     const tables = this.tablesOf[number] as Table[];
+    this.addToCommon(number, task);
     for (const { outputDirectory } of task.places) {
       const table = this.tableIn(outputDirectory);
       if (tables.includes(table)) continue;
@@ -69,6 +79,15 @@ export class KnownTasks implements Tasks {
       if (this.completed.has(number)) table.waiting.add(number);
     }
     return number;
+  }
+
+  private addToCommon(number: number, { parameters, name, places }: Task): void {
+    const { common } = this;
+    const known = this.placesOf[number] ?? 0;
+    if (common === null || places.length === known) return;
+    this.placesOf[number] = places.length;
+    for (const place of places.slice(known)) common.index.add(number, withPlace(parameters, place), name);
+    common.forget();
   }
 
   /** The tables that get its row. */
@@ -167,6 +186,7 @@ export class KnownTasks implements Tasks {
       this.paths.set(outputDirectory, path);
     }
     let table = this.tables.get(path);
+    if (path === this.common?.path) this.common = null;
     if (table === undefined) {
       table = new Table(path, shownPath(this.project, path), this, this.problems);
       this.tables.set(path, table);

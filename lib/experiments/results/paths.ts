@@ -1,4 +1,4 @@
-import { realpathSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 
 const TABLE_NAME = 'final_results.csv';
@@ -6,6 +6,15 @@ const TABLE_NAME = 'final_results.csv';
 /** Where the table of an output directory is. Two names of one directory have one table. @param project absolute */
 export function tablePath(project: string, outputDirectory: string): string {
   return join(real(resolve(project, outputDirectory)), TABLE_NAME);
+}
+
+/**
+ * The table in the directory of the project itself, where a later version of the original system has the rows of all output directories.
+ * It is read, and never written. null: there is none
+ */
+export function commonTablePath(project: string): string | null {
+  const path = tablePath(project, '.');
+  return existsSync(path) ? path : null;
 }
 
 /** For people: from the project on, if it is in there. */

@@ -39,6 +39,7 @@ function noReport(): TablesReport {
  */
 export class ResultTables {
   private readonly queue: Queue;
+  private readonly tell: (message: string) => void;
   private readonly problems: Problems;
   private readonly tasks: KnownTasks;
   private cursor = 0;
@@ -58,6 +59,7 @@ export class ResultTables {
    */
   constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
+    this.tell = tell;
     this.tasks = new KnownTasks(queue, project, tell);
     this.problems = this.tasks.problems;
   }
@@ -152,6 +154,7 @@ export class ResultTables {
       this.started = true;
     }
     await this.takeOutRetracted(report);
+    await this.readCommon(report);
     await this.takeCompletions(report);
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
     for (const [table, tasks] of this.restored) {
@@ -166,6 +169,21 @@ export class ResultTables {
     await this.disk.sync(SYNC_EVERY, (table, error) => this.refuse(table, error));
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
+  }
+
+  /** Its rows complete tasks, which get rows in their own tables then. */
+  private async readCommon(report: TablesReport): Promise<void> {
+    const { common } = this.tasks;
+    if (common === null) return;
+    const before = report.adopted;
+    await this.attempt(common, report, async () => {
+      report.adopted += (await judgeTail(common, async function* () {})) + (await common.adoptUndecided());
+    });
+    const found = report.adopted - before;
+    if (found === 0) return;
+    this.tell(
+      `${common.shown} has the rows of ${found} ${found === 1 ? 'task' : 'tasks'}: completed. To run one of them again, delete its row there, then: gpu-owner exp retry NAME`,
+    );
   }
 
   /** Rows that fit several tasks are somebody's as long as tasks run, or have just ended. */

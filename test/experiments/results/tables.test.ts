@@ -405,6 +405,54 @@ describe('rows that come and go', () => {
   });
 });
 
+describe('a table in the directory of the project', () => {
+  test('its rows complete tasks, by their phases too; nothing is written to it', async () => {
+    const [one, two, three, four] = [1, 2, 3, 4].map((seed) =>
+      add(`{"seed": ${seed}, "width": 1.0}`),
+    ) as Task[];
+    const other = add('{"width": 1.0}', 'results_b', 'exp2');
+    const text =
+      'phase,width,seed,loss\nexp1,1,1,0.5\nexp1,1.0,2,0.6\nexp2,1,,0.7\nexp2,1,3,9\nexp1,1,,0.8\nexp1,2,3,0.9\nexp1,1,4,1';
+    put(text, '.');
+    restart();
+    expect(await tables.sync()).toMatchObject({ adopted: 4, appended: 4, restored: 0 });
+    expect([one, two, three, four, other].map((task) => queue.get((task as Task).id).result)).toEqual([
+      { loss: 0.5 },
+      { loss: 0.6 },
+      {},
+      { loss: 1 },
+      { loss: 0.7 },
+    ]);
+    expect(read('.')).toBe(text);
+    expect(read()).toBe('task_id,seed,width,loss\nexp1_0,1,1.0,0.5\nexp1_1,2,1.0,0.6\nexp1_3,4,1.0,1\n');
+    expect(read('results_b')).toBe('task_id,width,loss\nexp2_4,1.0,0.7\n');
+    expect(told).toEqual([
+      expect.stringMatching(/^final_results\.csv:5: task exp2_4 has a row already/),
+      expect.stringMatching(/^final_results\.csv:6: this row fits several tasks/),
+      expect.stringMatching(/^final_results\.csv:7: this row is no task's result/),
+      expect.stringMatching(/^final_results\.csv has the rows of 4 tasks: completed\. .*exp retry NAME$/),
+    ]);
+    restart();
+    expect(await tables.sync()).toMatchObject({ adopted: 0, appended: 0, restored: 0 });
+  });
+
+  test('one that is no such table keeps nobody from anything; that of an output directory is as all are', async () => {
+    const { id } = add('{"seed": 1}');
+    put('name,mean\nx,1\n', '.');
+    restart();
+    queue.complete(id, { loss: 1 });
+    expect(await tables.sync()).toMatchObject({ restored: 1, problems: [] });
+    expect(told[0]).toMatch(/^final_results\.csv:1: no column is .* its rows don't count\.$/);
+    expect(read('.')).toBe('name,mean\nx,1\n');
+    put('seed,loss\n2,5\n', '.');
+    add('{"seed": 2}', '.');
+    queue.complete(add('{"seed": 3}', '.').id, {});
+    restart();
+    await tables.sync();
+    expect(read('.')).toBe('seed,loss,task_id\n2,5,\n3,,exp1_2\n');
+  });
+});
+
 describe('rows of workers over TCP that don’t say of which task they are', () => {
   const own = (worker: string) => ({ submitted: true, worker });
 
