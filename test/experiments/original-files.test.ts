@@ -7,6 +7,7 @@ import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
+import { show } from '../../lib/experiments/written.ts';
 import { finished, output, python } from '../machine.ts';
 import { Experiment } from './experiment.ts';
 
@@ -201,12 +202,11 @@ test('a queue from before tasks had a seed by default goes on', async () => {
     files: [join(project, 'configs/config_exp2.yaml')],
     command: ['true'],
   });
-  const before = [...sweep.tasks()].map(
-    ({ hasDefaultSeed: _, parameters: { seed: __, ...parameters }, ...spec }) => ({
-      ...spec,
-      parameters,
-    }),
-  );
+  // And 5e-4 was a number in it.
+  const before = [...sweep.tasks()].map(({ hasDefaultSeed: _, ...spec }) => {
+    const { seed: __, lr = null, ...parameters } = spec.parameters;
+    return { ...spec, parameters: { ...parameters, lr: Number(show(lr)) } };
+  });
   await queue.enqueue(before);
   const ids: string[] = [];
   for await (const { task } of queue.tasks()) ids.push(task.id);
