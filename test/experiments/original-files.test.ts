@@ -170,6 +170,9 @@ while True:
       ...task,
       task_id: names[at],
       config: { ...task.config, seed: task.seed },
+      status: 'assigned',
+      assigned_to: 'gpu0',
+      assigned_at: expect.any(Number),
     })),
   );
   expect((await ended).code).toBe(0);
