@@ -15,6 +15,8 @@ export interface FileStatus {
   inode: number;
   /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
   changed: string;
+  /** The same in ms since 1970. */
+  changedAt: number;
 }
 
 const KINDS: Record<number, FileStatus['kind']> = { 4: 'directory', 8: 'file', 10: 'link' };
@@ -27,7 +29,8 @@ export function statusOf(path: string): FileStatus | null {
   if (ask(path, false) !== 0) return null;
   const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
   const changed = `${seconds} ${nanoseconds}`;
-  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, changed };
+  const changedAt = seconds * 1000 + nanoseconds / 1e6;
+  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, changed, changedAt };
 }
 
 /** Whether it is a directory itself, and not a link that leads anywhere. */

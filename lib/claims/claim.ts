@@ -4,6 +4,7 @@ import {
   type ConventionChoice,
   Conventions,
   type Entry,
+  type Holders,
   type Mark,
   remove,
 } from '../conventions/index.ts';
@@ -241,8 +242,8 @@ function* attempt(
   count: number,
   { judging: before, record, standing, others: { conventions, claimant }, found }: Deciding,
 ): Effectful<Attempt> {
-  conventions.tidy(gpus, claimant);
-  const foreign = yield* conventions.holders(gpus, claimant);
+  const known = found.current && conventions.sawNothing;
+  const foreign: Holders = known ? new Map() : yield* conventions.holders(gpus, claimant, true);
   const judging: Judging = { ...before, foreign };
   // What was found may just have changed. Then a lease can't be had, and all is looked at again: the leases decide in any case.
   let trusting = found.current && foreign.size === 0;

@@ -1,8 +1,10 @@
 import { closeSync, readSync } from 'node:fs';
+import { now } from '../clock.ts';
 import { type Claimant, isIntact, type Leases, type Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/types.ts';
 import { native } from '../native.ts';
+import { sleeping, type Waiting } from '../waits.ts';
 import { isLeased, isTenureHeld } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { RECORD_SIZE, type RecordContents } from './record.ts';
@@ -66,9 +68,14 @@ function noteBlock(text: string): Uint8Array {
 
 /**
  * Whether somebody has replaced what shows them that GPUs are ours: a program that had looked before and wrote after us. Then it
- * will use the GPU.
+ * will use the GPU. Waits for those that write long after they have looked.
  */
-export function findOverwritten(marks: readonly Mark[], gpus: readonly GPU[]): GPUOwnerError | null {
+export function* findOverwritten(
+  marks: readonly Mark[],
+  gpus: readonly GPU[],
+): Waiting<GPUOwnerError | null> {
+  const contested = Math.max(0, ...marks.map(({ contestedUntil = 0 }) => contestedUntil)) - now();
+  if (contested > 0 && marks.every(isIntact)) yield* sleeping(contested);
   const lost = marks.filter((mark) => !isIntact(mark));
   if (lost.length === 0) return null;
   const reasons = lost.map(({ uuid, path }) => ({

@@ -239,12 +239,13 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
     reached('placeholder');
     granted.entry.leave(); // now others see it on the GPUs
     const indices = gpus.map(({ index }) => index);
+    const overwritten = yield* findOverwritten(granted.marks, gpus);
     const past = now() - granted.seen;
     // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
     const last = settings.placeholder === 'none' && past < JUST_LOOKED ? null : yield* looking(indices);
     const { allowProcesses, force } = settings.request.criteria;
     const intruders =
-      findOverwritten(granted.marks, gpus) ??
+      overwritten ??
       (last === null || allowProcesses || force || job !== null
         ? null
         : findIntruders(

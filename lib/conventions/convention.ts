@@ -29,6 +29,14 @@ export interface Entry {
   leave(): void;
 }
 
+/** What claims of ours left behind that were killed. */
+export interface Tidying {
+  /** Whether to remove it: for one claimant at a time. */
+  readonly now: boolean;
+  /** Whether there is some, or a trace of others that is to be noted. */
+  needed: boolean;
+}
+
 /** GPUs by their UUIDs, with who holds them. */
 export type Holders = Map<string, LeaseInfo>;
 
@@ -40,14 +48,16 @@ export interface Convention {
   readonly name: ConventionName;
   /** Its directories, whether or not they exist. @param root see {@link placeOf} */
   directories(root?: string): string[];
-  /** Makes a directory where none exists, for those who asked for this convention by its name. */
-  prepare(): void;
+  /**
+   * Makes its directories where they are missing, with the modes that its own programs need: these may start while our lease
+   * lasts. Those of a user or a working directory are made only for who has asked for this convention by its name.
+   * @param all all GPUs of the machine
+   */
+  prepare(all: readonly GPU[], byName: boolean): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */
   enter(claimant: Claimant): Waiting<Entry | null>;
   /** Who holds which GPU. Takes nothing. */
-  holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders>;
-  /** Removes what claims of ours left behind that were killed. To be called by one claimant at a time. */
-  tidy?(gpus: readonly GPU[], leases: Leases): void;
+  holders(gpus: readonly GPU[], leases: Leases, tidying: Tidying): Waiting<Holders>;
   /**
    * Shows others that a GPU is ours, whose lease we hold. Where it can't be shown, that is said and isn't an error.
    * @param all all GPUs of the machine

@@ -1,15 +1,28 @@
-import { isDirectory } from '../file-status.ts';
+import { closeSync, unlinkSync } from 'node:fs';
+import { now } from '../clock.ts';
+import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { errno, native } from '../native.ts';
 import type { Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
-import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { type Mark, remove } from './marks.ts';
 import { ensureDirectory, placeOf } from './places.ts';
 
 /** Where its code puts its files, and where its documentation says that it does. */
 const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
+
+/**
+ * How long its newer versions may take from looking for a file to having written theirs, in ms: in between they run nvidia-smi.
+ * Nothing shows them in that time.
+ */
+const WINDOW = 200;
+/** Where claims tell each other that they have seen locks of gpu_lock, so that they don't wait for it where it isn't used. */
+const SIGHTING = '.seen-by-gpu-owner';
+const SIGHTING_TEXT = 'Claims of gpu-owner have seen locks of gpu_lock in this directory.\n';
+/** For so long a sighting counts, in ms. */
+const SIGHTING_COUNTS = 7 * 24 * 3_600_000;
 
 /** What a file says of its lock. */
 type Lock =
@@ -32,7 +45,7 @@ export class GPULock implements Convention {
   }
 
   prepare(): void {
-    if (!this.directories().some(isDirectory)) ensureDirectory(placeOf(DIRECTORIES[0] as string), 0o777);
+    for (const directory of this.directories()) ensureDirectory(directory, 0o777);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
@@ -41,33 +54,38 @@ export class GPULock implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
+  *holders(gpus: readonly GPU[], leases: Leases, tidying: Tidying): Waiting<Holders> {
     const holders: Holders = new Map();
-    for (const gpu of gpus) {
-      for (const path of this.#paths(gpu)) {
-        const lock = read(readForeign(path), leases);
+    for (const directory of this.#existing()) {
+      let seen = false;
+      for (const gpu of gpus) {
+        const path = fileIn(directory, gpu);
+        const file = readForeign(path);
+        const lock = read(file, leases);
         if (lock.state === 'held') holders.set(gpu.uuid, lock.by);
+        seen ||= lock.state === 'held' || lock.state === 'stale';
+        if (lock.state !== 'left behind') continue;
+        tidying.needed = true;
+        // gpu_lock itself never would: it finds our owner alive.
+        if (tidying.now && file.state === 'file') removeStale(path, file);
       }
+      if (!seen) continue;
+      tidying.needed = true;
+      if (tidying.now) noteSighting(directory);
     }
     return holders;
-  }
-
-  /** gpu_lock itself never would: it finds our owner alive. */
-  tidy(gpus: readonly GPU[], leases: Leases): void {
-    for (const path of gpus.flatMap((gpu) => this.#paths(gpu))) {
-      const file = readForeign(path);
-      if (file.state === 'file' && read(file, leases).state === 'left behind') removeStale(path, file);
-    }
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
   *mark(gpu: GPU, _all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
-    for (const path of this.#paths(gpu)) {
+    for (const directory of this.#existing()) {
+      const path = fileIn(directory, gpu);
       const made = make(path, gpu, claimant);
       if (typeof made === 'number') {
         const token = String(claimant.generation);
-        marks.push({ kind: 'text', uuid: gpu.uuid, path, descriptor: made, token });
+        const contestedUntil = wasSighted(directory) ? now() + WINDOW : 0;
+        marks.push({ kind: 'text', uuid: gpu.uuid, path, descriptor: made, token, contestedUntil });
       } else if (made !== null) {
         for (const mark of marks) remove(mark);
         return made;
@@ -76,11 +94,29 @@ export class GPULock implements Convention {
     return marks;
   }
 
-  #paths({ index }: GPU): string[] {
-    return this.directories()
-      .filter(isDirectory)
-      .map((directory) => `${directory}/gpu_${index}.json`);
+  #existing(): string[] {
+    return this.directories().filter(isDirectory);
   }
+}
+
+function fileIn(directory: string, { index }: GPU): string {
+  return `${directory}/gpu_${index}.json`;
+}
+
+/** Anybody may have made or removed it: then claims wait in vain, or notice less. */
+function wasSighted(directory: string): boolean {
+  const note = statusOf(`${directory}/${SIGHTING}`);
+  return note !== null && Math.abs(Date.now() - note.changedAt) < SIGHTING_COUNTS;
+}
+
+function noteSighting(directory: string): void {
+  if (wasSighted(directory)) return;
+  const path = `${directory}/${SIGHTING}`;
+  try {
+    unlinkSync(path); // an old one
+  } catch {}
+  const descriptor = native().fileCreate(path, Buffer.from(SIGHTING_TEXT));
+  if (descriptor >= 0) closeSync(descriptor);
 }
 
 function read(file: ForeignFile, { isHeld }: Leases): Lock {

@@ -75,6 +75,7 @@ export class Conventions {
   readonly #choice: ConventionChoice;
   #known: readonly Convention[] | null = null;
   #entered = false;
+  #sawNothing = false;
 
   constructor(choice: ConventionChoice) {
     this.#choice = choice;
@@ -96,7 +97,6 @@ export class Conventions {
     };
     try {
       for (const convention of this.#active) {
-        if (this.#choice !== 'auto') convention.prepare();
         const entry = yield* convention.enter(claimant);
         if (entry !== null) entries.push(entry);
       }
@@ -107,20 +107,31 @@ export class Conventions {
     return { leave };
   }
 
-  /** Removes what claims of ours left behind that were killed. To be called by one claimant at a time. */
-  tidy(gpus: readonly GPU[], leases: Leases): void {
-    for (const convention of this.#active) convention.tidy?.(gpus.filter(isWhole), leases);
+  /** Whether the last look found nobody, and nothing to be tidied up. Who comes after it is found when GPUs are marked. */
+  get sawNothing(): boolean {
+    return this.#sawNothing;
   }
 
-  /** Who holds GPUs by other conventions. Takes nothing. */
-  *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
+  #prepare(all: readonly GPU[]): void {
+    const byName = this.#choice !== 'auto';
+    for (const convention of byName ? this.#active : Object.values(ALL)) convention.prepare(all, byName);
+    this.#known = null; // those whose directories have just come are used as well
+  }
+
+  /**
+   * Who holds GPUs by other conventions. Takes nothing.
+   * @param tidy also remove what claims of ours left behind that were killed: for one claimant at a time
+   */
+  *holders(gpus: readonly GPU[], leases: Leases, tidy = false): Waiting<Holders> {
     const wholes = gpus.filter(isWhole);
     const holders: Holders = new Map();
+    const tidying = { now: tidy, needed: false };
     for (const convention of this.#active) {
-      for (const [uuid, holder] of yield* convention.holders(wholes, leases)) {
+      for (const [uuid, holder] of yield* convention.holders(wholes, leases, tidying)) {
         if (!holders.has(uuid)) holders.set(uuid, holder);
       }
     }
+    this.#sawNothing = holders.size === 0 && !tidying.needed;
     // Others know whole GPUs only.
     for (const gpu of gpus) {
       const holder = holders.get(parentOf(gpu));
@@ -140,6 +151,7 @@ export class Conventions {
   ): Waiting<{ marks: Mark[] } | { marks: null; uuid: string; holder: LeaseInfo }> {
     const marks: Mark[] = [];
     const wholes = all.filter(isWhole);
+    if (gpus.some(isWhole)) this.#prepare(wholes);
     try {
       for (const convention of this.#active) {
         for (const gpu of gpus.filter(isWhole)) {

@@ -13,6 +13,11 @@ export interface Mark {
   path: string;
   descriptor: number;
   token: string;
+  /**
+   * Until when a program that had looked before it was made may still replace it, on the clock of `now()`, in ms. Absent: such
+   * programs take no longer than a claim does.
+   */
+  contestedUntil?: number;
 }
 
 const MOST_CONTENT = 4096;

@@ -29,8 +29,8 @@ export class PidFiles implements Convention {
     return directory === null ? [] : [placeOf(pathIn(directory, DIRECTORY), root)];
   }
 
-  prepare(): void {
-    for (const path of this.directories()) ensureDirectory(path, 0o755);
+  prepare(_all: readonly GPU[], byName: boolean): void {
+    if (byName) for (const path of this.directories()) ensureDirectory(path, 0o755);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody

@@ -40,7 +40,8 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       placeholder = ready.take(gpus);
       reached('placeholder');
       granted.entry.leave(); // now others see it on the GPUs
-      const intruders = findOverwritten(marks, gpus) ?? findThem(granted, settings, placeholder);
+      const overwritten = runSync(findOverwritten(marks, gpus));
+      const intruders = overwritten ?? findThem(granted, settings, placeholder);
       if (intruders === null) {
         reached('claimed');
         return { gpus, leases, marks, visibleDevices, placeholder };

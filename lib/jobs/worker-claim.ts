@@ -61,7 +61,8 @@ export class WorkerClaim {
         await claimed.#take();
         reached('placeholder');
         granted.entry.leave(); // now others see it on the GPUs
-        const intruders = findOverwritten(granted.marks, granted.gpus) ?? (await claimed.#intruders());
+        const overwritten = await runAsync(findOverwritten(granted.marks, granted.gpus), wait.signal);
+        const intruders = overwritten ?? (await claimed.#intruders());
         if (intruders === null) {
           reached('claimed');
           return claimed;
