@@ -23,7 +23,7 @@ export interface ClaimOptions extends Criteria {
   lockTimeout?: number | string | undefined;
   /**
    * Whose other lock files are honoured, and shown to them: 'auto' (default), 'none', or some of 'safe-gpu', 'gpu_lock',
-   * 'gpu-scheduler' and 'pid-files'. 'auto': safe-gpu, and each other one whose directory exists.
+   * 'gpu-scheduler' and 'pid-files'. 'auto': all of them; of PID files, those of a directory that exists.
    */
   conventions?: 'auto' | 'none' | readonly string[] | undefined;
 }

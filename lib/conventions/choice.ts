@@ -6,7 +6,7 @@ export const CONVENTIONS = ['safe-gpu', 'gpu_lock', 'gpu-scheduler', 'pid-files'
 
 export type ConventionName = (typeof CONVENTIONS)[number];
 
-/** auto: safe-gpu, and each other one whose directory exists. */
+/** auto: those whose directory exists. Claims make the directories that belong to the whole machine. */
 export type ConventionChoice = 'auto' | readonly ConventionName[];
 
 /**

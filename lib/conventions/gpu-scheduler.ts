@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { isDirectory, statusOf } from '../file-status.ts';
+import { hasBusOrder } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import { pathIn } from '../paths.ts';
@@ -12,6 +13,8 @@ import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, remove } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
 import { ensureDirectory, home, placeOf } from './places.ts';
+
+const SHARED_DIRECTORY = '/tmp/gpu_locks';
 
 /** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
 const PROBE = 50;
@@ -32,14 +35,15 @@ export class GPUScheduler implements Convention {
     const own = home();
     return [
       ...(own === null ? [] : [placeOf(pathIn(own, '.gpu_locks'), root)]),
-      placeOf('/tmp/gpu_locks', root),
+      placeOf(SHARED_DIRECTORY, root),
     ];
   }
 
-  prepare(): void {
-    if (this.directories().some(isDirectory)) return;
-    ensureDirectory(placeOf('/tmp/gpu_locks'), 0o777);
-    const own = home();
+  prepare(all: readonly GPU[], byName: boolean): void {
+    // A claim would have to start CUDA for it.
+    if (!byName && !hasBusOrder(all)) return;
+    ensureDirectory(placeOf(SHARED_DIRECTORY), 0o777);
+    const own = byName ? home() : null;
     if (own !== null) ensureDirectory(placeOf(pathIn(own, '.gpu_locks')), 0o755);
   }
 

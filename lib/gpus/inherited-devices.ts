@@ -52,6 +52,12 @@ export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | 
   return uuids === null || uuids.length === 0 ? { why: note ?? 'there are none' } : { uuids };
 }
 
+/** Whether {@link cudaOrder} needn't ask CUDA. */
+export function hasBusOrder(gpus: readonly GPU[]): boolean {
+  const { CUDA_DEVICE_ORDER } = override ?? process.env;
+  return CUDA_DEVICE_ORDER?.trim() === 'PCI_BUS_ID' || new Set(gpus.map(({ name }) => name)).size <= 1;
+}
+
 const CUDA_PATIENCE = 20_000;
 
 /** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */

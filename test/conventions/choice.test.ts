@@ -112,18 +112,28 @@ test('an unknown name in a file is refused with file and line', async () => {
   ]);
 });
 
-test('auto makes safe-gpu’s directory as safe-gpu needs it, and no other', async () => {
-  await machine.runCommand(['run', '--', 'true'], { ...here(machine), umask: '077' });
-  const directory = placeOf(machine, '/tmp/safe_gpu');
-  expect(statSync(directory).mode & 0o7777).toBe(0o777);
-  expect(statSync(join(directory, SAFE_GPU)).mode & 0o7777).toBe(0o666);
-  for (const path of [
-    '/var/tmp/gpu_lock',
-    '/tmp/gpu_locks',
-    `${machine.directory}/.gpu_locks`,
-    `/tmp/${SAFE_GPU}`,
-  ]) {
+test('auto makes the directories of the whole machine as their tools need them, and no other', async () => {
+  const env = { HOME: machine.directory };
+  await machine.runCommand(['run', '--', 'true'], { ...here(machine), env, umask: '077' });
+  for (const path of ['/tmp/safe_gpu', '/var/tmp/gpu_lock', '/var/tmp/gpu_locks', '/tmp/gpu_locks']) {
+    expect(statSync(placeOf(machine, path)).mode & 0o7777, path).toBe(0o777);
+  }
+  expect(statSync(join(placeOf(machine, '/tmp/safe_gpu'), SAFE_GPU)).mode & 0o7777).toBe(0o666);
+  for (const path of [`${machine.directory}/.gpu_locks`, `/tmp/${SAFE_GPU}`]) {
     expect(existsSync(placeOf(machine, path)), path).toBe(false);
+  }
+});
+
+test('where CUDA would have to be asked for GPU Scheduler’s numbers, auto leaves its directory to it', async () => {
+  const mixed = new Machine('mixed');
+  try {
+    expect((await mixed.runCommand(['run', '--', 'true'])).stderr).toBe('');
+    expect(existsSync(placeOf(mixed, '/var/tmp/gpu_lock'))).toBe(true);
+    expect(existsSync(placeOf(mixed, '/tmp/gpu_locks'))).toBe(false);
+    await mixed.runCommand(['run', '--', 'true'], { env: { CUDA_DEVICE_ORDER: 'PCI_BUS_ID' } });
+    expect(existsSync(placeOf(mixed, '/tmp/gpu_locks'))).toBe(true);
+  } finally {
+    await mixed.close();
   }
 });
 

@@ -263,7 +263,10 @@ describe('files', () => {
       ),
     );
     // Made anew by another claim, it is still so for the first holder.
-    const second = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], here());
+    const second = machine.startCommand(
+      ['hold', '--devices', '0', '--placeholder', 'none', '--conventions', 'none'],
+      here(),
+    );
     await output(second, /visibleDevices/);
     expect((await examine()).ids).toEqual(['lease-file-removed']);
     second.stdin?.end();

@@ -432,7 +432,10 @@ describe('another lock directory', () => {
   test('of a claim inside knows nothing of the job: it is one like any other there, and says so', async () => {
     const path = join(machine.directory, 'locks');
     mkdirSync(path, { mode: 0o1777 });
-    const { stdout, stderr } = await runJob(1, `$GO run --lock-dir ${path} printenv CUDA_VISIBLE_DEVICES`);
+    const { stdout, stderr } = await runJob(
+      1,
+      `$GO run --lock-dir ${path} --conventions none printenv CUDA_VISIBLE_DEVICES`,
+    );
     expect(stdout).toBe(`${uuid(0)}\n`);
     expect(stderr).toMatch(
       /GPU_OWNER_JOB names a job that holds nothing in .*locks: .* has another lock directory/,
