@@ -3,9 +3,10 @@ import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import { pathIn } from '../paths.ts';
+import { textOf } from '../small-files.ts';
 import type { Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
-import type { Claimant, Convention, Entry, Holders } from './convention.ts';
+import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, pidText } from './marks.ts';
@@ -39,27 +40,27 @@ export class PidFiles implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *holders(gpus: readonly GPU[]): Waiting<Holders> {
+  *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
     const holders: Holders = new Map();
     if (!this.directories().some(isDirectory)) return holders;
     for (const [uuid, id] of ordinalsOf(gpus)) {
       for (const directory of this.directories().filter(isDirectory)) {
         const holder = holderOf(readForeign(lockIn(directory, id)), sharesItsFiles(directory));
-        if (holder !== null) holders.set(uuid, holder);
+        if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
       }
     }
     return holders;
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
+  *mark(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const [directory] = this.directories().filter(isDirectory);
     if (directory === undefined) return [];
     const id = ordinalsOf(all).get(gpu.uuid);
     if (id === undefined) return [];
     const path = lockIn(directory, id);
     const made = sharesItsFiles(directory) ? writeInto(path) : make(path);
-    if (made === null) {
+    if (made === null || (typeof made !== 'number' && isInJob(made.pid, all, claimant))) {
       warnOnce(
         `${path} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
       );
@@ -80,6 +81,16 @@ function sharesItsFiles(directory: string): boolean {
   if (path === null) return false;
   const [one, other] = [statusOf(directory), statusOf(placeOf(pathIn(path, DIRECTORY)))];
   return one !== null && one.device === other?.device && one.inode === other.inode;
+}
+
+/**
+ * Whether a process runs inside a job of ours: the numbers that it writes count the GPUs of that job, and say nothing of the
+ * machine's. Each process can say that of itself only, and locks must prove that the job is there.
+ */
+function isInJob(pid: number | null, gpus: readonly GPU[], { isHeld }: Leases): boolean {
+  const environment = pid === null ? null : textOf(`/proc/${pid}/environ`);
+  const job = /(?:^|\0)GPU_OWNER_JOB=(\d{1,15})(?:\0|$)/.exec(environment ?? '')?.[1];
+  return job !== undefined && gpus.some(({ uuid }) => isHeld(uuid, Number(job)));
 }
 
 /** @param shared an empty file is GPU Scheduler's, not one that is being written */
