@@ -13,6 +13,7 @@ export interface FileStatus {
   gid: number;
   device: number;
   inode: number;
+  size: number;
   /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
   changed: string;
   /** The same in ms since 1970. */
@@ -21,16 +22,16 @@ export interface FileStatus {
 
 const KINDS: Record<number, FileStatus['kind']> = { 4: 'directory', 8: 'file', 10: 'link' };
 
-// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change.
-const numbers = new Float64Array(7);
+// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change, size.
+const numbers = new Float64Array(8);
 
 /** Of the file itself, not of what a link leads to; null: there is nothing, or nothing that this process may see. */
 export function statusOf(path: string): FileStatus | null {
   if (ask(path, false) !== 0) return null;
-  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
+  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0, size = 0] = numbers;
   const changed = `${seconds} ${nanoseconds}`;
   const changedAt = seconds * 1000 + nanoseconds / 1e6;
-  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, changed, changedAt };
+  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, size, changed, changedAt };
 }
 
 /** Whether it is a directory itself, and not a link that leads anywhere. */
@@ -65,7 +66,7 @@ function ask(path: string, follow: boolean): number {
   } catch (error) {
     return (error as NodeJS.ErrnoException).errno ?? -errno.EACCES;
   }
-  const { mode, uid, gid, dev, ino, ctimeMs } = found;
-  numbers.set([mode, uid, gid, dev, ino, ctimeMs, 0]);
+  const { mode, uid, gid, dev, ino, ctimeMs, size } = found;
+  numbers.set([mode, uid, gid, dev, ino, ctimeMs / 1000, 0, size]);
   return 0;
 }

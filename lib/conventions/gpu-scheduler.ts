@@ -1,6 +1,6 @@
-import { closeSync } from 'node:fs';
+import { closeSync, writeSync } from 'node:fs';
 import { now } from '../clock.ts';
-import { isDirectory, statusOf } from '../file-status.ts';
+import { type FileStatus, isDirectory, statusOf } from '../file-status.ts';
 import { hasBusOrder } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
@@ -61,7 +61,11 @@ export class GPUScheduler implements Convention {
     for (;;) {
       holders.clear();
       let doubtful: string[] = [];
-      const locks = new Map(flockHolders().map(({ file, pid }) => [file, pid]));
+      let known: ReadonlyMap<string, number> | undefined;
+      const locks = () => {
+        known ??= new Map(flockHolders().map(({ file, pid }) => [file, pid]));
+        return known;
+      };
       for (const [uuid, id] of ordinals) {
         for (const path of directories.map((directory) => lockIn(directory, id))) {
           const pid = holderOf(path, locks);
@@ -98,6 +102,7 @@ export class GPUScheduler implements Convention {
           return taken;
         }
         marks.push({ kind: 'lock', uuid: gpu.uuid, path, descriptor: taken, token: '' });
+        if (isShared(path)) note(taken);
       }
     } catch (error) {
       for (const mark of marks) remove(mark);
@@ -111,11 +116,22 @@ function lockIn(directory: string, id: number): string {
   return pathIn(directory, `gpu_${id}.lock`);
 }
 
-function holderOf(path: string, locks: ReadonlyMap<string, number>): number | undefined {
+/** Reading /proc/locks makes all who lock on this machine wait for milliseconds, so it isn't read where only we have been. */
+function holderOf(path: string, locks: () => ReadonlyMap<string, number>): number | undefined {
   const stat = statusOf(path);
-  const pid = stat?.kind === 'file' ? locks.get(nameInLocks(stat)) : undefined;
+  const pid = stat?.kind === 'file' && !isUntouched(path, stat) ? locks().get(nameInLocks(stat)) : undefined;
   if (pid === undefined) seen.delete(path);
   return pid;
+}
+
+/** Whether nobody has opened it as GPU Scheduler does, which empties it, since a claim of ours has written into it. */
+function isUntouched(path: string, { size }: FileStatus): boolean {
+  return size > 0 && isShared(path);
+}
+
+/** Whether it is in the directory of the whole machine. In a home directory, others may write into these files. */
+function isShared(path: string): boolean {
+  return path.startsWith(`${placeOf(SHARED_DIRECTORY)}/`);
 }
 
 function hasLasted(path: string, pid: number): boolean {
@@ -123,6 +139,13 @@ function hasLasted(path: string, pid: number): boolean {
   if (before?.pid === pid) return now() - before.since >= PROBE;
   seen.set(path, { pid, since: now() });
   return false;
+}
+
+/** Into a file that is locked. */
+function note(descriptor: number): void {
+  try {
+    writeSync(descriptor, 'gpu-owner\n', 0);
+  } catch {} // it may only be read
 }
 
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */

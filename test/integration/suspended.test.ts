@@ -236,6 +236,8 @@ test('a claimant that was suspended after its last look looks again', async (con
     'run',
     '--lock-dir',
     join(machine.directory, 'other'),
+    '--conventions',
+    'none', // their marks would keep it from the GPU
     '--devices',
     '0',
     '--',
