@@ -3,8 +3,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { compiled, environment, summarize } from './measure.js';
+import { compiled, environment, Partner, summarize } from './measure.js';
 import { openWitness } from './witness.js';
 
 const CROWDS = [1, 2, 4, 8, 16, 64];
@@ -44,7 +43,7 @@ function place(bench, name, gpus) {
   const witness = openWitness(directory);
   const env = environment({ GPU_OWNER_SIMULATE: String(gpus), GPU_OWNER_SIMULATE_DIR: directory });
   const begin = (warmUp) =>
-    new Contender(env, [witness.path, join(directory, 'node-locks'), String(gpus), String(warmUp)]);
+    contender(env, [witness.path, join(directory, 'node-locks'), String(gpus), String(warmUp)]);
   return { locks, witness, env, begin };
 }
 
@@ -108,28 +107,9 @@ async function measure(bench, gpus, crowds) {
   }
 }
 
-class Contender {
-  constructor(env, words) {
-    this.process = spawn(process.execPath, [join(import.meta.dirname, 'contender.js'), ...words], {
-      env,
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    this.lines = createInterface({ input: this.process.stdout })[Symbol.asyncIterator]();
-  }
-
-  tell(words) {
-    this.process.stdin.write(`${words}\n`);
-  }
-
-  async heard() {
-    const { value, done } = await this.lines.next();
-    if (done) throw new Error('a process that should claim has ended');
-    return value;
-  }
-
-  end() {
-    this.process.stdin.end();
-  }
+function contender(env, words) {
+  const path = join(import.meta.dirname, 'contender.js');
+  return new Partner(spawn(process.execPath, [path, ...words], { env, stdio: ['pipe', 'pipe', 'inherit'] }));
 }
 
 async function together(contenders, how) {

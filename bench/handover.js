@@ -2,8 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { environment, pause, summarize } from './measure.js';
+import { environment, Partner, pause, summarize } from './measure.js';
 import { openWitness } from './witness.js';
 
 const root = dirname(import.meta.dirname);
@@ -117,22 +116,15 @@ function numbers(program, ...args) {
   return execFileSync(program, args, { encoding: 'utf8' }).trim().split('\n').map(Number);
 }
 
-class Claimant {
+class Claimant extends Partner {
   constructor(env, witness) {
-    this.process = spawn(process.execPath, [join(import.meta.dirname, 'waiter.js'), witness], {
-      env,
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    this.lines = createInterface({ input: this.process.stdout })[Symbol.asyncIterator]();
-  }
-
-  tell(word) {
-    this.process.stdin.write(`${word}\n`);
+    const path = join(import.meta.dirname, 'waiter.js');
+    super(spawn(process.execPath, [path, witness], { env, stdio: ['pipe', 'pipe', 'inherit'] }));
   }
 
   /** Nanoseconds of what it says next. */
   async heard(word) {
-    const { value } = await this.lines.next();
+    const value = await super.heard();
     const [said, at] = value.split(' ');
     if (said !== word) throw new Error(`${word} expected, not ${value}`);
     return BigInt(at);
@@ -146,10 +138,6 @@ class Claimant {
   give() {
     this.tell('give');
     return this.heard('released');
-  }
-
-  end() {
-    this.process.stdin.end();
   }
 }
 

@@ -2,6 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { build } from 'esbuild';
 
 const root = dirname(import.meta.dirname);
@@ -45,6 +46,41 @@ export function compiled(directory, source) {
     throw new Error(`${source} can't be compiled: ${why}`, { cause: error });
   }
   return program;
+}
+
+/** A process that a benchmark talks to, a line at a time. */
+export class Partner {
+  #ended;
+  #lines;
+
+  /** @param child with pipes for its standard input and output */
+  constructor(child) {
+    this.process = child;
+    this.#ended = new Promise((resolve) =>
+      child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`)),
+    );
+    this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+    child.stdin.on('error', () => {}); // it has ended, which whoever listens learns
+  }
+
+  tell(words) {
+    this.process.stdin.write(`${words}\n`);
+  }
+
+  /** What it says next. */
+  async heard() {
+    const { value, done } = await this.#lines.next();
+    if (done) throw new Error(`a process that should claim has ended: ${await this.#ended}`);
+    return value;
+  }
+
+  end() {
+    this.process.stdin.end();
+  }
+
+  get ended() {
+    return this.#ended;
+  }
 }
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -3,8 +3,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { built, compiled, environment, pause, summarize } from './measure.js';
+import { built, compiled, environment, Partner, pause, summarize } from './measure.js';
 import { pythonWith } from './real.js';
 import { smiPoll } from './smi.js';
 
@@ -175,23 +174,25 @@ class SimulatedMachine {
 /** A process that takes a GPU and keeps it until it is over. */
 class Taker {
   constructor([program, ...args], env) {
-    this.process = spawn(program, args, { env, stdio: ['pipe', 'pipe', 'inherit'] });
-    this.ended = new Promise((resolve) => this.process.once('exit', resolve));
-    this.said = createInterface({ input: this.process.stdout })[Symbol.asyncIterator]().next();
+    this.partner = new Partner(spawn(program, args, { env, stdio: ['pipe', 'pipe', 'inherit'] }));
+    this.said = this.partner.heard();
+    this.said.catch(() => {}); // whoever asks learns of it
+  }
+
+  get process() {
+    return this.partner.process;
   }
 
   /** In ms, on the monotonic clock. */
   async had() {
-    const { value, done } = await this.said;
-    if (done) throw new Error('a process that should take a GPU has ended');
-    const [, , looked, visible, leased] = value.split(' ').map((text) => Number(text) / 1e6);
+    const [, , looked, visible, leased] = (await this.said).split(' ').map((text) => Number(text) / 1e6);
     return { looked, visible, leased };
   }
 
   async over() {
     const times = await this.had();
-    this.process.stdin.end();
-    await this.ended;
+    this.partner.end();
+    await this.partner.ended;
     return times;
   }
 }

@@ -6,6 +6,7 @@ import { binaries } from './binaries.ts';
 import { PATIENCE } from './support/time.ts';
 
 export { processState, signalAll } from './support/processes.ts';
+export { pause, until } from './support/time.ts';
 
 export const root = resolve(import.meta.dirname, '..');
 export const command = join(root, 'dist/gpu-owner.cjs');
@@ -197,17 +198,4 @@ export function output(child: ChildProcess, pattern: RegExp, milliseconds = PATI
     child.stderr?.on('data', look);
     child.once('close', () => reject(new Error(`ended before ${pattern} was seen: ${text}`)));
   });
-}
-
-/** Waits until it is so. */
-export async function until(isSo: () => boolean | Promise<boolean>, milliseconds = PATIENCE): Promise<void> {
-  const end = performance.now() + milliseconds;
-  while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`not so within ${milliseconds} ms: ${isSo}`);
-    await pause(10);
-  }
-}
-
-export function pause(milliseconds: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

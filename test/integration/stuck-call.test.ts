@@ -4,6 +4,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { output, pause, processState, python, until } from '../machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { because } from './driver-library.ts';
 import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from './stuck-machine.ts';
 
@@ -67,7 +68,7 @@ describe
         owner.release();
         console.log(sleeper.pid);\n`);
       const sleeper = Number(await output(child, /(\d+)\n/, SOON));
-      context.onTestFinished(() => void process.kill(sleeper, 'SIGKILL'));
+      context.onTestFinished(() => void sendSignal(sleeper, 'SIGKILL'));
       expect(machine.locked()).toBe('');
       expect(child.exitCode).toBeNull();
     });

@@ -176,11 +176,4 @@ export class Session {
   }
 }
 
-/** Polls until the condition holds. */
-export async function until(condition: () => boolean | Promise<boolean>, ms = 5000): Promise<void> {
-  const end = Date.now() + ms;
-  while (!(await condition())) {
-    if (Date.now() > end) throw new Error('it never became true');
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-}
+export { until } from '../support/time.ts';

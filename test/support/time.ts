@@ -4,6 +4,19 @@
  */
 export const PATIENCE = 30_000;
 
+/** Waits until it is so. */
+export async function until(isSo: () => boolean | Promise<boolean>, milliseconds = PATIENCE): Promise<void> {
+  const end = performance.now() + milliseconds;
+  while (!(await isSo())) {
+    if (performance.now() > end) throw new Error(`not so within ${milliseconds} ms: ${isSo}`);
+    await pause(10);
+  }
+}
+
+export function pause(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}
+
 /**
  * The shortest time that `act` takes in up to five tries, in ms; the first below `limit` will do. For what is promised to be quick: a busy
  * machine delays any one try, and what isn't quick isn't so in any.
@@ -30,7 +43,7 @@ export async function processorTime(act: () => unknown): Promise<number> {
 export async function settled<T>(look: () => T): Promise<T> {
   for (const end = performance.now() + PATIENCE; ; ) {
     const before = look();
-    await new Promise((resolve) => setTimeout(resolve, 333));
+    await pause(333);
     if (JSON.stringify(look()) === JSON.stringify(before)) return before;
     if (performance.now() > end) throw new Error(`no rest within ${PATIENCE} ms: ${JSON.stringify(before)}`);
   }
