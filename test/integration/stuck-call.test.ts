@@ -139,7 +139,7 @@ sys.exit(7)`,
 
     test('run: the command runs, gets its signals, and ends as it would', async (context) => {
       const machine = await StuckMachine.make(context);
-      const child = await job(machine, ['run', '--', ...COMMAND], /runs/);
+      const child = await job(machine, ['run', '--', ...COMMAND], /runs\n/);
       let said = '';
       child.stdout?.on('data', (text) => (said += text));
       child.kill('SIGTERM');
@@ -158,7 +158,7 @@ sys.exit(7)`,
 
     test('run: killed with SIGKILL, the job goes on, and nothing is held after its end', async (context) => {
       const machine = await StuckMachine.make(context);
-      const child = await job(machine, ['run', '--', ...COMMAND], /runs/);
+      const child = await job(machine, ['run', '--', ...COMMAND], /runs\n/);
       child.kill('SIGKILL');
       await untilStuckAtItsEnd(child);
       expect(machine.locked()).toBe('lease');
