@@ -795,6 +795,15 @@ class Waiting(OnMachine):
         self.assertEqual(err.count("waited 500 ms in vain"), 1)
         self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in line:"), 1)
 
+    def test_however_long_the_command_takes_to_end(self):
+        error = json.dumps({"error": {"code": "ERR_DRIVER", "message": "broken\nfor good"}})
+        command = json.dumps(["sh", "-c", f"echo 'gpu-owner: warning: slow' >&2; sleep 0.3; printf '%s\\n' '{error}' >&2; sleep 0.3; exit 69", "sh"])
+        for call in ("claim", "status"):
+            code, out, err = self.start(
+                f"try: gpu_owner.{call}(command={command})\nexcept gpu_owner.NoDriver as error: print(error.code, str(error).splitlines())"
+            ).end()
+            self.assertEqual((code, out, err), (0, "ERR_DRIVER ['broken', 'for good']\n", "gpu-owner: warning: slow\n"))
+
     def test_standard_error_closed_or_none(self):
         with self.occupied():
             for stderr in ("None", "open(os.devnull, 'w'); sys.stderr.close()"):
