@@ -460,6 +460,7 @@ describe('rows of workers over TCP that don’t say of which task they are', () 
     const tasks = [1, 2, 3].map((seed) => add(`{"width": 1.0, "seed": ${seed}}`)) as [Task, Task, Task];
     for (const { id } of tasks) queue.set(id, 'active');
     put('width,acc\n1.0,0.5\n');
+    await tables.sync();
     expect(await tables.rowsOf(tasks[0].id)).toMatchObject({
       own: null,
       spare: 1,
