@@ -3,28 +3,37 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdint>
+#include <cstring>
 
 namespace gpu_owner::locks {
 namespace {
 
 // With so many open files, later ones aren't noted.
 constexpr int kMost = 65536;
-// By descriptor: which file it was; 0: none. Nobody says when it is closed, but then it is no file, or another one.
-std::atomic<uint64_t> files[kMost];
+// By descriptor. Nobody says when it is closed, but then it has no lock any longer.
+std::atomic<bool> noted[kMost];
 std::atomic<int> end{0};
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[sizeof kSignals / sizeof *kSignals];
 
-uint64_t file_of(int descriptor) {
-  struct stat status;
-  if (fstat(descriptor, &status) != 0) return 0;
-  return (status.st_dev * 0x9e3779b97f4a7c15 ^ status.st_ino) | 1;
+// Whether a lock of the kinds that are taken here belongs to its open file. True where the kernel doesn't tell.
+bool has_lock(int descriptor) {
+  char path[] = "/proc/self/fdinfo/\0\0\0\0\0\0\0\0";
+  char* digit = path + sizeof "/proc/self/fdinfo/" - 1;
+  int power = 1;
+  while (descriptor / power > 9) power *= 10;
+  for (; power > 0; power /= 10) *digit++ = static_cast<char>('0' + descriptor / power % 10);
+  const int info = open(path, O_RDONLY | O_CLOEXEC);
+  if (info < 0) return errno != ENOENT;
+  char text[4096];
+  const ssize_t length = read(info, text, sizeof text - 1);
+  close(info);
+  text[length > 0 ? length : 0] = '\0';
+  return strstr(text, "OFDLCK") != nullptr || strstr(text, "FLOCK") != nullptr;
 }
 
 void abandon_and_end(int signal) {
@@ -39,7 +48,7 @@ void abandon_and_end(int signal) {
 
 void note_held(int descriptor) {
   if (descriptor < 0 || descriptor >= kMost) return;
-  files[descriptor].store(file_of(descriptor));
+  noted[descriptor].store(true);
   int known = end.load();
   while (known <= descriptor && !end.compare_exchange_weak(known, descriptor + 1)) continue;
 }
@@ -48,8 +57,7 @@ void abandon_held() {
   const int error = errno;
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int descriptor = 0; descriptor < end.load(); descriptor++) {
-    const uint64_t file = files[descriptor].exchange(0);
-    if (file == 0 || file_of(descriptor) != file) continue;
+    if (!noted[descriptor].exchange(false) || !has_lock(descriptor)) continue;
     if (nothing < 0 || dup3(nothing, descriptor, O_CLOEXEC) < 0) close(descriptor);
   }
   if (nothing >= 0) close(nothing);

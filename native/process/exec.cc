@@ -81,11 +81,15 @@ void pass_on(int signal, siginfo_t* info, void*) {
   // To the whole group, the child included, except that the terminal's hangup goes to the session's leader alone.
   if (from_terminal && !((signal == SIGHUP || signal == SIGCONT) && getsid(0) == getpid())) return;
   const int error = errno;
+  const uint64_t bit = uint64_t{1} << signal;
+  early.fetch_or(bit);
   const pid_t child = principal.load();
-  if (child == 0) early.fetch_or(uint64_t{1} << signal);
-  sigval sender;
-  sender.sival_int = from_terminal ? 0 : info->si_pid;
-  if (child != 0) sigqueue(child, signal, sender);
+  // Whoever takes it back passes it on: this, or stand_for(), which has just begun.
+  if (child != 0 && (early.fetch_and(~bit) & bit)) {
+    sigval sender;
+    sender.sival_int = from_terminal ? 0 : info->si_pid;
+    sigqueue(child, signal, sender);
+  }
   errno = error;
 }
 
@@ -147,7 +151,7 @@ int exec_in_child(const std::string& path, std::vector<std::string> arguments, s
 void stand_for(int child) {
   principal.store(child);
   for (const int signal : kPassedOn) {
-    if (early.load() >> signal & 1) kill(child, signal);
+    if (early.fetch_and(~(uint64_t{1} << signal)) >> signal & 1) kill(child, signal);
   }
   for (const int descriptor : inheritable_descriptors()) close(descriptor);
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -143,9 +143,9 @@ sys.exit(7)`,
       let said = '';
       child.stdout?.on('data', (text) => (said += text));
       child.kill('SIGTERM');
-      await until(() => said === 'SIGTERM\n', SOON);
+      await expect.poll(() => said, { timeout: SOON }).toBe('SIGTERM\n');
       child.kill('SIGUSR1');
-      await until(() => said === 'SIGTERM\nSIGUSR1\n', SOON);
+      await expect.poll(() => said, { timeout: SOON }).toBe('SIGTERM\nSIGUSR1\n');
       const closed = new Promise((resolve) => child.stdout?.once('end', resolve));
       child.stdin?.end();
       await until(() => machine.locked() === '', SOON);
