@@ -97,9 +97,7 @@ void Front::on_signal(const signalfd_siginfo &info) {
 
 bool Front::is_forwarded(const signalfd_siginfo &info) {
   const int signal = static_cast<int>(info.ssi_signo);
-  // A process that stands for us says whose signal it passes on (native/process/exec.h).
-  const bool passed_on = info.ssi_code == SI_QUEUE && static_cast<pid_t>(info.ssi_pid) == getppid();
-  const pid_t sender = static_cast<pid_t>(passed_on ? info.ssi_int : info.ssi_pid);
+  const pid_t sender = static_cast<pid_t>(info.ssi_pid);
   bool wanted = false;
   for (const int candidate : forwarded) wanted = wanted || candidate == signal;
   if (!wanted) return false;
@@ -110,7 +108,7 @@ bool Front::is_forwarded(const signalfd_siginfo &info) {
   }
   if (signal == SIGCONT) return sender != keeper_ || !keeper_;
   const bool same_group = command_ && getpgid(command_) == getpgrp();
-  return !(same_group && witness_.has_seen(signal, sender));
+  return !(same_group && witness_.has_seen(signal, sender, info.ssi_code == passed_on));
 }
 
 void Front::forward(int signal) {

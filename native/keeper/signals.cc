@@ -38,7 +38,15 @@ int open_signals() {
   return signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-bool next_signal(int fd, signalfd_siginfo *info) { return read(fd, info, sizeof *info) == sizeof *info; }
+bool next_signal(int fd, signalfd_siginfo *info) {
+  if (read(fd, info, sizeof *info) != sizeof *info) return false;
+  const bool is_from_parent = info->ssi_code == SI_QUEUE && static_cast<pid_t>(info->ssi_pid) == getppid();
+  if (info->ssi_signo != last_signal || !is_from_parent) return true;
+  info->ssi_signo = static_cast<uint32_t>(info->ssi_int & 0xff);
+  info->ssi_pid = static_cast<uint32_t>(info->ssi_int >> 8);
+  info->ssi_code = passed_on;
+  return true;
+}
 
 void restore_signals(uint64_t ignored) {
   for (int signal = 1; signal <= last_signal; ++signal) {

@@ -13,6 +13,8 @@ void take_signals();
 int open_signals();
 
 // The next signal that is waiting.
+// One that a process that stands for us passes on (native/process/exec.h) is told as what it was, with ssi_code = passed_on.
+constexpr int passed_on = 1 << 16;
 bool next_signal(int fd, signalfd_siginfo *info);
 
 // In the child that becomes the command: defaults, but `ignored` ignored; nothing blocked.

@@ -63,13 +63,13 @@ void Witness::stop() {
   pid_ = 0;
 }
 
-bool Witness::has_seen(int signal, pid_t sender) {
+bool Witness::has_seen(int signal, pid_t sender, bool passed_on) {
   if (!pid_ || signal <= 0 || signal > last_signal) return false;
   for (int i = 1;; ++i) {
     const bool is_noting = i < most_looks && is_running();  // asked before the look: what sleeps has noted everything
     const unsigned count = __atomic_load_n(&notes_[signal].count, __ATOMIC_ACQUIRE);
-    const bool is_new = count != counted_[signal];
-    counted_[signal] = count;
+    const bool is_new = count != counted_[passed_on][signal];
+    counted_[passed_on][signal] = count;
     if (is_new && __atomic_load_n(&notes_[signal].sender, __ATOMIC_RELAXED) == sender) return true;
     if (i >= looks && !is_noting) return false;
     const timespec pause = {0, between_looks_ns};

@@ -12,7 +12,8 @@ class Witness {
   void start();
   void stop();
 
-  bool has_seen(int signal, pid_t sender);
+  // Once for each that it has seen; `passed_on`: and once more, as a process that stands for us gets the group's signals, too.
+  bool has_seen(int signal, pid_t sender, bool passed_on);
   pid_t pid() const { return pid_; }
 
  private:
@@ -21,7 +22,7 @@ class Witness {
 
   pid_t pid_ = 0;
   Note *notes_ = nullptr;
-  unsigned counted_[65] = {};
+  unsigned counted_[2][65] = {};
 };
 
 }  // namespace keeper

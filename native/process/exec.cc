@@ -75,6 +75,12 @@ std::atomic<pid_t> principal{0};     // whom this process stands for
 std::atomic<uint64_t> early{0};      // signals that came before there was one
 std::atomic<bool> suspended{false};  // by the terminal
 
+void tell(pid_t child, int signal, pid_t sender) {
+  sigval value;
+  value.sival_int = sender << 8 | signal;
+  sigqueue(child, SIGRTMAX, value);
+}
+
 void pass_on(int signal, siginfo_t* info, void*) {
   const bool from_terminal = info->si_code == SI_KERNEL;
   if (from_terminal && signal == SIGTSTP) suspended.store(true);
@@ -86,9 +92,7 @@ void pass_on(int signal, siginfo_t* info, void*) {
   const pid_t child = principal.load();
   // Whoever takes it back passes it on: this, or stand_for(), which has just begun.
   if (child != 0 && (early.fetch_and(~bit) & bit)) {
-    sigval sender;
-    sender.sival_int = from_terminal ? 0 : info->si_pid;
-    sigqueue(child, signal, sender);
+    tell(child, signal, from_terminal ? 0 : info->si_pid);
   }
   errno = error;
 }
@@ -151,7 +155,7 @@ int exec_in_child(const std::string& path, std::vector<std::string> arguments, s
 void stand_for(int child) {
   principal.store(child);
   for (const int signal : kPassedOn) {
-    if (early.fetch_and(~(uint64_t{1} << signal)) >> signal & 1) kill(child, signal);
+    if (early.fetch_and(~(uint64_t{1} << signal)) >> signal & 1) tell(child, signal, 0);
   }
   for (const int descriptor : inheritable_descriptors()) close(descriptor);
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);

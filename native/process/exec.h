@@ -18,8 +18,8 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
 // all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
 int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
 
-// Closes what the child has inherited, passes signals on to it, and ends as it ends. It is told who sent a signal: the value that comes
-// with it is the sender's PID. A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
+// Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX, whose value has the
+// signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one that the child's whole group got. A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
 [[noreturn]] void stand_for(int child);
 
 struct Spawned {

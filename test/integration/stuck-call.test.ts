@@ -1,9 +1,9 @@
 // What processes hold whose driver call is stuck in the kernel, by how they end. What is locked is told by the kernel's own list.
 import type { ChildProcess } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { output, pause, processState, python, until } from '../machine.ts';
+import { command, output, pause, processState, python, root, until } from '../machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { because } from './driver-library.ts';
 import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from './stuck-machine.ts';
@@ -154,6 +154,71 @@ sys.exit(7)`,
       await machine.letGo();
       await until(() => child.exitCode !== null, SOON);
       expect(child.exitCode).toBe(7);
+    });
+
+    test('run: a signal to its process group reaches the command once', async (context) => {
+      const machine = await StuckMachine.make(context);
+      machine.getStuck();
+      const child = machine.start([
+        'setsid',
+        process.execPath,
+        command,
+        'run',
+        '--devices',
+        '1',
+        '--',
+        ...COMMAND,
+      ]);
+      let said = '';
+      child.stdout?.on('data', (text) => (said += text));
+      await expect.poll(() => said, { timeout: SOON }).toBe('runs\n');
+      sendSignal(-(child.pid as number), 'SIGTERM');
+      await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\n');
+      sendSignal(-(child.pid as number), 'SIGUSR1');
+      await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\nSIGUSR1\n');
+    });
+
+    /** Under a terminal: notes what reaches it, and ends with a hangup. */
+    const NOTING = `import os, signal, sys, time
+def say(text):
+  try: print(text, flush=True)
+  except OSError: pass # a continuation comes with the hangup
+signal.signal(signal.SIGINT, lambda *_: say('INT'))
+signal.signal(signal.SIGCONT, lambda *_: say('CONT'))
+signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))
+print('ru' + 'ns', flush=True)
+while True: time.sleep(1)`;
+
+    test.for([true, false])('run in a terminal, started by a shell: %s', async (inShell, context) => {
+      const machine = await StuckMachine.make(context);
+      machine.getStuck();
+      const hungUp = join(machine.directory, 'hung-up');
+      const words = [process.execPath, command, 'run', '--devices', '1', '--', python, '-c', NOTING, hungUp];
+      const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+      writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
+      const shell = ['bash', '--noprofile', '--norc', '-i'];
+      const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
+      const terminal = machine.start([python, bridge, ...(inShell ? shell : words)], {
+        cwd: machine.directory,
+      });
+      let said = '';
+      terminal.stdout?.on('data', (text) => (said += text));
+      if (inShell) terminal.stdin?.write('sh job\n');
+      // The terminal shows what was typed: ^C.
+      const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?$)/gm) ?? [];
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
+      terminal.stdin?.write('\x03');
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
+      if (inShell) {
+        terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
+        await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
+        said = 'runs\n';
+        terminal.stdin?.write('\x03');
+        await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
+      }
+      terminal.stdin?.end(); // closes the terminal
+      await until(() => existsSync(hungUp), SOON);
+      await until(() => machine.locked() === '', SOON);
     });
 
     test('run: killed with SIGKILL, the job goes on, and nothing is held after its end', async (context) => {
