@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, type TestContext, test } from 'vitest';
-import { command, finished, NOBODY, pause, python, until, whyNotNobody } from '../machine.ts';
+import { command, finished, NOBODY, output, pause, python, until, whyNotNobody } from '../machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
@@ -234,13 +234,15 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
 
 test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', async (context) => {
   const experiment = newExperiment(context, 4);
-  experiment.sweep(honest(3), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
+  experiment.sweep(honest(5), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first);
   await until(() => starts(experiment) === 2);
   rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
-  const second = finished(experiment.start(['run', '--gpus', '2']));
-  await pause(1_500);
+  const next = experiment.start(['run', '--gpus', '2']);
+  const second = finished(next);
+  await output(next, /no task is given out/);
+  await pause(500);
   expect(starts(experiment)).toBe(2);
   first.kill('SIGINT');
   await pause(100);
