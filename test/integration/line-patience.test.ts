@@ -85,7 +85,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const { release } = await line.holder(1);
     const large = finished(line.waiter([{ name: 'large', count: 4 }]));
     await line.untilWaiting(1);
-    const small = await finished(line.waiter([{ name: 'small', maxWait: 7_500 }]));
+    const small = await finished(line.waiter([{ name: 'small', maxWait: 5_000 }]));
     expect(small.stdout).toBe('failed small ERR_TIMEOUT\n');
     release();
     expect(names((await large).stdout, 'got')).toEqual(['large']);

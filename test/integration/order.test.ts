@@ -7,7 +7,7 @@ import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '.
 const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 32;
 const GPUS = 8;
 /** Longer than it takes that who is stopped is passed over. */
-const LIFELESS = 8_000;
+const LIFELESS = 5_000;
 /** What a hand-over may take on a machine that is busy with other things. */
 const DENIED = 3_000;
 
