@@ -290,6 +290,16 @@ describe('gpu_lock', () => {
   });
 });
 
+test('GPU Scheduler takes a lock file that a claim of ours has left', async () => {
+  const own = await owner();
+  own.stdin?.write('x');
+  await output(own, /released/);
+  expect(readFileSync(fileOf(machine, 'gpu-scheduler'), 'utf8')).toBe('gpu-owner\n');
+  await holdAs(machine, 'gpu-scheduler');
+  expect(await leases()).toEqual(['gpu-scheduler', null]);
+  expect(await claimed()).toBe(uuid(1));
+});
+
 test('GPU Scheduler probes by taking the lock for a moment: that is not believed', async () => {
   const path = fileOf(machine, 'gpu-scheduler');
   const source = `

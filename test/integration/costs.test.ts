@@ -110,6 +110,13 @@ describe.skipIf(noTracing !== null)(
       expect(sum, JSON.stringify(calls)).toBeLessThanOrEqual(MOST_CALLS);
     });
 
+    test('where only we have locked, nobody on the machine has to wait for a reader of /proc/locks', async () => {
+      const source = machine.script(`for (let i = 0; i < 2; i++) { ${CLAIM} }\nawait gpuOwner.getGPUs();`);
+      const lines = await traced([process.execPath, '--input-type=module', '-e', source]);
+      expect(lines.filter((line) => line.includes('gpu_locks/gpu_0.lock')).length).toBeGreaterThan(0);
+      expect(lines.filter((line) => line.includes('/proc/locks'))).toEqual([]);
+    });
+
     test('gpu-owner run -- true: no program is started, and no file of ours is read, that is not needed', async () => {
       await machine.run([launcher, 'run', '--', 'true']); // makes the lock directory
       const lines = await traced([launcher, 'run', '--', 'true']);
