@@ -129,7 +129,7 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
       /^(GPU-[0-9a-f-]{36}\.(lease|nested-\d)|acquisition\.lock|line\.lock|safe-gpu\.sharing)$/,
     );
   }
-  for (const name of readdirSync(directory)) {
+  for (const name of readdirSync(directory).filter((each) => each.endsWith('.json'))) {
     expect(readFileSync(join(directory, name), 'utf8')).not.toMatch(/gpu-owner/);
   }
 });
