@@ -255,7 +255,7 @@ describe('waiting inside a job', () => {
   test('of run ends when the sibling’s command has', async () => {
     const { stdout, stderr } = await runJob(
       1,
-      `$GO run -- sh -c 'echo first begins; touch ${machine.directory}/begun; sleep 1; echo first ends' & until [ -e ${machine.directory}/begun ]; do sleep 0.1; done; $GO run -- echo second; wait`,
+      `$GO run -- sh -c 'echo first begins; touch ${machine.directory}/begun; sleep 4; echo first ends' & until [ -e ${machine.directory}/begun ]; do sleep 0.1; done; $GO run -- echo second; wait`,
     );
     expect(stdout).toBe('first begins\nfirst ends\nsecond\n');
     expect(stderr).toMatch(/waiting for a GPU, 1st in line:\n {2}GPU 0: leased by/);

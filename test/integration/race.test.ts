@@ -60,7 +60,7 @@ test('the witness would see it: claimants with different lock directories do hol
   machine = new Machine(1);
   const witness = randomBytes(8).toString('hex');
   const running = ['one', 'other'].map((name) =>
-    machine.start([process.execPath, claimant, witness, '3', '1'], {
+    machine.start([process.execPath, claimant, witness, '8', '1'], {
       env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name) },
     }),
   );
