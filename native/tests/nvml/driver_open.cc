@@ -74,13 +74,13 @@ TEST("a driver that doesn't start: its code; later it does") {
 TEST("no GPUs, and absurdly many") {
   NvmlStub& stub = tests::stub_of(kStub);
   stub.gpus = 0;
-  auto* none = new Driver;  // never destroyed: its thread waits for more
+  static auto* none = new Driver;  // never destroyed: its thread waits for more
   CHECK_EQUAL(none->open(tests::stub_path(kStub)).stage, Stage::ready);
   tests::Samples samples;
   CHECK(none->look(samples, nullptr, false));
   CHECK(samples.empty());
   stub.gpus = 0xffffffff;
-  auto* many = new Driver;
+  static auto* many = new Driver;
   CHECK_EQUAL(many->open(tests::stub_path(kStub)).stage, Stage::ready);
   CHECK(many->look(samples, nullptr, false));
   CHECK_EQUAL(samples.size(), 1024u);
