@@ -61,7 +61,8 @@ test('the witness would see it: claimants with different lock directories do hol
   const witness = randomBytes(8).toString('hex');
   const running = ['one', 'other'].map((name) =>
     machine.start([process.execPath, claimant, witness, '8', '1'], {
-      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name) },
+      // Without marks for other tools, which would keep each from the other's GPU.
+      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name), GPU_OWNER_CONVENTIONS: 'none' },
     }),
   );
   const results = await Promise.all(running.map((child) => finished(child)));
