@@ -1,6 +1,7 @@
 // A driver call that is stuck in the kernel (state D), made by a file system that doesn't answer. What is stuck is let go when that ends.
 import type { ChildProcess } from 'node:child_process';
 import {
+  type Dirent,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -79,10 +80,10 @@ export class StuckMachine extends Machine {
   locked(): string {
     const held = new Set<string>();
     const locks = readFileSync('/proc/locks', 'utf8');
-    for (const entry of readdirSync(this.directory, { recursive: true, withFileTypes: true })) {
+    for (const entry of filesIn(this.directory)) {
       const kind = KINDS.find(([pattern]) => pattern.test(entry.name))?.[1];
       if (kind === undefined) continue;
-      const { ino } = statSync(join(entry.parentPath, entry.name));
+      const ino = statSync(join(entry.parentPath, entry.name), { throwIfNoEntry: false })?.ino;
       if (new RegExp(`^\\d+: (?!->).*:${ino} `, 'm').test(locks)) held.add(kind);
     }
     return [...held].sort().join(' ');
@@ -91,6 +92,17 @@ export class StuckMachine extends Machine {
   override async close(): Promise<void> {
     await this.letGo();
     await super.close();
+  }
+}
+
+/** Claims make directories under other names, and rename them. */
+function filesIn(directory: string): Dirent[] {
+  for (let tries = 1; ; tries++) {
+    try {
+      return readdirSync(directory, { recursive: true, withFileTypes: true });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || tries === 100) throw error;
+    }
   }
 }
 
