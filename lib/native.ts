@@ -83,6 +83,7 @@ export interface Native {
   cudaLibrary(path: string): LoadedLibrary;
   cudaTake(path: string, uuids: readonly string[], bytes: number): number | PlaceholderFailure;
   cudaHidden(placeholder: number): number;
+  cudaHasCallOut(): boolean;
   cudaRelease(placeholder: number): void;
 
   lockTry(...lock: LockArguments): number;
@@ -175,7 +176,7 @@ function load() {
       loaded = { addon, directory: dirname(path) };
       process.on('exit', () => {
         // A thread that is stuck in the kernel would keep what is locked from being free.
-        if (addon.driverHasCallOut()) addon.lockAbandonAll();
+        if (addon.driverHasCallOut() || addon.cudaHasCallOut()) addon.lockAbandonAll();
       });
     } catch (cause) {
       throw new GPUOwnerError(

@@ -1,7 +1,10 @@
+#include <atomic>
 #include <map>
 
 #include "bindings/bindings.h"
 #include "cuda/placeholder.h"
+#include "process/futex.h"
+#include "process/thread.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -68,12 +71,53 @@ Napi::Value hidden(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), found == placeholders().end() ? 0 : found->second.hidden());
 }
 
-// cudaRelease(placeholder)
+// How long a placeholder may take to go, of one GPU or several.
+constexpr int64_t kReleasePatience = 5'000'000'000;  // ns
+constexpr size_t kStack = 1024 * 1024;
+
+// A placeholder that goes. The thread and who waits for it share it.
+struct Release {
+  cuda::Placeholder placeholder;
+  std::atomic<uint32_t> over{0};
+  std::atomic<int> references{2};
+
+  void drop() {
+    if (references.fetch_sub(1) == 1) delete this;
+  }
+};
+
+std::atomic<int> releases_out{0};
+
+// cudaHasCallOut() -> whether CUDA hasn't let go of a placeholder that was released
+Napi::Value has_call_out(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), releases_out.load() > 0);
+}
+
+void* release_in_thread(void* pointer) {
+  auto* release = static_cast<Release*>(pointer);
+  releases_out.fetch_add(1);
+  release->placeholder.release(library());
+  releases_out.fetch_sub(1);
+  release->over.store(1);
+  process::futex_wake(release->over);
+  release->drop();
+  return nullptr;
+}
+
+// cudaRelease(placeholder): gives up on a GPU that hangs, so that its lease can end, and that of the others.
 void release(const Napi::CallbackInfo& info) {
   const auto found = placeholders().find(integer(info[0]));
   if (found == placeholders().end()) return;
-  found->second.release(library());
+  auto* release = new Release{found->second};
   placeholders().erase(found);
+  if (process::start_detached(kStack, release_in_thread, release) != 0) release_in_thread(release);
+  const int64_t end = process::monotonic_nanoseconds() + kReleasePatience;
+  while (release->over.load() == 0) {
+    const int64_t left = end - process::monotonic_nanoseconds();
+    if (left <= 0) break;
+    process::futex_wait(release->over, 0, left);
+  }
+  release->drop();
 }
 
 }  // namespace
@@ -83,6 +127,7 @@ void add_cuda(Napi::Env env, Napi::Object exports) {
   exports.Set("cudaLibrary", Napi::Function::New<describe>(env));
   exports.Set("cudaTake", Napi::Function::New<take>(env));
   exports.Set("cudaHidden", Napi::Function::New<hidden>(env));
+  exports.Set("cudaHasCallOut", Napi::Function::New<has_call_out>(env));
   exports.Set("cudaRelease", Napi::Function::New<release>(env));
 }
 

@@ -97,6 +97,29 @@ test.concurrent('a claimant whose driver thread hangs still gives its lease back
   expect((await machine.states())[1]).toBe('free');
 });
 
+test.concurrent('a lease ends although CUDA does not let go of its GPU', {
+  timeout: 30_000,
+}, async (context) => {
+  const machine = await newMachine(context);
+  const owner = machine.start([
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    machine.script(`
+      const owner = new GPUOwner({ devices: [1] });
+      console.log('claimed');
+      process.stdin.once('data', () => {
+        owner.release();
+        console.log('released');
+      });`),
+  ]);
+  await output(owner, /claimed/);
+  machine.set('gpu=1', 'hang=cuda-free');
+  owner.stdin?.write('release');
+  await output(owner, /released/, 20_000);
+  expect((await machine.states())[1]).toBe('busy'); // by its context
+});
+
 test.concurrent('where every GPU is silent, they get the time that a start takes', async (context) => {
   const machine = await newMachine(context);
   machine.set('gpu=all', 'hang=handle');
