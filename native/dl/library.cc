@@ -24,6 +24,14 @@ Inspection inspect_candidate(const std::string& path) {
   return found;
 }
 
+// Of files for other machines, the linker says that there is no file, or no more than their class. In a search, it may also have found
+// another one, and say what is wrong with that.
+bool explains_more(const Inspection& found, const std::string& path, const std::string& said) {
+  if (found.problem.empty()) return false;
+  const auto has = [&](const char* words) { return said.find(words) != std::string::npos; };
+  return path.find('/') != std::string::npos || has("No such file") || has("wrong ELF class");
+}
+
 }  // namespace
 
 Opened open_first(const std::vector<std::string>& candidates) {
@@ -36,8 +44,8 @@ Opened open_first(const std::vector<std::string>& candidates) {
       opened.path = path;
       return opened;
     }
-    const char* said = found.problem.empty() ? dlerror() : nullptr;
-    const std::string error = said != nullptr ? said : found.problem;
+    const char* said = found.loadable ? dlerror() : nullptr;
+    const std::string error = said == nullptr || explains_more(found, path, said) ? found.problem : said;
     const bool repeats = error.compare(0, path.size() + 2, path + ": ") == 0;
     opened.attempts.push_back({path, repeats ? error.substr(path.size() + 2) : error});
   }

@@ -129,3 +129,20 @@ TEST("a library that is cut off in LD_LIBRARY_PATH is an error with its path") {
   setenv("LD_LIBRARY_PATH", tests::directory().c_str(), 1);
   CHECK_EQUAL(tests::run_program("load_cut_off", {}), 0);
 }
+
+PROGRAM(load_text) {
+  const auto opened = dl::open_first({"libgpu-owner-text.so.1"});
+  if (opened.handle != nullptr || opened.attempts.size() != 1) return 1;
+  return opened.attempts[0].error.find("invalid ELF header") != std::string::npos ? 0 : 2;
+}
+
+TEST("what is wrong with a library is said, also where the search passes over another one for other machines") {
+  std::string other = tests::contents_of(tests::stub_path("nvml-v3"));
+  other[EI_CLASS] = ELFCLASS32;
+  const std::string directory = tests::path_of("other");
+  REQUIRE_EQUAL(mkdir(directory.c_str(), 0700), 0);
+  tests::write_file(directory + "/libgpu-owner-text.so.1", other);
+  tests::write_file(tests::path_of("libgpu-owner-text.so.1"), std::string(100, 'x'));
+  setenv("LD_LIBRARY_PATH", (directory + ":" + tests::directory()).c_str(), 1);
+  CHECK_EQUAL(tests::run_program("load_text", {}), 0);
+}
