@@ -74,7 +74,10 @@ void abandon_held_at_signals() {
     struct sigaction ours = {};
     ours.sa_handler = abandon_and_end;
     ours.sa_flags = SA_RESETHAND | SA_RESTART;
-    sigaction(kSignals[i], &ours, nullptr);
+    struct sigaction replaced;
+    sigaction(kSignals[i], &ours, &replaced);
+    // The program may have begun to handle it since: this may be another thread.
+    if (replaced.sa_handler != present.sa_handler) sigaction(kSignals[i], &replaced, nullptr);
   }
 }
 
