@@ -48,8 +48,8 @@ const PARTS: Record<string, Part> = {
 };
 
 /**
- * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing, but starts the driver as a claim does. Never throws, however broken
- * what it looks at is, and comes to an end where a check hangs; it takes less than a second as a rule.
+ * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing, but starts the driver as a claim
+ * does. Never throws, however broken what it looks at is, and comes to an end where a check hangs; it takes less than a second as a rule.
  *
  * @param command the words that start this program again, up to its own arguments
  * @param onSlow is told what takes longer than a few seconds

@@ -14,12 +14,13 @@ namespace gpu_owner::process {
 // process are appended, byte for byte: JavaScript strings can't carry what isn't UTF-8. Returns only on failure: -errno.
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
 
-// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as a child that has
-// all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
+// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as a child that
+// has all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
 int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
 
-// Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX, whose value has the
-// signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one that the child's whole group got. A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
+// Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX, whose value has
+// the signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one that the child's whole group got.
+// A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
 [[noreturn]] void stand_for(int child);
 
 struct Spawned {
