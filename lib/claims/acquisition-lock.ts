@@ -14,6 +14,8 @@ const EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
 const LOOK_AGAIN = 100;
 const MAX_TRIES = 16;
+/** A holder that takes less may be healthy: whoever waits for a shorter time gives up the lock for itself only. In ms. */
+const MIN_SUSPENDED = 500;
 
 /**
  * The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude.
@@ -64,7 +66,7 @@ export class AcquisitionLock {
               tries++;
               if (readBlock(descriptor).equals(block)) {
                 warnOf(block, timeout);
-                if (!beginEpochAfter(descriptor, epoch)) break;
+                if (timeout < MIN_SUSPENDED || !beginEpochAfter(descriptor, epoch)) break;
               }
             } else if (now() >= end) break;
             continue;

@@ -203,6 +203,27 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     await expectOneDelay(context, machine);
   });
 
+  test('a short timeout decides nothing for the others', async (context) => {
+    const { expect } = context;
+    const machine = newMachine(context, 2);
+    const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: 'chosen' });
+    await until(() => processState(suspended.pid as number) === 'T', PATIENCE);
+    const file = join(machine.lockDirectory, 'acquisition.lock');
+    const epoch = () => Number(readFileSync(file, 'latin1').slice(-32).replaceAll('\0', ''));
+    for (const [timeout, expected] of [
+      ['0s', 0],
+      ['100ms', 0],
+      ['500ms', 1],
+    ] as const) {
+      const { code, stderr } = await finished(startScript(machine, claimOften(1, timeout)));
+      expect({ timeout, code, stderr }).toMatchObject({ code: 0 });
+      expect({ timeout, epoch: epoch() }).toEqual({ timeout, epoch: expected });
+    }
+    const outcome = finished(suspended);
+    suspended.kill('SIGCONT');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
+  });
+
   test('first in line', async (context) => {
     const { expect } = context;
     const delay = async () => {
