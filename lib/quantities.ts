@@ -36,6 +36,7 @@ const DURATION_UNITS: Record<string, number> = {
 };
 
 const SIZE_EXAMPLES = "'20GiB', '1.5 GB', '512MiB' or a number of bytes";
+const DURATION_TEXTS = "'30s', '10m', '2h' or '1h30m'";
 const DURATION_EXAMPLES = "'30s', '10m', '2h', '1h30m' or a number of milliseconds";
 
 function powers(base: number, units: readonly string[]): Record<string, number> {
@@ -87,7 +88,9 @@ export function parseDuration(value: unknown, option = 'duration'): number {
     !(milliseconds >= 0) ||
     !(milliseconds <= Number.MAX_SAFE_INTEGER)
   ) {
-    throw invalid(option, value, 'a duration', DURATION_EXAMPLES);
+    // Who gave a text may be on the command line, where a number needs a unit, or in Python, where it is seconds.
+    const examples = typeof value === 'string' ? DURATION_TEXTS : DURATION_EXAMPLES;
+    throw invalid(option, value, 'a duration', examples);
   }
   return milliseconds + 0;
 }

@@ -142,6 +142,16 @@ describe('durations', () => {
       "--wait: '30' is not a duration without its unit; right are '30s' or '30ms'",
     );
   });
+
+  it('proposes a number without a unit only where one was given', () => {
+    const right = "right are '30s', '10m', '2h'";
+    expect(refusal(() => parseDuration('-1', '--wait')).message).toBe(
+      `--wait: '-1' is not a duration; ${right} or '1h30m'`,
+    );
+    expect(refusal(() => parseDuration(-1, 'maxWait')).message).toBe(
+      `maxWait: -1 is not a duration; ${right}, '1h30m' or a number of milliseconds`,
+    );
+  });
 });
 
 describe('percentages, watts and degrees', () => {
