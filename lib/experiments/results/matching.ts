@@ -102,6 +102,14 @@ export class RowMatcher {
       .join(', ')}`;
   }
 
+  /** For people: the parameters in which the tasks differ; [] where they don't have the same ones. */
+  differences(tasks: readonly number[]): string[] {
+    const group = this.index.groupOf(tasks[0] as number) as TaskGroup;
+    if (!tasks.every((task) => group.has(task))) return [];
+    const [first, ...others] = tasks.map((task) => group.formsOf(task)[0]?.meanings ?? []);
+    return group.columns.filter((_, at) => others.some((meanings) => meanings[at] !== first?.[at]));
+  }
+
   private loosely(meanings: readonly string[]): Tasks | null {
     let found: Tasks | null = null;
     // Most rows of others have a value that no task has: then only tasks without that parameter are left.

@@ -1,3 +1,4 @@
+import { sanitize } from '../../text.ts';
 import { isTooWide } from './contents.ts';
 import type { Row } from './csv.ts';
 import type { Match, RowMatcher } from './matching.ts';
@@ -62,7 +63,9 @@ export class RowReader {
     const why = () => {
       const names = tasks.slice(0, NAMED_AT_MOST).map((task) => this.nameOf(task));
       const more = tasks.length > NAMED_AT_MOST ? ` and ${tasks.length - NAMED_AT_MOST} more` : '';
-      return `this row fits several tasks (${names.join(', ')}${more}): it counts for none. Fill in what tells them apart.`;
+      const apart = this.matcher.differences(tasks).map((name) => sanitize(name, 60));
+      const missing = apart.length > 0 ? `: ${apart.join(', ')}` : '';
+      return `this row fits several tasks (${names.join(', ')}${more}): it counts for none. Fill in what tells them apart${missing}.`;
     };
     return { owner: named, certain: false, shared: named === null ? match : null, why };
   }
