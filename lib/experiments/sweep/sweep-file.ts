@@ -105,11 +105,18 @@ export function parseSweepFile(
 function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | null {
   if (entry === undefined) return null;
   const { node, line } = entry;
-  const right = "it must be a list of whole numbers such as '[42, 43]'; a phase can't be called so";
-  if (node.kind !== 'list' || node.items.length === 0) throw fail(line, `seeds: ${right}`);
+  const right = "it must be a list of whole numbers such as '[42, 43]'";
+  if (node.kind === 'map') throw fail(line, `seeds: ${right}; a phase can't have this name`);
+  if (node.kind === 'scalar') throw fail(line, `seeds: ${right}`);
+  if (node.items.length === 0)
+    throw fail(line, `seeds: it is an empty list; give it numbers, or leave it out`);
   const segments = node.items.map((each) => {
     const value = each.kind === 'scalar' ? each.value : null;
-    if (!Number.isSafeInteger(value)) throw fail(each.line, `seeds: ${right}`);
+    if (!Number.isSafeInteger(value)) {
+      const shown =
+        typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? show(value) : 'this';
+      throw fail(each.line, `seeds: ${shown} is no whole number; right is a list such as '[42, 43]'`);
+    }
     return { value, origin: { file, line: each.line } };
   });
   return { key: 'seed', origin: { file, line }, segments };
