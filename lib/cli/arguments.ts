@@ -203,9 +203,16 @@ export function waitOption(values: Values, byDefault: boolean): { maxWait: strin
   return values.wait || byDefault ? { maxWait: null } : null;
 }
 
+/** Whether the word behind `--wait` is its duration, which only `--wait=DURATION` can have. */
+export function isLostDuration(values: Values, word: string): boolean {
+  return values.wait === true && /^\d+(ms|s|m|h|d)$/.test(word);
+}
+
 /** For commands that take options only. */
-export function refuseWords(positionals: readonly string[]): void {
-  if (positionals.length > 0) throw usage(`${showValue(positionals[0])} is not expected here; see --help`);
+export function refuseWords([word]: readonly string[], values: Values = {}): void {
+  if (word === undefined) return;
+  const remedy = isLostDuration(values, word) ? `write --wait=${word}` : 'see --help';
+  throw usage(`${showValue(word)} is not expected here; ${remedy}`);
 }
 
 function camelCase(name: string): string {

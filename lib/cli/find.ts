@@ -37,7 +37,7 @@ const OPTIONS = {
 async function find(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
-  refuseWords(positionals);
+  refuseWords(positionals, values);
   const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
   const { lockDirectory } = configuration;
   const limits = waitLimits(values, false);

@@ -34,7 +34,7 @@ const OPTIONS = { ...CLAIM, ...WAITING, as: { type: 'string' } } as const;
 async function hold(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
-  refuseWords(positionals);
+  refuseWords(positionals, values);
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
   const limits = waitLimits(values, false);

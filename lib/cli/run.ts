@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { claimForJob } from '../jobs/job-claim.ts';
 import { becomeKeeper } from '../jobs/keeper.ts';
 import { shellWords, showValue } from '../text.ts';
-import { CLAIM, claimOptions, NAMES, parse, WAITING } from './arguments.ts';
+import { CLAIM, claimOptions, isLostDuration, NAMES, parse, WAITING } from './arguments.ts';
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
@@ -42,8 +42,8 @@ async function run(args: readonly string[]): Promise<void> {
       'what shall be run? gpu-owner run -n 2 -- python train.py',
     );
   }
-  if (values.wait && /^\d+(ms|s|m|h|d)$/.test(command[0] as string)) {
-    const [duration] = command;
+  const [duration = ''] = command;
+  if (isLostDuration(values, duration)) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `'${duration}' would be the command; write --wait=${duration}`,

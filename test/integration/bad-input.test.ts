@@ -153,6 +153,8 @@ describe('the command', () => {
     ],
     // Commands
     [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],
+    [['find', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
+    [['hold', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
     [['hold', 'train.py'], 64, /'train\.py' is not expected here/],
     [['status', ODD], 64, /'red' is not expected here/],
     [['statsu'], 64, /there is no command 'statsu'; did you mean 'status'\?/],
