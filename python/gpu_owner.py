@@ -900,8 +900,8 @@ def claim(
     if form is not None:
         args.append(f"--visible-devices={form}")
     if lock_timeout is not None:
-        text = lock_timeout if isinstance(lock_timeout, str) else f"{round(lock_timeout * 1000)}ms"
-        args.append(f"--lock-timeout={text}")
+        is_time = not isinstance(lock_timeout, str) and math.isfinite(lock_timeout)
+        args.append(f"--lock-timeout={f'{round(lock_timeout * 1000)}ms' if is_time else lock_timeout}")
     words = _command(command)
     _refuse_in_children()
     where = _criteria(lock_dir=lock_dir, simulate=simulate)
@@ -1225,12 +1225,22 @@ def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
 
 def _thresholds(memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float]) -> Dict[str, Any]:
     """GPU Scheduler's, as `claim` calls them. What needn't be checked is left out."""
-    thresholds = {} if memory_gb is None else {"min_free_memory": int(memory_gb * _GIB)}  # type: Dict[str, Any]
+    thresholds = {}  # type: Dict[str, Any]
+    if memory_gb is not None:
+        size = _float("memory_free_threshold_gb", memory_gb) * _GIB
+        thresholds["min_free_memory"] = int(size) if math.isfinite(size) else size
     if power_w is not None:
         thresholds["max_power"] = power_w
-    if utilization is not None and utilization < 100:
+    if utilization is not None and not _float("utilization_threshold_percent", utilization) >= 100:
         thresholds["max_utilization"] = utilization
     return thresholds
+
+
+def _float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: {value!r} is not a number; right are 20, 2.5, or None to leave it out") from None
 
 
 def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:

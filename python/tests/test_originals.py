@@ -167,6 +167,31 @@ class Scheduler(OnMachine):
             )
         self.assertEqual(lines, ["ERR_TIMEOUT", "ERR_TIMEOUT", "ERR_GPU_UNAVAILABLE"])
 
+    def test_numbers_as_a_configuration_file_gives_them(self):
+        wrong = [
+            ("memory_free_threshold_gb", "many"),
+            ("memory_free_threshold_gb", INFINITE),
+            ("memory_free_threshold_gb", float("nan")),
+            ("utilization_threshold_percent", "low"),
+            ("utilization_threshold_percent", float("nan")),
+            ("power_threshold_w", INFINITE),
+            ("timeout", INFINITE),
+        ]
+        lines = self.run_script(
+            f"""
+            with gpu_owner.GPUScheduler("20", "80", "5") as gpu_ids:
+                print(gpu_ids)
+            inf, nan = float("inf"), float("nan")
+            for name, value in {wrong!r}:
+                try:
+                    with gpu_owner.GPUScheduler(**{{name: value}}):
+                        print(name, value)
+                except ValueError as error:
+                    print(type(error).__name__)
+            """
+        )
+        self.assertEqual(lines, ["[0]", *["UsageError"] * len(wrong)])
+
     def test_after_torch_cuda_is_available(self):
         """CUDA shows all GPUs for the life of the process: the claim is one of these, and it numbers them."""
         with self.occupied("--gpus=2"):
