@@ -10,7 +10,6 @@
 
 #include "bindings/bindings.h"
 #include "locks/held.h"
-#include "process/descriptors.h"
 #include "process/exec.h"
 #include "process/interrupt.h"
 

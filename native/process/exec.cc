@@ -260,6 +260,11 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
   return started;
 }
 
+int inheritable_duplicate(int descriptor) {
+  const int duplicate = fcntl(descriptor, F_DUPFD, 200);
+  return duplicate >= 0 ? duplicate : -errno;
+}
+
 std::string read_line(int descriptor, int milliseconds) {
   std::string line;
   pollfd readable = {descriptor, POLLIN, 0};

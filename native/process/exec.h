@@ -45,6 +45,10 @@ struct Started {
 Started start(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
               int output, int first, const std::vector<int>& descriptors);
 
+// A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited descriptors
+// close-on-exec, and ranges below are what programs hand out to themselves.
+int inheritable_duplicate(int descriptor);
+
 // What a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
 std::string read_line(int descriptor, int milliseconds);
 

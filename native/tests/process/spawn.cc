@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "locks/locks.h"
-#include "process/descriptors.h"
 #include "process/exec.h"
 #include "support/directory.h"
 #include "support/processes.h"
