@@ -8,8 +8,11 @@ import { parseRequest, type Request, RequestError } from './requests.ts';
 
 export interface ServerOptions {
   admission: Admission;
-  /** What to answer. May reject: the client is told that it didn't work. @param from the client's address */
-  handle: (request: Request, from: string) => Promise<Answer>;
+  /**
+   * What to answer. May reject: the client is told that it didn't work.
+   * @param from the client's address @param hasEnded whether it says nothing more: it may be gone
+   */
+  handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<Answer>;
   /** Something that a person may have to look at. */
   complain: (message: string) => void;
   limits?: Partial<Limits>;
@@ -144,7 +147,7 @@ export class ProtocolServer {
       release: (bytes) => {
         this.#bytes[kind] -= bytes;
       },
-      answer: (bytes) => this.#answer(bytes, from, refusal),
+      answer: (bytes) => this.#answer(bytes, from, refusal, () => socket.readableEnded),
     });
     if (isStranger && !admission.hasToken) {
       this.#options.complain(`refused ${from}: ${refusal}`);
@@ -153,14 +156,19 @@ export class ProtocolServer {
     socket.resume();
   }
 
-  async #answer(bytes: Buffer, from: string, refusal: string | null): Promise<Answer> {
+  async #answer(
+    bytes: Buffer,
+    from: string,
+    refusal: string | null,
+    hasEnded: () => boolean,
+  ): Promise<Answer> {
     try {
       const request = parseRequest(bytes);
       if (refusal !== null && !this.#options.admission.knows(request.token)) {
         this.#options.complain(`refused ${from}: ${refusal}`);
         return { text: errorAnswer(refusal) };
       }
-      return await this.#options.handle(request, from);
+      return await this.#options.handle(request, from, hasEnded);
     } catch (error) {
       const { message } = error as Error;
       if (!(error instanceof RequestError)) {

@@ -3,6 +3,7 @@ import type { AttemptInfo, Queue } from '../queue/queue.ts';
 import { type Endpoint, formatEndpoint } from './addresses.ts';
 import type { Admission } from './admission.ts';
 import { Desk, type DeskOptions } from './desk.ts';
+import { RequestError } from './requests.ts';
 import { ProtocolServer } from './server.ts';
 
 export interface ServiceOptions {
@@ -46,8 +47,13 @@ export class ProtocolService {
     });
     this.#server = new ProtocolServer({
       admission: options.admission,
-      handle: async (request, from) => {
-        await this.#opened;
+      handle: async (request, from, hasEnded) => {
+        if (this.#news !== null) {
+          await this.#opened;
+          // A worker whose patience has ended asks again: this task would be nobody's.
+          if (request.type === 'request_task' && hasEnded())
+            throw new RequestError('this manager was not ready yet; ask again');
+        }
         return this.#desk.handle(request, from);
       },
       complain: (message) => this.#complain(message),

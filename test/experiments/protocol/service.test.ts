@@ -62,12 +62,16 @@ function ask(): Promise<string> {
   });
 }
 
+/** As long as an answer takes, and longer. */
+function answerTime(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 300));
+}
+
 test('who asks while tasks are added and tables are read waits until that is done', async () => {
   await service.listen(true);
   const answer = ask();
   await until(() => service.connections === 1);
-  // As long as an answer takes, and longer.
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await answerTime();
   expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
   expect(told).toEqual([]);
   service.open();
@@ -79,6 +83,18 @@ test('who asks while tasks are added and tables are read waits until that is don
   expect(task).toMatchObject({ seed: 42, config: { n: 1, phase_name: 'exp1' }, ...assigned });
   expect(Math.abs(Date.now() / 1000 - task.assigned_at)).toBeLessThan(60);
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
+});
+
+test('who asks and goes while tables are read gets no task', async () => {
+  await service.listen(true);
+  const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
+  await until(() => service.connections === 1);
+  await answerTime();
+  const answer = ask();
+  await until(() => service.connections === 2);
+  service.open();
+  expect(JSON.parse(await answer)).toMatchObject({ type: 'task' });
+  expect(await queue.counts()).toMatchObject({ pending: 0, active: 1 });
 });
 
 test('who waits is let go when it is closed before', async () => {
