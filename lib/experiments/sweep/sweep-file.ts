@@ -115,7 +115,7 @@ function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | 
     if (!Number.isSafeInteger(value)) {
       const shown =
         typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? show(value) : 'this';
-      throw fail(each.line, `seeds: ${shown} is no whole number; right is a list such as '[42, 43]'`);
+      throw fail(each.line, `seeds: ${shown} is no plain whole number; right is a list such as '[42, 43]'`);
     }
     return { value, origin: { file, line: each.line } };
   });
