@@ -246,7 +246,7 @@ describe.each(KINDS)('on $name', (kind) => {
       const { withoutResult } = await experiment.status();
       expect(withoutResult).toEqual([{ worker: 'gpu0', host: expect.any(String), tasks: 6 }]);
       expect((await experiment.run(['status'])).stdout).toMatch(
-        /^Completed without a result:\n {2}6 tasks by gpu0\n.*not to localhost$/m,
+        /^Completed without a result:\n {2}6 tasks by gpu0\n.*not to localhost\n.*: gpu-owner exp retry .*NAME$/m,
       );
       const metrics = parseMetrics(await (await fetch(url)).text());
       expect(metrics.get('gpu_owner_tasks_without_result_total{worker="gpu0"}')).toBe(6);

@@ -31,7 +31,8 @@ async function retry(args: readonly string[]): Promise<void> {
     const names = [...again];
     for (const state of states) names.push(...(await queue.retry({ state })));
     const manager = await queue.manager();
-    const who = names.length > 0 && manager === null ? ' gpu-owner exp run goes on with them.' : '';
+    const who =
+      names.length > 0 && manager === null ? ' gpu-owner exp run, or exp manager, goes on with them.' : '';
     const unchanged = ids.length - again.length;
     const rest =
       unchanged > 0 ? `; ${unchanged} ${unchanged === 1 ? 'runs or waits' : 'run or wait'} already` : '';

@@ -49,6 +49,7 @@ export function statusPage(
       lines.push(`  and ${withoutResult.length - MOST_WORKERS} more workers`);
     lines.push(
       '  their rows have no results: submit_result must go to the address of the manager, not to localhost',
+      `  once the worker is changed, run them again: ${command('retry')} NAME`,
     );
   }
   return lines.join('\n');
@@ -68,7 +69,9 @@ function standing(overview: Overview, command: (name: string) => string): string
     const where = manager.host === hostName() ? '' : ` on ${sanitize(manager.host, 60)}`;
     lines.push(`Its manager is pid ${manager.pid}${where}.`);
   } else if (!isOver(overview) || counts.active > 0) {
-    lines.push(`Nobody manages it: tables of results wait. To go on: ${command('run')}`);
+    lines.push(
+      `Nobody manages it: tables of results wait. To go on: ${command('run')}, or exp manager for workers over TCP`,
+    );
   }
   // As far as can be known by now: somebody has to notice, and a worker that was cut off may still be heard of.
   const without = counts.active - running.length;
