@@ -15,6 +15,23 @@ export function targetOf(path: string): string | null {
   return addon === null ? orNull(() => readlinkSync(path)) : addon.fileLink(path);
 }
 
+const LOCK_READINGS = 3;
+
+/**
+ * The locks of all processes, as /proc/locks lists them, but all with the number 0; null where it can't be read. It is read three times
+ * because between two pages the kernel skips locks while others come and go: with two processes that did nothing else, one that was held
+ * all the time was missing in 29 of 10,765 readings (Linux 6.18).
+ */
+export function kernelLocks(): string | null {
+  const lines = new Set<string>();
+  for (let i = 0; i < LOCK_READINGS; i++) {
+    const text = textOf('/proc/locks');
+    if (text === null) return null;
+    for (const line of text.split('\n')) lines.add(line.replace(/^\d+/, '0'));
+  }
+  return [...lines].join('\n');
+}
+
 function orNull(read: () => string): string | null {
   try {
     return read();

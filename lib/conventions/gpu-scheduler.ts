@@ -1,4 +1,4 @@
-import { closeSync, writeSync } from 'node:fs';
+import { closeSync, readdirSync, writeSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { type FileStatus, isDirectory, statusOf } from '../file-status.ts';
 import { hasBusOrder } from '../gpus/inherited-devices.ts';
@@ -15,6 +15,7 @@ import { ordinalsOf } from './ordinals.ts';
 import { ensureDirectory, home, placeOf } from './places.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
+const NAME = /^gpu_\d+\.lock$/;
 
 /** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
 const PROBE = 50;
@@ -55,7 +56,8 @@ export class GPUScheduler implements Convention {
   *holders(gpus: readonly GPU[], { isLeased }: Leases): Waiting<Holders> {
     const directories = this.directories().filter(isDirectory);
     const holders: Holders = new Map();
-    if (directories.length === 0) return holders;
+    // Otherwise it doesn't matter how CUDA counts, which takes a second to find out or can't be known.
+    if (!directories.some(isUsed)) return holders;
     const ordinals = ordinalsOf(gpus);
     const started = now();
     for (;;) {
@@ -88,7 +90,8 @@ export class GPUScheduler implements Convention {
   *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
     const directories = this.directories().filter(isDirectory);
-    const id = directories.length === 0 ? undefined : ordinalsOf(all).get(gpu.uuid);
+    const isWanted = directories.length > 0 && (hasBusOrder(all) || directories.some(isUsed));
+    const id = isWanted ? ordinalsOf(all).get(gpu.uuid) : undefined;
     if (id === undefined) return [];
     try {
       for (const path of directories.map((directory) => lockIn(directory, id))) {
@@ -112,6 +115,20 @@ export class GPUScheduler implements Convention {
   }
 }
 
+/** Whether GPU Scheduler has been there. The directory of the whole machine is made by our claims, too, and has our files. */
+function isUsed(directory: string): boolean {
+  if (!isShared(directory)) return true;
+  try {
+    return readdirSync(directory).some((name) => {
+      const path = pathIn(directory, name);
+      const stat = NAME.test(name) ? statusOf(path) : null;
+      return stat !== null && !isUntouched(path, stat);
+    });
+  } catch {
+    return false; // it can't be read
+  }
+}
+
 function lockIn(directory: string, id: number): string {
   return pathIn(directory, `gpu_${id}.lock`);
 }
@@ -129,9 +146,9 @@ function isUntouched(path: string, { size }: FileStatus): boolean {
   return size > 0 && isShared(path);
 }
 
-/** Whether it is in the directory of the whole machine. In a home directory, others may write into these files. */
+/** Whether it is the directory of the whole machine, or in it. In a home directory, others may write into these files. */
 function isShared(path: string): boolean {
-  return path.startsWith(`${placeOf(SHARED_DIRECTORY)}/`);
+  return `${path}/`.startsWith(`${placeOf(SHARED_DIRECTORY)}/`);
 }
 
 function hasLasted(path: string, pid: number): boolean {

@@ -1,12 +1,12 @@
 import type { FileStatus } from '../file-status.ts';
-import { textOf } from '../small-files.ts';
+import { kernelLocks } from '../small-files.ts';
 
 /**
  * Who holds a flock, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
  * take the lock would for a moment stand in the way of its owners.
  */
 export function flockHolders(): { file: string; pid: number }[] {
-  const text = textOf('/proc/locks') ?? '';
+  const text = kernelLocks() ?? '';
   // 3: FLOCK  ADVISORY  WRITE 4242 08:01:131088 0 EOF; a line with `->` is somebody who waits.
   return [...text.matchAll(/^\d+: FLOCK +\S+ +\S+ +(\d+) ([0-9a-f]+:[0-9a-f]+:\d+) /gm)].map(
     ([, pid, file]) => ({ pid: Number(pid), file: file as string }),

@@ -1,4 +1,5 @@
 import { native } from '../native.ts';
+import { kernelLocks } from '../small-files.ts';
 import { namesIn, statOf, textOf } from './files.ts';
 import { mountOf, readMounts } from './mounts.ts';
 
@@ -16,7 +17,7 @@ export interface KernelLock {
 
 /** The locks of this machine; none where that can't be read. Those that are waited for are left out. */
 export function readLocks(): KernelLock[] {
-  return parseLocks(textOf('/proc/locks'));
+  return parseLocks(kernelLocks() ?? '');
 }
 
 export function parseLocks(text: string): KernelLock[] {

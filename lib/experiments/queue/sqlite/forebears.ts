@@ -1,5 +1,5 @@
 import { readdirSync, statSync } from 'node:fs';
-import { targetOf, textOf } from '../../../small-files.ts';
+import { kernelLocks, targetOf } from '../../../small-files.ts';
 import { warnOnce } from '../../../warnings.ts';
 import type { Database } from './database.ts';
 import { type LockFile, lockFileOf, MANAGER } from './locks.ts';
@@ -57,7 +57,7 @@ function livingForebears(database: Database, locks: LockFile): Forebears {
 
 /** Single bytes that somebody has locked in any file, but for those of managers. */
 function lockedBytes(): [inode: string, byte: number][] {
-  const text = textOf('/proc/locks') ?? '';
+  const text = kernelLocks() ?? '';
   return [...text.matchAll(/^\d+: OFDLCK .*:(\d+) (\d+) \2$/gm)]
     .map(([, inode, byte]) => [inode as string, Number(byte)] as [string, number])
     .filter(([, byte]) => byte !== MANAGER);

@@ -1,5 +1,6 @@
-import { closeSync, fstatSync, readFileSync, statSync } from 'node:fs';
+import { closeSync, fstatSync, statSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
+import { kernelLocks } from '../../../small-files.ts';
 import { systemError } from '../../../system-errors.ts';
 import { unusable } from './errors.ts';
 import { openFile } from './files.ts';
@@ -74,12 +75,8 @@ function isLocked(descriptor: number, byte: number): boolean {
 
 /** Whether the kernel knows such a lock in a file that has no name any longer. */
 function isListed(byte: number, inode: string): boolean {
-  let text: string;
-  try {
-    text = readFileSync('/proc/locks', 'utf8');
-  } catch {
-    return true;
-  }
+  const text = kernelLocks();
+  if (text === null) return true;
   // 3: OFDLCK  ADVISORY  WRITE -1 08:01:131088 5 5
   return new RegExp(`^\\d+: OFDLCK .*:${inode} ${byte} ${byte}$`, 'm').test(text);
 }
