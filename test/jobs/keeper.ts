@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach } from 'vitest';
 import { binaries } from '../binaries.ts';
-import { childrenOf, isAlive, nameOf, sendSignal, signalLiving } from '../support/processes.ts';
+import { childrenOf, isAlive, nameOf, processState, sendSignal, signalLiving } from '../support/processes.ts';
 import { PATIENCE } from '../support/time.ts';
 
 export { childrenOf, isAlive, stat } from '../support/processes.ts';
@@ -153,6 +153,14 @@ export async function keeperOf(front: number): Promise<number> {
     return keeper !== undefined;
   }, 'the keeper');
   return keeper as number;
+}
+
+/** The keeper of a command that already runs, when the front has learnt of the command, too: both sleep. */
+export async function restingKeeperOf(front: number): Promise<number> {
+  const keeper = await keeperOf(front);
+  await until(() => processState(keeper) === 'S', 'the keeper to rest');
+  await until(() => processState(front) === 'S', 'the front to rest');
+  return keeper;
 }
 
 /** The pid that a fixture wrote into a file. */

@@ -14,6 +14,7 @@ import {
   pidIn,
   python,
   type Running,
+  restingKeeperOf,
   until,
   workspace,
 } from './keeper.ts';
@@ -102,7 +103,7 @@ test('the keeper is killed: the front takes its place', async () => {
   const { running, directory, lease } = job('daemon', ['--stay']);
   const command = await pidIn(directory, 'daemon-command');
   const child = await pidIn(directory, 'daemon-child');
-  const keeper = await keeperOf(running.pid);
+  const keeper = await restingKeeperOf(running.pid);
   sendSignal(keeper, 'SIGKILL');
   await until(() => running.stderr.includes('was killed; this process now keeps GPU 0, 3'), 'the message');
   expect(await probe.isHeldFor(lease, 60)).toBe(true);

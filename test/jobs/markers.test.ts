@@ -4,7 +4,18 @@ import { existsSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSyn
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { sendSignal } from '../support/processes.ts';
-import { complete, fixture, keeperOf, launch, Probe, pidIn, python, until, workspace } from './keeper.ts';
+import {
+  complete,
+  fixture,
+  keeperOf,
+  launch,
+  Probe,
+  pidIn,
+  python,
+  restingKeeperOf,
+  until,
+  workspace,
+} from './keeper.ts';
 
 const probe = new Probe();
 const TOKEN = '123456789';
@@ -47,8 +58,8 @@ test('they live as long as the job, and tell the PID of its keeper', async () =>
 test('the keeper is killed: the front tells its own PID, and removes them', async () => {
   const { lease, text, pid, launcher } = marked();
   const running = launch({ leases: [lease], launcher, command: ['sh', '-c', 'echo up; exec sleep 60'] });
-  const keeper = await keeperOf(running.pid);
   await running.printed(/up/);
+  const keeper = await restingKeeperOf(running.pid);
   await until(() => told(pid) === keeper, 'the PID of the keeper');
   sendSignal(keeper, 'SIGKILL');
   await until(() => told(pid) === running.pid, 'the PID of the front');
