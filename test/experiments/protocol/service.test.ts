@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { parseNetworks } from '../../../lib/experiments/protocol/addresses.ts';
 import { Admission } from '../../../lib/experiments/protocol/admission.ts';
 import { ProtocolService } from '../../../lib/experiments/protocol/service.ts';
@@ -86,12 +86,15 @@ test('who asks while tasks are added and tables are read waits until that is don
 });
 
 test('who asks and goes while tables are read gets no task', async () => {
+  const admitted = vi.spyOn(Admission.prototype, 'refusal');
   await service.listen(true);
   const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
-  await until(() => service.connections === 1);
-  await answerTime();
+  await until(() => socket.writableFinished);
   const answer = ask();
-  await until(() => service.connections === 2);
+  // From then on both are read, whatever has come of them.
+  await until(() => admitted.mock.settledResults.filter(({ type }) => type === 'fulfilled').length === 2);
+  admitted.mockRestore();
+  await answerTime();
   service.open();
   expect(JSON.parse(await answer)).toMatchObject({ type: 'task' });
   expect(await queue.counts()).toMatchObject({ pending: 0, active: 1 });
