@@ -95,6 +95,7 @@ export class ResultTables {
       const table = task === undefined ? undefined : this.tasks.of(task)[0];
       if (task === undefined || table === undefined) return null;
       const isRead = await this.attempt(table, noReport(), () => {});
+      this.busy.delete(table); // the next look tries anew
       if (!isRead || table.unwritable !== null) return null;
       const { rows, spare, tasks } = table.shared.of(task);
       tasks.delete(task);
