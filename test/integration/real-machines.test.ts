@@ -279,6 +279,7 @@ describe('who comes in between while no placeholder of ours is on the GPU', () =
     const ended = finished(claimant);
     await until(() => processState(claimant.pid as number) === 'T');
     await occupy(0);
+    await pause(30); // a look that is 20 ms old will do
     await goOn(claimant, ended);
     expect(await ended).toMatchObject({ code: 0, stdout: '1\n' });
   });
