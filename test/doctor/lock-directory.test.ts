@@ -363,6 +363,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
         {
           GPU_OWNER_SIMULATE: undefined,
           GPU_OWNER_LOCK_DIR: undefined,
+          GPU_OWNER_CONVENTIONS_ROOT: join(machine.directory, 'others'), // not the real /tmp
           SHIM_SIMULATE: machine.name,
           LD_PRELOAD: compile(machine, integration('driver_shim.c')),
           GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libnvidia-ml.so.1'),
