@@ -1,19 +1,21 @@
 import { channel } from 'node:diagnostics_channel';
 
 /** The steps of a claim, in order. `lease` is reached once per GPU. */
-export type Step =
-  | 'start'
-  | 'driver'
-  | 'acquisition-lock'
-  | 'chosen'
-  | 'lease'
-  | 'leased'
-  | 'marked'
-  | 'looked-again'
-  | 'unlocked'
-  | 'environment'
-  | 'placeholder'
-  | 'claimed';
+export const STEPS = [
+  'start',
+  'driver',
+  'acquisition-lock',
+  'chosen',
+  'lease',
+  'leased',
+  'marked',
+  'looked-again',
+  'unlocked',
+  'environment',
+  'placeholder',
+  'claimed',
+] as const;
+export type Step = (typeof STEPS)[number];
 
 const steps = channel('gpu-owner:step');
 /** Read once: each look into the environment costs a microsecond. */

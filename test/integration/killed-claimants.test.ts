@@ -2,22 +2,9 @@ import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { STEPS } from '../../lib/claims/steps.ts';
 import { finished, Machine, NOBODY, output, processState, python, until, whyNotNobody } from '../machine.ts';
 
-const STEPS = [
-  'start',
-  'driver',
-  'acquisition-lock',
-  'chosen',
-  'lease',
-  'leased',
-  'marked',
-  'looked-again',
-  'unlocked',
-  'environment',
-  'placeholder',
-  'claimed',
-];
 const CLAIM_ALL = 'const owner = new GPUOwner(2); console.log(owner.devices.length)';
 const anotherUser = whyNotNobody() === null ? { uid: NOBODY } : {};
 
