@@ -145,7 +145,7 @@ test('an editor that saves over and over loses no row, neither ours nor its own'
     restored += (await tables.sync()).restored;
     await sleep(2);
   }
-  editor.kill('SIGKILL');
+  editor.kill('SIGTERM');
   await once(editor, 'exit');
   await tables.sync();
   expect((await tables.sync()).appended).toBe(0);
