@@ -115,13 +115,32 @@ describe('the compiled form', () => {
   });
 
   it.each([
-    ['empty', () => Buffer.alloc(0)],
-    ['cut off', (bytes: Buffer) => bytes.subarray(0, bytes.length / 2)],
-    ['something else', (bytes: Buffer) => Buffer.alloc(bytes.length, 'x')],
-    ['of another V8', (bytes: Buffer) => bytes.fill(bytes.readUInt8(4) ^ 1, 4, 5)],
-  ])('is refused if it is %s', (_, change) => {
+    ['empty', () => Buffer.alloc(0), 'none'],
+    ['cut off', (bytes: Buffer) => bytes.subarray(0, bytes.length / 2), 'none'],
+    ['something else', (bytes: Buffer) => Buffer.alloc(bytes.length, 'x'), 'none'],
+    ['without its first half', (bytes: Buffer) => bytes.subarray(bytes.length / 2), 'refused'],
+    ['of V8 alone', (bytes: Buffer) => bytes.subarray(0, -sourceLength()), 'none'],
+    ['of the source alone', (bytes: Buffer) => bytes.subarray(-sourceLength()), 'refused'],
+    ['of another V8', (bytes: Buffer) => bytes.fill(bytes.readUInt8(4) ^ 1, 4, 5), 'refused'],
+  ])('is refused if it is %s', (_, change, outcome) => {
     writeFileSync(path(), change(readFileSync(path())));
-    expect(claim()).toEqual(['library.cjs refused', '2']);
+    expect(claim()).toEqual([`library.cjs ${outcome}`, '2']);
+  });
+
+  const library = () => join(copy, 'dist/library.cjs');
+  const sourceLength = () => readFileSync(library()).length;
+
+  it('is not that of a source of the same length', () => {
+    const source = readFileSync(library(), 'utf8');
+    const changed = source.replaceAll('is not a number of GPUs', 'IS NOT A NUMBER OF GPUS');
+    expect([changed.length, changed === source]).toEqual([source.length, false]);
+    writeFileSync(library(), changed);
+    expect(claim()).toEqual(['library.cjs none', '2']);
+    expect(
+      run(
+        `import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(-1)).catch((e) => console.log(e.message))`,
+      ),
+    ).toEqual([expect.stringContaining('IS NOT A NUMBER')]);
   });
 
   it('is refused where V8 runs with other flags', () => {

@@ -43,9 +43,6 @@ function release(): string {
     if (existsSync(join(packageRoot, name)))
       cpSync(join(packageRoot, name), join(directory, name), { recursive: true });
   }
-  // As if it had been built with another Node.js.
-  for (const name of readdirSync(join(directory, 'dist')).filter(isCache))
-    rmSync(join(directory, 'dist', name));
   const prebuilt = join(directory, `prebuilds/linux-${process.arch}`);
   mkdirSync(join(prebuilt, 'simulator'), { recursive: true });
   cpSync(join(binaries(), 'gpu_owner.node'), join(prebuilt, 'gpu-owner.glibc.node'));
@@ -104,6 +101,9 @@ describe.skipIf(process.env.GPU_OWNER_BUILD !== undefined)('the package', () => 
       /^(lib|test|bench|build|node_modules|native\/tests)\//.test(path),
     );
     expect(unwanted).toEqual([]);
+    // Compiled code that no reviewer could read.
+    expect(readdirSync(join(scratch, 'release/dist')).filter(isCache)).toHaveLength(4);
+    expect(files.filter(isCache)).toEqual([]);
   });
 
   describe('installed elsewhere', () => {
