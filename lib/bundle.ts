@@ -24,7 +24,7 @@ export function runBundle(name: string, directory: string, require: (id: string)
     if (cache.subarray(end).equals(source)) cachedData = cache.subarray(0, end);
   } catch {}
   // The build escapes what isn't ASCII, and Latin-1 is faster to decode than UTF-8.
-  const text = source.latin1Slice();
+  const text = source.toString('latin1');
   const script = new Script(`(function (${PARAMETERS}) {${text}\n})`, { filename: file, cachedData });
   let run = script.runInThisContext();
   // Test runners have contexts of their own, with an `Error` of their own.
