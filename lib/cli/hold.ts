@@ -47,8 +47,7 @@ async function hold(args: readonly string[]): Promise<void> {
     uuid,
     name,
   }));
-  print(JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
-  becomeHolder(claim);
+  becomeHolder(claim, JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
 }
 
 export const COMMAND: Command = { run: hold, help: HELP, options: OPTIONS };

@@ -25,6 +25,8 @@ export type Message =
 const NOTICE = 3_000;
 /** To be started, on a machine that is overloaded. */
 const START_PATIENCE = 15_000;
+/** After SIGKILL. */
+const END_PATIENCE = 1_000;
 const HANGS = 'hangs';
 
 /** A part of the examination in a process of its own: should it get stuck in the kernel, only that process does. */
@@ -51,14 +53,19 @@ export class PartProcess {
       const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
       const end = (how: string | null) => {
         clearTimeout(timer);
-        // It may not die from that, so nobody waits for it.
-        child.kill('SIGKILL');
         child.stdout.destroy();
         child.stderr.destroy();
+        const ended = () => {
+          clearTimeout(timer);
+          // What a library of the driver, or the simulator, has to say.
+          if (how === null && errors !== '') process.stderr.write(errors);
+          resolve(how);
+        };
+        if (child.exitCode !== null || child.signalCode !== null) return ended();
+        // It is collected, as nobody else may do that. It may not die from the signal: then nobody waits for it.
+        timer = setTimeout(ended, END_PATIENCE);
+        child.once('exit', ended).kill('SIGKILL');
         child.unref();
-        // What a library of the driver, or the simulator, has to say.
-        if (how === null && errors !== '') process.stderr.write(errors);
-        resolve(how);
       };
       const giveUp = () => end(HANGS);
       let timer = setTimeout(giveUp, START_PATIENCE);

@@ -4,9 +4,14 @@ import { native } from '../native.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();
+/** Those of them that nobody needs after this process. */
+const helpers = new Set<number>();
 let adopting = false;
+let watching = false;
 /** In ms. */
 const MAX_PAUSE = 1_000;
+/** How long a process may take to end after SIGKILL before nobody waits for it any more, in ms. */
+const MAX_END = 1_000;
 
 /**
  * From now on, processes of tasks whose keeper and guard were both killed become children of this process, so that it can end
@@ -22,10 +27,33 @@ export function started(pid: number): void {
   own.add(pid);
 }
 
+/** @param pid as in {@link started}; at this process's end, the child is killed and collected */
+export function helperStarted(pid: number): void {
+  started(pid);
+  helpers.add(pid);
+  if (!watching) process.on('exit', () => endHelpers());
+  watching = true;
+}
+
+/**
+ * Kills helpers and collects them: nobody else may do that for a process that ends or becomes another, as in containers whose process 1
+ * collects no orphans. Doesn't wait for ever: one that hangs in the driver doesn't end. @param except the PID of one that stays
+ */
+export function endHelpers(except?: number): void {
+  const pids = [...helpers].filter((pid) => pid !== except);
+  // Not collected yet: the numbers are still their own.
+  for (const pid of pids) process.kill(pid, 'SIGKILL');
+  const end = now() + MAX_END;
+  for (let pause = 0.1; !pids.every(collect) && now() < end; pause = Math.min(2 * pause, 4)) {
+    native().processSleep(pause);
+  }
+}
+
 /** Takes note of a child's end. @returns whether it is gone */
 export function collect(pid: number): boolean {
   if (!native().processCollect(pid)) return false;
   own.delete(pid);
+  helpers.delete(pid);
   return true;
 }
 

@@ -5,6 +5,7 @@ import { label } from '../gpus/instances.ts';
 import { native, nativeFile } from '../native.ts';
 import { simulatedMachine } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
+import { endHelpers } from './children.ts';
 import type { JobClaim } from './job-claim.ts';
 
 /** What the program that started us had and Node.js has changed: the launcher writes it down. */
@@ -35,12 +36,17 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   return become(args, words, inherited.descriptors);
 }
 
-/** Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return. */
-export function becomeHolder(claim: JobClaim): never {
-  return become(['gpu-owner-keeper', 'hold', ...held(claim)], 0, []);
+/**
+ * Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return.
+ *
+ * @param answer the line for standard output. The keeper writes it: whoever reads it may send a signal at once
+ */
+export function becomeHolder(claim: JobClaim, answer: string): never {
+  return become(['gpu-owner-keeper', 'hold', ...held(claim), '--answer', answer], 0, []);
 }
 
 function held({ leases, marks, placeholder }: JobClaim): string[] {
+  endHelpers(placeholder?.pid); // of earlier attempts
   const input = placeholder === null ? null : inheritable(placeholder.input);
   if (placeholder !== null) closeSync(placeholder.input); // this process may stay, and shall not keep it going
   const first = leases[0];

@@ -7,7 +7,7 @@ import { native, nativeFile } from '../native.ts';
 import { driverLibraries } from '../simulation.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
-import { collect, collected, started } from './children.ts';
+import { collect, collected, helperStarted } from './children.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const PATIENCE = 60_000;
@@ -28,6 +28,7 @@ export class PlaceholderProcess {
   #output: number | null;
 
   private constructor(pid: number, input: number, output: number | null = null) {
+    helperStarted(pid);
     this.pid = pid;
     this.input = input;
     this.#output = output;
@@ -66,7 +67,6 @@ export class PlaceholderProcess {
     env: NodeJS.ProcessEnv,
   ): Promise<PlaceholderProcess> {
     const { pid, input, output } = spawn([...argumentsFor(until), ...uuids(gpus), '--idle'], env);
-    started(pid);
     const placeholder = new PlaceholderProcess(pid, input);
     try {
       check(await firstLine(output), gpus);

@@ -23,6 +23,7 @@ constexpr char help[] =
     "\n"
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
+    "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
@@ -132,6 +133,8 @@ int parse_option(const char *option, const char *value, Options *options) {
   } else if (is("--name")) {
     options->name = value;
     set_message_prefix(value);
+  } else if (is("--answer")) {
+    options->answer = value;
   } else if (is("--directory")) {
     options->directory = value;
   } else if (is("--placeholder-pid")) {
@@ -162,6 +165,10 @@ int check(const Options &options) {
   }
   if (options.directory && options.mode != Mode::task) {
     say("keeper: --directory is for task only");
+    return exit_usage;
+  }
+  if (options.answer && options.mode != Mode::hold) {
+    say("keeper: --answer is for hold only");
     return exit_usage;
   }
   if (options.recheck < 1) {

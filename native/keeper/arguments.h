@@ -46,6 +46,7 @@ struct Options {
   const char *name = "gpu-owner";  // prefix of messages
   int control = -1;                // socket of the worker (task)
   const char *directory = nullptr; // where the command starts (task); default: here
+  const char *answer = nullptr;    // the line that tells that all is held (hold)
   long grace = 10'000;             // ms between SIGTERM and SIGKILL (task)
   long recheck = 60'000;           // ms between two looks at the lease files
   char **command = nullptr;        // null-terminated, as execvp wants it

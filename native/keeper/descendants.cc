@@ -6,13 +6,20 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "keeper/clock.h"
 #include "keeper/text.h"
 
 namespace keeper {
 
 namespace {
+
+constexpr int64_t end_patience_ms = 1000;
+constexpr long first_pause_ns = 100'000;
+constexpr long longest_pause_ns = 4'000'000;
 
 // Enough for any job worth a message; whoever kills looks again until nobody is left.
 constexpr int most = 4096;
@@ -170,6 +177,18 @@ int signal_descendants(pid_t root, int signal) {
     ++count;
   });
   return count;
+}
+
+void end_child(pid_t child) {
+  // Where it isn't ours, its number may be somebody else's by now.
+  if (child <= 0 || waitpid(child, nullptr, WNOHANG) != 0) return;
+  kill(child, SIGKILL);
+  const int64_t end = now_ms() + end_patience_ms;
+  timespec pause = {0, first_pause_ns};
+  while (waitpid(child, nullptr, WNOHANG) == 0 && now_ms() < end) {
+    nanosleep(&pause, nullptr);
+    if (pause.tv_nsec < longest_pause_ns) pause.tv_nsec *= 2;
+  }
 }
 
 }  // namespace keeper

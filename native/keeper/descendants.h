@@ -32,4 +32,7 @@ class Descendants {
 // Sends a signal to every living descendant of `root`; returns how many there were.
 int signal_descendants(pid_t root, int signal);
 
+// Kills a child and collects it, so that nobody else has to; 0 is none. Doesn't wait for ever: one that hangs in the driver doesn't end.
+void end_child(pid_t child);
+
 }  // namespace keeper

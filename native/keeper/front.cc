@@ -11,6 +11,7 @@
 
 #include "keeper/arguments.h"
 #include "keeper/command.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/keeper.h"
@@ -43,6 +44,7 @@ int Front::run() {
     report_no_process(errno);
     unlock(options_);
     witness_.stop();
+    end_child(placeholder_);
     return exit_system;
   }
   const int signals = open_signals();
@@ -154,9 +156,12 @@ void Front::on_event(const char *line) {
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
-    // Both end now, at the same time: no zombie stays behind where nobody collects orphans.
+    // All end now, at the same time: no zombie stays behind where nobody collects orphans.
     if (witness_.pid()) kill(witness_.pid(), SIGKILL);
+    if (placeholder_) kill(placeholder_, SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
+    end_child(placeholder_);
+    placeholder_ = 0;
   }
 }
 
@@ -206,12 +211,19 @@ void Front::report_survivors(const char *line) {
   say("%s", text.c_str());
 }
 
-// Only our own children are waited for by name here: after the keeper's death the command may be among them.
+// The placeholder, and strangers that are left to the first process of a container. The keeper isn't collected here, nor what comes
+// after it in the kernel's list: with its death the command becomes ours.
 void Front::on_child() {
-  // The process that Node.js, which this was, has left its memory to.
-  waitpid(-1, nullptr, __WCLONE | WNOHANG);
   if (taken_over_) return;
-  if (placeholder_ && waitpid(placeholder_, nullptr, WNOHANG) != 0) placeholder_ = 0;
+  siginfo_t child;
+  child.si_pid = 0;
+  while (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 && child.si_pid != 0) {
+    const pid_t pid = child.si_pid;
+    if (pid == keeper_ || pid == witness_.pid()) return;
+    waitpid(pid, nullptr, WNOHANG);
+    if (pid == placeholder_) placeholder_ = 0;
+    child.si_pid = 0;
+  }
 }
 
 void Front::take_over() {
@@ -220,9 +232,10 @@ void Front::take_over() {
   taken_over_ = true;
   witness_.stop();
   if (placeholder_) {
-    // Nobody else can end it any more. It isn't waited for below once it is gone.
+    // Nobody else can end it any more. The job collects it.
     kill(placeholder_, SIGKILL);
     job_.set_helper(placeholder_);
+    placeholder_ = 0;
   }
   say("the keeper (process %d) was killed; this process now keeps %s until the last process of %s has ended", keeper_,
       options_.gpus, options_.command_name());

@@ -1,14 +1,16 @@
 #include "keeper/hold.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "keeper/arguments.h"
 #include "keeper/clock.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/leases.h"
@@ -21,7 +23,6 @@ namespace keeper {
 
 namespace {
 
-constexpr int64_t placeholder_patience_ms = 1000;
 constexpr int64_t background_pause_ms = 1000;
 
 enum class Input { open, ended, in_background };
@@ -36,9 +37,9 @@ Input read_input(short events) {
   return Input::ended;
 }
 
-// The placeholder, and the process that Node.js, which this was, has left its memory to.
+// The placeholder, for one.
 void collect_children() {
-  while (waitpid(-1, nullptr, __WALL | WNOHANG) > 0) continue;
+  while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
 }
 
 // The signal that ends us, or 0.
@@ -59,13 +60,28 @@ int ending_signal(int signals, uint64_t ignored) {
   return ending;
 }
 
-void wait_for_placeholder(pid_t placeholder) {
-  const int64_t patience = now_ms() + placeholder_patience_ms;
-  const timespec pause = {0, 1'000'000};
-  while (kill(placeholder, 0) == 0 && now_ms() < patience) {
-    if (waitpid(placeholder, nullptr, WNOHANG) > 0) return;
-    nanosleep(&pause, nullptr);
+// Returns -1, or the exit code of a hold that nobody learns of.
+int answer(const Options &options, int signals) {
+  if (!options.answer) return -1;
+  const size_t length = strlen(options.answer) + 1;
+  for (size_t done = 0; done < length;) {
+    // Whoever doesn't read can end us by a signal.
+    pollfd ready[] = {{signals, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}};
+    poll(ready, 2, -1);
+    if (const int signal = ending_signal(signals, options.ignored_signals)) return exit_signal_base + signal;
+    if (!ready[1].revents) continue;
+    const size_t left = length - 1 - done;
+    const ssize_t n = left > 0 ? write(STDOUT_FILENO, options.answer + done, left < PIPE_BUF ? left : PIPE_BUF)
+                               : write(STDOUT_FILENO, "\n", 1);
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+    } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
+      if (errno == EPIPE) return 0;  // the reader is gone
+      say("standard output can't be written: %s", strerror(errno));
+      return exit_output;
+    }
   }
+  return -1;
 }
 
 int wait_for_end(const Options &options, int signals) {
@@ -101,12 +117,13 @@ int hold(const Options &options) {
   write_record(options, {getpid(), getpid(), 0, -1});
   sign_markers(options);
   collect_children();  // those that have ended before signals were taken
-  const int code = wait_for_end(options, signals);
+  int code = answer(options, signals);
+  if (code < 0) code = wait_for_end(options, signals);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);
   write_record(options, {getpid(), getpid(), 0, boot_time_ms()});
   unlock(options);
-  if (options.placeholder_pid) wait_for_placeholder(options.placeholder_pid);
+  end_child(options.placeholder_pid);
   return code;
 }
 

@@ -15,7 +15,6 @@
 #include <atomic>
 
 #include "process/futex.h"
-#include "process/memory.h"
 
 namespace gpu_owner::process {
 namespace {
@@ -111,17 +110,11 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
       sigaction(signal, &standard, nullptr);
     }
   }
-  sigset_t none, all, mask;
+  sigset_t none, mask;
   sigemptyset(&none);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);
-  int error;
-  {
-    const SharedMemory memory;
-    pthread_sigmask(SIG_SETMASK, &none, nullptr);
-    execve(path.c_str(), list.data(), environ);
-    error = errno;
-  }
+  pthread_sigmask(SIG_SETMASK, &none, &mask);
+  execve(path.c_str(), list.data(), environ);
+  const int error = errno;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   for (int signal = 1; signal < _NSIG; signal++) {
     if (before[signal].sa_handler == SIG_IGN) sigaction(signal, &before[signal], nullptr);

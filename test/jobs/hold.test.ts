@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { sendSignal, signalLiving } from '../support/processes.ts';
@@ -101,4 +101,29 @@ test('is idle', async () => {
   expect(ticks()).toEqual(before);
   running.child.stdin?.end();
   await running.exited;
+});
+
+test('the answer is written when a signal already ends it in good order', async () => {
+  const { running, lease } = await holding([], ['--answer', '{"long":"'.padEnd(70_000, 'x')]);
+  await running.printed(/^\{"long":"x+\n/);
+  running.kill('SIGTERM');
+  expect(await running.exited).toEqual({ code: 143, signal: null });
+  expect(JSON.parse(readFileSync(lease, 'utf8')).ended).toBeGreaterThan(0);
+});
+
+test.each([
+  ['/dev/full', { code: 74, signal: null }, /standard output can't be written: No space left on device/],
+  ['a pipe that nobody reads', { code: 0, signal: null }, /^$/],
+] as const)('an answer that nobody can read ends it: %s', async (where, outcome, message) => {
+  const { leases } = workspace();
+  const output = where === '/dev/full' ? openSync(where, 'w') : 'pipe';
+  const options = ['--record', '{}', '--answer', '{}'];
+  const running = launch({ mode: 'hold', leases, options, stdio: ['pipe', output, 'pipe'] });
+  if (output === 'pipe') running.child.stdout?.destroy();
+  else closeSync(output);
+  const closed = new Promise((resolve) => running.child.on('close', resolve));
+  expect(await running.exited).toEqual(outcome);
+  await closed;
+  expect(running.stderr).toMatch(message);
+  expect(JSON.parse(readFileSync(leases[0] as string, 'utf8')).ended).toBeGreaterThan(0);
 });

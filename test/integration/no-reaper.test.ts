@@ -1,0 +1,112 @@
+// In many containers process 1 is no init: orphans that end there stay as zombies, each with a number that is lost.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { launcher, Machine, output, python, root, until } from '../machine.ts';
+import { childrenOf } from '../support/processes.ts';
+import { PATIENCE } from '../support/time.ts';
+
+const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
+const TIMES = SOAK ? 200 : 6;
+const UNSHARE = ['unshare', '--pid', '--fork', '--mount-proc'];
+const noNamespace =
+  spawnSync(UNSHARE[0] as string, [...UNSHARE.slice(1), 'true']).status === 0
+    ? ''
+    : ': PID namespaces are not permitted here';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(() => machine.close());
+
+interface Report {
+  codes: number[];
+  zombies: string[];
+  living: string[];
+}
+
+/** What is left after the commands, each run so many times, in a container whose process 1 collects nobody else's children. */
+async function left(times: number, ...commands: string[][]): Promise<Report> {
+  const init = join(import.meta.dirname, 'fixtures/init.py');
+  const given = JSON.stringify([times, PATIENCE / 1_000, commands]);
+  const { stdout, stderr, code } = await machine.run([...UNSHARE, python, init, given]);
+  expect(code, stderr).toBe(0);
+  return JSON.parse(stdout);
+}
+
+const ran = (...codes: number[]) => ({
+  codes: expect.arrayContaining(codes) as number[],
+  zombies: [],
+  living: [],
+});
+
+describe.skipIf(noNamespace !== '')(`where process 1 collects no orphans${noNamespace}`, () => {
+  const limit = (SOAK ? 60 : 1) * 2 * PATIENCE;
+
+  test.each([
+    ['run', 0, ['run', '--', 'true']],
+    ['run, with the placeholder to the end', 0, ['run', '--placeholder', 'keep', '--', 'true']],
+    ['run, without a placeholder', 0, ['run', '--placeholder', 'none', '--', 'true']],
+    ['run, of a command that outlives its placeholder', 0, ['run', '--', 'sleep', '0.1']],
+    ['run, when its keeper is killed', 70, ['run', '--', 'sh', '-c', 'kill -9 $PPID; sleep 0.1']],
+    ['run, of what does not exist', 127, ['run', '--', 'no-such-command']],
+    ['run, for more GPUs than there are', 64, ['run', '-n', '5', '--', 'true']],
+    ['run, in vain', 75, ['run', '--no-wait', '--min-free-memory', '70GiB', '--', 'true']],
+    ['hold without input', 0, ['hold']],
+    ['status', 0, ['status']],
+    ['find', 0, ['find']],
+  ])('%s leaves no process behind', { timeout: limit }, async (_, code, args) => {
+    if (code === 75) for (const gpu of [0, 1, 2, 3]) machine.set(`gpu=${gpu}`, 'hidden-memory=20GiB');
+    expect(await left(TIMES, [launcher, ...args])).toEqual(ran(code));
+  });
+
+  test('doctor leaves no process behind', { timeout: limit }, async () => {
+    expect(await left(SOAK ? 20 : 1, [launcher, 'doctor'])).toEqual(ran(0));
+  });
+
+  test('exp run leaves no process behind', { timeout: limit }, async () => {
+    const project = join(machine.directory, 'project');
+    mkdirSync(project);
+    const words = ['exp', 'run', '-n', '2', '--project', project, '--grid', 'x=1..4', '--', 'true', '{x}'];
+    expect(await left(SOAK ? 20 : 2, [launcher, ...words])).toEqual(ran(0));
+  });
+
+  test('a Python program leaves no process behind, whether it releases its GPUs or not', {
+    timeout: limit,
+  }, async () => {
+    const script = join(machine.directory, 'claim.py');
+    writeFileSync(
+      script,
+      [
+        'import os, sys',
+        `sys.path.insert(0, ${JSON.stringify(join(root, 'python'))})`,
+        'import gpu_owner',
+        'owner = gpu_owner.GPUOwner(1)',
+        'if len(sys.argv) > 1: owner.release()',
+      ].join('\n'),
+    );
+    expect(await left(SOAK ? 100 : 2, [python, script], [python, script, 'release'])).toEqual(ran(0));
+  });
+
+  test('run as process 1 collects the orphans of whoever enters the container', async () => {
+    const child = machine.start([
+      ...UNSHARE,
+      launcher,
+      'run',
+      '--',
+      'sh',
+      '-c',
+      'echo ready; exec sleep 1000',
+    ]);
+    await output(child, /ready/);
+    const [inside] = childrenOf(child.pid as number);
+    const enter = ['nsenter', '-t', String(inside), '-p', '-m', '--'];
+    const { code } = await machine.run([...enter, 'sh', '-c', 'for i in 1 2 3; do (sleep 0.01 &); done']);
+    expect(code).toBe(0);
+    const names = () => spawnSync(enter[0] as string, [...enter.slice(1), 'ps', '-eo', 'stat,comm']).stdout;
+    await until(() => !/^Z|sleep 0/m.test(String(names())));
+    expect(String(names())).toMatch(/gpu-owner-keep/);
+  });
+});
