@@ -1,6 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { systemError } from '../../system-errors.ts';
 import { sanitize } from '../../text.ts';
+import { locate, readable } from '../project-files.ts';
 
 /** Lines that are kept while the file can't be written. */
 const MOST_KEPT = 1_000;
@@ -14,7 +16,7 @@ export class ManagerLog {
   #lost = 0;
   #complained = false;
 
-  /** @param tell for people, once when lines can't be written */
+  /** @param path in the project's directory @param tell for people, once when lines can't be written */
   constructor(path: string, tell: (message: string) => void) {
     this.#path = path;
     this.#tell = tell;
@@ -73,11 +75,19 @@ function line(message: string): Buffer {
 
 /** Never waits, as opening a FIFO would. */
 function open(path: string): number {
-  const { O_APPEND, O_CREAT, O_NONBLOCK, O_WRONLY } = constants;
-  const file = openSync(path, O_APPEND | O_CREAT | O_NONBLOCK | O_WRONLY, 0o666);
-  if (fstatSync(file).isFile()) return file;
-  closeSync(file);
-  throw new Error('it is no regular file');
+  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
+  const place = locate(path, dirname(path));
+  let file: number | null = null;
+  try {
+    file = openSync(place.at, O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0o666);
+    place.check(fstatSync(file));
+    return file;
+  } catch (error) {
+    if (file !== null) closeSync(file);
+    throw readable(error, path);
+  } finally {
+    place.close();
+  }
 }
 
 /** `2026-01-01 12:00:00`, local time. */

@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer';
 import { BOM, Malformed, type Row, readRows } from './csv.ts';
-import { Changed, openToRead, Refused, type Stamp, stampOfOpen } from './file.ts';
+import { Changed, openToRead, Refused, type Stamp, stampOfOpen, type TableFile } from './file.ts';
 
 /** What is known of a table's file after reading it. */
 export interface Contents {
@@ -32,14 +32,14 @@ export interface Tail {
 /**
  * Reads a table from its beginning to its end. The last row is left out (see `tail`) if no line break is behind it.
  * @param onRows gets them all, the header not, and what they were cut from
- * @throws Refused, Malformed, Changed, or an error of the system
+ * @throws Refused, Unsafe, Malformed, Changed, or an error of the system
  */
 export async function readContents(
-  path: string,
+  table: TableFile,
   onHeader: (header: readonly string[]) => Promise<void>,
   onRows: (rows: readonly Row[], bytes: Buffer, position: number) => Promise<void>,
 ): Promise<Contents> {
-  const { file, stamp } = await openToRead(path);
+  const { file, stamp } = await openToRead(table);
   try {
     const begin = Buffer.alloc(BOM.length);
     const { bytesRead } = await file.read(begin, 0, BOM.length, 0);

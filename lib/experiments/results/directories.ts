@@ -1,8 +1,10 @@
-import { accessSync, constants, lstatSync, statSync } from 'node:fs';
+import { accessSync, constants } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
+import { statusOf } from '../../file-status.ts';
 import { systemError } from '../../system-errors.ts';
 import { listWords, sanitize } from '../../text.ts';
+import { inDirectory, Unsafe } from '../project-files.ts';
 import type { Queue } from '../queue/queue.ts';
 import { recordedTasks } from '../recorded.ts';
 import type { Sweep } from '../sweep/sweep.ts';
@@ -23,7 +25,7 @@ export async function refuseUnusable(
   queue: Pick<Queue, 'lookUp'>,
   project: string,
 ): Promise<void> {
-  const places = new Places();
+  const places = new Places(project);
   /** By their output directories. */
   const unusable = new Map<string, { why: string; tasks: number }>();
   let last = '';
@@ -73,7 +75,12 @@ function refusal(bad: readonly [string, { why: string; tasks: number }][]): GPUO
 
 /** Where directories are, or could be made. */
 class Places {
+  readonly #project: string;
   readonly #known = new Map<string, string | null>();
+
+  constructor(project: string) {
+    this.#project = resolve(project);
+  }
 
   /** Why nothing can be written in there; null: as far as can be seen, it can. @param path absolute */
   whyNot(path: string): string | null {
@@ -87,18 +94,16 @@ class Places {
 
   #look(path: string): string | null {
     try {
-      const stat = statSync(path, { throwIfNoEntry: false });
-      if (stat === undefined) {
-        if (lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink())
-          return `${path} is a symbolic link that leads nowhere`;
-        return this.whyNot(dirname(path));
-      }
-      if (!stat.isDirectory()) return `${path} is not a directory`;
-      accessSync(path, constants.W_OK | constants.X_OK);
+      inDirectory(path, this.#project, (at) => accessSync(at, constants.W_OK | constants.X_OK));
       return null;
     } catch (error) {
+      if (error instanceof Unsafe) return error.message;
       const { code, errno, message } = error as NodeJS.ErrnoException;
-      if (code === 'ENOTDIR') return this.whyNot(dirname(path));
+      if (code === 'ENOENT' || code === 'ENOTDIR') {
+        const there = statusOf(path);
+        if (there?.kind === 'link') return `${path} is a symbolic link that leads nowhere`;
+        return there === null ? this.whyNot(dirname(path)) : `${path} is not a directory`;
+      }
       return `${path}: ${errno === undefined ? message : systemError(-errno)}`;
     }
   }

@@ -17,7 +17,7 @@ export class Disk {
       if (now() - since < age) continue;
       this.tables.delete(table);
       try {
-        await sync(table.path);
+        await sync(table.file);
       } catch (error) {
         // Gone meanwhile, or lost on its way to the disk: the next look at the file tells which rows it has.
         table.forget();

@@ -5,15 +5,21 @@ import {
   fstatSync,
   ftruncateSync,
   linkSync,
+  lstatSync,
   openSync,
   renameSync,
-  statSync,
   writeSync,
 } from 'node:fs';
-import { type FileHandle, lstat, open, realpath, rm, stat } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { type FileHandle, lstat, open, rm } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeDirectory } from '../../make-directory.ts';
+import { type FilePlace, locate, readable } from '../project-files.ts';
+
+/** Which file, and the project that it belongs to: whoever owns that may lay links. */
+export interface TableFile {
+  path: string;
+  project: string;
+}
 
 /** Somebody else has changed the file meanwhile: it has to be read again. */
 export class Changed extends Error {}
@@ -35,13 +41,30 @@ export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }
 
-/** null: nothing is there. */
-export async function look(path: string): Promise<Stamp | null> {
+/** Does something in the place of the file. @throws Unsafe; ENOENT if there is no such directory */
+async function inPlace<T>(
+  { path, project }: TableFile,
+  act: (place: FilePlace) => Promise<T> | T,
+  create = false,
+): Promise<T> {
+  const place = locate(path, project, { create, follow: true });
   try {
-    return stampOf(await stat(path, { bigint: true }));
+    return await act(place);
+  } catch (error) {
+    throw readable(error, path);
+  } finally {
+    place.close();
+  }
+}
+
+/** null: nothing is there. @throws Unsafe */
+export async function look(file: TableFile): Promise<Stamp | null> {
+  try {
+    return await inPlace(file, async (place) => stampOf(await lstat(place.at, { bigint: true })));
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
-    if (await lstat(path).catch(() => null)) throw new Refused('it is a symbolic link to nothing: remove it');
+    if (await lstat(file.path).catch(() => null))
+      throw new Refused('it is a symbolic link to nothing: remove it');
     return null;
   }
 }
@@ -54,36 +77,44 @@ const LONG_AGO = 2_000;
  * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
  * @throws Busy if that takes longer than a second
  */
-export async function settle(path: string): Promise<void> {
+export async function settle(file: TableFile): Promise<void> {
   for (let looks = 0; looks < MOST_LOOKS; looks++) {
-    const stats = await stat(path, { bigint: true });
+    const stats = await inPlace(file, ({ at }) => lstat(at, { bigint: true }));
     if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO) return;
     await sleep(QUIET);
-    if ((await look(path)) === stampOf(stats)) return;
+    if ((await look(file)) === stampOf(stats)) return;
   }
   throw new Busy();
 }
 
-/** @throws Refused for what is no file */
-export async function openToRead(path: string): Promise<{ file: FileHandle; stamp: Stamp }> {
-  // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
-  try {
-    const stats = await file.stat({ bigint: true });
-    if (!stats.isFile()) {
-      throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'no file'}: move it away`);
+const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
+
+/** @throws Refused for what is no file, Unsafe */
+export function openToRead(table: TableFile): Promise<{ file: FileHandle; stamp: Stamp }> {
+  return inPlace(table, async (place) => {
+    // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
+    const file = await open(place.at, READ);
+    try {
+      const stats = await file.stat({ bigint: true });
+      if (!stats.isFile()) {
+        throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'no file'}: move it away`);
+      }
+      place.check(await file.stat());
+      return { file, stamp: stampOf(stats) };
+    } catch (error) {
+      await file.close();
+      throw error;
     }
-    return { file, stamp: stampOf(stats) };
-  } catch (error) {
-    await file.close();
-    throw error;
-  }
+  });
 }
 
 /** As long as the file is open, its own stamp. */
 export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
   return stampOf(await file.stat({ bigint: true }));
 }
+
+const APPEND =
+  constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
 
 /**
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
@@ -93,16 +124,16 @@ export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
  * @throws Changed if the file isn't the one of the stamp any longer; errors of the system
  */
 export function append(
-  path: string,
+  { path, project }: TableFile,
   stamp: Stamp,
   bytes: Buffer,
   end: number | null,
 ): { stamp: Stamp; error: unknown } {
-  const file = openSync(
-    path,
-    constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY,
-  );
+  const place = locate(path, project, { follow: true });
+  let file: number | null = null;
   try {
+    file = openSync(place.at, APPEND);
+    place.check(fstatSync(file));
     const before = fstatSync(file, { bigint: true });
     if (stampOf(before) !== stamp) throw new Changed();
     if (end !== null) ftruncateSync(file, end);
@@ -118,11 +149,14 @@ export function append(
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new Changed();
-    const there = statSync(path, { bigint: true, throwIfNoEntry: false });
+    const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
     if (there === undefined || stampOf(there) !== stampOf(after)) throw new Changed();
     return { stamp: stampOf(after), error: null };
+  } catch (error) {
+    throw readable(error, path);
   } finally {
-    closeSync(file);
+    if (file !== null) closeSync(file);
+    place.close();
   }
 }
 
@@ -132,48 +166,56 @@ export function append(
  * @throws Changed if something else is there now
  */
 export async function replace(
-  path: string,
+  table: TableFile,
   stamp: Stamp | null,
   write: (file: FileHandle) => Promise<void>,
 ): Promise<Stamp> {
-  const target = stamp === null ? path : await realpath(path);
-  const directory = dirname(target);
-  if (stamp === null) await makeDirectory(directory);
-  const temporary = temporaryOf(target);
+  await inPlace(table, (place) => replaceAt(place, stamp, write), stamp === null);
+  const now = await look(table);
+  if (now === null) throw new Changed();
+  return now;
+}
+
+async function replaceAt(
+  place: FilePlace,
+  stamp: Stamp | null,
+  write: (file: FileHandle) => Promise<void>,
+): Promise<void> {
+  const temporary = temporaryOf(place);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);
   try {
     try {
-      if (stamp !== null) await copyOwner(target, file);
+      if (stamp !== null) await copyOwner(place, file);
       await write(file);
       await file.sync();
     } finally {
       await file.close();
     }
-    if (stamp === null) place(temporary, path);
+    if (stamp === null) put(temporary, place.at);
     else {
-      const there = statSync(path, { bigint: true, throwIfNoEntry: false });
+      const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
       if (there === undefined || stampOf(there) !== stamp) throw new Changed();
-      renameSync(temporary, target);
+      renameSync(temporary, place.at);
     }
   } finally {
     await rm(temporary, { force: true });
   }
-  await sync(directory);
-  const now = await look(path);
-  if (now === null) throw new Changed();
-  return now;
+  await syncAt(place.directory);
 }
 
-/** Leftovers of somebody who was killed are in the way of nobody, but ugly. */
-export async function removeLeftover(path: string): Promise<void> {
-  const target = await realpath(path).catch(() => path);
-  await rm(temporaryOf(target), { force: true }).catch(() => {});
+/** Leftovers of somebody who was killed are in the way of nobody, but ugly. Never fails. */
+export async function removeLeftover(table: TableFile): Promise<void> {
+  await inPlace(table, (place) => rm(temporaryOf(place), { force: true })).catch(() => {});
 }
 
-/** Until it is on the disk. Also for directories. */
-export async function sync(path: string): Promise<void> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+/** Until it is on the disk. */
+export function sync(table: TableFile): Promise<void> {
+  return inPlace(table, ({ at }) => syncAt(at, constants.O_NOFOLLOW));
+}
+
+async function syncAt(path: string, flags = 0): Promise<void> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | flags);
   try {
     await file.sync();
   } catch (error) {
@@ -184,24 +226,26 @@ export async function sync(path: string): Promise<void> {
   }
 }
 
-function temporaryOf(path: string): string {
-  return join(dirname(path), `.${basename(path)}.gpu-owner`);
+function temporaryOf(place: FilePlace): string {
+  return place.beside(`.${basename(place.at)}.gpu-owner`);
 }
 
 /** Unlike a rename, a link never replaces what has come meanwhile. */
-function place(temporary: string, path: string): void {
+function put(temporary: string, path: string): void {
   try {
     linkSync(temporary, path);
   } catch (error) {
     if (codeOf(error) === 'EEXIST') throw new Changed();
     // File systems without hard links.
-    if (statSync(path, { throwIfNoEntry: false }) !== undefined) throw new Changed();
+    if (lstatSync(path, { throwIfNoEntry: false }) !== undefined) throw new Changed();
     renameSync(temporary, path);
   }
 }
 
-async function copyOwner(from: string, to: FileHandle): Promise<void> {
-  const old = await stat(from);
+/** @throws Unsafe */
+async function copyOwner(from: FilePlace, to: FileHandle): Promise<void> {
+  const old = await lstat(from.at);
+  from.check(old);
   const own = await to.stat();
   // Only root can give files away; a group can be kept by its members.
   if (old.uid !== own.uid || old.gid !== own.gid) {

@@ -55,7 +55,7 @@ export async function findResults(
         return rows.map(() => true);
       },
     };
-    return new Table(path, shown, tasks, problems);
+    return new Table({ path, project: root }, shown, tasks, problems);
   };
   const commonPath = commonTablePath(root);
   const common = commonPath === null ? null : tableAt(commonPath);

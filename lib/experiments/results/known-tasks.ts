@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import type { Completion, Queue, Task } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
 import { withPlace } from './columns.ts';
+import type { TableFile } from './file.ts';
 import { commonTablePath, shownPath, tablePath } from './paths.ts';
 import { Problems } from './problems.ts';
 import { Table, type Tasks } from './table.ts';
@@ -41,7 +42,7 @@ export class KnownTasks implements Tasks {
     const common = commonTablePath(this.project);
     if (common === null) return;
     const problems = new Problems(tell, "its rows don't count");
-    this.common = new Table(common, shownPath(this.project, common), this, problems);
+    this.common = new Table(this.fileAt(common), shownPath(this.project, common), this, problems);
   }
 
   get size(): number {
@@ -179,6 +180,10 @@ export class KnownTasks implements Tasks {
     return task !== undefined && this.ids[task] === completion.task.id ? [{ task, completion }] : [];
   }
 
+  private fileAt(path: string): TableFile {
+    return { path, project: this.project };
+  }
+
   private tableIn(outputDirectory: string): Table {
     let path = this.paths.get(outputDirectory);
     if (path === undefined) {
@@ -188,7 +193,7 @@ export class KnownTasks implements Tasks {
     let table = this.tables.get(path);
     if (path === this.common?.path) this.common = null;
     if (table === undefined) {
-      table = new Table(path, shownPath(this.project, path), this, this.problems);
+      table = new Table(this.fileAt(path), shownPath(this.project, path), this, this.problems);
       this.tables.set(path, table);
     }
     return table;

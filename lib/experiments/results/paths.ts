@@ -1,11 +1,12 @@
-import { existsSync, realpathSync } from 'node:fs';
-import { basename, dirname, join, relative, resolve } from 'node:path';
+import { existsSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
+import { realPath } from '../project-files.ts';
 
 const TABLE_NAME = 'final_results.csv';
 
 /** Where the table of an output directory is. Two names of one directory have one table. @param project absolute */
 export function tablePath(project: string, outputDirectory: string): string {
-  return join(real(resolve(project, outputDirectory)), TABLE_NAME);
+  return join(realPath(resolve(project, outputDirectory), project), TABLE_NAME);
 }
 
 /**
@@ -19,16 +20,6 @@ export function commonTablePath(project: string): string | null {
 
 /** For people: from the project on, if it is in there. */
 export function shownPath(project: string, path: string): string {
-  const inProject = relative(real(project), path);
+  const inProject = relative(realPath(project, project), path);
   return inProject.startsWith('..') ? path : inProject;
-}
-
-/** With all links resolved as far as it exists. */
-function real(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    const parent = dirname(path);
-    return parent === path ? path : join(real(parent), basename(path));
-  }
 }

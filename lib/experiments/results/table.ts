@@ -1,9 +1,20 @@
 import { sanitize } from '../../text.ts';
+import { Unsafe } from '../project-files.ts';
 import type { Values } from '../written.ts';
 import { resultOf } from './columns.ts';
 import { type Contents, Malformed, readContents } from './contents.ts';
 import type { Row } from './csv.ts';
-import { Busy, Changed, codeOf, look, Refused, removeLeftover, type Stamp, settle } from './file.ts';
+import {
+  Busy,
+  Changed,
+  codeOf,
+  look,
+  Refused,
+  removeLeftover,
+  type Stamp,
+  settle,
+  type TableFile,
+} from './file.ts';
 import { RowMatcher } from './matching.ts';
 import type { Problems, RowProblems } from './problems.ts';
 import { RowReader } from './rows.ts';
@@ -22,7 +33,7 @@ export interface Tasks {
 
 /** One final_results.csv, as it was when it was last looked at. */
 export class Table {
-  readonly path: string;
+  readonly file: TableFile;
   /** For people. */
   readonly shown: string;
   readonly index = new TaskIndex();
@@ -48,11 +59,15 @@ export class Table {
   private readonly problems: Problems;
   private readonly tasks: Tasks;
 
-  constructor(path: string, shown: string, tasks: Tasks, problems: Problems) {
-    this.path = path;
+  constructor(file: TableFile, shown: string, tasks: Tasks, problems: Problems) {
+    this.file = file;
     this.shown = sanitize(shown, 500);
     this.tasks = tasks;
     this.problems = problems;
+  }
+
+  get path(): string {
+    return this.file.path;
   }
 
   /** For lists of problems. */
@@ -84,9 +99,9 @@ export class Table {
   async refresh({ leftovers = true } = {}): Promise<number> {
     let stamp: Stamp | null | undefined;
     try {
-      stamp = await look(this.path);
+      stamp = await look(this.file);
       if (stamp === this.stamp) return 0;
-      if (leftovers && this.stamp === undefined) await removeLeftover(this.path);
+      if (leftovers && this.stamp === undefined) await removeLeftover(this.file);
       const adopted = await this.read(stamp);
       if (this.unreadable !== null) this.problems.over(`${this.shown} unreadable`);
       this.unreadable = null;
@@ -101,7 +116,7 @@ export class Table {
 
   private refuse(error: unknown, stamp: Stamp | null | undefined): void {
     const where = error instanceof Malformed ? `${this.shown}:${error.line}` : this.shown;
-    const isContent = error instanceof Malformed || error instanceof Refused;
+    const isContent = error instanceof Malformed || error instanceof Refused || error instanceof Unsafe;
     if (!isContent && codeOf(error) === undefined) throw error;
     this.contents = null;
     // Permissions of directories can change without a trace in the file.
@@ -119,11 +134,11 @@ export class Table {
     this.shared = new SharedRows();
     this.undecided.clear();
     if (stamp !== null) {
-      await settle(this.path);
+      await settle(this.file);
       let header: readonly string[] = [];
       let reader: RowReader | null = null;
       contents = await readContents(
-        this.path,
+        this.file,
         async (names) => {
           header = names;
           reader = await this.readerOf(header);

@@ -1,3 +1,4 @@
+import { Unsafe } from '../project-files.ts';
 import { NO_PID, type Queue } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
 import { Disk } from './disk.ts';
@@ -225,7 +226,7 @@ export class ResultTables {
   }
 
   private refuse(table: Table, error: unknown): void {
-    const isKnown = error instanceof Unwritable;
+    const isKnown = error instanceof Unwritable || error instanceof Unsafe;
     if (!isKnown && codeOf(error) === undefined) throw error;
     const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
     table.unwritable = message;

@@ -74,7 +74,7 @@ function appendRows(table: Table, before: Contents, entries: readonly Entry[]): 
       text += rowOf((entries[to] as Entry).completion, contents.header, table) + contents.newline;
     }
     const end = contents.tailIs === 'ours' ? contents.end : null;
-    const { stamp, error } = append(table.path, contents.stamp, Buffer.from(text), end);
+    const { stamp, error } = append(table.file, contents.stamp, Buffer.from(text), end);
     contents = { ...contents, stamp, tail: null, tailIs: null, openEnd: contents.openEnd && error !== null };
     table.written(contents);
     if (error !== null) throw error;
@@ -108,7 +108,7 @@ async function rewrite(
   }
   const newline = contents?.newline ?? '\n';
   const reader = dropped.size === 0 ? null : await table.readerOf(contents?.header ?? []);
-  const stamp = await replace(table.path, table.stamp ?? null, async (file) => {
+  const stamp = await replace(table.file, table.stamp ?? null, async (file) => {
     const output = new Output(file);
     if (contents?.bom) output.add(BOM);
     output.add(Buffer.from(formatRow(header) + newline));
@@ -163,7 +163,7 @@ async function copyRows(
   // A row that is too short stays so: with empty cells, it would look complete.
   const gap = (cells: number) => (cells < before ? '' : ','.repeat(Math.max(0, header.length - cells)));
   const now = await readContents(
-    table.path,
+    table.file,
     async () => {},
     async (rows, bytes, position) => {
       for (const row of rows) {

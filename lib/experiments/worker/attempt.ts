@@ -4,6 +4,7 @@ import type { Outcome, Supervised } from '../../jobs/supervised.ts';
 import type { WorkerClaim } from '../../jobs/worker-claim.ts';
 import { systemError } from '../../system-errors.ts';
 import { sanitize, shellWords } from '../../text.ts';
+import { Unsafe } from '../project-files.ts';
 import type { Attempt } from '../queue/queue.ts';
 import type { Task, TaskCommand } from '../task.ts';
 import type { Values } from '../written.ts';
@@ -90,10 +91,14 @@ export class AttemptRun {
     let port: number;
     try {
       this.#files = AttemptFiles.make(project.state, attempt, name);
-      [log, port] = await Promise.all([AttemptLog.open(path, header(attempt, name)), freePort()]);
+      [log, port] = await Promise.all([
+        AttemptLog.open(path, project.directory, header(attempt, name)),
+        freePort(),
+      ]);
     } catch (error) {
       const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
-      const why = `${where} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
+      const what = error instanceof Unsafe ? 'its output' : where;
+      const why = `${what} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
       return { kind: 'environment', why, spoiled: false };
     }
     try {

@@ -1,12 +1,13 @@
+import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { dirname } from 'node:path';
-import { makeDirectory } from '../../make-directory.ts';
 import { sanitize } from '../../text.ts';
+import { locate, readable } from '../project-files.ts';
 
 const TAIL_BYTES = 8192;
 const TAIL_LINES = 8;
 const TAIL_LINE = 300; // characters
 const NEWLINE = 0x0a;
+const APPEND = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW;
 
 /** The log of a worker, from the beginning of an attempt to its end. */
 export class AttemptLog {
@@ -22,15 +23,25 @@ export class AttemptLog {
     this.from = from;
   }
 
-  /** Opens the log, makes directories that aren't there, and writes a line above the attempt's output. @throws NodeJS.ErrnoException */
-  static async open(path: string, header: string): Promise<AttemptLog> {
-    await makeDirectory(dirname(path));
-    const file = await open(path, 'a+');
+  /**
+   * Opens the log, makes directories that aren't there, and writes a line above the attempt's output.
+   * @param project its directory @throws Unsafe, NodeJS.ErrnoException
+   */
+  static async open(path: string, project: string, header: string): Promise<AttemptLog> {
+    const place = locate(path, project, { create: true });
     try {
-      return new AttemptLog(path, file, await writeLine(file, header));
+      const file = await open(place.at, APPEND);
+      try {
+        place.check(await file.stat());
+        return new AttemptLog(path, file, await writeLine(file, header));
+      } catch (error) {
+        await file.close();
+        throw error;
+      }
     } catch (error) {
-      await file.close();
-      throw error;
+      throw readable(error, path);
+    } finally {
+      place.close();
     }
   }
 

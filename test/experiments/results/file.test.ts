@@ -22,20 +22,23 @@ import {
   replace,
   type Stamp,
   settle,
+  type TableFile,
 } from '../../../lib/experiments/results/file.ts';
 
 let directory: string;
 let path: string;
+let table: TableFile;
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'file-'));
   path = join(directory, 'final_results.csv');
+  table = { path, project: directory };
   writeFileSync(path, 'a,b\n1,2\n');
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
 async function stamp(): Promise<Stamp> {
-  return (await look(path)) as Stamp;
+  return (await look(table)) as Stamp;
 }
 
 const CHANGES: [string, () => void][] = [
@@ -58,13 +61,13 @@ describe.each(CHANGES)('somebody %s', (_, change) => {
     await sleep(20); // clocks of file systems are coarse
     change();
     const text = readFileSync(path, 'utf8');
-    expect(() => append(path, before, Buffer.from('5,6\n'), null)).toThrow(Changed);
+    expect(() => append(table, before, Buffer.from('5,6\n'), null)).toThrow(Changed);
     expect(readFileSync(path, 'utf8')).toBe(text);
   });
 
   test('while a new file is written: theirs stays', async () => {
     let text = '';
-    const writing = replace(path, await stamp(), async (file) => {
+    const writing = replace(table, await stamp(), async (file) => {
       await file.appendFile('new');
       await sleep(20);
       change();
@@ -79,10 +82,10 @@ describe.each(CHANGES)('somebody %s', (_, change) => {
 test('somebody makes the file while the first one is written, or removes it while another is', async () => {
   const before = await stamp();
   rmSync(path);
-  const making = replace(path, null, async () => writeFileSync(path, 'theirs'));
+  const making = replace(table, null, async () => writeFileSync(path, 'theirs'));
   await expect(making).rejects.toThrow(Changed);
   expect(readFileSync(path, 'utf8')).toBe('theirs');
-  await expect(replace(path, before, async () => rmSync(path))).rejects.toThrow();
+  await expect(replace(table, before, async () => rmSync(path))).rejects.toThrow();
   expect(readdirSync(directory)).toEqual([]);
 });
 
@@ -94,16 +97,16 @@ test('a file that is written by and by is left alone until it is complete', asyn
     }
     return Date.now();
   })();
-  await settle(path);
+  await settle(table);
   const settled = Date.now();
   expect(settled).toBeGreaterThanOrEqual((await ended) - 20);
   const timer = setInterval(() => appendFileSync(path, 'y\n'), 10);
-  await expect(settle(path)).rejects.toThrow(Busy);
+  await expect(settle(table)).rejects.toThrow(Busy);
   clearInterval(timer);
 });
 
 test.skipIf(process.getuid?.() !== 0)('the owner stays (needs root, to give a file away)', async () => {
   chownSync(path, 1234, 4321);
-  await replace(path, await stamp(), async (file) => file.appendFile('new'));
+  await replace(table, await stamp(), async (file) => file.appendFile('new'));
   expect(statSync(path)).toMatchObject({ uid: 1234, gid: 4321, size: 3 });
 });
