@@ -1,22 +1,16 @@
 import { createHash } from 'node:crypto';
-import {
-  lstatSync,
-  mkdirSync,
-  readFileSync,
-  realpathSync,
-  type Stats,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import { statusOf } from '../file-status.ts';
 import { userName } from '../gpus/processes.ts';
 import { hostName } from '../host.ts';
 import { networkFileSystem } from '../network-file-system.ts';
 import { systemError } from '../system-errors.ts';
 import { sanitize, showValue } from '../text.ts';
 import { warnOnce } from '../warnings.ts';
+import { exchangeable, giveTo, inDirectory, isShared, narrow, Unsafe } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */
 export interface Project {
@@ -50,6 +44,7 @@ export function openProject(directory: string, settings: ProjectSettings = {}): 
   if (found.exists) return found.project;
   const { project, inside } = found;
   make(inside, project.directory);
+  checkState(inside, project.directory); // somebody else may have been quicker
   // Nothing of it belongs into a repository.
   write(join(inside, '.gitignore'), '*\n');
   if (project.state !== inside) {
@@ -68,14 +63,17 @@ export function findProject(directory: string, settings: ProjectSettings = {}): 
 
 function locate(
   directory: string,
-  { network = networkFileSystem, host = hostName(), isShared = false }: ProjectSettings,
+  { network = networkFileSystem, host = hostName(), isShared: onServer = false }: ProjectSettings,
 ): { project: Project; inside: string; exists: boolean } {
   const path = realDirectory(directory);
   const inside = join(path, STATE);
   const there = checkState(inside, path);
-  if (isShared) return { project: { directory: path, state: inside, host }, inside, exists: there };
+  if (onServer) return { project: { directory: path, state: inside, host }, inside, exists: there };
   const system = network(path);
-  if (system === undefined) return { project: { directory: path, state: inside }, inside, exists: there };
+  if (system === undefined) {
+    refuseExchangeable(inside, path);
+    return { project: { directory: path, state: inside }, inside, exists: there };
+  }
 
   const pointer = there ? readPointer(join(inside, POINTER)) : null;
   if (pointer !== null && pointer.host !== host) {
@@ -95,6 +93,7 @@ function locate(
     );
   }
   const exists = pointer !== null && checkState(state, path);
+  refuseExchangeable(nearest(state), path);
   return { project: { directory: path, state }, inside, exists };
 }
 
@@ -127,49 +126,75 @@ function nearest(path: string): string {
 }
 
 /**
- * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner or root.
+ * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner, root, or a group that shares the
+ * project; and only they may read it, since who can read a file can lock it.
  * @throws ERR_QUEUE
  */
 function checkState(path: string, project: string): boolean {
-  let stat: Stats | undefined;
+  let state: { path: string; stat: Stats };
   try {
-    stat = statSync(path, { throwIfNoEntry: false });
-    if (stat === undefined && lstatSync(path, { throwIfNoEntry: false }) !== undefined) {
-      throw unusable(
-        project,
-        `can't keep its queue in ${path}, a symbolic link that leads nowhere`,
-        'Remove it.',
-      );
-    }
+    state = inDirectory(path, project, (_, real, stat) => ({ path: real, stat }));
   } catch (error) {
-    if (error instanceof GPUOwnerError) throw error;
-    throw unusable(project, `can't keep its queue in ${path}: ${reason(error)}`, ELSEWHERE);
+    return refuseUnusable(path, project, error);
   }
-  if (stat === undefined) return false;
-  if (!stat.isDirectory()) {
-    throw unusable(
-      project,
-      `can't keep its queue in ${path}, which is not a directory`,
-      'Remove what is there.',
-    );
-  }
-  const owners = [0, process.geteuid?.(), statSync(project).uid];
-  if (!owners.includes(stat.uid)) {
-    throw unusable(
-      project,
-      `has a queue that belongs to ${userName(stat.uid)}, who could have any command run as you`,
-      `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
-    );
-  }
-  if ((stat.mode & 0o002) !== 0) {
+  const { stat } = state;
+  const top = statSync(project);
+  const owners = [0, process.geteuid?.(), top.uid];
+  if (!owners.includes(stat.uid) && !isShared(top)) throw foreign(path, project, userName(stat.uid));
+  const forGroup = isShared(top) || isShared(stat);
+  if (narrow(state.path, forGroup)) {
     warnOnce(
       sanitize(
-        `everybody may write to ${path}, and so have commands run as those who work on its queue: chmod o-w ${path}`,
+        `everybody could write to ${path}, and so have commands run as those who work on its queue: now only ${forGroup ? 'its group' : 'its owner'} can. ` +
+          'A project is shared by its group: see docs/experiments-reference.md.',
         1_000,
       ),
     );
+  } else if ((stat.mode & 0o002) !== 0 && stat.uid !== process.geteuid?.()) {
+    throw unusable(
+      project,
+      `has a queue in ${path} that everybody may write to, and so have commands run as you`,
+      `Its owner, ${userName(stat.uid)}, mends that: chmod o-rwx ${path}.`,
+    );
   }
   return true;
+}
+
+/** @returns false: there is none @throws ERR_QUEUE for what is in its place */
+function refuseUnusable(path: string, project: string, error: unknown): false {
+  const there = statusOf(path);
+  const keep = `can't keep its queue in ${path}`;
+  if (error instanceof Unsafe) {
+    if (there !== null && there.kind !== 'link') throw foreign(path, project, userName(there.uid));
+    throw unusable(project, `${keep}: ${error.message}`, ELSEWHERE);
+  }
+  const { code } = error as NodeJS.ErrnoException;
+  if (there === null && code === 'ENOENT') return false;
+  if (there?.kind === 'link' && code === 'ENOENT') {
+    throw unusable(project, `${keep}, a symbolic link that leads nowhere`, 'Remove it.');
+  }
+  if (code === 'ENOTDIR')
+    throw unusable(project, `${keep}, which is not a directory`, 'Remove what is there.');
+  throw unusable(project, `${keep}: ${reason(error)}`, ELSEWHERE);
+}
+
+function foreign(path: string, project: string, who: string): GPUOwnerError {
+  return unusable(
+    project,
+    `has a queue that belongs to ${who}, who could have any command run as you`,
+    `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
+  );
+}
+
+/** Where anybody can exchange a directory, the one that was looked at needn't be the one that is used. @throws ERR_QUEUE */
+function refuseExchangeable(state: string, project: string): void {
+  const directory = exchangeable(nearest(state));
+  if (directory === null) return;
+  throw unusable(
+    project,
+    `can't keep its queue in ${state}: everybody may exchange what is in ${directory}, and so have commands run as you`,
+    `chmod o-w ${directory}, or chmod +t; or name the queue: --queue sqlite:${join(state, 'queue.db')}.`,
+  );
 }
 
 function readPointer(path: string): { host: string; path: string } | null {
@@ -198,12 +223,14 @@ function readPointer(path: string): { host: string; path: string } | null {
 }
 
 function make(path: string, project: string): void {
+  const top = statSync(project);
   try {
-    mkdirSync(path);
+    mkdirSync(path, 0o700);
+    if (isShared(top)) giveTo(path, top.gid);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') return; // another process was quicker
-    const { uid } = statSync(project);
+    const { uid } = top;
     const whose = code === 'EACCES' ? ` (it belongs to ${userName(uid)})` : '';
     throw unusable(project, `can't keep a queue in ${STATE}: ${reason(error)}${whose}`, ELSEWHERE);
   }

@@ -8,6 +8,7 @@ import {
   readFileSync,
   realpathSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -189,12 +190,33 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
   });
 
   test('who may all write', () => {
+    const state = join(project, '.gpu-owner');
     const warnings: string[] = [];
     onWarning((message) => warnings.push(message));
     openProject(project);
-    chmodSync(join(project, '.gpu-owner'), 0o777);
+    chmodSync(state, 0o777);
+    expect(refusal(() => asNobody(() => findProject(project)))).toMatch(/everybody may write.*chmod o-rwx/);
     findProject(project);
-    expect(warnings).toEqual([expect.stringMatching(/chmod o-w/)]);
+    expect(warnings).toEqual([expect.stringMatching(/now only its owner can/)]);
+    expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');
+    chmodSync(project, 0o777);
+    expect(refusal(() => openProject(project))).toMatch(/everybody may exchange.*chmod o-w .*--queue/);
+    chmodSync(project, 0o1777);
+    expect(findProject(project)?.state).toBe(state);
+  });
+
+  test('who share it by their group', () => {
+    const state = join(project, '.gpu-owner');
+    openProject(project);
+    expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');
+    rmSync(state, { recursive: true });
+    chownSync(project, 0, 1234);
+    chmodSync(project, 0o775);
+    openProject(project);
+    expect(statSync(state).gid).toBe(1234);
+    expect((statSync(state).mode & 0o7777).toString(8)).toBe('2770');
+    chownSync(state, NOBODY, 1234); // one of them was the first
+    expect(findProject(project)?.state).toBe(state);
   });
 
   test('a read-only directory', () => {

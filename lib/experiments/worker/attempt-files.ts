@@ -7,11 +7,13 @@ import {
   readdirSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
+import { giveTo, isShared } from '../project-files.ts';
 import type { Attempt } from '../queue/queue.ts';
 import { seedOf } from '../task.ts';
 import { stringify } from '../written.ts';
@@ -41,7 +43,7 @@ export class AttemptFiles {
     // Names of tasks may have anything in them.
     const name = attempt.task.name.replace(/[^A-Za-z0-9._-]/g, '_').slice(0, 100);
     // A local disk, and little to write: faster than by way of other threads.
-    mkdirSync(parent, { recursive: true });
+    makeParent(parent);
     removeDead(parent, name);
     const files = new AttemptFiles(mkdtempSync(join(parent, `${name}-`)));
     writeFileSync(files.task, `${describe(attempt, worker)}\n`);
@@ -75,6 +77,17 @@ export class AttemptFiles {
   async remove(): Promise<void> {
     await rm(this.directory, { recursive: true, force: true }).catch(() => {});
     closeSync(this.descriptor);
+  }
+}
+
+/** For all who work on the queue. */
+function makeParent(path: string): void {
+  try {
+    mkdirSync(path, 0o700);
+    const state = statSync(dirname(path));
+    if (isShared(state)) giveTo(path, state.gid);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
 }
 

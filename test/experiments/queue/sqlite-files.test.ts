@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import {
+  chmodSync,
   closeSync,
   copyFileSync,
   existsSync,
@@ -211,15 +212,42 @@ test('a database from before the attempts that live gives their numbers to nobod
   expect(await restored.complete(again.token, {})).toBe(true);
 });
 
-test('files belong to whom the directory lets', async () => {
-  const before = process.umask(0o002);
-  try {
-    await open();
-    for (const suffix of ['', '-lock', '-wal', '-shm']) {
-      expect((statSync(`${path}${suffix}`).mode & 0o777).toString(8)).toBe('664');
+test('files are for those who may write to their directory, whatever the umask', async () => {
+  for (const [mode, umask, expected] of [
+    [0o755, 0o022, '600'],
+    [0o777, 0o000, '600'],
+    [0o775, 0o022, '660'],
+    [0o2770, 0o077, '660'],
+  ] as const) {
+    chmodSync(directory, mode);
+    const before = process.umask(umask);
+    try {
+      await open();
+      for (const suffix of ['', '-lock', '-wal', '-shm']) {
+        expect((statSync(`${path}${suffix}`).mode & 0o777).toString(8)).toBe(expected);
+      }
+    } finally {
+      process.umask(before);
     }
-  } finally {
-    process.umask(before);
+    for (const queue of queues.splice(0)) await queue.close();
+    for (const suffix of ['', '-lock', '-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true });
+  }
+});
+
+test('what everybody could read is taken from them when its owner uses it', async () => {
+  const suffixes = ['', '-lock', '-wal', '-shm'];
+  for (const [before, after] of [
+    [0o644, '600'],
+    [0o666, '600'],
+    [0o664, '660'],
+  ] as const) {
+    const queue = await open();
+    for (const suffix of suffixes) chmodSync(`${path}${suffix}`, before);
+    await open();
+    for (const suffix of suffixes) {
+      expect((statSync(`${path}${suffix}`).mode & 0o777).toString(8)).toBe(after);
+    }
+    await queue.enqueue([spec({ n: before })]);
   }
 });
 

@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../clock.ts';
 import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
-import { findFile, inodes, isUnused, makeFile, whyReadOnly } from './files.ts';
+import { findFile, inodes, isUnused, makeFile, narrowFiles, whyReadOnly } from './files.ts';
 import { findForebears } from './forebears.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';
 
@@ -65,6 +65,7 @@ export class Database {
   static async open(file: string, create: boolean, look = false): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
+    narrowFiles(path);
     const obstacle = look ? whyReadOnly(path) : null;
     const readOnly = obstacle !== null;
     // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.

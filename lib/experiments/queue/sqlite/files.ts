@@ -3,6 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { userName } from '../../../gpus/processes.ts';
 import { networkFileSystem } from '../../../network-file-system.ts';
 import { systemError } from '../../../system-errors.ts';
+import { giveTo, isShared, narrow } from '../../project-files.ts';
 import { unusable } from './errors.ts';
 
 /**
@@ -55,8 +56,11 @@ export function makeFile(path: string): string {
     try {
       const directory = realpathSync(dirname(path));
       checkDisk(directory, path);
-      // By ourselves, because SQLite would leave the group out, whatever the umask.
-      closeSync(openSync(join(directory, basename(path)), 'wx', 0o666));
+      // By ourselves: SQLite gives the files beside it the same mode.
+      const file = join(directory, basename(path));
+      closeSync(openSync(file, 'wx', 0o600));
+      const around = statSync(directory);
+      if (isShared(around)) giveTo(file, around.gid);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
         // Another process was quicker; or it is a link that leads nowhere.
@@ -85,11 +89,34 @@ export function isUnused(path: string): boolean {
   return statSync(`${path}-wal`, { throwIfNoEntry: false }) === undefined;
 }
 
-/** A file for reading and writing that is made if need be; `readOnly`: for reading what is there. @throws ERR_QUEUE */
-export function openFile(path: string, readOnly = false): number {
-  const how = readOnly ? constants.O_RDONLY : constants.O_RDWR | constants.O_CREAT;
+/** The files of a queue are for those who may write to them: who can read one can lock it, and so stall the queue. */
+export function narrowFiles(path: string): void {
+  const forGroup = isShared(statSync(path));
+  for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}-lock`]) narrow(file, forGroup);
+}
+
+/**
+ * A file beside the database for reading and writing, for the same users; it is made if need be. `readOnly`: for reading what is there.
+ * @throws ERR_QUEUE
+ */
+export function openBeside(database: string, path: string, readOnly = false): number {
+  const flags = constants.O_NOFOLLOW | (readOnly ? constants.O_RDONLY : constants.O_RDWR);
   try {
-    return openSync(path, how | constants.O_NOFOLLOW, 0o666);
+    for (;;) {
+      try {
+        return openSync(path, flags);
+      } catch (error) {
+        if (readOnly || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      }
+      try {
+        const { gid, ...stat } = statSync(database);
+        const file = openSync(path, flags | constants.O_CREAT | constants.O_EXCL, 0o600);
+        if (isShared(stat)) giveTo(path, gid);
+        return file;
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      }
+    }
   } catch (error) {
     throw cannotOpen(path, error);
   }
@@ -108,10 +135,12 @@ function cannotOpen(path: string, error: unknown): unknown {
   const whose =
     code === 'EACCES' && there !== undefined ? `, it is in a directory of ${userName(there.uid)}` : '';
   const remedy =
-    code === 'EMFILE'
-      ? 'Allow more open files.'
-      : code === 'ENOSPC' || code === 'EDQUOT'
-        ? 'Make room and run again.'
-        : 'Look at its directory, or name another: --queue sqlite:PATH.';
+    code === 'EACCES'
+      ? 'Only who may write to a queue may read it: its owner, or the group that shares the project.'
+      : code === 'EMFILE'
+        ? 'Allow more open files.'
+        : code === 'ENOSPC' || code === 'EDQUOT'
+          ? 'Make room and run again.'
+          : 'Look at its directory, or name another: --queue sqlite:PATH.';
   return unusable(path, `can't be opened: ${what}${whose}`, remedy, error);
 }

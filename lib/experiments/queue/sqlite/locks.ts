@@ -3,7 +3,7 @@ import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
 import { kernelLocks } from '../../../small-files.ts';
 import { systemError } from '../../../system-errors.ts';
 import { unusable } from './errors.ts';
-import { openFile } from './files.ts';
+import { openBeside } from './files.ts';
 
 /** The byte of who manages; those of attempts are their numbers, from 1. */
 export const MANAGER = 0;
@@ -21,6 +21,7 @@ export interface Held {
  */
 export class LockFile {
   readonly path: string;
+  readonly #database: string;
   /** Never has a lock, as it wouldn't see its own. */
   readonly #probe: number;
   readonly #inode: string;
@@ -29,14 +30,15 @@ export class LockFile {
   /** @param readOnly for those who only look */
   constructor(database: string, readOnly = false) {
     this.path = lockFileOf(database);
+    this.#database = database;
     this.#readOnly = readOnly;
-    this.#probe = openFile(this.path, readOnly);
+    this.#probe = openBeside(database, this.path, readOnly);
     this.#inode = inodeOf(this.#probe);
   }
 
   /** null: somebody else has it. @throws ERR_QUEUE */
   take(byte: number): Held | null {
-    const descriptor = openFile(this.path);
+    const descriptor = openBeside(this.#database, this.path);
     const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
     if (error === 0) return { descriptor, inode: inodeOf(descriptor) };
     closeSync(descriptor);
@@ -49,7 +51,7 @@ export class LockFile {
     if (inode === this.#inode) return isLocked(this.#probe, byte);
     // Somebody has replaced the file.
     if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
-      const descriptor = openFile(this.path, this.#readOnly);
+      const descriptor = openBeside(this.#database, this.path, this.#readOnly);
       try {
         return isLocked(descriptor, byte);
       } finally {
