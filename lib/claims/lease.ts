@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { systemError } from '../system-errors.ts';
 import { bootMilliseconds } from './boot.ts';
 import { FIRST_TENURE, isLocked, LEASE, leaseName } from './lease-file.ts';
@@ -75,6 +76,12 @@ export class Lease {
 
   get descriptor(): number {
     return this.#own.descriptor;
+  }
+
+  /** The names under which others look for the files: its own, and that of its GPU for a MIG instance. */
+  get paths(): { own: string; parent: string | null } {
+    const pathOf = ({ name }: Part) => pathIn(this.directory.path, name);
+    return { own: pathOf(this.#own), parent: this.#parent === null ? null : pathOf(this.#parent) };
   }
 
   /** Of a MIG instance: the file of its GPU, in which others may hold a part as well. Nothing is written there. */

@@ -1,8 +1,8 @@
 import { closeSync, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/lock-directory.ts';
 import { decodeRecord, leaseInfo, RECORD_SIZE } from '../claims/record.ts';
-import { namesIn } from './files.ts';
+import { namesIn, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { type KernelLock, readLocks } from './kernel-locks.ts';
@@ -20,12 +20,13 @@ export function reportRemoved(report: Report, directory: LockDirectory): number 
   );
   if (leases.size === 0) return 0;
   report.step('looking for leases whose file was removed');
+  const named = new Set(directory.all.flatMap(inodesIn));
   const files = new Set<string>();
   const holders = new Map<string, { count: number; gpus: number[]; what: string }>();
   for (const { descriptor, pid, place } of openFilesIn(directory)) {
     const stat = statBehind(descriptor);
-    if (stat === null || stat.nlink > 0 || !leases.has(stat.ino)) continue;
-    const file = `${stat.dev}:${stat.ino}`;
+    if (stat === null || named.has(keyOf(stat)) || !leases.has(stat.ino)) continue;
+    const file = keyOf(stat);
     if (files.has(file)) continue; // the processes of a job share it
     files.add(file);
     const record = recordOf(descriptor);
@@ -46,6 +47,18 @@ export function reportRemoved(report: Report, directory: LockDirectory): number 
     );
   }
   return files.size;
+}
+
+/** A removed file may have another name somewhere, in a backup for instance: nobody looks for it there. */
+function inodesIn(path: string): string[] {
+  return namesIn(path).flatMap((name) => {
+    const stat = statOf(join(path, name));
+    return stat === null ? [] : [keyOf(stat)];
+  });
+}
+
+function keyOf({ dev, ino }: Stats): string {
+  return `${dev}:${ino}`;
 }
 
 function isLease({ kind, exclusive, start }: KernelLock): boolean {

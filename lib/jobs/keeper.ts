@@ -56,6 +56,8 @@ function held({ leases, marks, placeholder }: JobClaim): string[] {
     '--leases',
     leases.map(({ descriptor }) => inheritable(descriptor)).join(','),
     ...(shared.length === 0 ? [] : ['--shared', shared.map(inheritable).join(',')]),
+    ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
+    ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
     '--record',
     JSON.stringify(record),
     ...marks.flatMap(markOptions),

@@ -36,6 +36,8 @@ export function describe({ words, directory, claim, descriptors: others, title, 
           ? ['--held', at([each])]
           : [kind === 'pid' ? '--pid-marker' : '--marker', `${at([each])}:${token}:${path}`],
       ),
+      ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
+      ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
       '--record',
       JSON.stringify({ ...record, command: title.slice(0, MOST_TITLE) }),
       '--gpus',

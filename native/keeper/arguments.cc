@@ -24,7 +24,8 @@ constexpr char help[] =
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
-    "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n";
+    "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n"
+    "         --lease-file PATH  (of each of --leases, then of each of --shared)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
@@ -89,6 +90,12 @@ int parse_marker(const char *option, const char *value, bool is_pid, Options *op
   return 0;
 }
 
+int parse_path(const char *option, const char *value, PathList *list) {
+  if (*value != '/' || list->count == PathList::capacity) return complain_value(option, value, "an absolute path");
+  list->paths[list->count++] = value;
+  return 0;
+}
+
 bool parse_mask(const char *text, uint64_t *mask) {
   const size_t length = strlen(text);
   if (length == 0 || length > 16) return false;
@@ -117,6 +124,7 @@ int parse_option(const char *option, const char *value, Options *options) {
   const auto is = [option](const char *name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
   if (is("--shared")) return parse_descriptors(option, value, &options->shared);
+  if (is("--lease-file")) return parse_path(option, value, &options->lease_files);
   if (is("--inherited")) return parse_descriptors(option, value, &options->inherited);
   if (is("--held")) return parse_descriptors(option, value, &options->held);
   if (is("--marker")) return parse_marker(option, value, false, options);

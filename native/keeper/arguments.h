@@ -28,12 +28,19 @@ struct MarkerList {
   int count = 0;
 };
 
+struct PathList {
+  static constexpr int capacity = 2 * DescriptorList::capacity;
+  const char *paths[capacity];
+  int count = 0;
+};
+
 enum class Mode { run, hold, task, help };
 
 struct Options {
   Mode mode = Mode::help;
   DescriptorList leases;           // lease files; the command inherits them
   DescriptorList shared;           // lease files that others hold a part of, too; the command inherits them
+  PathList lease_files;            // of `leases`, then of `shared`: the names under which others look for them
   DescriptorList inherited;        // locks of other things, which the command inherits as well
   DescriptorList held;             // other locks, for the keeper alone
   MarkerList markers;              // removed before the leases end; their descriptors are among `held`

@@ -1,10 +1,10 @@
 #include "keeper/leases.h"
 
 #include <fcntl.h>
-#include <linux/stat.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "keeper/arguments.h"
@@ -25,13 +25,13 @@ void unlock_all(const DescriptorList &list) {
   }
 }
 
-bool any_removed(const DescriptorList &list) {
-  for (int i = 0; i < list.count; ++i) {
-    // The system call itself: of the functions for it, newer C libraries have new versions, and older ones not all.
-    struct statx file;
-    if (syscall(SYS_statx, list.fds[i], "", AT_EMPTY_PATH, STATX_NLINK, &file) == 0 && file.stx_nlink == 0) return true;
-  }
-  return false;
+// By the name, where it is known: a removed file may have another one somewhere, which nobody locks.
+bool is_removed(int fd, const char *path) {
+  struct stat ours, named;
+  if (fstat(fd, &ours) != 0) return false;
+  if (!path || ours.st_nlink == 0) return ours.st_nlink == 0;
+  if (lstat(path, &named) != 0) return errno == ENOENT;
+  return ours.st_dev != named.st_dev || ours.st_ino != named.st_ino;
 }
 
 }  // namespace
@@ -45,7 +45,12 @@ void unlock(const Options &options) {
 }
 
 bool lease_file_removed(const Options &options) {
-  return any_removed(options.leases) || any_removed(options.shared);
+  const int leases = options.leases.count;
+  for (int i = 0; i < leases + options.shared.count; ++i) {
+    const int fd = i < leases ? options.leases.fds[i] : options.shared.fds[i - leases];
+    if (is_removed(fd, i < options.lease_files.count ? options.lease_files.paths[i] : nullptr)) return true;
+  }
+  return false;
 }
 
 }  // namespace keeper

@@ -9,6 +9,7 @@
 
 #include "keeper/arguments.h"
 #include "keeper/text.h"
+#include "locks/ownership.h"
 
 namespace keeper {
 
@@ -62,6 +63,7 @@ void write_record(const Options &options, const Record &record) {
   memcpy(block, text.c_str(), text.length());
   block[block_size - 1] = '\n';
   for (int i = 0; i < options.leases.count; ++i) {
+    if (!gpu_owner::locks::may_write(options.leases.fds[i])) continue;
     if (pwrite(options.leases.fds[i], block, sizeof block, 0) < 0) continue;
   }
 }

@@ -1,5 +1,5 @@
 // The lease lives exactly as long as anything of the job does.
-import { readFileSync, unlinkSync } from 'node:fs';
+import { linkSync, readFileSync, unlinkSync } from 'node:fs';
 import { basename } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, test } from 'vitest';
@@ -204,6 +204,23 @@ test('a lease file that is removed is reported, with the remedy', async () => {
   running.kill('SIGTERM');
   expect((await running.exited).code).toBe(143);
   expect(running.stderr.match(/removed/g)).toHaveLength(1);
+});
+
+test('one that is removed is reported although it has another name, and not one that loses another name', async () => {
+  const { leases } = workspace();
+  const [lease] = leases as [string];
+  linkSync(lease, `${lease}.backup`);
+  linkSync(lease, `${lease}.other`);
+  const options = ['--recheck', '20', '--gpus', 'GPU 2', '--lease-file', lease];
+  const running = launch({ leases, options, command: ['sleep', '60'] });
+  await keeperOf(running.pid);
+  unlinkSync(`${lease}.other`);
+  await pause(200);
+  expect(running.stderr).toBe('');
+  unlinkSync(lease);
+  await until(() => running.stderr.includes('the lease file of GPU 2 was removed'), 'the warning');
+  running.kill('SIGTERM');
+  await running.exited;
 });
 
 test('a file in which others hold a part as well is kept like a lease, but nothing is written to it', async () => {
