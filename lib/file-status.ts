@@ -14,6 +14,8 @@ export interface FileStatus {
   device: number;
   inode: number;
   size: number;
+  /** How many names it has (hard links). */
+  links: number;
   /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
   changed: string;
   /** The same in ms since 1970. */
@@ -22,16 +24,18 @@ export interface FileStatus {
 
 const KINDS: Record<number, FileStatus['kind']> = { 4: 'directory', 8: 'file', 10: 'link' };
 
-// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change, size.
-const numbers = new Float64Array(8);
+// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change, size, links.
+const numbers = new Float64Array(9);
 
 /** Of the file itself, not of what a link leads to; null: there is nothing, or nothing that this process may see. */
 export function statusOf(path: string): FileStatus | null {
   if (ask(path, false) !== 0) return null;
-  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0, size = 0] = numbers;
+  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
+  const [size = 0, links = 0] = numbers.subarray(7);
   const changed = `${seconds} ${nanoseconds}`;
   const changedAt = seconds * 1000 + nanoseconds / 1e6;
-  return { kind: kindOf(mode), mode: mode & 0o7777, uid, gid, device, inode, size, changed, changedAt };
+  const kind = kindOf(mode);
+  return { kind, mode: mode & 0o7777, uid, gid, device, inode, size, links, changed, changedAt };
 }
 
 /** Whether it is a directory itself, and not a link that leads anywhere. */
@@ -66,7 +70,7 @@ function ask(path: string, follow: boolean): number {
   } catch (error) {
     return (error as NodeJS.ErrnoException).errno ?? -errno.EACCES;
   }
-  const { mode, uid, gid, dev, ino, ctimeMs, size } = found;
-  numbers.set([mode, uid, gid, dev, ino, ctimeMs / 1000, 0, size]);
+  const { mode, uid, gid, dev, ino, ctimeMs, size, nlink } = found;
+  numbers.set([mode, uid, gid, dev, ino, ctimeMs / 1000, 0, size, nlink]);
   return 0;
 }

@@ -94,7 +94,10 @@ export interface Native {
   Wait: new (...lock: [...LockArguments, done: (error: number) => void]) => NativeWait;
   fileEnsureDirectory(path: string, mode?: number): number;
   fileOpenShared(path: string, size: number): number;
+  /** Whatever names and mode a regular file has: for looks only. */
   fileOpenForProbe(path: string): number;
+  /** For a shared lock, under the rules of `fileOpenShared`. */
+  fileOpenToShare(path: string): number;
   /** For what worker threads may open, too: in them, `closeSync` warns of descriptors that aren't from `openSync`. */
   fileClose(descriptor: number): void;
   /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */

@@ -91,7 +91,7 @@ export class LockDirectory {
     const stat = statusOf(path);
     if (stat === null) return null;
     if (stat.kind === 'link') return cannotOpen(path, errno.ELOOP);
-    if (stat.kind !== 'file') return cannotOpen(path, errno.ENXIO);
+    if (stat.kind !== 'file' || mayBeSomebodysOwn(stat)) return cannotOpen(path, errno.ENXIO);
     try {
       accessSync(path, constants.R_OK | constants.W_OK);
       return null;
@@ -122,6 +122,16 @@ export class LockDirectory {
       }
     }
   }
+}
+
+/** Whether a file may be somebody's that was linked into the directory, to be locked or written to: native/locks/ownership.h. */
+export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'mode'>): boolean {
+  return links > 1 && (mode & 0o666) !== 0o666;
+}
+
+/** What lists all names of a file: those of others show to root only. */
+export function namesCommand(path: string): string {
+  return `find ${mountPointOf(path)} -xdev -samefile ${path}`;
 }
 
 /** The directory that was last found to be all right: it needn't be looked at from all sides again while it is the same. */
@@ -252,6 +262,11 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
       break;
     case errno.ENXIO:
     case errno.EISDIR:
+      if (stat?.kind === 'file') {
+        problem = `has ${stat.links} names and mode ${octal(stat)}${owner}: it may be somebody's own file that was linked there`;
+        remedy = `As root, \`${namesCommand(path)}\` lists the names, and \`gpu-owner doctor\` says what to do.`;
+        break;
+      }
       problem = `is not a regular file${owner}`;
       remedy = 'Remove it.';
       break;

@@ -33,8 +33,8 @@ export function readForeign(path: string): ForeignFile {
     return denied ? { state: 'unreadable', uid: stat.uid } : { state: 'strange' };
   }
   try {
-    const { uid, ino, size, mtimeMs } = fstatSync(descriptor);
-    if (size > MOST_BYTES) return { state: 'strange' };
+    const { uid, ino, size, mtimeMs, nlink } = fstatSync(descriptor);
+    if (size > MOST_BYTES || nlink > 1) return { state: 'strange' };
     const buffer = Buffer.alloc(MOST_BYTES);
     const length = readSync(descriptor, buffer, 0, MOST_BYTES, 0);
     const age = Date.now() - mtimeMs;

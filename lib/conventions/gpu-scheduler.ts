@@ -1,4 +1,4 @@
-import { closeSync, readdirSync, writeSync } from 'node:fs';
+import { closeSync, readdirSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { type FileStatus, isDirectory, statusOf } from '../file-status.ts';
 import { hasBusOrder } from '../gpus/inherited-devices.ts';
@@ -160,9 +160,7 @@ function hasLasted(path: string, pid: number): boolean {
 
 /** Into a file that is locked. */
 function note(descriptor: number): void {
-  try {
-    writeSync(descriptor, 'gpu-owner\n', 0);
-  } catch {} // it may only be read
+  native().fileWriteBlock(descriptor, Buffer.from('gpu-owner\n')); // it may only be read, or be somebody else's file
 }
 
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */

@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, writeSync } from 'node:fs';
+import { closeSync, fstatSync } from 'node:fs';
 import { isDirectory, statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
@@ -137,12 +137,9 @@ function writeInto(path: string): number | LeaseInfo | null {
       return holderInfo('pid-files', { pid: pid || null });
     }
   }
-  try {
-    const before = file.state === 'file' ? file.text.length : 0;
-    writeSync(descriptor, pidText(process.pid).padEnd(before), 0);
-    return descriptor;
-  } catch {
-    closeSync(descriptor);
-    return null;
-  }
+  const before = file.state === 'file' ? file.text.length : 0;
+  const text = Buffer.from(pidText(process.pid).padEnd(before));
+  if (native().fileWriteBlock(descriptor, text) === 0) return descriptor;
+  closeSync(descriptor);
+  return null;
 }

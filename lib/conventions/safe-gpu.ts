@@ -100,7 +100,7 @@ interface OpenFile extends LockFile {
 
 /** Only a readable file is needed to share a lock. null: nobody can lock by it either, or it isn't what it should be. */
 function open({ path, isOld }: LockFile): number | null {
-  let descriptor = native().fileOpenForProbe(path);
+  let descriptor = native().fileOpenToShare(path);
   if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
   if (descriptor >= 0) return descriptor;
   if (descriptor === -errno.ENOENT) return null;

@@ -68,6 +68,7 @@ export const CATALOGUE = {
   'lock-directory-in-container': ['lock-directory', 'warning'],
   'lock-directory-leftovers': ['lock-directory', 'note'],
   'lock-file-unusable': ['lock-directory', 'problem'],
+  'lock-file-linked': ['lock-directory', 'warning'],
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
   'process-stuck': ['lock-directory', 'warning'],

@@ -1,6 +1,6 @@
-import { closeSync } from 'node:fs';
+import { closeSync, readSync, type Stats } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import type { LockDirectory } from '../claims/lock-directory.ts';
+import { type LockDirectory, mayBeSomebodysOwn, namesCommand } from '../claims/lock-directory.ts';
 import { userName } from '../gpus/processes.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { listWords } from '../text.ts';
@@ -11,10 +11,11 @@ import { reportRemoved } from './removed-leases.ts';
 import { reportStuck } from './stuck-claimant.ts';
 import { reportUnending } from './unending-processes.ts';
 
-const LOCK_FILE = /\.(lease|lock)$/;
+const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
 /** What a claim leaves behind that is killed at the wrong moment, on file systems that have no files without a name. */
 const LEFTOVER = /\.(lease|lock)\.[A-Za-z0-9]{6}$/;
 const LEASE = 0;
+const EVERYTHING = 0;
 
 /** The files in the lock directory, and in the others where leases may be held. */
 export function reportLockFiles(report: Report, directory: LockDirectory): void {
@@ -31,27 +32,61 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
 function reportUnusable(report: Report, directory: LockDirectory, names: readonly string[]): void {
   for (const name of names.filter((each) => LOCK_FILE.test(each))) {
     const path = join(directory.path, name);
+    const stat = statOf(path);
+    const isLinked = stat?.isFile() === true && stat.nlink > 1;
+    const isPrivate = isLinked && mayBeSomebodysOwn({ links: stat.nlink, mode: stat.mode });
+    if (isLinked && (isPrivate || !beginsAsOurs(path))) {
+      reportForeign(report, path, stat, isPrivate);
+      continue;
+    }
     const problem = directory.whyUnusable(name);
     if (problem !== null) {
       const { text, remedy } = sentences(problem.message);
       report.add('lock-file-unusable', text, remedy);
       continue;
     }
-    const stat = statOf(path);
     if (stat === null) continue;
-    if (stat.nlink > 1) {
+    if (isLinked) {
       report.add(
-        'lock-file-unusable',
-        `The lock file ${path} (of ${userName(stat.uid)}) has a second name somewhere: it may be somebody's file that is to be written to, so no claim touches it.`,
-        `\`rm ${path}\``,
+        'lock-file-linked',
+        `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names: somebody linked it, or a backup that makes hard links (\`cp -al\`). Claims use it all the same.`,
+        `Leave it where it is: without it, what it locks could be had twice. As root, \`${namesCommand(path)}\` lists the names; the others can be removed.`,
       );
-    } else if ((stat.mode & 0o666) !== 0o666) {
+    }
+    if ((stat.mode & 0o666) !== 0o666) {
       report.add(
         'lock-file-unusable',
         `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${octal(stat)}: others can't use it.`,
         `\`chmod 0666 ${path}\``,
       );
     }
+  }
+}
+
+/** A file with several names that may be somebody's own. @param isPrivate whether claims refuse it, and not only write nothing there */
+function reportForeign(report: Report, path: string, stat: Stats, isPrivate: boolean): void {
+  const locked = isLocked(path);
+  report.add(
+    isPrivate ? 'lock-file-unusable' : 'lock-file-linked',
+    `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names and mode ${octal(stat)}, so it may be somebody's own file that was linked there: no claim ${isPrivate ? 'locks it or writes to it' : 'writes to it, so nobody sees who holds what it locks'}.${locked ? ' Somebody has it locked.' : ''}`,
+    `As root, \`${namesCommand(path)}\` lists the names. If it is a lock file, ${isPrivate ? `\`chmod 0666 ${path}\`` : 'the other names can be removed'}. ${
+      locked
+        ? `If not, its name there can go when nobody has it locked any longer; \`fuser -v ${path}\` shows who has it open.`
+        : `If not: \`rm ${path}\`.`
+    }`,
+  );
+}
+
+/** As native/locks/ownership.h has it: what claims write to whatever its names. */
+function beginsAsOurs(path: string): boolean {
+  const descriptor = native().fileOpenForProbe(path);
+  if (descriptor < 0) return false;
+  try {
+    const bytes = Buffer.alloc(16);
+    const text = bytes.toString('latin1', 0, readSync(descriptor, bytes, 0, bytes.length, 0));
+    return /^(\{"user":"|period )/.test(text);
+  } finally {
+    closeSync(descriptor);
   }
 }
 
@@ -74,11 +109,15 @@ function reportLeases(report: Report, directory: LockDirectory, removed: number)
 }
 
 function isLeased(path: string): boolean {
-  if (!path.endsWith('.lease')) return false;
+  return path.endsWith('.lease') && isLocked(path, 1, false);
+}
+
+/** @param length in bytes from the lease on @param unknown what to say of a file that can't be opened */
+function isLocked(path: string, length = EVERYTHING, unknown = true): boolean {
   const descriptor = native().fileOpenForProbe(path);
-  if (descriptor < 0) return false;
+  if (descriptor < 0) return unknown;
   try {
-    return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, 1) >= 0;
+    return native().lockProbe(descriptor, OFD, EXCLUSIVE, LEASE, length) >= 0;
   } finally {
     closeSync(descriptor);
   }

@@ -182,6 +182,11 @@ Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
 }
 
+// fileOpenToShare(path) -> descriptor or -errno
+Napi::Value open_to_share(const Napi::CallbackInfo& info) {
+  return number(info, locks::open_to_share(text(info[0]).c_str()));
+}
+
 // fileClose(descriptor), of one that was opened here: in a worker thread, Node.js warns of those that it hasn't opened itself.
 void close_file(const Napi::CallbackInfo& info) { close(integer(info[0])); }
 
@@ -229,6 +234,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
   exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
+  exports.Set("fileOpenToShare", Napi::Function::New<open_to_share>(env));
   exports.Set("fileClose", Napi::Function::New<close_file>(env));
   exports.Set("fileKeepUntouched", Napi::Function::New<keep_untouched>(env));
   exports.Set("fileCreate", Napi::Function::New<create>(env));

@@ -11,7 +11,7 @@ namespace gpu_owner::bindings {
 namespace {
 
 // fileStatus(path, follow, numbers) -> 0 or -errno. Written are, in this order: mode, uid, gid, device, inode, when it was last
-// changed, in seconds and nanoseconds, and its size.
+// changed, in seconds and nanoseconds, its size, and how many names it has.
 Napi::Value status(const Napi::CallbackInfo& info) {
   struct stat found;
   const std::string path = text(info[0]);
@@ -23,7 +23,8 @@ Napi::Value status(const Napi::CallbackInfo& info) {
   const double values[] = {static_cast<double>(found.st_mode), static_cast<double>(found.st_uid),
                            static_cast<double>(found.st_gid), static_cast<double>(found.st_dev),
                            static_cast<double>(found.st_ino), static_cast<double>(found.st_ctim.tv_sec),
-                           static_cast<double>(found.st_ctim.tv_nsec), static_cast<double>(found.st_size)};
+                           static_cast<double>(found.st_ctim.tv_nsec), static_cast<double>(found.st_size),
+                           static_cast<double>(found.st_nlink)};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) numbers[i] = values[i];
   return Napi::Number::New(info.Env(), 0);
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "locks/locks.h"
+#include "locks/ownership.h"
 
 namespace gpu_owner::locks {
 namespace {
@@ -26,13 +27,13 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-int open_existing(const char* path, int access, mode_t* mode = nullptr) {
+int open_existing(const char* path, int access, bool to_lock, mode_t* mode = nullptr) {
   // Without O_CREAT: fs.protected_regular makes it fail on other people's files in sticky directories, even for root.
   const int descriptor = open(path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
   struct stat status;
-  // With a second name it may be a link that somebody made to a file of somebody else, to have it written to.
-  if (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink <= 1) {
+  // Looking whether it is locked harms nobody, whosever it is.
+  if (fstat(descriptor, &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode))) {
     if (mode != nullptr) *mode = status.st_mode;
     return descriptor;
   }
@@ -57,7 +58,7 @@ int reserve(int descriptor, int64_t size) {
   return error == EOPNOTSUPP ? write_zeros(descriptor, size) : -error;  // glibc does that itself, musl doesn't
 }
 
-// Not link(): for a moment the file would have two names, which others take for an attack.
+// Not link(): for a moment the file would have two names, and those who open it meanwhile would not write into it.
 int rename_without_replacing(const char* from, const char* to) {
   const long renamed = syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, kNoReplace);
   if (renamed == 0 || (errno != EINVAL && errno != ENOSYS)) return static_cast<int>(renamed);
@@ -122,11 +123,7 @@ int ensure_shared_directory(const char* path, unsigned mode) {
 
 int open_shared_file(const char* path, int64_t size) {
   for (int i = 0; i < kTries; i++) {
-    int descriptor = open_existing(path, O_RDWR);
-    if (descriptor == -ENXIO && i + 1 < kTries) {
-      usleep(1000);  // where only link() is to be had, a file that is being made has two names for a moment
-      continue;
-    }
+    int descriptor = open_existing(path, O_RDWR, true);
     if (descriptor != -ENOENT) return descriptor;
     descriptor = create_linked(path, [size](int file) { return reserve(file, size); });
     if (descriptor != -EEXIST) return descriptor;
@@ -138,11 +135,13 @@ int create_file(const char* path, const char* data, int64_t size) {
   return create_linked(path, [data, size](int file) { return fill(file, data, size); });
 }
 
-int open_for_probe(const char* path) { return open_existing(path, O_RDONLY); }
+int open_for_probe(const char* path) { return open_existing(path, O_RDONLY, false); }
+
+int open_to_share(const char* path) { return open_existing(path, O_RDONLY, true); }
 
 Presence presence_of(const char* path, int64_t byte) {
   mode_t mode = 0;
-  const int descriptor = open_existing(path, O_RDONLY, &mode);
+  const int descriptor = open_existing(path, O_RDONLY, false, &mode);
   if (descriptor < 0) return descriptor == -ENOENT ? Presence::missing : Presence::unclear;
   Conflict conflict;
   const bool free = probe(descriptor, Mode::exclusive, {byte, 1}, conflict) == 0 && !conflict.exists;
@@ -181,6 +180,7 @@ int64_t file_system_type(const char* path) {
 }
 
 int write_block(int descriptor, const char* data, int64_t size, int64_t offset) {
+  if (!may_write(descriptor)) return -EMLINK;
   const ssize_t written = pwrite(descriptor, data, size, offset);
   if (written == size) return 0;
   return written < 0 ? -errno : -ENOSPC;

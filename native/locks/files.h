@@ -13,15 +13,18 @@ namespace gpu_owner::locks {
 int ensure_shared_directory(const char* path, unsigned mode = 01777);
 
 // Opens a regular file for reading and writing, or makes it with mode 0666 and `size` bytes of zeros that need no more disk
-// space later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file
-// with one name is -ENXIO.
+// space later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file, or has several names and isn't for
+// everybody, is -ENXIO.
 int open_shared_file(const char* path, int64_t size);
 
 // Makes a file with mode 0666 and this content, which nobody ever sees without it. -EEXIST where anything has that name.
 int create_file(const char* path, const char* data, int64_t size);
 
-// Opens for reading only, under the same rules; never creates.
+// Opens for reading only, whatever names and mode a regular file has; never creates.
 int open_for_probe(const char* path);
+
+// Opens for reading only, which is enough for a shared lock, under the rules of open_shared_file; never creates.
+int open_to_share(const char* path);
 
 enum class Presence {
   unclear,   // something that calls for a closer look: locked, a link, not for everybody, not to be seen
@@ -41,7 +44,8 @@ int names_same_file(int descriptor, const char* path);
 // The magic number of the file system (statfs(2)), or -errno.
 int64_t file_system_type(const char* path);
 
-// Writes a block of a file made by open_shared_file, in one call. 0 or -errno.
+// Writes a block of a file made by open_shared_file, in one call. 0 or -errno; -EMLINK: it has other names, and may be somebody
+// else's file.
 int write_block(int descriptor, const char* data, int64_t size, int64_t offset = 0);
 
 }  // namespace gpu_owner::locks

@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "locks/files.h"
 #include "locks/locks.h"
 #include "process/futex.h"
 #include "process/thread.h"
@@ -29,9 +30,7 @@ bool is_free(int lease) {
 int write_pulse(int descriptor, int64_t offset) {
   char text[kPulseSize + 1];
   snprintf(text, sizeof text, "\n%-30" PRId64 "\n", milliseconds());
-  const ssize_t written = pwrite(descriptor, text, kPulseSize, offset);
-  if (written == kPulseSize) return 0;
-  return written < 0 ? errno : ENOSPC;
+  return -write_block(descriptor, text, kPulseSize, offset);
 }
 
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {

@@ -237,7 +237,14 @@ describe('files', () => {
       },
       /is not a regular file/,
     ],
-    ['with a second name', (file) => linkSync(file, `${file}.other`), /has a second name/],
+    [
+      'that are private and have a second name',
+      (file) => {
+        chmodSync(file, 0o600);
+        linkSync(file, `${file}.other`);
+      },
+      /has 2 names and mode 0600.* `find .* -xdev -samefile .*\. If it is a lock file, `chmod 0666 .* If not: `rm /,
+    ],
   ])('%s', async (_, spoil, words) => {
     await makeLeaseFiles();
     expect((await examine()).ids).toEqual([]);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "locks/files.h"
+#include "locks/locks.h"
+#include "locks/pulse.h"
 #include "support/directory.h"
 #include "support/mount.h"
 #include "support/processes.h"
@@ -47,12 +49,35 @@ TEST("a symbolic link is not followed, wherever it leads") {
   CHECK_EQUAL(access(target.c_str(), F_OK), -1);
 }
 
-TEST("a second name of a file, perhaps of somebody else's, is refused") {
+TEST("a file with a second name that isn't for everybody, and so perhaps somebody else's, can only be probed") {
   const std::string target = tests::path_of("target");
   tests::write_file(target, "precious");
+  chmod(target.c_str(), 0644);
   REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
-  check_refused(-ENXIO);
+  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -ENXIO);
+  CHECK(open_for_probe(path().c_str()) >= 0);
   CHECK_EQUAL(tests::contents_of(target), "precious");
+}
+
+TEST("a file with a second name that is for everybody can be locked, but isn't written to") {
+  const std::string target = tests::path_of("target");
+  tests::write_file(target, "precious");
+  chmod(target.c_str(), 0666);
+  REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
+  const int file = open_shared_file(path().c_str(), kSize);
+  REQUIRE(file >= 0);
+  CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {0, 1}), 0);
+  CHECK_EQUAL(write_block(file, "mine", 4), -EMLINK);
+  CHECK_EQUAL(write_pulse(file, 4064), EMLINK);
+  CHECK_EQUAL(tests::contents_of(target), "precious");
+}
+
+TEST("a lock file of ours that got a second name is written to as before") {
+  const int file = open_shared_file(path().c_str(), kSize);
+  REQUIRE_EQUAL(write_block(file, "{\"user\":\"alice\"}", 16), 0);
+  REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
+  CHECK_EQUAL(write_block(file, "{\"user\":\"bob\"}  ", 16), 0);
+  CHECK_EQUAL(tests::contents_of(path()).substr(0, 16), "{\"user\":\"bob\"}  ");
 }
 
 TEST("a FIFO doesn't block") {

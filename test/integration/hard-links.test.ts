@@ -1,0 +1,244 @@
+// Second names (hard links) of lock files, as another user or a backup with `cp -al` makes them, and lock files that are second names
+// of somebody's own file.
+import {
+  chmodSync,
+  chownSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { diagnose, said } from '../doctor/doctor.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  type Starting,
+  until,
+  whyNotNobody,
+} from '../machine.ts';
+import { Line, names } from './line.ts';
+
+const noOtherUser = whyNotNobody();
+const OTHER: Starting = noOtherUser === null ? { uid: NOBODY } : {};
+const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+const RUN = ['run', '--placeholder', 'none', '--no-wait'];
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+const file = (name: string) => join(machine.lockDirectory, name);
+
+/** Gives a file another name, as its owner may, and everybody who may write to it. */
+function backUp(name: string): string {
+  const backup = join(machine.directory, `backup-of-${name}`);
+  linkSync(file(name), backup);
+  return backup;
+}
+
+/** Holds GPUs; resolves when it does. */
+async function hold(on: Machine, args: string[], starting: Starting = {}) {
+  const child = on.startCommand(['hold', '--placeholder', 'none', ...args], starting);
+  await output(child, /visibleDevices/);
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  return {
+    pid: child.pid as number,
+    release: () => {
+      child.stdin?.end();
+      return ended;
+    },
+  };
+}
+
+describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one user: ${noOtherUser})`}`, () => {
+  test('a lease that is held stays held, for everybody, and the doctor keeps its file', async () => {
+    const holder = await hold(machine, ['--devices', '0'], OTHER);
+    backUp(`${uuid(0)}.lease`);
+    expect(await machine.states()).toEqual(['leased', 'free']);
+    const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
+    expect([code, stderr]).toEqual([75, expect.stringContaining(`pid ${holder.pid}`)]);
+    const diagnosis = await diagnose(machine);
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-file-linked'] });
+    expect(said(diagnosis, 'lock-file-linked')).toMatch(
+      /has 2 names.* -> Leave it .*find \S+ -xdev -samefile /,
+    );
+    expect(JSON.stringify(diagnosis.findings)).not.toMatch(/`rm /);
+    expect(JSON.stringify(diagnosis.findings)).toContain('1 GPU is leased');
+    await holder.release();
+    // And the next one can have it, and be seen to have it.
+    const next = await hold(machine, ['--devices', '0']);
+    expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid: next.pid } });
+    await next.release();
+    expect(await machine.states()).toEqual(['free', 'free']);
+  });
+
+  test('a waiter gets the GPU when its holder ends', async () => {
+    const holder = await hold(machine, ['-n', '2'], OTHER);
+    for (const gpu of [0, 1]) backUp(`${uuid(gpu)}.lease`);
+    const waiter = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran']);
+    const outcome = output(waiter, /it ran/);
+    await until(async () => (await new Line(machine).queue()).length === 1);
+    await holder.release();
+    await outcome;
+  });
+
+  test('the lease of a claim inside a job', async () => {
+    const go = `${process.execPath} ${command}`;
+    const [lease, backup] = [file(`${uuid(0)}.nested-1`), join(machine.directory, 'backup')];
+    const script = `exec 3<&0
+      ${go} run --placeholder none -- sh -c 'ln ${lease} ${backup}; read line' <&3 &
+      while [ ! -e ${backup} ]; do sleep 0.05; done
+      ${go} status --json; ${go} run --placeholder none --no-wait -- true; echo code $?; wait`;
+    const job = machine.startCommand([...RUN, '--devices', '0', '--', 'sh', '-c', script]);
+    const ended = finished(job);
+    let errors = '';
+    job.stderr?.on('data', (text) => (errors += text));
+    await until(() => /code|GPU 0/.test(errors));
+    job.stdin?.end();
+    const { stdout } = await ended;
+    expect(stdout).toContain('code 75');
+    expect(JSON.parse(stdout.replace(/code.*/s, ''))[0].lease.nested.command).toMatch(/^sh -c 'ln /);
+  });
+
+  test('leases of a MIG instance and of its GPU', async () => {
+    const divided = new Machine('a100x4-mig');
+    try {
+      const holder = await hold(divided, ['--devices', '0:2'], OTHER);
+      for (const name of readdirSync(divided.lockDirectory).filter((each) => each.endsWith('.lease')))
+        linkSync(join(divided.lockDirectory, name), join(divided.directory, name));
+      const claimed = async (...options: string[]) =>
+        (await divided.runCommand([...RUN, ...options, '--', 'true'])).code;
+      expect([await claimed('--devices', '0:2'), await claimed('--devices', '0:3')]).toEqual([75, 0]);
+      await holder.release();
+      expect(await claimed('--devices', '0:2')).toBe(0);
+    } finally {
+      await divided.close();
+    }
+  });
+
+  test('the wait queue keeps its order, for those who are in it and those who come', async () => {
+    const line = new Line(machine);
+    const holder = await hold(machine, ['-n', '2']);
+    const waiters = [line.waiter([{ name: 'w0', count: 2, hold: 100 }])];
+    await line.untilWaiting(1);
+    backUp('line.lock');
+    for (const name of ['w1', 'w2', 'w3']) {
+      waiters.push(line.waiter([{ name, count: 2, hold: 100 }], OTHER));
+      await line.untilWaiting(waiters.length);
+    }
+    expect((await line.queue()).map(({ count, stopped }) => [count, stopped])).toEqual(
+      Array(4).fill([2, false]),
+    );
+    const outcomes = waiters.map((waiter) => finished(waiter));
+    await holder.release();
+    const all = await Promise.all(outcomes);
+    const times = all.map(({ stdout }) => Number(/^got \S+ \S+ (\S+)/m.exec(stdout)?.[1]));
+    expect(times).toEqual([...times].sort((a, b) => a - b));
+    expect(all.map(({ stderr }) => stderr)).toEqual(['', '', '', '']);
+    expect(all.flatMap(({ stdout }) => names(stdout, 'got'))).toEqual(['w0', 'w1', 'w2', 'w3']);
+  });
+
+  test('the decision lock: a suspended claim is named, and waited for once only', async () => {
+    expect((await machine.runCommand([...RUN, '--', 'true'], OTHER)).code).toBe(0);
+    backUp('acquisition.lock');
+    const env = { GPU_OWNER_STOP_AT: 'acquisition-lock' };
+    const suspended = machine.startCommand([...RUN, '--', 'true'], { ...OTHER, env });
+    await until(() => processState(suspended.pid as number) === 'T');
+    const first = await machine.runCommand([...RUN, '--', 'true']);
+    expect([first.code, first.stderr]).toEqual([0, expect.stringContaining(`pid ${suspended.pid},`)]);
+    expect(await machine.runCommand([...RUN, '--', 'true'], OTHER)).toMatchObject({ code: 0, stderr: '' });
+    suspended.kill('SIGCONT');
+    expect((await finished(suspended)).code).toBe(0);
+  });
+
+  test('that is removed in spite of all: the doctor says so, though the other name is left', async () => {
+    const holder = await hold(machine, ['--devices', '0']);
+    backUp(`${uuid(0)}.lease`);
+    rmSync(file(`${uuid(0)}.lease`));
+    expect((await diagnose(machine)).ids).toEqual(['lease-file-removed']);
+    await holder.release();
+  });
+});
+
+const FILES = [
+  [`${uuid(0)}.lease`],
+  [`${uuid(0)}.nested-1`, 'line.lock', 'acquisition.lock', 'safe-gpu.sharing'],
+];
+const MODES = [0o600, 0o666];
+
+describe.each(FILES)("somebody's own file in place of %s and others", (...files) => {
+  const CONTENT = 'precious\n'.repeat(1000);
+
+  /** Root's file, as a user may link it where the kernel doesn't forbid that (fs.protected_hardlinks). */
+  function plant(mode: number): string {
+    const victim = join(machine.directory, 'victim');
+    writeFileSync(victim, CONTENT);
+    chmodSync(victim, mode);
+    mkdirSync(machine.lockDirectory, { recursive: true });
+    chmodSync(machine.lockDirectory, 0o1777);
+    for (const name of files) linkSync(victim, file(name));
+    return victim;
+  }
+
+  /** Claims in all ways, inside a job as well, by root and by another user. */
+  async function claimAll(): Promise<(number | null)[]> {
+    const go = `${process.execPath} ${command}`;
+    const inside = ['sh', '-c', `${go} run --placeholder none -- true; true`];
+    const codes: (number | null)[] = [];
+    for (const starting of [{}, OTHER]) {
+      codes.push((await machine.runCommand([...RUN, '--devices', '0', '--', ...inside], starting)).code);
+      const waiting = ['run', '--placeholder', 'none', '--devices', '0', '--wait', '5s', '--', 'true'];
+      codes.push((await machine.runCommand(waiting, starting)).code);
+    }
+    return codes;
+  }
+
+  test.each(MODES)('of mode %i: it stays as it is', async (mode) => {
+    const victim = plant(mode);
+    const holder = await hold(machine, ['--devices', '1']);
+    const queued = machine.startCommand(['run', '--placeholder', 'none', '--devices', '1', '--', 'true']);
+    await claimAll();
+    const status = await machine.runCommand(['status'], OTHER);
+    expect(status).toMatchObject({ code: 0, stderr: '' });
+    await holder.release();
+    expect((await finished(queued)).code).toBe(0);
+    expect(readFileSync(victim, 'utf8')).toBe(CONTENT);
+    expect(statSync(victim).mode & 0o7777).toBe(mode);
+    expect(statSync(victim).nlink).toBe(1 + files.length);
+    const { ids } = await diagnose(machine);
+    const locks = files.filter((name) => !name.endsWith('.sharing'));
+    expect(ids).toEqual(locks.map(() => (mode === 0o666 ? 'lock-file-linked' : 'lock-file-unusable')));
+  });
+});
+
+describe('what a claim says of a lease file that may be somebody’s own', () => {
+  test('that the GPU can’t be had, why, and who can tell more', async () => {
+    const victim = join(machine.directory, 'victim');
+    writeFileSync(victim, 'precious');
+    chmodSync(victim, 0o600);
+    if (noOtherUser === null) chownSync(victim, NOBODY, NOBODY);
+    mkdirSync(machine.lockDirectory, { recursive: true });
+    chmodSync(machine.lockDirectory, 0o1777);
+    linkSync(victim, file(`${uuid(0)}.lease`));
+    const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
+    expect(code).toBe(73);
+    expect(stderr).toMatch(
+      /lease has 2 names and mode 0600 \(it belongs to \S+\): it may be somebody's own file that was linked there\. As root, `find \S+ -xdev -samefile .*\.lease` lists the names, and `gpu-owner doctor`/,
+    );
+    // The other GPU is there for everybody.
+    expect((await machine.runCommand([...RUN, '--', 'true'])).code).toBe(0);
+    const { findings } = await diagnose(machine);
+    expect(findings.find(({ id }) => id === 'lock-file-unusable')?.remedy).toMatch(/If not: `rm /);
+  });
+});
