@@ -12,9 +12,9 @@
 # The program gpu-owner-inherited tells all that at once. Where it isn't built the shell finds out itself, which takes two
 # milliseconds longer. Names are odd because the environment's own must not be overwritten.
 GPU_OWNER_INHERITED=
-unset GPU_OWNER_DROPPED
 # Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module" of environment
-# modules). Only commands that start commands need them.
+# modules). Only commands that start commands need them. They travel as digits, since neither shells nor JavaScript leave all bytes
+# as they are, in variables GPU_OWNER_DROPPED_0 and up, as the kernel limits the size of each; "dropped" says how many.
 case "${BASH_VERSION:+bash} $* " in
   ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*) gpu_owner_d=$$ ;;
   *) gpu_owner_d= ;;
@@ -36,11 +36,12 @@ for gpu_owner_a in "${0%/*}/.." "${0%/*}/../gpu-owner" "${0%/*}/../lib/node_modu
   break
 done
 # In its first line what was inherited, in others the variables.
+gpu_owner_digits=
 case $GPU_OWNER_INHERITED in
   sigign=*"
 "*)
-    export GPU_OWNER_DROPPED="${GPU_OWNER_INHERITED#*"
-"}"
+    gpu_owner_digits=${GPU_OWNER_INHERITED#*"
+"}
     GPU_OWNER_INHERITED=${GPU_OWNER_INHERITED%%"
 "*} ;;
   sigign=*) ;;
@@ -62,7 +63,7 @@ if [ -z "$GPU_OWNER_INHERITED" ] && [ -r /proc/self/status ]; then
         ;;
     esac
   done </proc/self/status
-  while read -r gpu_owner_a gpu_owner_a gpu_owner_b gpu_owner_c gpu_owner_d; do
+  while read -r gpu_owner_a gpu_owner_a gpu_owner_b gpu_owner_c gpu_owner_e; do
     case $gpu_owner_a-$gpu_owner_b in
       open-files) GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED nofile=$gpu_owner_c"; break ;;
     esac
@@ -79,17 +80,23 @@ if [ -z "$GPU_OWNER_INHERITED" ] && [ -r /proc/self/status ]; then
   done
   GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED${gpu_owner_b:+ fds=$gpu_owner_b}"
   if [ -n "$gpu_owner_d" ]; then
-    GPU_OWNER_DROPPED=
-    IFS='
-'
-    set -f
-    for gpu_owner_a in $(tr '\0\n' '\n\001' 2>/dev/null <"/proc/$$/environ"); do
-      case ${gpu_owner_a%%=*} in
-        [0-9]* | *[!A-Za-z0-9_]*) GPU_OWNER_DROPPED="$GPU_OWNER_DROPPED$gpu_owner_a$IFS" ;;
-      esac
-    done
-    [ -z "$GPU_OWNER_DROPPED" ] || export GPU_OWNER_DROPPED
+    # All of them where some can't be named: which are missing is known later.
+    case $(tr '\0\n' '\n_' 2>/dev/null <"/proc/$$/environ" | LC_ALL=C grep -v '^[A-Za-z_][A-Za-z0-9_]*=' 2>/dev/null) in
+      ?*) gpu_owner_digits=$(od -An -v -tx1 "/proc/$$/environ" | tr -d ' \n' | fold -w 65536) ;;
+    esac
   fi
+fi
+if [ -n "$gpu_owner_digits" ]; then
+  gpu_owner_a=0
+  gpu_owner_b=$IFS
+  IFS='
+'
+  for gpu_owner_c in $gpu_owner_digits; do
+    export "GPU_OWNER_DROPPED_$gpu_owner_a=$gpu_owner_c"
+    gpu_owner_a=$((gpu_owner_a + 1))
+  done
+  IFS=$gpu_owner_b
+  GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED dropped=$gpu_owner_a"
 fi
 export GPU_OWNER_INHERITED
 if ! command -v "${GPU_OWNER_NODE:-node}" >/dev/null; then
@@ -105,14 +112,6 @@ if (major < 20 || (major === 20 && minor < 19)) {
   const found = `${process.versions.node} (${process.execPath})`;
   process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19 or newer is needed\n`);
   process.exit(70);
-}
-if (process.env.GPU_OWNER_DROPPED) {
-  for (const line of process.env.GPU_OWNER_DROPPED.split('\n')) {
-    const entry = line.replaceAll('\x01', '\n');
-    const end = entry.indexOf('=');
-    if (end > 0) process.env[entry.slice(0, end)] = entry.slice(end + 1);
-  }
-  delete process.env.GPU_OWNER_DROPPED;
 }
 // What require(main) would do, without looking for packages on the way, which takes a millisecond.
 const path = require('node:path');

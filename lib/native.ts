@@ -120,13 +120,20 @@ export interface Native {
     told: (unlocked: boolean) => void,
   ) => NativePulse;
 
-  processExec(path: string, args: readonly string[], own: number, inherited: readonly number[]): number;
+  processExec(
+    path: string,
+    args: readonly string[],
+    own: number,
+    inherited: readonly number[],
+    dropped: number,
+  ): number;
   /** As processExec, for a process with a call that is stuck in the kernel: it ends when the program has ended. */
   processExecInChild(
     path: string,
     args: readonly string[],
     own: number,
     inherited: readonly number[],
+    dropped: number,
   ): number;
   processInheritable(descriptor: number): number;
   processSpawn(
@@ -137,7 +144,8 @@ export interface Native {
   processStart(
     path: string,
     args: readonly string[],
-    environment: readonly string[],
+    changes: readonly string[],
+    dropped: number,
     output: number,
     first: number,
     descriptors: readonly number[],

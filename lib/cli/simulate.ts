@@ -8,7 +8,7 @@ async function simulate(args: readonly string[]): Promise<void> {
   const path = nativeFile('gpu-owner-simulator');
   // Other commands call it --simulate.
   const words = args.map((arg) => arg.replace(/^--simulate(?==|$)/, '--machine'));
-  const error = native().processExec(path, ['gpu-owner simulate', ...words], 0, []);
+  const error = native().processExec(path, ['gpu-owner simulate', ...words], 0, [], 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `${path} can't be started: ${systemError(-error)}. Is the package complete?`,

@@ -33,7 +33,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
     `GPU ${claim.gpus.map(label).join(', ')}`,
     '--',
   ];
-  return become(args, words, inherited.descriptors);
+  return become(args, words, inherited.descriptors, inherited.dropped);
 }
 
 /**
@@ -42,7 +42,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
  * @param answer the line for standard output. The keeper writes it: whoever reads it may send a signal at once
  */
 export function becomeHolder(claim: JobClaim, answer: string): never {
-  return become(['gpu-owner-keeper', 'hold', ...held(claim), '--answer', answer], 0, []);
+  return become(['gpu-owner-keeper', 'hold', ...held(claim), '--answer', answer], 0, [], 0);
 }
 
 function held({ leases, marks, placeholder }: JobClaim): string[] {
@@ -83,23 +83,30 @@ function inheritable(descriptor: number): number {
   );
 }
 
-function become(args: string[], words: number, descriptors: readonly number[]): never {
+function become(args: string[], words: number, descriptors: readonly number[], dropped: number): never {
   const path = nativeFile('gpu-owner-keeper');
   const { driverHasCallOut, processExec, processExecInChild } = native();
   // A thread that is stuck in the kernel lets no process become another program.
-  const error = (driverHasCallOut() ? processExecInChild : processExec)(path, args, words, descriptors);
+  const error = (driverHasCallOut() ? processExecInChild : processExec)(
+    path,
+    args,
+    words,
+    descriptors,
+    dropped,
+  );
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `the keeper ${path} can't be started: ${systemError(-error)}. Is the package complete?`,
   );
 }
 
-/** `sigign=0000000000000001 nofile=1024 fds=3,4`; what isn't of this form counts as nothing. */
+/** `sigign=0000000000000001 nofile=1024 fds=3,4 dropped=1`; what isn't of this form counts as nothing. */
 export function parseInherited(text = '') {
   const value = (pattern: RegExp) => pattern.exec(text)?.[1];
   return {
     sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
     nofile: value(/(?:^| )nofile=(\d{1,10})(?: |$)/),
+    dropped: Number(value(/(?:^| )dropped=(\d{1,4})(?: |$)/) ?? 0),
     descriptors: (value(/(?:^| )fds=([\d,]{1,200})(?: |$)/) ?? '').split(',').filter(Boolean).map(Number),
   };
 }

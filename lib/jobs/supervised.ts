@@ -7,8 +7,8 @@ import { errno, native, nativeFile } from '../native.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
 import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
-import { INHERITED, showSimulatedLibraries } from './keeper.ts';
-import { describe, variables } from './task-arguments.ts';
+import { INHERITED, parseInherited, showSimulatedLibraries } from './keeper.ts';
+import { changesTo, describe } from './task-arguments.ts';
 
 /** A command to be run under the leases of a worker, which keeps them. */
 export interface Supervising {
@@ -83,7 +83,8 @@ export function supervise(supervising: Supervising): Supervised {
   const { error, pid, control } = native().processStart(
     path,
     ['gpu-owner-keeper', 'task', ...args(first)],
-    variables(env),
+    changesTo(env),
+    parseInherited(process.env[INHERITED]).dropped,
     supervising.output,
     first,
     descriptors,

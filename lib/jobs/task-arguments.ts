@@ -4,9 +4,14 @@ import type { Supervising } from './supervised.ts';
 
 const MOST_TITLE = 300; // characters
 
-/** An environment as programs are given it. */
-export function variables(env: NodeJS.ProcessEnv): string[] {
-  return Object.entries(env).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
+/** What makes this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
+export function changesTo(env: NodeJS.ProcessEnv): string[] {
+  const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
+  return [...names].flatMap((name) => {
+    const value = env[name];
+    if (value === process.env[name]) return [];
+    return [value === undefined ? name : `${name}=${value}`];
+  });
 }
 
 /** What the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */

@@ -16,17 +16,17 @@
 namespace gpu_owner::bindings {
 namespace {
 
-// processExec(path, arguments, own, inherited) -> -errno; doesn't return on success
+// processExec(path, arguments, own, inherited, dropped) -> -errno; doesn't return on success
 Napi::Value exec(const Napi::CallbackInfo& info) {
   const int error = process::exec(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
-                                  integers(info[3]));
+                                  integers(info[3]), static_cast<size_t>(long_integer(info[4])));
   return Napi::Number::New(info.Env(), error);
 }
 
-// processExecInChild(path, arguments, own, inherited) -> -errno; doesn't return on success, but ends as the program ends
+// processExecInChild(path, arguments, own, inherited, dropped) -> -errno; doesn't return on success, but ends as the program ends
 Napi::Value exec_in_child(const Napi::CallbackInfo& info) {
   const int child = process::exec_in_child(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
-                                           integers(info[3]));
+                                           integers(info[3]), static_cast<size_t>(long_integer(info[4])));
   if (child < 0) return Napi::Number::New(info.Env(), child);
   locks::abandon_held();  // they are the child's
   process::stand_for(child);
@@ -51,10 +51,12 @@ Napi::Value spawn(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// processStart(path, arguments, environment, output, first, descriptors) -> { error, pid, control }
+// processStart(path, arguments, changes, dropped, output, first, descriptors) -> { error, pid, control }
+// `changes` are of this process's environment: `NAME=value` sets a variable, `NAME` removes it.
 Napi::Value start(const Napi::CallbackInfo& info) {
-  const process::Started started = process::start(text(info[0]), texts(info[1]), texts(info[2]), integer(info[3]),
-                                                  integer(info[4]), integers(info[5]));
+  const std::vector<std::string> variables = process::environment(static_cast<size_t>(long_integer(info[3])), texts(info[2]));
+  const process::Started started = process::start(text(info[0]), texts(info[1]), variables, integer(info[4]),
+                                                  integer(info[5]), integers(info[6]));
   auto result = Napi::Object::New(info.Env());
   result.Set("error", started.error);
   result.Set("pid", started.pid);

@@ -2,7 +2,8 @@
 // takes the shell hundreds of calls and another program, see bin/gpu-owner.cjs:
 //
 //   gpu-owner-inherited SCRIPT            ignored signals, limit of open files and descriptors that it has inherited
-//   gpu-owner-inherited SCRIPT PID        and variables that PID, a shell, was started with but can't name, one per line
+//   gpu-owner-inherited SCRIPT PID        and variables that PID, a shell, was started with but can't name: as
+//                                       hexadecimal digits, with the NUL behind each, in lines of 65536
 //
 // A shell's child has inherited what the shell has. This needs neither a C library nor the loader, which would take twice as
 // long as all of the rest: it talks to the kernel, and is linked statically.
@@ -146,16 +147,27 @@ void add_descriptors(const char *script) {
   }
 }
 
+// Shells drop what isn't of the form NAME=value, too.
 bool can_be_named(const char *entry) {
-  if (*entry >= '0' && *entry <= '9') return false;
+  if (*entry == '=' || (*entry >= '0' && *entry <= '9')) return false;
   for (; *entry && *entry != '='; ++entry) {
     const char lower = static_cast<char>(*entry | 0x20);
     if (!((lower >= 'a' && lower <= 'z') || (*entry >= '0' && *entry <= '9') || *entry == '_')) return false;
   }
-  return true;
+  return *entry == '=';
 }
 
-// A line break in one becomes the character 1.
+constexpr size_t digits_per_line = 64 << 10;
+char digits[digits_per_line + 1];
+size_t digit_count = 0;
+
+void write_digits() {
+  if (digit_count == 0) return;
+  digits[digit_count] = '\n';
+  write_all(digits, digit_count + 1);
+  digit_count = 0;
+}
+
 void write_unnameable(const char *shell) {
   length = 0;
   add("/proc/");
@@ -169,18 +181,19 @@ void write_unnameable(const char *shell) {
     got = call(SYS_read, file, pointer(environment + size), static_cast<long>(sizeof environment - 1 - size));
     if (got <= 0) break;
   }
-  for (char *entry = environment; entry < environment + size;) {
-    char *end = entry;
+  for (const char *entry = environment; entry < environment + size;) {
     const bool wanted = !can_be_named(entry);
-    for (; *end; ++end) {
-      if (wanted && *end == '\n') *end = '\1';
-    }
-    if (wanted) {
-      *end = '\n';
-      write_all(entry, static_cast<size_t>(end + 1 - entry));
-    }
-    entry = end + 1;
+    const char *byte = entry;
+    do {
+      if (wanted) {
+        digits[digit_count++] = "0123456789abcdef"[*byte >> 4 & 15];
+        digits[digit_count++] = "0123456789abcdef"[*byte & 15];
+        if (digit_count == digits_per_line) write_digits();
+      }
+    } while (*byte++);
+    entry = byte;
   }
+  write_digits();
 }
 
 }  // namespace

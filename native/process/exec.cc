@@ -12,6 +12,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "process/futex.h"
@@ -53,6 +54,26 @@ std::vector<int> inheritable_descriptors() {
   }
   closedir(directory);
   return list;
+}
+
+std::string dropped_name(size_t i) { return "GPU_OWNER_DROPPED_" + std::to_string(i); }
+
+void remove(std::vector<std::string>& variables, const std::string& name) {
+  const auto is_named = [&](const std::string& entry) {
+    return entry.compare(0, name.size(), name) == 0 && (entry.size() == name.size() || entry[name.size()] == '=');
+  };
+  variables.erase(std::remove_if(variables.begin(), variables.end(), is_named), variables.end());
+}
+
+int digit_value(char digit) { return digit >= 'a' ? digit - 'a' + 10 : digit - '0'; }
+
+// As shells do, which pass on what they can name.
+bool can_be_named(const std::string& entry) {
+  const size_t length = entry.find('=');
+  if (length == 0 || length == std::string::npos || (entry[0] >= '0' && entry[0] <= '9')) return false;
+  return std::all_of(entry.begin(), entry.begin() + static_cast<ptrdiff_t>(length), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
 }
 
 // False where there are fewer.
@@ -98,9 +119,37 @@ void pass_on(int signal, siginfo_t* info, void*) {
 
 }  // namespace
 
-int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited) {
+std::vector<std::string> environment(size_t dropped, const std::vector<std::string>& changes) {
+  std::string digits;
+  for (size_t i = 0; i < dropped; i++) {
+    const char* value = getenv(dropped_name(i).c_str());
+    if (value != nullptr) digits += value;
+  }
+  std::vector<std::string> variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; entry++) variables.emplace_back(*entry);
+  for (size_t i = 0; i < dropped; i++) remove(variables, dropped_name(i));
+  std::string entry;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2) {
+    const char byte = static_cast<char>(digit_value(digits[i]) << 4 | digit_value(digits[i + 1]));
+    if (byte != 0) {
+      entry += byte;
+      continue;
+    }
+    if (!can_be_named(entry)) variables.push_back(entry);
+    entry.clear();
+  }
+  for (const std::string& change : changes) {
+    remove(variables, change.substr(0, change.find('=')));
+    if (change.find('=') != std::string::npos) variables.push_back(change);
+  }
+  return variables;
+}
+
+int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited, size_t dropped) {
   if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
+  const std::vector<std::string> variables = environment(dropped);
+  const std::vector<char*> variable_list = pointers(variables);
   let_inherit(inherited);
   struct sigaction before[_NSIG] = {};  // some can't be asked for
   for (int signal = 1; signal < _NSIG; signal++) {
@@ -113,7 +162,7 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
   sigset_t none, mask;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, &mask);
-  execve(path.c_str(), list.data(), environ);
+  execve(path.c_str(), list.data(), variable_list.data());
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   for (int signal = 1; signal < _NSIG; signal++) {
@@ -122,9 +171,12 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
   return -error;
 }
 
-int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited) {
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
+                  size_t dropped) {
   if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
+  const std::vector<std::string> variables = environment(dropped);
+  const std::vector<char*> variable_list = pointers(variables);
   let_inherit(inherited);
   struct sigaction action = {};
   action.sa_sigaction = pass_on;
@@ -140,7 +192,7 @@ int exec_in_child(const std::string& path, std::vector<std::string> arguments, s
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t child;
-  const int error = posix_spawn(&child, path.c_str(), nullptr, &attributes, list.data(), environ);
+  const int error = posix_spawn(&child, path.c_str(), nullptr, &attributes, list.data(), variable_list.data());
   posix_spawnattr_destroy(&attributes);
   return error == 0 ? child : -error;
 }

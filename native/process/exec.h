@@ -7,16 +7,23 @@
 
 namespace gpu_owner::process {
 
+// This process's environment, byte for byte: JavaScript's strings can't carry what isn't UTF-8. `dropped` is how many variables
+// GPU_OWNER_DROPPED_0 and up the launcher has left (bin/gpu-owner.cjs): instead of them there is what they stand for. Of `changes`,
+// `NAME=value` sets a variable, `NAME` removes it.
+std::vector<std::string> environment(size_t dropped, const std::vector<std::string>& changes = {});
+
 // Replaces this process, with signal dispositions and mask as a fresh program expects them: Node.js ignores SIGPIPE, and
 // what a terminal library changed doesn't concern the next program. Standard input, output and error stay open, those in
 // `inherited` and those without close-on-exec (Node.js marks all it finds at its start, 0 to 2 among them).
-// The environment is this process's. To `arguments` (the first is the program's name) the last `own` arguments of this
+// The environment is this process's, with what the launcher's shell has dropped. To `arguments` (the first is the program's name) the last `own` arguments of this
 // process are appended, byte for byte: JavaScript strings can't carry what isn't UTF-8. Returns only on failure: -errno.
-int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
+int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
+         size_t dropped = 0);
 
 // For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as a child that
 // has all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
-int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited);
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
+                  size_t dropped = 0);
 
 // Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX, whose value has
 // the signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one that the child's whole group got.
