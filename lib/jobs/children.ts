@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { native } from '../native.ts';
+import { warnOnce } from '../warnings.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();
@@ -20,6 +21,11 @@ const MAX_END = 1_000;
 export function adoptOrphans(): void {
   if (adopting) return;
   adopting = native().processAdopt();
+  if (adopting) return;
+  warnOnce(
+    "this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER; does a seccomp " +
+      'filter forbid it?): what a task leaves running is not ended with it, and may use its GPU beside the next task.',
+  );
 }
 
 /** @param pid a child that isn't node:child_process's; it is to be collected */

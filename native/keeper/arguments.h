@@ -52,6 +52,7 @@ struct Options {
   const char *gpus = "the GPUs";   // words for messages
   const char *name = "gpu-owner";  // prefix of messages
   int control = -1;                // socket of the worker (task)
+  int signals = -1;                // open_signals(), for each process of this program: who reads gets its own
   const char *directory = nullptr; // where the command starts (task); default: here
   const char *answer = nullptr;    // the line that tells that all is held (hold)
   long grace = 10'000;             // ms between SIGTERM and SIGKILL (task)

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -177,6 +178,13 @@ int signal_descendants(pid_t root, int signal) {
     ++count;
   });
   return count;
+}
+
+bool adopt_descendants() { return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0; }
+
+bool adopts_descendants() {
+  int adopts = 0;
+  return prctl(PR_GET_CHILD_SUBREAPER, &adopts) == 0 && adopts;
 }
 
 void end_child(pid_t child) {

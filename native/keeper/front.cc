@@ -37,7 +37,12 @@ void report_no_process(int error) {
 
 int Front::run() {
   prctl(PR_SET_NAME, "gpu-owner");
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (!adopt_descendants()) {
+    say("this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER: %s; does a "
+        "seccomp filter forbid it?). When %s has ended, the claim of %s lasts only as long as a process has the lease's descriptors, "
+        "which those that Python's subprocess starts don't inherit. Let the command wait for all that it starts",
+        strerror(errno), options_.command_name(), options_.gpus);
+  }
   placeholder_ = options_.placeholder_pid;
   witness_.start();
   if (!start_keeper()) {
@@ -47,7 +52,7 @@ int Front::run() {
     end_child(placeholder_);
     return exit_system;
   }
-  const int signals = open_signals();
+  const int signals = options_.signals;
   // Standard error is for our messages; the rest is the command's alone.
   redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
   close_others(options_, Keep::leases, channel_.fd(), signals);

@@ -11,6 +11,7 @@
 
 #include "keeper/arguments.h"
 #include "keeper/channel.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
@@ -29,7 +30,7 @@ bool is_closed(int socket) {
 
 int Guard::run() {
   prctl(PR_SET_NAME, "gpu-owner-guard");
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  adopt_descendants();
   worker_ = getppid();
   void *shared = mmap(nullptr, sizeof *ledger_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED || !(ledger_ = static_cast<Ledger *>(shared), start_keeper())) {
@@ -40,7 +41,7 @@ int Guard::run() {
     channel.send("{\"event\":\"released\"}");
     return 0;
   }
-  const int signals = open_signals();
+  const int signals = options_.signals;
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options_, Keep::leases, options_.control, signals);

@@ -113,7 +113,7 @@ int wait_for_end(const Options &options, int signals) {
 }  // namespace
 
 int hold(const Options &options) {
-  const int signals = open_signals();
+  const int signals = options.signals;
   write_record(options, {getpid(), getpid(), 0, -1});
   sign_markers(options);
   collect_children();  // those that have ended before signals were taken

@@ -199,8 +199,13 @@ void Job::release() {
     write_record(options_, {worker_, worker_, 0, -1});
   } else {
     if (options_.placeholder >= 0) close(options_.placeholder);
-    record(command_, 0, true);
-    unlock(options_);
+    if (adopts_descendants()) {
+      record(command_, 0, true);
+      unlock(options_);
+    } else {
+      // Somebody may be left whom only inherited descriptors show: to unlock would end the lease for them, too.
+      unlock_own(options_);
+    }
   }
   phase_ = Phase::released;
   events_.send("{\"event\":\"released\"}");

@@ -11,6 +11,7 @@
 #include "keeper/arguments.h"
 #include "keeper/channel.h"
 #include "keeper/command.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/job.h"
@@ -77,8 +78,8 @@ bool obey(Job *job, Channel *channel) {
 
 int keep(const Options &options, int socket, pid_t front) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const int signals = open_signals();
+  adopt_descendants();
+  const int signals = options.signals;
   Channel channel(socket);
   Job job(options, {send_event, &channel});
   job.set_front(front);

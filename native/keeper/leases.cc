@@ -36,9 +36,13 @@ bool is_removed(int fd, const char *path) {
 
 }  // namespace
 
-void unlock(const Options &options) {
+void unlock_own(const Options &options) {
   remove_markers(options);
   unlock_all(options.held);
+}
+
+void unlock(const Options &options) {
+  unlock_own(options);
   unlock_all(options.leases);
   unlock_all(options.shared);
   unlock_all(options.inherited);

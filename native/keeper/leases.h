@@ -8,6 +8,9 @@ struct Options;
 // Only for the keeper, and only once nobody of the job is left.
 void unlock(const Options &options);
 
+// The same but for what the command inherits: that ends with the last of its descriptors.
+void unlock_own(const Options &options);
+
 // Whether a lease file was unlinked under us: whoever comes next would make and lock another one.
 bool lease_file_removed(const Options &options);
 

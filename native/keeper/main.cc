@@ -1,12 +1,46 @@
+#include <errno.h>
+#include <string.h>
+
 #include "keeper/arguments.h"
+#include "keeper/channel.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/front.h"
 #include "keeper/guard.h"
 #include "keeper/hold.h"
+#include "keeper/leases.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
+#include "keeper/text.h"
+
+namespace {
+
+// Without signals nothing is learnt of the command's end.
+int give_up(const keeper::Options &options) {
+  using namespace keeper;
+  const int error = errno;
+  Buffer<256> text;
+  text.add("signals can't be received (signalfd: %s)%s", strerror(error),
+           error == EMFILE || error == ENFILE ? "" : ". Does a seccomp filter forbid it?");
+  if (options.mode == Mode::task) {
+    Channel channel(options.control);
+    Buffer<512> line;
+    line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, exit_system, text.c_str());
+    channel.send(line.c_str());
+    channel.send("{\"event\":\"released\"}");
+    return 0;
+  }
+  say("%s", text.c_str());
+  unlock(options);
+  int placeholder = options.placeholder;
+  close_descriptor(&placeholder);
+  end_child(options.placeholder_pid);
+  return exit_system;
+}
+
+}  // namespace
 
 int main(int argc, char **argv) {
   using namespace keeper;
@@ -23,6 +57,8 @@ int main(int argc, char **argv) {
   }
   take_signals();
   mark_close_on_exec(options);
+  options.signals = open_signals();
+  if (options.signals < 0) return give_up(options);
   switch (options.mode) {
     case Mode::hold:
       return hold(options);

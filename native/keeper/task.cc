@@ -8,6 +8,7 @@
 
 #include "keeper/arguments.h"
 #include "keeper/channel.h"
+#include "keeper/descendants.h"
 #include "keeper/job.h"
 #include "keeper/keeper.h"
 #include "keeper/markers.h"
@@ -69,8 +70,8 @@ void serve(const Options &options, Job *job, Channel *channel, int signals) {
 
 int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const int signals = open_signals();
+  adopt_descendants();
+  const int signals = options.signals;
   Channel channel(options.control);
   // The keeper says it itself, so that it always is the first event.
   Buffer<64> line;
