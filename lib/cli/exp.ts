@@ -1,3 +1,4 @@
+import { GPUOwnerError } from '../errors.ts';
 import type { Command, Commands } from './command.ts';
 import { findCommand } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
@@ -53,7 +54,22 @@ async function exp([name, ...args]: readonly string[]): Promise<void> {
     return;
   }
   if (name === 'help') return exp(args[0] === undefined ? ['--help'] : [args[0], '--help']);
-  await (await findCommand(COMMANDS, name, 'gpu-owner exp')).run(args);
+  try {
+    await (await findCommand(COMMANDS, name, 'gpu-owner exp')).run(args);
+  } catch (error) {
+    throw isWithoutDirectory(error)
+      ? new GPUOwnerError(
+          'ERR_INVALID_ARGUMENT',
+          'the current directory has been removed: cd to another one, or name the project, --project /A/DIRECTORY',
+        )
+      : error;
+  }
+}
+
+/** Whoever asks for the current directory hears so. */
+function isWithoutDirectory(error: unknown): boolean {
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return code === 'ENOENT' && syscall === 'uv_cwd';
 }
 
 export const COMMAND: Command = { run: exp, help: HELP, options: OPTIONS, commands: COMMANDS };

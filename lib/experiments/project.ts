@@ -101,10 +101,17 @@ function realDirectory(directory: string): string {
   const path = resolve(directory);
   let problem: string;
   try {
-    if (statSync(path).isDirectory()) return realpathSync(path);
+    if (statSync(path).isDirectory()) {
+      const real = realpathSync(path);
+      statSync(real); // what isn't UTF-8 in it is lost
+      return real;
+    }
     problem = 'is not a directory';
   } catch (error) {
-    problem = `can't be used: ${reason(error)}`;
+    const isLost = (error as NodeJS.ErrnoException).path?.includes('\ufffd');
+    problem = isLost
+      ? "can't be used, because its path isn't UTF-8: give it another name (convmv, or mv)"
+      : `can't be used: ${reason(error)}`;
   }
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',

@@ -206,7 +206,7 @@ describe.skipIf(noRedis !== null)(`Redis as they start it${noRedis === null ? ''
     let server: ChildProcess | undefined;
     try {
       const password = join(directory, 'password');
-      writeFileSync(password, 's3cret\n');
+      writeFileSync(password, 's3cret\n', { mode: 0o600 });
       mkdirSync(join(directory, 'bin'));
       // The image's: becomes another user, and Redis.
       writeFileSync(join(directory, 'bin/docker-entrypoint.sh'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });

@@ -63,7 +63,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     const told = await experiment.run(['logs', 'grid_0_1']);
     expect(told.stdout).not.toMatch(/somebody/);
     const [, remedy] =
-      /<== its output is in .*worker_other-machine_gpu0\.log on other-machine, not on this machine; to see it: ssh other-machine '(.*)'\n$/.exec(
+      /<== its output is in .*worker_other-machine_gpu0\.log on other-machine, not on this machine; to see it: ssh -- other-machine '(.*)'\n$/.exec(
         told.stdout,
       ) ?? [];
     expect(remedy).toBeDefined();

@@ -41,7 +41,7 @@ export function frame(view: View, now: number, style: Style): string {
   const clip = (text: string) => shorten(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
   const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
-  const notes = view.notes.map((note) => paint(clip(note), '33'));
+  const notes = view.notes.map((note) => paint(clip(sanitize(note, 500)), '33'));
   const failures = view.failures
     .slice(0, MOST_FAILURES)
     .map(({ name, error }) => paint(clip(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
@@ -88,10 +88,11 @@ export function counts({ counts }: Pick<Overview, 'counts'>): string {
 }
 
 function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
-  const width = Math.max(4, ...workers.map(({ worker }) => worker.length));
-  return workers.map(({ worker, doing, since }) => {
+  const names = workers.map(({ worker }) => sanitize(worker, 100));
+  const width = Math.max(4, ...names.map((name) => name.length));
+  return workers.map(({ doing, since }, at) => {
     const time = since === null ? '' : `  ${seconds(now - since)}`;
-    return clip(`  ${worker.padEnd(width)}  ${sanitize(doing, 200)}${time}`);
+    return clip(`  ${(names[at] as string).padEnd(width)}  ${sanitize(doing, 200)}${time}`);
   });
 }
 

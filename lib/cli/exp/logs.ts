@@ -24,6 +24,8 @@ const OPTIONS = { ...QUEUE, follow: { type: 'boolean', short: 'f' } } as const;
 
 /** The line above the output of an attempt. */
 const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
+const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
+const LONGEST_PATH = 4_096;
 /** How often a file is looked at for more, in ms. */
 const LOOK = 300;
 
@@ -111,10 +113,10 @@ class Reader {
     if ('problem' in tail) {
       return print(`<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`);
     }
-    // A file of that name may be this machine's own.
-    if (!own && !isAbout(tail.lineBefore(), attempt)) {
+    // A file of that name may be this machine's own; and what the queue says may be anything.
+    if (!(own && isInside(this.#project, path)) && !isAbout(tail.lineBefore(), attempt)) {
       tail.close();
-      return print(`<== ${place}, ${elsewhere(attempt)}`);
+      return print(`<== ${place}, ${own ? 'but that file has none of it' : elsewhere(attempt)}`);
     }
     let last: Uint8Array = Buffer.from('\n');
     const copy = (to: number | null, over: boolean) => {
@@ -159,7 +161,13 @@ function isAbout(line: string, { taskName, taker }: AttemptInfo): boolean {
 /** How to see it there. */
 function elsewhere({ taker, log }: AttemptInfo): string {
   const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
+  // Whoever may write to the queue has chosen these words, and somebody is about to type them.
+  if (!HOST.test(taker.host) || sanitize(path, LONGEST_PATH) !== path) return 'not on this machine';
   const end = to === null ? '' : ` | head -c ${to - from}`;
-  const look = `${shellWords(['tail', '-c', `+${from + 1}`, path])}${end}`;
-  return `not on this machine; to see it: ${shellWords(['ssh', sanitize(taker.host, 60), look])}`;
+  const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;
+  return `not on this machine; to see it: ${shellWords(['ssh', '--', taker.host, look])}`;
+}
+
+function isInside(directory: string, path: string): boolean {
+  return path.startsWith(directory.endsWith('/') ? directory : `${directory}/`);
 }

@@ -96,5 +96,8 @@ export function tasksNamed(names: readonly string[]): string {
   const count = `${names.length} ${names.length === 1 ? 'task' : 'tasks'}`;
   if (names.length === 0) return 'no task';
   const more = names.length > MOST_NAMED ? ', …' : '';
-  return `${count} (${names.slice(0, MOST_NAMED).join(', ')}${more})`;
+  return `${count} (${names
+    .slice(0, MOST_NAMED)
+    .map((name) => sanitize(name, 100))
+    .join(', ')}${more})`;
 }

@@ -12,13 +12,15 @@ export interface Given {
   port: number;
 }
 
-/** The environment of a command: this process's own, and what is given to it. Some of that only where the user hasn't set it. */
+/** The environment of a command: this process's own without passwords, and what is given to it. Some of that only where the user hasn't set it. */
 export function environmentFor({ taskFile, resultFile, gpus, port }: Given): NodeJS.ProcessEnv {
   const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
   // Commands write their environment into logs and reports.
-  const { GPU_OWNER_QUEUE_PASSWORD: _, ...inherited } = process.env;
+  const { GPU_OWNER_QUEUE_PASSWORD: _, GPU_OWNER_QUEUE: url, ...inherited } = process.env;
+  const queue = url === undefined ? null : withoutSecret(url);
   return {
     ...inherited,
+    ...(queue === null ? {} : { GPU_OWNER_QUEUE: queue }),
     ...gpus,
     GPU_OWNER_TASK: taskFile,
     GPU_OWNER_RESULT: resultFile,
@@ -28,6 +30,19 @@ export function environmentFor({ taskFile, resultFile, gpus, port }: Given): Nod
     MASTER_ADDR: MASTER_ADDR ?? '127.0.0.1',
     MASTER_PORT: MASTER_PORT ?? String(port),
   };
+}
+
+/** null: where a password would be in it can't be told. */
+function withoutSecret(url: string): string | null {
+  if (!url.includes('@')) return url;
+  try {
+    const parsed = new URL(url);
+    if (parsed.password === '') return url;
+    parsed.password = '';
+    return parsed.href;
+  } catch {
+    return null;
+  }
 }
 
 /** PyTorch's own, for the case that no other can be had. */

@@ -1,5 +1,5 @@
 // Which Redis is used, and which is refused, with what remedy.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
@@ -107,6 +107,13 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const file = join(directory, 'password');
     writeFileSync(file, 's3cret:/?#\n');
     vi.stubEnv('GPU_OWNER_QUEUE_PASSWORD_FILE', file);
+    chmodSync(file, 0o644);
+    const exposed = await openQueue(bare, directory).catch((error) => error);
+    expect(exposed).toMatchObject({
+      code: 'ERR_INVALID_ARGUMENT',
+      message: expect.stringMatching(/everybody may read or write .*chmod o-rwx/),
+    });
+    chmodSync(file, 0o640);
     await works(bare.replace('project=tls', 'project=file'));
     const untrusted = await openQueue(bare.replace(/&ca=.*/, ''), directory).catch((error) => error);
     expect(untrusted.message).toMatch(/can't be trusted.*\?ca=FILE/);

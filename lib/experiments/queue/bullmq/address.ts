@@ -1,8 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize, showValue } from '../../../text.ts';
+import { sanitize, shellWords, showValue } from '../../../text.ts';
+import { warnOnce } from '../../../warnings.ts';
 
 /** Where a queue on Redis is. */
 export interface Address {
@@ -113,7 +114,7 @@ function passwordOf(url: URL): string | null {
   const file = process.env.GPU_OWNER_QUEUE_PASSWORD_FILE;
   if (given) return given;
   if (!file) return null;
-  const read = readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE')
+  const read = readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE', refuseExposed)
     .toString('utf8')
     .replace(/\r?\n$/, '');
   if (read === '') throw wrong(`needs a password, and the file of GPU_OWNER_QUEUE_PASSWORD_FILE is empty`);
@@ -124,15 +125,46 @@ function tlsOf(ca: string | null): NonNullable<RedisOptions['tls']> {
   return ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') };
 }
 
-function readConfigured(path: string, what: string): Buffer {
+/**
+ * A password that everybody may read is none: as for ssh's keys, the owner has to mend that. Others are told; mounts that only can be read, as
+ * containers have for secrets, are left alone. @throws ERR_INVALID_ARGUMENT
+ */
+function refuseExposed(descriptor: number, path: string): void {
+  const { mode, uid } = fstatSync(descriptor);
+  if ((mode & 0o006) === 0) return;
   try {
-    return readFileSync(path);
+    accessSync(path, constants.W_OK);
   } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EROFS') return;
+  }
+  const shown = sanitize(path, 300);
+  const problem = `everybody may read or write ${shown}, which has the password of the queue`;
+  if (uid === process.geteuid?.()) {
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}: chmod o-rwx ${shellWords([shown])}`);
+  }
+  warnOnce(`${problem}: let its owner chmod o-rwx it`);
+}
+
+/** @param check gets what was opened */
+function readConfigured(
+  path: string,
+  what: string,
+  check: (descriptor: number, path: string) => void = () => {},
+): Buffer {
+  let descriptor: number | null = null;
+  try {
+    descriptor = openSync(path, constants.O_RDONLY);
+    check(descriptor, path);
+    return readFileSync(descriptor);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) throw error;
     const { code } = error as NodeJS.ErrnoException;
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `${sanitize(path, 300)}, which ${what} names, can't be read (${code}). Name a file that can.`,
     );
+  } finally {
+    if (descriptor !== null) closeSync(descriptor);
   }
 }
 
