@@ -1,5 +1,5 @@
 import { lstatSync, type Stats, statSync } from 'node:fs';
-import { errno, nativeOrNull } from './native.ts';
+import { errno, native, nativeOrNull } from './native.ts';
 import { textOf } from './small-files.ts';
 
 // By the addon where there is one: its first call takes microseconds (native/bindings/system.cc).
@@ -29,7 +29,15 @@ const numbers = new Float64Array(9);
 
 /** Of the file itself, not of what a link leads to; null: there is nothing, or nothing that this process may see. */
 export function statusOf(path: string): FileStatus | null {
-  if (ask(path, false) !== 0) return null;
+  return ask(path, false) === 0 ? filled() : null;
+}
+
+/** Of an open file or directory. */
+export function statusBehind(descriptor: number): FileStatus | null {
+  return native().fileStatus(descriptor, false, numbers) === 0 ? filled() : null;
+}
+
+function filled(): FileStatus {
   const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
   const [size = 0, links = 0] = numbers.subarray(7);
   const changed = `${seconds} ${nanoseconds}`;

@@ -66,6 +66,23 @@ export interface NativePulse {
   end(): void;
 }
 
+/** `name` is always that of an entry of the directory itself. */
+export interface NativeDirectory {
+  error(): number;
+  descriptor(): number;
+  openShared(name: string, size: number, mode: number): number;
+  /** Whatever names and mode a regular file has: for looks only. */
+  openForProbe(name: string): number;
+  /** For a shared lock, under the rules of `openShared`. */
+  openToShare(name: string): number;
+  create(name: string, bytes: Uint8Array, mode: number): number;
+  remove(name: string, descriptor: number): number;
+  access(name: string, mode: number): number;
+  names(): string[];
+  /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */
+  keepUntouched(names: string, byte: number, untouched: Uint8Array): void;
+}
+
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
@@ -92,20 +109,14 @@ export interface Native {
   lockAbandonAll(): void;
   lockWaitSync(...lock: [...LockArguments, milliseconds: number]): number;
   Wait: new (...lock: [...LockArguments, done: (error: number) => void]) => NativeWait;
-  fileEnsureDirectory(path: string, mode?: number): number;
-  fileOpenShared(path: string, size: number): number;
+  Directory: new (path: string, mode?: number) => NativeDirectory;
   /** Whatever names and mode a regular file has: for looks only. */
   fileOpenForProbe(path: string): number;
-  /** For a shared lock, under the rules of `fileOpenShared`. */
-  fileOpenToShare(path: string): number;
   /** For what worker threads may open, too: in them, `closeSync` warns of descriptors that aren't from `openSync`. */
   fileClose(descriptor: number): void;
-  /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */
-  fileKeepUntouched(directory: string, names: string, byte: number, untouched: Uint8Array): void;
-  fileCreate(path: string, bytes: Uint8Array): number;
   fileIsNamed(descriptor: number, path: string): boolean;
   fileSystemType(path: string): number;
-  fileStatus(path: string, follow: boolean, numbers: Float64Array): number;
+  fileStatus(file: string | number, follow: boolean, numbers: Float64Array): number;
   fileText(path: string): string | null;
   fileLink(path: string): string | null;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;

@@ -1,5 +1,4 @@
-import { readFileSync } from 'node:fs';
-import { targetOf } from '../small-files.ts';
+import { targetOf, textOf } from '../small-files.ts';
 
 const MOST_ANCESTORS = 4096;
 
@@ -26,12 +25,9 @@ export function descendsFrom(pids: readonly unknown[]): boolean | null {
 
 /** null: it has ended meanwhile, or it is hidden (hidepid). 0: it has none here. */
 function parentOf(pid: number): number | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name is in parentheses and may contain them itself. Then come the state and the parent.
-    const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
-    return Number.isSafeInteger(parent) ? parent : null;
-  } catch {
-    return null;
-  }
+  const stat = textOf(`/proc/${pid}/stat`);
+  if (stat === null) return null;
+  // The name is in parentheses and may contain them itself. Then come the state and the parent.
+  const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+  return Number.isSafeInteger(parent) ? parent : null;
 }

@@ -78,10 +78,10 @@ export function* findOverwritten(
   if (contested > 0 && marks.every(isIntact)) yield* sleeping(contested);
   const lost = marks.filter((mark) => !isIntact(mark));
   if (lost.length === 0) return null;
-  const reasons = lost.map(({ uuid, path }) => ({
+  const reasons = lost.map(({ uuid, directory, name }) => ({
     index: gpus.find((gpu) => gpu.uuid === uuid)?.index ?? -1,
     uuid,
-    reason: `somebody replaced ${path} while it was being claimed`,
+    reason: `somebody replaced ${directory.pathOf(name)} while it was being claimed`,
   }));
   const list = reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n');
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `another program's lock came in between:\n${list}`, {

@@ -1,9 +1,7 @@
 // Who holds leases, for those who look. Nothing here takes anything.
-import { readdirSync } from 'node:fs';
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { native, OFD, SHARED } from '../native.ts';
-import { pathIn } from '../paths.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
@@ -79,7 +77,7 @@ export function findUntouched(directory: LockDirectory | null, keys: readonly Le
     if (uuid !== '' && parent === null && job === null) untouched[i] = 1;
   }
   const names = namesOf(keys);
-  for (const path of directory.all) native().fileKeepUntouched(path, names, LEASE, untouched);
+  directory.keepUntouched(names, LEASE, untouched);
   return untouched;
 }
 
@@ -145,14 +143,14 @@ export function isTenureHeld(directory: LockDirectory, uuid: string, generation:
 export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
   const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
   return directory.all
-    .map((path) => native().fileOpenForProbe(pathIn(path, name)))
+    .map((path) => directory.openForProbe(name, path))
     .filter((descriptor) => descriptor >= 0);
 }
 
 /** Of somebody who holds an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
 function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
   for (const path of directory.all) {
-    for (const name of namesIn(path)) {
+    for (const name of directory.namesIn(path)) {
       if (!/^MIG-.*\.lease$/.test(name)) continue;
       for (const descriptor of directory.filesNamed(name, [path])) {
         const record = isLocked(descriptor, SHARED) ? readRecord(descriptor) : null;
@@ -162,14 +160,6 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
     }
   }
   return null;
-}
-
-function namesIn(path: string): string[] {
-  try {
-    return readdirSync(path);
-  } catch {
-    return [];
-  }
 }
 
 /** Why this process can't take the lease, whoever holds it; null: nothing keeps it from that. */
@@ -227,7 +217,7 @@ function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenur
     const name = leaseName(uuid, depth);
     let exists = false;
     for (const path of directory.all) {
-      const descriptor = native().fileOpenForProbe(pathIn(path, name));
+      const descriptor = directory.openForProbe(name, path);
       if (descriptor < 0) continue;
       exists = true;
       // The kernel tells which byte is locked: nothing hangs on what the file says.

@@ -2,7 +2,6 @@ import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { type NativePulse, native } from '../native.ts';
-import { pathIn } from '../paths.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
 import { bootId } from './boot.ts';
@@ -140,7 +139,7 @@ export class Line {
 
   /** null: nobody has ever waited here. The caller closes it. */
   static open(directory: LockDirectory): Line | null {
-    const descriptor = native().fileOpenForProbe(pathIn(directory.path, NAME));
+    const descriptor = directory.openForProbe(NAME);
     return descriptor < 0 ? null : new Line(descriptor);
   }
 

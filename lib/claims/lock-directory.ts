@@ -1,7 +1,7 @@
-import { accessSync, constants } from 'node:fs';
 import { dirname, isAbsolute } from 'node:path';
+import { Directory } from '../directory.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type FileStatus, statusOf } from '../file-status.ts';
+import { type FileStatus, isRoot, statusOf } from '../file-status.ts';
 import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/platform.ts';
 import { userName } from '../gpus/processes.ts';
 import { errno, native } from '../native.ts';
@@ -19,7 +19,14 @@ export const PREFERRED = '/run/lock/gpu-owner';
 /** Made by whoever comes first. */
 const STANDARD = '/var/tmp/gpu-owner';
 
+/** For everybody, and sticky: nobody removes the files of others. */
+const MODE = 0o1777;
+
 const OVERLAYFS = 0x794c7630;
+
+// As of access(2).
+const READ_AND_WRITE = 6;
+const ALL_OF_IT = 7;
 
 /** The directory that holds the locks of one machine, the same for all its users. */
 export class LockDirectory {
@@ -29,10 +36,18 @@ export class LockDirectory {
 
   /** Why nobody could claim here, in the eyes of those who only look. */
   readonly #problem: GPUOwnerError | null;
+  /** null: it doesn't exist, or isn't one. */
+  #directory: Directory | null;
 
-  private constructor(path: string, others: readonly string[], problem: GPUOwnerError | null = null) {
+  private constructor(
+    path: string,
+    others: readonly string[],
+    directory: Directory | null,
+    problem: GPUOwnerError | null = null,
+  ) {
     this.path = path;
     this.others = others;
+    this.#directory = directory;
     this.#problem = problem;
   }
 
@@ -46,15 +61,15 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory {
     const { path, others } = choose(explicit, configuration);
-    const found = statusOf(path);
-    if (found === null || checked !== identityOf(path, found)) {
-      const error = native().fileEnsureDirectory(path);
-      if (error !== 0) throw cannotMake(path, -error);
-      const stat = check(path);
+    const directory = Directory.open(path, MODE);
+    if (typeof directory === 'number') throw cannotMake(path, -directory);
+    const identity = identityOf(path, directory.status);
+    if (checked !== identity) {
+      check(directory);
       warnWherePrivate(path);
-      checked = identityOf(path, stat);
+      checked = identity;
     }
-    return new LockDirectory(path, others);
+    return new LockDirectory(path, others, directory);
   }
 
   /** As {@link open} for those who only look: null where there is no directory yet. */
@@ -63,9 +78,12 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory | null {
     const { path, others } = choose(explicit, configuration);
-    const exists = statusOf(path) !== null;
-    if (!exists && others.length === 0) return null;
-    return new LockDirectory(path, others, exists ? problemOfDirectory(path) : null);
+    const directory = Directory.open(path);
+    if (typeof directory !== 'number')
+      return new LockDirectory(path, others, directory, problemOf(directory));
+    if (directory === -errno.ENOENT)
+      return others.length === 0 ? null : new LockDirectory(path, others, null);
+    return new LockDirectory(path, others, null, cannotMake(path, -directory));
   }
 
   /**
@@ -73,10 +91,28 @@ export class LockDirectory {
    * @throws ERR_LOCK_DIRECTORY
    */
   openFile(name: string): number {
-    const path = pathIn(this.path, name);
-    const descriptor = native().fileOpenShared(path, RECORD_SIZE);
-    if (descriptor < 0) throw cannotOpen(path, -descriptor);
+    let descriptor = this.#openShared(name);
+    // The directory was removed, and perhaps made anew by another claimant.
+    if (descriptor === -errno.ENOENT && this.#openAgain()) descriptor = this.#openShared(name);
+    if (descriptor < 0) throw cannotOpen(pathIn(this.path, name), -descriptor);
     return descriptor;
+  }
+
+  #openShared(name: string): number {
+    return this.#directory?.openShared(name, RECORD_SIZE) ?? -errno.ENOENT;
+  }
+
+  /** Opens a file for reading only, here or in one of the others. @returns a descriptor or -errno */
+  openForProbe(name: string, path = this.path): number {
+    return this.#at(path)?.openForProbe(name) ?? -errno.ENOENT;
+  }
+
+  /** Others look for locks at the path: what is there now, if it will do as well. Whether it is another directory. */
+  #openAgain(): boolean {
+    const directory = Directory.at(this.path);
+    if (directory === null || directory === this.#directory || problemOf(directory) !== null) return false;
+    this.#directory = directory;
+    return true;
   }
 
   /** What is wrong with the directory itself, in the eyes of those who only look; null: nothing. */
@@ -92,17 +128,15 @@ export class LockDirectory {
     if (stat === null) return null;
     if (stat.kind === 'link') return cannotOpen(path, errno.ELOOP);
     if (stat.kind !== 'file' || mayBeSomebodysOwn(stat)) return cannotOpen(path, errno.ENXIO);
-    try {
-      accessSync(path, constants.R_OK | constants.W_OK);
-      return null;
-    } catch (error) {
-      return cannotOpen(path, -((error as NodeJS.ErrnoException).errno ?? -errno.EACCES));
-    }
+    const error = this.#directory?.access(name, READ_AND_WRITE) ?? 0;
+    return error === 0 ? null : cannotOpen(path, -error);
   }
 
   /** Whether the name still belongs to the file behind the descriptor. */
   isNamed(descriptor: number, name: string): boolean {
-    return native().fileIsNamed(descriptor, pathIn(this.path, name));
+    if (native().fileIsNamed(descriptor, pathIn(this.path, name))) return true;
+    this.#openAgain();
+    return false;
   }
 
   /** This directory and the others where leases may be held. */
@@ -112,8 +146,8 @@ export class LockDirectory {
 
   /** A readable descriptor of the file in each of the directories where it exists; closed when the caller goes on. */
   *filesNamed(name: string, directories = this.all): Generator<number> {
-    for (const directory of directories) {
-      const descriptor = native().fileOpenForProbe(pathIn(directory, name));
+    for (const path of directories) {
+      const descriptor = this.openForProbe(name, path);
       if (descriptor < 0) continue; // missing: nobody has ever held it; unreadable: see whyUnusable
       try {
         yield descriptor;
@@ -121,6 +155,25 @@ export class LockDirectory {
         native().fileClose(descriptor);
       }
     }
+  }
+
+  /** What is in one of the directories. */
+  namesIn(path: string): string[] {
+    return this.#at(path)?.names() ?? [];
+  }
+
+  /** Keeps the flags of locks that nobody holds, in none of the directories; see native/locks/directory.h. */
+  keepUntouched(names: string, byte: number, untouched: Uint8Array): void {
+    this.#directory?.keepUntouched(names, byte, untouched);
+    for (const path of this.others) {
+      const other = Directory.open(path);
+      if (typeof other !== 'number') other.keepUntouched(names, byte, untouched);
+      else if (other !== -errno.ENOENT) untouched.fill(0);
+    }
+  }
+
+  #at(path: string): Directory | null {
+    return path === this.path ? this.#directory : Directory.at(path);
   }
 }
 
@@ -175,17 +228,8 @@ function unusable(path: string, problem: string, remedy = REMEDY): GPUOwnerError
   );
 }
 
-function check(path: string): FileStatus {
-  const stat = statusOf(path);
-  if (stat === null) throw unusable(path, 'vanished while it was being opened', 'Try again.');
-  if (stat.kind === 'link') {
-    throw unusable(
-      path,
-      'is a symbolic link, which could lead anywhere',
-      'Remove it, or name the directory that it leads to.',
-    );
-  }
-  if (stat.kind !== 'directory') throw unusable(path, 'is not a directory', 'Remove what is there.');
+function check(directory: Directory): void {
+  const { path, status: stat } = directory;
   const network = networkFileSystem(path);
   if (network !== undefined) {
     throw unusable(
@@ -194,6 +238,14 @@ function check(path: string): FileStatus {
     );
   }
   const root = process.geteuid?.() === 0;
+  const isSticky = (stat.mode & 0o1000) !== 0;
+  if (root && !isRoot(stat.uid) && !isSticky) {
+    throw unusable(
+      path,
+      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: root locks only in directories that are root's or sticky`,
+      `chmod 1777 ${path}`,
+    );
+  }
   const groups = process.getgroups?.() ?? [];
   const allowed = stat.uid === process.geteuid?.() ? 0o700 : groups.includes(stat.gid) ? 0o070 : 0o007;
   if (!root && (stat.mode & allowed & 0o333) !== (allowed & 0o333)) {
@@ -203,23 +255,19 @@ function check(path: string): FileStatus {
       `Ask ${userName(stat.uid)} or an administrator for \`chmod 1777 ${path}\`.`,
     );
   }
-  try {
-    accessSync(path, constants.R_OK | constants.W_OK | constants.X_OK);
-  } catch (error) {
-    throw unusable(path, `can't be used: ${problemOf(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
-  }
+  const error = directory.access('.', ALL_OF_IT);
+  if (error !== 0) throw unusable(path, `can't be used: ${words(-error)}`);
   // Root can use any directory, but a lease that others can't see protects nothing.
   if (root && (stat.mode & 0o003) !== 0o003) {
     warnOnce(
       `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
     );
   }
-  return stat;
 }
 
-function problemOfDirectory(path: string): GPUOwnerError | null {
+function problemOf(directory: Directory): GPUOwnerError | null {
   try {
-    check(path);
+    check(directory);
     return null;
   } catch (error) {
     if (error instanceof GPUOwnerError) return error;
@@ -232,6 +280,16 @@ function octal(stat: FileStatus): string {
 }
 
 function cannotMake(path: string, error: number): GPUOwnerError {
+  const stat = statusOf(path);
+  if (stat?.kind === 'link') {
+    return unusable(
+      path,
+      'is a symbolic link, which could lead anywhere',
+      'Remove it, or name the directory that it leads to.',
+    );
+  }
+  if (stat !== null && stat.kind !== 'directory')
+    return unusable(path, 'is not a directory', 'Remove what is there.');
   switch (error) {
     case errno.ENOENT:
       return statusOf(dirname(path)) === null
@@ -239,14 +297,21 @@ function cannotMake(path: string, error: number): GPUOwnerError {
         : unusable(path, `can't be made: ${dirname(path)} takes no new directories`);
     case errno.ENOTDIR:
       return unusable(path, `can't be made: a part of ${dirname(path)} is not a directory`);
+    case errno.ELOOP:
+      return unusable(
+        path,
+        `can't be used: a part of ${dirname(path)} is a symbolic link that others may have put there, or that leads in a circle`,
+        'Name the directory that it leads to.',
+      );
     case errno.EACCES:
     case errno.EPERM:
+      if (stat !== null) return unusable(path, `can't be used: ${words(error)}`);
       return unusable(
         path,
         `doesn't exist, and ${userName(process.geteuid?.() ?? 0)} may not make it in ${dirname(path)}`,
       );
     default:
-      return unusable(path, `can't be made: ${problemOf(error)}`);
+      return unusable(path, `can't be made: ${words(error)}`);
   }
 }
 
@@ -278,7 +343,7 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
         remedy = `Ask for \`chmod 0666 ${path}\`; as long as its mode is this, nobody else can claim the GPU.`;
       break;
     default:
-      problem = `can't be opened: ${problemOf(error)}`;
+      problem = `can't be opened: ${words(error)}`;
   }
   return new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
@@ -286,7 +351,7 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
   );
 }
 
-function problemOf(error: number): string {
+function words(error: number): string {
   switch (error) {
     case errno.ENOSPC:
       return 'the file system is full (no space or no inodes left)';
@@ -294,8 +359,6 @@ function problemOf(error: number): string {
       return 'the disk quota is used up';
     case errno.EROFS:
       return 'the file system is read-only';
-    case errno.ELOOP:
-      return 'a part of the path is a symbolic link that leads in a circle';
     default:
       return systemError(error);
   }

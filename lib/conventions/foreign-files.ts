@@ -1,5 +1,5 @@
-import { fstatSync, readSync, unlinkSync } from 'node:fs';
-import { statusOf } from '../file-status.ts';
+import { fstatSync, readSync } from 'node:fs';
+import type { Directory } from '../directory.ts';
 import { describeProcess, userName } from '../gpus/processes.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { errno, native } from '../native.ts';
@@ -12,7 +12,7 @@ const MOST_BYTES = 64 * 1024;
 const BEING_WRITTEN = 10_000;
 const HIGHEST_PID = 2 ** 22;
 
-/** What is at a path where others have their lock files. Anybody may have put it there. */
+/** What has a name under which others have a lock file. Anybody may have put it there. */
 export type ForeignFile =
   | { state: 'missing' }
   /** A plain file with one name. @property fresh whether it was written only just now */
@@ -23,15 +23,23 @@ export type ForeignFile =
   | { state: 'strange' };
 
 /** Reads it without following links and without waiting for anybody. */
-export function readForeign(path: string): ForeignFile {
-  const descriptor = native().fileOpenForProbe(path);
+export function readForeign(directory: Directory, name: string): ForeignFile {
+  const descriptor = directory.openForProbe(name);
   if (descriptor === -errno.ENOENT) return { state: 'missing' };
   if (descriptor < 0) {
-    const stat = statusOf(path);
+    const stat = directory.statusOf(name);
     if (stat === null) return { state: 'missing' };
     const denied = descriptor === -errno.EACCES && stat.kind === 'file';
     return denied ? { state: 'unreadable', uid: stat.uid } : { state: 'strange' };
   }
+  try {
+    return contentsOf(descriptor);
+  } finally {
+    native().fileClose(descriptor);
+  }
+}
+
+function contentsOf(descriptor: number): ForeignFile & { state: 'file' | 'strange' } {
   try {
     const { uid, ino, size, mtimeMs, nlink } = fstatSync(descriptor);
     if (size > MOST_BYTES || nlink > 1) return { state: 'strange' };
@@ -42,21 +50,23 @@ export function readForeign(path: string): ForeignFile {
     return { state: 'file', text: buffer.toString('utf8', 0, length), uid, inode: ino, fresh };
   } catch {
     return { state: 'strange' };
-  } finally {
-    native().fileClose(descriptor);
   }
 }
 
 /** Removes a lock file of others whose holder is dead, if it is still the one that was read. Whether it is gone. */
-export function removeStale(path: string, read: ForeignFile & { state: 'file' }): boolean {
-  const again = readForeign(path);
-  if (again.state === 'missing') return true;
-  if (again.state !== 'file' || again.inode !== read.inode || again.text !== read.text) return false;
+export function removeStale(
+  directory: Directory,
+  name: string,
+  read: ForeignFile & { state: 'file' },
+): boolean {
+  const descriptor = directory.openForProbe(name);
+  if (descriptor < 0) return descriptor === -errno.ENOENT;
   try {
-    unlinkSync(path);
-    return true;
-  } catch {
-    return false;
+    const again = contentsOf(descriptor);
+    if (again.state !== 'file' || again.inode !== read.inode || again.text !== read.text) return false;
+    return directory.remove(name, descriptor);
+  } finally {
+    native().fileClose(descriptor);
   }
 }
 

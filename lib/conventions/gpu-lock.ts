@@ -1,8 +1,8 @@
-import { closeSync, unlinkSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
-import { isDirectory, statusOf } from '../file-status.ts';
+import { Directory } from '../directory.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { errno, native } from '../native.ts';
+import { errno } from '../native.ts';
 import type { Waiting } from '../waits.ts';
 import { warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
@@ -59,15 +59,15 @@ export class GPULock implements Convention {
     for (const directory of this.#existing()) {
       let seen = false;
       for (const gpu of gpus) {
-        const path = fileIn(directory, gpu);
-        const file = readForeign(path);
+        const name = nameFor(gpu);
+        const file = readForeign(directory, name);
         const lock = read(file, leases);
         if (lock.state === 'held') holders.set(gpu.uuid, lock.by);
         seen ||= lock.state === 'held' || lock.state === 'stale';
         if (lock.state !== 'left behind') continue;
         tidying.needed = true;
         // gpu_lock itself never would: it finds our owner alive.
-        if (tidying.now && file.state === 'file') removeStale(path, file);
+        if (tidying.now && file.state === 'file') removeStale(directory, name, file);
       }
       if (!seen) continue;
       tidying.needed = true;
@@ -80,12 +80,20 @@ export class GPULock implements Convention {
   *mark(gpu: GPU, _all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
     for (const directory of this.#existing()) {
-      const path = fileIn(directory, gpu);
-      const made = make(path, gpu, claimant);
+      const name = nameFor(gpu);
+      const made = make(directory, gpu, claimant);
       if (typeof made === 'number') {
         const token = String(claimant.generation);
         const contestedUntil = wasSighted(directory) ? now() + WINDOW : 0;
-        marks.push({ kind: 'text', uuid: gpu.uuid, path, descriptor: made, token, contestedUntil });
+        marks.push({
+          kind: 'text',
+          uuid: gpu.uuid,
+          directory,
+          name,
+          descriptor: made,
+          token,
+          contestedUntil,
+        });
       } else if (made !== null) {
         for (const mark of marks) remove(mark);
         return made;
@@ -94,28 +102,29 @@ export class GPULock implements Convention {
     return marks;
   }
 
-  #existing(): string[] {
-    return this.directories().filter(isDirectory);
+  #existing(): Directory[] {
+    return this.directories().flatMap((path) => Directory.at(path) ?? []);
   }
 }
 
-function fileIn(directory: string, { index }: GPU): string {
-  return `${directory}/gpu_${index}.json`;
+function nameFor({ index }: GPU): string {
+  return `gpu_${index}.json`;
 }
 
 /** Anybody may have made or removed it: then claims wait in vain, or notice less. */
-function wasSighted(directory: string): boolean {
-  const note = statusOf(`${directory}/${SIGHTING}`);
+function wasSighted(directory: Directory): boolean {
+  const note = directory.statusOf(SIGHTING);
   return note !== null && Math.abs(Date.now() - note.changedAt) < SIGHTING_COUNTS;
 }
 
-function noteSighting(directory: string): void {
+function noteSighting(directory: Directory): void {
   if (wasSighted(directory)) return;
-  const path = `${directory}/${SIGHTING}`;
-  try {
-    unlinkSync(path); // an old one
-  } catch {}
-  const descriptor = native().fileCreate(path, Buffer.from(SIGHTING_TEXT));
+  const old = directory.openForProbe(SIGHTING);
+  if (old >= 0) {
+    directory.remove(SIGHTING, old);
+    closeSync(old);
+  }
+  const descriptor = directory.create(SIGHTING, Buffer.from(SIGHTING_TEXT));
   if (descriptor >= 0) closeSync(descriptor);
 }
 
@@ -170,21 +179,24 @@ function date(seconds: number): string | null {
 const TRIES = 3;
 
 /** A descriptor of our file, who was quicker, or null where none can be made. */
-function make(path: string, gpu: GPU, claimant: Claimant): number | LeaseInfo | null {
+function make(directory: Directory, gpu: GPU, claimant: Claimant): number | LeaseInfo | null {
+  const name = nameFor(gpu);
   for (let i = 0; i < TRIES; i++) {
-    const file = readForeign(path);
+    const file = readForeign(directory, name);
     const lock = read(file, claimant);
     if (lock.state === 'held') return lock.by;
     // Another GPU's, under the same number: as in a container that sees only some.
     if (lock.state === 'ours') return null;
     const isStale = lock.state === 'stale' || lock.state === 'left behind';
-    if (isStale && file.state === 'file' && !removeStale(path, file)) continue;
+    if (isStale && file.state === 'file' && !removeStale(directory, name, file)) continue;
     const descriptor =
-      lock.state === 'strange' ? -errno.EEXIST : native().fileCreate(path, contents(gpu, claimant));
+      lock.state === 'strange' ? -errno.EEXIST : directory.create(name, contents(gpu, claimant));
     if (descriptor >= 0) return descriptor;
     if (descriptor !== -errno.EEXIST || lock.state === 'strange') break;
   }
-  warnOnce(`${path} can't be made or replaced: gpu_lock doesn't see claims of GPU ${gpu.index}.`);
+  warnOnce(
+    `${directory.pathOf(name)} can't be made or replaced: gpu_lock doesn't see claims of GPU ${gpu.index}.`,
+  );
   return null;
 }
 

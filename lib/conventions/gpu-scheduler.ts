@@ -1,6 +1,7 @@
-import { closeSync, readdirSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
-import { type FileStatus, isDirectory, statusOf } from '../file-status.ts';
+import { Directory, FOR_ALL, FOR_READING } from '../directory.ts';
+import type { FileStatus } from '../file-status.ts';
 import { hasBusOrder } from '../gpus/inherited-devices.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
@@ -12,7 +13,7 @@ import { holderInfo } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, remove } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, placeOf } from './places.ts';
+import { ensureDirectory, home, openOwn, placeOf } from './places.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
@@ -54,7 +55,7 @@ export class GPUScheduler implements Convention {
   }
 
   *holders(gpus: readonly GPU[], { isLeased }: Leases): Waiting<Holders> {
-    const directories = this.directories().filter(isDirectory);
+    const directories = this.#existing();
     const holders: Holders = new Map();
     // Otherwise it doesn't matter how CUDA counts, which takes a second to find out or can't be known.
     if (!directories.some(isUsed)) return holders;
@@ -69,12 +70,12 @@ export class GPUScheduler implements Convention {
         return known;
       };
       for (const [uuid, id] of ordinals) {
-        for (const path of directories.map((directory) => lockIn(directory, id))) {
-          const pid = holderOf(path, locks);
+        for (const directory of directories) {
+          const pid = holderOf(directory, nameFor(id), locks);
           if (pid === undefined) continue;
           holders.set(uuid, holderInfo('gpu-scheduler', { pid: pid || null }));
           // A claim of ours holds it for long, and has its lease for a reason.
-          if (!hasLasted(path, pid) && !isLeased(uuid)) doubtful.push(uuid);
+          if (!hasLasted(directory.pathOf(nameFor(id)), pid) && !isLeased(uuid)) doubtful.push(uuid);
         }
       }
       if (now() - started > 2 * PROBE) {
@@ -89,14 +90,16 @@ export class GPUScheduler implements Convention {
 
   *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
-    const directories = this.directories().filter(isDirectory);
+    const directories = this.#existing();
     const isWanted = directories.length > 0 && (hasBusOrder(all) || directories.some(isUsed));
     const id = isWanted ? ordinalsOf(all).get(gpu.uuid) : undefined;
     if (id === undefined) return [];
     try {
-      for (const path of directories.map((directory) => lockIn(directory, id))) {
-        const taken = yield* take(path);
+      const name = nameFor(id);
+      for (const directory of directories) {
+        const taken = yield* take(directory, name);
         if (taken === 'unusable') {
+          const path = directory.pathOf(name);
           warnOnce(`${path} can't be locked: GPU Scheduler doesn't see claims of GPU ${gpu.index}.`);
           continue;
         }
@@ -104,8 +107,8 @@ export class GPUScheduler implements Convention {
           for (const mark of marks.splice(0)) remove(mark);
           return taken;
         }
-        marks.push({ kind: 'lock', uuid: gpu.uuid, path, descriptor: taken, token: '' });
-        if (isShared(path)) note(taken);
+        marks.push({ kind: 'lock', uuid: gpu.uuid, directory, name, descriptor: taken, token: '' });
+        if (isShared(directory)) note(taken);
       }
     } catch (error) {
       for (const mark of marks) remove(mark);
@@ -113,42 +116,47 @@ export class GPUScheduler implements Convention {
     }
     return marks;
   }
-}
 
-/** Whether GPU Scheduler has been there. The directory of the whole machine is made by our claims, too, and has our files. */
-function isUsed(directory: string): boolean {
-  if (!isShared(directory)) return true;
-  try {
-    return readdirSync(directory).some((name) => {
-      const path = pathIn(directory, name);
-      const stat = NAME.test(name) ? statusOf(path) : null;
-      return stat !== null && !isUntouched(path, stat);
-    });
-  } catch {
-    return false; // it can't be read
+  #existing(): Directory[] {
+    const shared = placeOf(SHARED_DIRECTORY);
+    return this.directories().flatMap((path) => (path === shared ? Directory.at(path) : openOwn(path)) ?? []);
   }
 }
 
-function lockIn(directory: string, id: number): string {
-  return pathIn(directory, `gpu_${id}.lock`);
+/** Whether GPU Scheduler has been there. The directory of the whole machine is made by our claims, too, and has our files. */
+function isUsed(directory: Directory): boolean {
+  if (!isShared(directory)) return true;
+  return directory.names().some((name) => {
+    const stat = NAME.test(name) ? directory.statusOf(name) : null;
+    return stat !== null && !isUntouched(directory, stat);
+  });
+}
+
+function nameFor(id: number): string {
+  return `gpu_${id}.lock`;
 }
 
 /** Reading /proc/locks makes all who lock on this machine wait for milliseconds, so it isn't read where only we have been. */
-function holderOf(path: string, locks: () => ReadonlyMap<string, number>): number | undefined {
-  const stat = statusOf(path);
-  const pid = stat?.kind === 'file' && !isUntouched(path, stat) ? locks().get(nameInLocks(stat)) : undefined;
-  if (pid === undefined) seen.delete(path);
+function holderOf(
+  directory: Directory,
+  name: string,
+  locks: () => ReadonlyMap<string, number>,
+): number | undefined {
+  const stat = directory.statusOf(name);
+  const isLockable = stat?.kind === 'file' && !isUntouched(directory, stat);
+  const pid = isLockable ? locks().get(nameInLocks(stat)) : undefined;
+  if (pid === undefined) seen.delete(directory.pathOf(name));
   return pid;
 }
 
 /** Whether nobody has opened it as GPU Scheduler does, which empties it, since a claim of ours has written into it. */
-function isUntouched(path: string, { size }: FileStatus): boolean {
-  return size > 0 && isShared(path);
+function isUntouched(directory: Directory, { size }: FileStatus): boolean {
+  return size > 0 && isShared(directory);
 }
 
-/** Whether it is the directory of the whole machine, or in it. In a home directory, others may write into these files. */
-function isShared(path: string): boolean {
-  return `${path}/`.startsWith(`${placeOf(SHARED_DIRECTORY)}/`);
+/** Whether it is the directory of the whole machine. In a home directory, other tools may write into these files. */
+function isShared({ path }: Directory): boolean {
+  return path === placeOf(SHARED_DIRECTORY);
 }
 
 function hasLasted(path: string, pid: number): boolean {
@@ -164,14 +172,14 @@ function note(descriptor: number): void {
 }
 
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */
-function* take(path: string): Waiting<number | LeaseInfo | 'unusable'> {
+function* take(directory: Directory, name: string): Waiting<number | LeaseInfo | 'unusable'> {
   const started = now();
   for (let tries = 0; tries < TRIES; ) {
-    const descriptor = open(path);
+    const descriptor = open(directory, name);
     if (descriptor < 0) return 'unusable';
     const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
     // Its last holder may have removed it meanwhile: a lock on a file without a name keeps nobody away.
-    if (error === 0 && native().fileIsNamed(descriptor, path)) return descriptor;
+    if (error === 0 && directory.isNamed(descriptor, name)) return descriptor;
     closeSync(descriptor);
     if (error === 0) {
       tries++;
@@ -179,9 +187,9 @@ function* take(path: string): Waiting<number | LeaseInfo | 'unusable'> {
     }
     if (error !== errno.EAGAIN) return 'unusable';
     if (now() - started > PROBE) {
-      const stat = statusOf(path);
-      const name = stat === null ? '' : nameInLocks(stat);
-      const holder = flockHolders().find(({ file }) => file === name);
+      const stat = directory.statusOf(name);
+      const inLocks = stat === null ? '' : nameInLocks(stat);
+      const holder = flockHolders().find(({ file }) => file === inLocks);
       return holderInfo('gpu-scheduler', { pid: holder?.pid || null });
     }
     yield* sleeping(PAUSE);
@@ -190,7 +198,8 @@ function* take(path: string): Waiting<number | LeaseInfo | 'unusable'> {
 }
 
 /** Others' files may be readable only: that is enough for a flock on a local file system. */
-function open(path: string): number {
-  const descriptor = native().fileOpenShared(path, 0);
-  return descriptor === -errno.EACCES ? native().fileOpenForProbe(path) : descriptor;
+function open(directory: Directory, name: string): number {
+  // Every user of GPU Scheduler opens the files of the whole machine for writing; those in a home directory, its user alone.
+  const descriptor = directory.openShared(name, 0, isShared(directory) ? FOR_ALL : FOR_READING);
+  return descriptor === -errno.EACCES ? directory.openForProbe(name) : descriptor;
 }

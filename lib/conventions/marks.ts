@@ -1,5 +1,5 @@
-import { closeSync, readSync, unlinkSync } from 'node:fs';
-import { native } from '../native.ts';
+import { closeSync, readSync } from 'node:fs';
+import type { Directory } from '../directory.ts';
 
 /**
  * Something that shows users of another convention that a GPU is ours, as long as its descriptor is open.
@@ -10,7 +10,9 @@ import { native } from '../native.ts';
 export interface Mark {
   kind: 'lock' | 'text' | 'pid';
   uuid: string;
-  path: string;
+  /** Where it is, and under which name. */
+  directory: Directory;
+  name: string;
   descriptor: number;
   token: string;
   /**
@@ -23,8 +25,8 @@ export interface Mark {
 const MOST_CONTENT = 4096;
 
 /** Whether others still see it. */
-export function isIntact({ kind, path, descriptor, token }: Mark): boolean {
-  if (!native().fileIsNamed(descriptor, path)) return false;
+export function isIntact({ kind, directory, name, descriptor, token }: Mark): boolean {
+  if (!directory.isNamed(descriptor, name)) return false;
   if (kind === 'lock') return true;
   const content = contentOf(descriptor);
   return kind === 'pid' ? content.trim() === token : content.includes(token);
@@ -38,12 +40,8 @@ export function remove(mark: Mark): void {
 
 /** Removes the file, if there is one of ours; the descriptor stays open. */
 export function hide(mark: Mark): void {
-  if (mark.kind === 'lock' || !isIntact(mark)) return;
-  try {
-    unlinkSync(mark.path);
-  } catch {
-    // Somebody else removed it, or took our right to; then it is stale, as our lease isn't held.
-  }
+  // Should somebody else have removed it, or taken our right to, then it is stale, as our lease isn't held.
+  if (mark.kind !== 'lock' && isIntact(mark)) mark.directory.remove(mark.name, mark.descriptor);
 }
 
 /** A number of any length takes the same room, so that one write replaces another as a whole. */

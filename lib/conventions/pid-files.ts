@@ -1,5 +1,6 @@
 import { closeSync, fstatSync } from 'node:fs';
-import { isDirectory, statusOf } from '../file-status.ts';
+import { type Directory, FOR_READING } from '../directory.ts';
+import { statusOf } from '../file-status.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import { pathIn } from '../paths.ts';
@@ -11,7 +12,7 @@ import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale 
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, pidText } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, placeOf, workingDirectory } from './places.ts';
+import { ensureDirectory, home, openOwn, placeOf, workingDirectory } from './places.ts';
 
 const DIRECTORY = '.gpu_locks';
 
@@ -42,45 +43,48 @@ export class PidFiles implements Convention {
   // biome-ignore lint/correctness/useYield: it waits for nobody
   *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
     const holders: Holders = new Map();
-    if (!this.directories().some(isDirectory)) return holders;
+    const directory = this.#existing();
+    if (directory === null) return holders;
     for (const [uuid, id] of ordinalsOf(gpus)) {
-      for (const directory of this.directories().filter(isDirectory)) {
-        const holder = holderOf(readForeign(lockIn(directory, id)), sharesItsFiles(directory));
-        if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
-      }
+      const holder = holderOf(readForeign(directory, nameFor(id)), sharesItsFiles(directory));
+      if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
     }
     return holders;
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
   *mark(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
-    const [directory] = this.directories().filter(isDirectory);
-    if (directory === undefined) return [];
+    const directory = this.#existing();
+    if (directory === null) return [];
     const id = ordinalsOf(all).get(gpu.uuid);
     if (id === undefined) return [];
-    const path = lockIn(directory, id);
-    const made = sharesItsFiles(directory) ? writeInto(path) : make(path);
+    const name = nameFor(id);
+    const made = sharesItsFiles(directory) ? writeInto(directory, name) : make(directory, name);
     if (made === null || (typeof made !== 'number' && isInJob(made.pid, all, claimant))) {
       warnOnce(
-        `${path} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
+        `${directory.pathOf(name)} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
       );
       return [];
     }
     if (typeof made !== 'number') return made;
-    return [{ kind: 'pid', uuid: gpu.uuid, path, descriptor: made, token: String(process.pid) }];
+    return [{ kind: 'pid', uuid: gpu.uuid, directory, name, descriptor: made, token: String(process.pid) }];
+  }
+
+  #existing(): Directory | null {
+    const [path] = this.directories();
+    return path === undefined ? null : openOwn(path);
   }
 }
 
-function lockIn(directory: string, id: number): string {
-  return pathIn(directory, `gpu_${id}.lock`);
+function nameFor(id: number): string {
+  return `gpu_${id}.lock`;
 }
 
 /** With GPU Scheduler, whose files lie in the home directory. */
-function sharesItsFiles(directory: string): boolean {
+function sharesItsFiles({ status: { device, inode } }: Directory): boolean {
   const path = home();
-  if (path === null) return false;
-  const [one, other] = [statusOf(directory), statusOf(placeOf(pathIn(path, DIRECTORY)))];
-  return one !== null && one.device === other?.device && one.inode === other.inode;
+  const other = path === null ? null : statusOf(placeOf(pathIn(path, DIRECTORY)));
+  return device === other?.device && inode === other.inode;
 }
 
 /**
@@ -107,14 +111,14 @@ function holderOf(file: ForeignFile, shared: boolean): LeaseInfo | null {
 const TRIES = 3;
 
 /** A descriptor of our file, who was quicker, or null where none can be made. */
-function make(path: string): number | LeaseInfo | null {
+function make(directory: Directory, name: string): number | LeaseInfo | null {
   for (let i = 0; i < TRIES; i++) {
-    const file = readForeign(path);
+    const file = readForeign(directory, name);
     const holder = holderOf(file, false);
     if (holder !== null) return holder;
     if (file.state === 'strange') return null;
-    if (file.state === 'file' && !removeStale(path, file)) continue;
-    const descriptor = native().fileCreate(path, Buffer.from(pidText(process.pid)));
+    if (file.state === 'file' && !removeStale(directory, name, file)) continue;
+    const descriptor = directory.create(name, Buffer.from(pidText(process.pid)));
     if (descriptor >= 0) return descriptor;
     if (descriptor !== -errno.EEXIST) return null;
   }
@@ -122,16 +126,16 @@ function make(path: string): number | LeaseInfo | null {
 }
 
 /** As `make`, in a file on which there may be others' locks, or ours. Only under such a lock it may be removed in the end. */
-function writeInto(path: string): number | LeaseInfo | null {
-  const file = readForeign(path);
+function writeInto(directory: Directory, name: string): number | LeaseInfo | null {
+  const file = readForeign(directory, name);
   const holder = holderOf(file, true);
   if (holder !== null) return holder;
-  const descriptor = native().fileOpenShared(path, 0);
+  const descriptor = directory.openShared(name, 0, FOR_READING);
   if (descriptor < 0) return null;
   if (native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) !== 0) {
     const { dev: device, ino: inode } = fstatSync(descriptor);
-    const name = nameInLocks({ device, inode });
-    const pid = flockHolders().find((lock) => lock.file === name)?.pid;
+    const inLocks = nameInLocks({ device, inode });
+    const pid = flockHolders().find((lock) => lock.file === inLocks)?.pid;
     if (pid !== process.pid) {
       closeSync(descriptor);
       return holderInfo('pid-files', { pid: pid || null });

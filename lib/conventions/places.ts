@@ -1,7 +1,10 @@
 import { dirname, isAbsolute, resolve } from 'node:path';
-import { isDirectory, statusOf } from '../file-status.ts';
-import { native } from '../native.ts';
+import { Directory } from '../directory.ts';
+import { isRoot } from '../file-status.ts';
+import { userName } from '../gpus/processes.ts';
+import { errno } from '../native.ts';
 import { simulatedMachine, simulationDirectory } from '../simulation.ts';
+import { warnOnce } from '../warnings.ts';
 
 /**
  * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that
@@ -43,12 +46,27 @@ export function workingDirectory(): string | null {
   }
 }
 
-/** Makes a directory of others where it is missing, with its mode whatever the umask. Whether it is there afterwards. */
-export function ensureDirectory(path: string, mode: number): boolean {
-  if (isDirectory(path)) return true;
+/** Makes a directory of others where it is missing, with its mode whatever the umask; null: it can't be had. */
+export function ensureDirectory(path: string, mode: number): Directory | null {
+  const made = Directory.open(path, mode);
+  if (typeof made !== 'number') return made;
   // What lies below another root isn't there from the start as /tmp is.
   const parent = dirname(path);
-  if (parent !== path && statusOf(parent) === null && !ensureDirectory(parent, 0o1777)) return false;
-  native().fileEnsureDirectory(path, mode);
-  return isDirectory(path);
+  if (made !== -errno.ENOENT || parent === path || ensureDirectory(parent, 0o1777) === null) return null;
+  const again = Directory.open(path, mode);
+  return typeof again === 'number' ? null : again;
+}
+
+/** Whose a directory of one user is, if it is neither this user's nor root's: nobody else decides here what is locked. */
+export function strangeOwner({ status: { uid } }: Directory): string | null {
+  return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
+}
+
+/** Opens a directory of one user, in a place that others may change; null: there is none that counts. */
+export function openOwn(path: string): Directory | null {
+  const directory = Directory.at(path);
+  const owner = directory === null ? null : strangeOwner(directory);
+  if (owner === null) return directory;
+  warnOnce(`${path} belongs to ${owner}: the locks in it don't count, and this claim isn't shown there.`);
+  return null;
 }

@@ -1,10 +1,10 @@
-import { closeSync, readFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { closeSync } from 'node:fs';
 import { now } from '../clock.ts';
-import { isDirectory, statusOf } from '../file-status.ts';
+import { Directory } from '../directory.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
+import { textOf } from '../small-files.ts';
 import { locking, type Waiting } from '../waits.ts';
 import { warn, warnOnce } from '../warnings.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
@@ -45,11 +45,10 @@ export class SafeGPU implements Convention {
 
   *enter(claimant: Claimant): Waiting<Entry | null> {
     const root = rootOfOthers();
-    const [path, oldPath] = safeGPUFiles(root) as [string, string];
-    const present: LockFile[] = ensureDirectory(placeOf(DIRECTORY, root), 0o777)
-      ? [{ path, isOld: false }]
-      : [];
-    present.push({ path: oldPath, isOld: true });
+    const own = ensureDirectory(placeOf(DIRECTORY, root), 0o777);
+    const old = Directory.at(placeOf(OLD_DIRECTORY, root));
+    const present: LockFile[] = own === null ? [] : [{ directory: own, isOld: false }];
+    if (old !== null) present.push({ directory: old, isOld: true });
     const files: OpenFile[] = [];
     const leave = () => {
       for (const { descriptor } of files.splice(0)) closeSync(descriptor);
@@ -89,7 +88,7 @@ export function safeGPUFiles(root = rootOfOthers()): string[] {
 
 /** The file that is its lock. */
 interface LockFile {
-  path: string;
+  directory: Directory;
   /** Where older versions have it. */
   isOld: boolean;
 }
@@ -99,14 +98,15 @@ interface OpenFile extends LockFile {
 }
 
 /** Only a readable file is needed to share a lock. null: nobody can lock by it either, or it isn't what it should be. */
-function open({ path, isOld }: LockFile): number | null {
-  let descriptor = native().fileOpenToShare(path);
-  if (descriptor === -errno.ENOENT && !isOld) descriptor = native().fileOpenShared(path, 0);
+function open({ directory, isOld }: LockFile): number | null {
+  let descriptor = directory.openToShare(NAME);
+  // Its programs, of all users, open it for writing.
+  if (descriptor === -errno.ENOENT && !isOld) descriptor = directory.openShared(NAME);
   if (descriptor >= 0) return descriptor;
   if (descriptor === -errno.ENOENT) return null;
-  if (statusOf(path) !== null) {
+  if (directory.statusOf(NAME) !== null) {
     warnOnce(
-      `${path} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,
+      `${directory.pathOf(NAME)} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,
     );
   }
   return null;
@@ -123,8 +123,10 @@ function isShared(descriptor: number, byte?: number): boolean {
 function* share(file: OpenFile, byte: number, patience: number): Waiting<void> {
   for (let i = 0; i < TRIES; i++) {
     if (!(yield* shareThis(file, byte, patience))) return;
-    if (native().fileIsNamed(file.descriptor, file.path)) return;
-    if (!file.isOld && !isDirectory(dirname(file.path))) return;
+    if (file.directory.isNamed(file.descriptor, NAME)) return;
+    const directory = Directory.at(file.directory.path);
+    if (directory === null) return;
+    file.directory = directory;
     const descriptor = open(file); // removed and made anew meanwhile: locks would not meet
     if (descriptor === null) return;
     closeSync(file.descriptor);
@@ -132,7 +134,8 @@ function* share(file: OpenFile, byte: number, patience: number): Waiting<void> {
   }
 }
 
-function* shareThis({ path, descriptor }: OpenFile, byte: number, patience: number): Waiting<boolean> {
+function* shareThis({ directory, descriptor }: OpenFile, byte: number, patience: number): Waiting<boolean> {
+  const path = directory.pathOf(NAME);
   if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
   const started = now();
   let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
@@ -155,12 +158,7 @@ function isPassedOver(path: string, pid: number): boolean {
 }
 
 function isStopped(pid: number): boolean {
-  if (pid === 0) return false;
-  try {
-    return /^\d+ \(.*\) [Tt] /s.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
-  } catch {
-    return false;
-  }
+  return pid !== 0 && /^\d+ \(.*\) [Tt] /s.test(textOf(`/proc/${pid}/stat`) ?? '');
 }
 
 function describe(pid: number): string {

@@ -60,18 +60,37 @@ function held({ leases, marks, placeholder }: JobClaim): string[] {
     ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
     '--record',
     JSON.stringify(record),
-    ...marks.flatMap(markOptions),
+    ...markOptions(marks, inheritable)(0),
     ...(placeholder === null
       ? []
       : ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)]),
   ];
 }
 
-/** What the keeper holds, and removes, for users of other conventions. */
-function markOptions({ kind, descriptor, token, path }: Mark): string[] {
-  const inherited = inheritable(descriptor);
-  if (kind === 'lock') return ['--held', String(inherited)];
-  return [kind === 'pid' ? '--pid-marker' : '--marker', `${inherited}:${token}:${path}`];
+/**
+ * What the keeper holds, and removes, for users of other conventions.
+ * @param place gives a descriptor to it, and tells its number there, counted from what the result is called with
+ */
+export function markOptions(
+  marks: readonly Mark[],
+  place: (descriptor: number) => number,
+): (first: number) => string[] {
+  const directories = new Map<Mark['directory'], number>();
+  const placed = marks.map((mark) => {
+    const { kind, directory } = mark;
+    if (kind !== 'lock' && !directories.has(directory))
+      directories.set(directory, place(directory.descriptor));
+    return { ...mark, at: place(mark.descriptor), in: directories.get(directory) ?? 0 };
+  });
+  return (first) =>
+    placed.flatMap(({ kind, token, name, at, in: directory }) =>
+      kind === 'lock'
+        ? ['--held', String(first + at)]
+        : [
+            kind === 'pid' ? '--pid-marker' : '--marker',
+            `${first + at}:${token}:${first + directory}:${name}`,
+          ],
+    );
 }
 
 function inheritable(descriptor: number): number {

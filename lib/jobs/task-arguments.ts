@@ -1,5 +1,5 @@
 import { label } from '../gpus/instances.ts';
-import { INHERITED, parseInherited } from './keeper.ts';
+import { INHERITED, markOptions, parseInherited } from './keeper.ts';
 import type { Supervising } from './supervised.ts';
 
 const MOST_TITLE = 300; // characters
@@ -24,7 +24,7 @@ export function describe({ words, directory, claim, descriptors: others, title, 
   const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
   const parents = shared.map(place);
   const inherited = others.map(place);
-  const marked = marks.map((mark) => ({ ...mark, place: place(mark.descriptor) }));
+  const marked = markOptions(marks, place);
   const { pid: _, ...record } = leases[0]?.record ?? {};
   const ways = parseInherited(process.env[INHERITED]);
   const args = (first: number) => {
@@ -36,11 +36,7 @@ export function describe({ words, directory, claim, descriptors: others, title, 
       at(own),
       ...(parents.length === 0 ? [] : ['--shared', at(parents)]),
       ...(inherited.length === 0 ? [] : ['--inherited', at(inherited)]),
-      ...marked.flatMap(({ kind, token, path, place: each }) =>
-        kind === 'lock'
-          ? ['--held', at([each])]
-          : [kind === 'pid' ? '--pid-marker' : '--marker', `${at([each])}:${token}:${path}`],
-      ),
+      ...marked(first),
       ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
       ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
       '--record',

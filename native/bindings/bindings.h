@@ -11,6 +11,7 @@
 namespace gpu_owner::bindings {
 
 void add_cuda(Napi::Env env, Napi::Object exports);
+void add_directory(Napi::Env env, Napi::Object exports);
 void add_driver(Napi::Env env, Napi::Object exports);
 void add_line(Napi::Env env, Napi::Object exports);
 void add_locks(Napi::Env env, Napi::Object exports);

@@ -165,44 +165,13 @@ void abandon_all(const Napi::CallbackInfo&) {
   if (process::is_main_thread()) locks::abandon_held();
 }
 
-// fileEnsureDirectory(path, mode = 01777) -> 0 or -errno
-Napi::Value ensure_directory(const Napi::CallbackInfo& info) {
-  const std::string path = text(info[0]);
-  const unsigned mode = info[1].IsNumber() ? static_cast<unsigned>(integer(info[1])) : 01777;
-  return number(info, locks::ensure_shared_directory(path.c_str(), mode));
-}
-
-// fileOpenShared(path, size) -> descriptor or -errno
-Napi::Value open_shared(const Napi::CallbackInfo& info) {
-  return number(info, locks::open_shared_file(text(info[0]).c_str(), long_integer(info[1])));
-}
-
 // fileOpenForProbe(path) -> descriptor or -errno
 Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
 }
 
-// fileOpenToShare(path) -> descriptor or -errno
-Napi::Value open_to_share(const Napi::CallbackInfo& info) {
-  return number(info, locks::open_to_share(text(info[0]).c_str()));
-}
-
 // fileClose(descriptor), of one that was opened here: in a worker thread, Node.js warns of those that it hasn't opened itself.
 void close_file(const Napi::CallbackInfo& info) { close(integer(info[0])); }
-
-// fileCreate(path, bytes) -> descriptor or -errno
-Napi::Value create(const Napi::CallbackInfo& info) {
-  const std::string path = text(info[0]);
-  const auto bytes = info[1].As<Napi::Uint8Array>();
-  return number(info, locks::create_file(path.c_str(), reinterpret_cast<const char*>(bytes.Data()),
-                                         static_cast<int64_t>(bytes.ByteLength())));
-}
-
-// fileKeepUntouched(directory, names, byte, untouched): see locks::keep_untouched
-void keep_untouched(const Napi::CallbackInfo& info) {
-  auto flags = info[3].As<Napi::Uint8Array>();
-  locks::keep_untouched(text(info[0]).c_str(), text(info[1]), long_integer(info[2]), flags.Data(), flags.ElementLength());
-}
 
 // fileIsNamed(descriptor, path) -> boolean
 Napi::Value is_named(const Napi::CallbackInfo& info) {
@@ -231,13 +200,8 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("lockWaitSync", Napi::Function::New<wait_sync>(env));
   exports.Set("lockAbandonAll", Napi::Function::New<abandon_all>(env));
   exports.Set("Wait", Wait::define(env));
-  exports.Set("fileEnsureDirectory", Napi::Function::New<ensure_directory>(env));
-  exports.Set("fileOpenShared", Napi::Function::New<open_shared>(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
-  exports.Set("fileOpenToShare", Napi::Function::New<open_to_share>(env));
   exports.Set("fileClose", Napi::Function::New<close_file>(env));
-  exports.Set("fileKeepUntouched", Napi::Function::New<keep_untouched>(env));
-  exports.Set("fileCreate", Napi::Function::New<create>(env));
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));

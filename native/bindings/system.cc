@@ -10,15 +10,17 @@
 namespace gpu_owner::bindings {
 namespace {
 
-// fileStatus(path, follow, numbers) -> 0 or -errno. Written are, in this order: mode, uid, gid, device, inode, when it was last
-// changed, in seconds and nanoseconds, its size, and how many names it has.
+// fileStatus(path or descriptor, follow, numbers) -> 0 or -errno. Written are, in this order: mode, uid, gid, device, inode,
+// when it was last changed, in seconds and nanoseconds, its size, and how many names it has.
 Napi::Value status(const Napi::CallbackInfo& info) {
   struct stat found;
-  const std::string path = text(info[0]);
   const bool follow = info[1].As<Napi::Boolean>();
-  if ((follow ? stat(path.c_str(), &found) : lstat(path.c_str(), &found)) != 0) {
-    return Napi::Number::New(info.Env(), -errno);
-  }
+  const auto look = [&] {
+    if (info[0].IsNumber()) return fstat(integer(info[0]), &found);
+    const std::string path = text(info[0]);
+    return follow ? stat(path.c_str(), &found) : lstat(path.c_str(), &found);
+  };
+  if (look() != 0) return Napi::Number::New(info.Env(), -errno);
   auto numbers = info[2].As<Napi::Float64Array>();
   const double values[] = {static_cast<double>(found.st_mode), static_cast<double>(found.st_uid),
                            static_cast<double>(found.st_gid), static_cast<double>(found.st_dev),

@@ -24,7 +24,7 @@ constexpr char help[] =
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
-    "         --marker FD:TOKEN:PATH  --pid-marker FD:PID:PATH  (each as often as needed)\n"
+    "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
@@ -73,20 +73,24 @@ const char *split(const char *value, char *part, size_t size) {
 
 int parse_marker(const char *option, const char *value, bool is_pid, Options *options) {
   MarkerList &list = options->markers;
-  if (list.count == MarkerList::capacity || options->held.count == DescriptorList::capacity) {
+  if (list.count == MarkerList::capacity || options->held.count + 2 > DescriptorList::capacity) {
     say("keeper: there are more than %d markers and locks", MarkerList::capacity);
     return exit_usage;
   }
   Marker &marker = list.markers[list.count];
-  char number[16] = "";
+  char number[16] = "", directory[16] = "";
   const char *rest = split(value, number, sizeof number);
   if (rest) rest = split(rest, marker.token, sizeof marker.token);
-  if (!rest || *rest != '/') return complain_value(option, value, "FD:TOKEN:PATH, with an absolute path");
+  if (rest) rest = split(rest, directory, sizeof directory);
+  if (!rest || !*rest || strchr(rest, '/')) return complain_value(option, value, "FD:TOKEN:DIRECTORY-FD:NAME");
   if (int code = parse_descriptor(option, number, &marker.fd)) return code;
-  marker.path = rest;
+  if (int code = parse_descriptor(option, directory, &marker.directory)) return code;
+  marker.name = rest;
   marker.is_pid = is_pid;
   ++list.count;
-  options->held.fds[options->held.count++] = marker.fd;
+  DescriptorList &held = options->held;
+  held.fds[held.count++] = marker.fd;
+  if (!held.contains(marker.directory)) held.fds[held.count++] = marker.directory;
   return 0;
 }
 

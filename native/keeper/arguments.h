@@ -13,11 +13,12 @@ struct DescriptorList {
   bool contains(int fd) const;
 };
 
-// A file that shows users of another locking convention that the GPU is taken. `path` is ours as long as it names the file
-// behind `fd` and that contains `token`.
+// A file that shows users of another locking convention that the GPU is taken. `name` is ours as long as it names, in the open
+// directory, the file behind `fd` and that contains `token`.
 struct Marker {
   int fd;
-  const char *path;
+  int directory;
+  const char *name;
   char token[24];
   bool is_pid;  // the token is a PID, and all that is in the file: it is to be that of who keeps the lease
 };
@@ -43,7 +44,7 @@ struct Options {
   PathList lease_files;            // of `leases`, then of `shared`: the names under which others look for them
   DescriptorList inherited;        // locks of other things, which the command inherits as well
   DescriptorList held;             // other locks, for the keeper alone
-  MarkerList markers;              // removed before the leases end; their descriptors are among `held`
+  MarkerList markers;              // removed before the leases end; their descriptors and directories are among `held`
   const char *record = nullptr;    // a JSON object, written into the lease files
   int placeholder = -1;            // its closing ends the placeholder process
   pid_t placeholder_pid = 0;

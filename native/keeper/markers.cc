@@ -1,5 +1,6 @@
 #include "keeper/markers.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,11 +24,12 @@ bool is_pid_of_ours(char *content, const Marker &marker, pid_t predecessor) {
   return pid == getpid() || pid == predecessor || strcmp(content, marker.token) == 0;
 }
 
-// Through the descriptor, never through the path: it may lead elsewhere by now. With the descriptor open, the file system
+// Through the descriptors, never through a path: it may lead elsewhere by now. With the descriptor open, the file system
 // can't give the inode's number to another file.
 bool is_ours(const Marker &marker, pid_t predecessor = 0) {
   struct stat ours, named;
-  if (fstat(marker.fd, &ours) != 0 || lstat(marker.path, &named) != 0) return false;
+  if (fstat(marker.fd, &ours) != 0) return false;
+  if (fstatat(marker.directory, marker.name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
   if (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) return false;
   char content[most_content + 1];
   const ssize_t length = pread(marker.fd, content, most_content, 0);
@@ -51,7 +53,7 @@ void sign_markers(const Options &options, pid_t predecessor) {
 void remove_markers(const Options &options) {
   for (int i = 0; i < options.markers.count; ++i) {
     const Marker &marker = options.markers.markers[i];
-    if (is_ours(marker)) unlink(marker.path);
+    if (is_ours(marker)) unlinkat(marker.directory, marker.name, 0);
   }
 }
 

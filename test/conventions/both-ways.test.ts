@@ -176,7 +176,7 @@ describe('gpu_lock', () => {
     const lock = JSON.parse(readFileSync(path, 'utf8'));
     expect(lock).toMatchObject({ owner: 0, uid: 0, id: 0, 'gpu-owner': { uuid: uuid(0), pid: child.pid } });
     expect(lock.user).toMatch(/ \(gpu-owner\)$/);
-    expect(statSync(path).mode & 0o777).toBe(0o666);
+    expect(statSync(path).mode & 0o777).toBe(0o644);
     child.kill('SIGKILL');
   });
 

@@ -440,8 +440,10 @@ test.skipIf(noOtherUser !== null)(
     makeDirectory(0o700);
     chownSync(directory, NOBODY, NOBODY);
     const { ids } = await examine();
-    expect(ids).toEqual(['lock-directory-mode']);
-    expect(statSync(directory).mode & 0o777).toBe(0o700);
+    expect(ids).toEqual(['lock-directory-unusable']); // by root
+    chmodSync(directory, 0o1700);
+    expect((await examine()).ids).toEqual(['lock-directory-mode']);
+    expect(statSync(directory).mode & 0o7777).toBe(0o1700);
   },
 );
 

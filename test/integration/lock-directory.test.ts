@@ -193,13 +193,22 @@ describe('a lock directory', () => {
         expect(gpu.reason).toMatch(/belongs to root/);
       });
 
-      test('that root uses: it works, and root is told that others can not', async () => {
+      test('that root uses: only a sticky one, and root is told that others can not', async () => {
         mkdirSync(directory, { mode: 0o700 });
         chownSync(directory, NOBODY, NOBODY);
+        for (const mode of [0o700, 0o777]) {
+          chmodSync(directory, mode);
+          expectRefused(
+            await machine.runCommand(RUN, here()),
+            /belongs to nobody with mode 0[0-7]{3}: root locks only in directories that are root's or sticky. chmod 1777/,
+          );
+        }
+        expect(readdirSync(directory)).toEqual([]);
+        chmodSync(directory, 0o1700);
         const { code, stderr } = await machine.runCommand(RUN, here());
         expect(code).toBe(0);
         expect(stderr).toMatch(
-          /warning: the lock directory .* has mode 0700, so that other users can't claim: chmod 1777/,
+          /warning: the lock directory .* has mode 1700, so that other users can't claim: chmod 1777/,
         );
       });
 

@@ -14,6 +14,7 @@
 #include "locks/locks.h"
 #include "locks/pulse.h"
 #include "support/directory.h"
+#include "support/opened.h"
 #include "support/mount.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
@@ -30,8 +31,8 @@ std::string path() { return tests::path_of("file"); }
 void check_refused(int error) {
   const int before = tests::open_descriptors();
   const tests::Stopwatch watch;
-  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), error);
-  CHECK_EQUAL(open_for_probe(path().c_str()), error);
+  CHECK_EQUAL(tests::opened().open_shared("file", kSize), error);
+  CHECK_EQUAL(tests::opened().open_for_probe("file"), error);
   CHECK(watch.milliseconds() < 1000 * tests::slowness());
   CHECK_EQUAL(tests::open_descriptors(), before);
 }
@@ -54,8 +55,8 @@ TEST("a file with a second name that isn't for everybody, and so perhaps somebod
   tests::write_file(target, "precious");
   chmod(target.c_str(), 0644);
   REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
-  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -ENXIO);
-  CHECK(open_for_probe(path().c_str()) >= 0);
+  CHECK_EQUAL(tests::opened().open_shared("file", kSize), -ENXIO);
+  CHECK(tests::opened().open_for_probe("file") >= 0);
   CHECK_EQUAL(tests::contents_of(target), "precious");
 }
 
@@ -64,7 +65,7 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
   tests::write_file(target, "precious");
   chmod(target.c_str(), 0666);
   REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
-  const int file = open_shared_file(path().c_str(), kSize);
+  const int file = tests::opened().open_shared("file", kSize);
   REQUIRE(file >= 0);
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {0, 1}), 0);
   CHECK_EQUAL(write_block(file, "mine", 4), -EMLINK);
@@ -73,7 +74,7 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
 }
 
 TEST("a lock file of ours that got a second name is written to as before") {
-  const int file = open_shared_file(path().c_str(), kSize);
+  const int file = tests::opened().open_shared("file", kSize);
   REQUIRE_EQUAL(write_block(file, "{\"user\":\"alice\"}", 16), 0);
   REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
   CHECK_EQUAL(write_block(file, "{\"user\":\"bob\"}  ", 16), 0);
@@ -108,19 +109,12 @@ TEST("a device is no file") {
   check_refused(-ENXIO);
 }
 
-TEST("a directory on the way that is missing, or is no directory") {
-  CHECK_EQUAL(open_shared_file((path() + "/below").c_str(), kSize), -ENOENT);
-  CHECK_EQUAL(open_for_probe((path() + "/below").c_str()), -ENOENT);
-  tests::write_file(path(), "");
-  CHECK_EQUAL(open_shared_file((path() + "/below").c_str(), kSize), -ENOTDIR);
-}
-
 TEST("somebody else's file that may only be read can be probed") {
   tests::write_file(path(), "content");
   chmod(path().c_str(), 0644);
   tests::become_nobody();
-  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -EACCES);
-  CHECK(open_for_probe(path().c_str()) >= 0);
+  CHECK_EQUAL(tests::opened().open_shared("file", kSize), -EACCES);
+  CHECK(tests::opened().open_for_probe("file") >= 0);
 }
 
 TEST("somebody else's private file") {
@@ -132,7 +126,7 @@ TEST("somebody else's private file") {
 
 TEST("somebody else's directory") {
   tests::become_nobody();
-  CHECK_EQUAL(open_shared_file(path().c_str(), kSize), -EACCES);
+  CHECK_EQUAL(tests::opened().open_shared("file", kSize), -EACCES);
 }
 
 TEST("somebody else's file in a sticky directory can be used by root too") {
@@ -140,27 +134,26 @@ TEST("somebody else's file in a sticky directory can be used by root too") {
   chmod(tests::directory().c_str(), 01777);
   const int made = tests::end_of(tests::start([] {
     tests::become_nobody();
-    return open_shared_file(path().c_str(), kSize) >= 0 ? 0 : 1;
+    return tests::opened().open_shared("file", kSize) >= 0 ? 0 : 1;
   }));
   if (made == 77) tests::skip("only root can become another user");
   REQUIRE_EQUAL(made, 0);
-  CHECK(open_shared_file(path().c_str(), kSize) >= 0);
+  CHECK(tests::opened().open_shared("file", kSize) >= 0);
 }
 
 TEST("a full file system: an error, and no file without its space") {
   const std::string disk = tests::path_of("disk");
   tests::mount_small(disk, 64);
-  const std::string file = disk + "/file";
-  CHECK_EQUAL(open_shared_file(file.c_str(), 1024 * 1024), -ENOSPC);
+  CHECK_EQUAL(tests::opened(disk).open_shared("file", 1024 * 1024), -ENOSPC);
   CHECK_EQUAL(tests::entries(disk), 0);
-  CHECK(open_shared_file(file.c_str(), kSize) >= 0);
+  CHECK(tests::opened(disk).open_shared("file", kSize) >= 0);
   // What is reserved can be written when nothing else can.
   const int filler = tests::open_file(disk + "/filler");
   char block[4096] = {1};
   while (write(filler, block, sizeof block) > 0) {
   }
   CHECK_EQUAL(errno, ENOSPC);
-  const int again = open_shared_file(file.c_str(), kSize);
+  const int again = tests::opened(disk).open_shared("file", kSize);
   REQUIRE(again >= 0);
   CHECK_EQUAL(write_block(again, block, sizeof block), 0);
 }
@@ -169,8 +162,8 @@ TEST("a file system that is read-only") {
   const std::string disk = tests::path_of("disk");
   tests::mount_small(disk, 64);
   if (mount("none", disk.c_str(), "none", MS_REMOUNT | MS_RDONLY, nullptr) != 0) tests::skip("it can't be made so");
-  CHECK_EQUAL(open_shared_file((disk + "/file").c_str(), kSize), -EROFS);
-  CHECK_EQUAL(ensure_shared_directory((disk + "/locks").c_str()), -EROFS);
+  CHECK_EQUAL(tests::opened(disk).open_shared("file", kSize), -EROFS);
+  CHECK_EQUAL(Directory().make(disk + "/locks", 01777), -EROFS);
 }
 
 TEST("the type of a file system") {

@@ -4,6 +4,7 @@
 
 #include "locks/files.h"
 #include "support/directory.h"
+#include "support/opened.h"
 #include "test.h"
 
 using namespace gpu_owner::locks;
@@ -15,7 +16,7 @@ std::string path() { return tests::path_of("file"); }
 }  // namespace
 
 TEST("the file that was opened is named by its path, and by its other names") {
-  const int file = open_shared_file(path().c_str(), 1);
+  const int file = tests::opened().open_shared("file", 1);
   CHECK_EQUAL(names_same_file(file, path().c_str()), 1);
   const std::string other = tests::path_of("other");
   REQUIRE_EQUAL(link(path().c_str(), other.c_str()), 0);
@@ -23,10 +24,10 @@ TEST("the file that was opened is named by its path, and by its other names") {
 }
 
 TEST("a file that was removed, replaced or renamed isn't") {
-  const int file = open_shared_file(path().c_str(), 1);
+  const int file = tests::opened().open_shared("file", 1);
   unlink(path().c_str());
   CHECK_EQUAL(names_same_file(file, path().c_str()), 0);
-  const int second = open_shared_file(path().c_str(), 1);
+  const int second = tests::opened().open_shared("file", 1);
   CHECK_EQUAL(names_same_file(file, path().c_str()), 0);
   CHECK_EQUAL(names_same_file(second, path().c_str()), 1);
   tests::write_file(tests::path_of("third"), "");
@@ -35,7 +36,7 @@ TEST("a file that was removed, replaced or renamed isn't") {
 }
 
 TEST("a symbolic link to the file is another file") {
-  const int file = open_shared_file(path().c_str(), 1);
+  const int file = tests::opened().open_shared("file", 1);
   REQUIRE_EQUAL(rename(path().c_str(), tests::path_of("elsewhere").c_str()), 0);
   REQUIRE_EQUAL(symlink("elsewhere", path().c_str()), 0);
   CHECK_EQUAL(names_same_file(file, path().c_str()), 0);

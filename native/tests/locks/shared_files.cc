@@ -1,5 +1,5 @@
 // Files that all users of a machine share: right from their first moment on, whoever makes them.
-#include "locks/files.h"
+#include "locks/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,9 @@
 #include <set>
 #include <vector>
 
+#include "locks/files.h"
 #include "support/directory.h"
+#include "support/opened.h"
 #include "support/processes.h"
 #include "support/refuse.h"
 #include "test.h"
@@ -31,7 +33,7 @@ struct stat status_of(int descriptor) {
 
 void check_new_file() {
   umask(077);
-  const int file = open_shared_file(path().c_str(), kSize);
+  const int file = tests::opened().open_shared("file", kSize);
   REQUIRE(file >= 0);
   const struct stat status = status_of(file);
   CHECK_EQUAL(status.st_mode, static_cast<mode_t>(S_IFREG | 0666));
@@ -58,7 +60,7 @@ void check_race() {
         umask(077);
         go.close_for_saying();
         go.hear();
-        const int file = open_shared_file(path().c_str(), kSize);
+        const int file = tests::opened().open_shared("file", kSize);
         if (file < 0) return -file;  // the error
         const struct stat status = status_of(file);
         if ((status.st_mode & 0777) != 0666 || status.st_size != kSize) return 254;
@@ -122,7 +124,7 @@ TEST("a file that others make and remove all the time can be had") {
   });
   const int rounds = 300 / tests::slowness();
   for (int i = 0; i < rounds; i++) {
-    const int file = open_shared_file(path().c_str(), kSize);
+    const int file = tests::opened().open_shared("file", kSize);
     REQUIRE(file >= 0);
     REQUIRE_EQUAL(status_of(file).st_size, kSize);
     close(file);
@@ -137,7 +139,7 @@ TEST("a creator that is killed half-way leaves a whole file or none") {
     const pid_t creator = tests::start([&] {
       ready.say();
       for (;;) {
-        close(open_shared_file(path().c_str(), kSize));
+        close(tests::opened().open_shared("file", kSize));
         unlink(path().c_str());
       }
       return 0;
@@ -156,7 +158,7 @@ TEST("a creator that is killed half-way leaves a whole file or none") {
 TEST("a file that exists is taken as it is") {
   tests::write_file(path(), "content");
   chmod(path().c_str(), 0600);
-  const int file = open_shared_file(path().c_str(), kSize);
+  const int file = tests::opened().open_shared("file", kSize);
   REQUIRE(file >= 0);
   CHECK_EQUAL(status_of(file).st_size, 7);
   CHECK_EQUAL(status_of(file).st_mode & 0777, 0600u);
@@ -164,20 +166,26 @@ TEST("a file that exists is taken as it is") {
 }
 
 TEST("a file of no size") {
-  const int file = open_shared_file(path().c_str(), 0);
+  const int file = tests::opened().open_shared("file", 0);
   REQUIRE(file >= 0);
   CHECK_EQUAL(status_of(file).st_size, 0);
 }
 
-TEST("a path without a slash is in the working directory") {
-  REQUIRE_EQUAL(chdir(tests::directory().c_str()), 0);
-  const int file = open_shared_file("file", kSize);
-  REQUIRE(file >= 0);
-  CHECK_EQUAL(names_same_file(file, path().c_str()), 1);
+TEST("a name that leads elsewhere is refused") {
+  REQUIRE_EQUAL(mkdir(tests::path_of("below").c_str(), 0777), 0);
+  tests::write_file(tests::path_of("below/file"), "");
+  for (const char* name : {"below/file", "/etc/passwd", "..", "../file", ""}) {
+    CHECK_EQUAL(tests::opened().open_shared(name, 1), -EINVAL);
+    CHECK_EQUAL(tests::opened().open_for_probe(name), -EINVAL);
+    CHECK_EQUAL(tests::opened().create(name, "x", 1, 0644), -EINVAL);
+    CHECK_EQUAL(tests::opened().remove(name, 0), -EINVAL);
+    CHECK_EQUAL(tests::opened().access(name, R_OK), -EINVAL);
+  }
+  CHECK_EQUAL(tests::entries(tests::directory()), 1);
 }
 
 TEST("a block is written at the start") {
-  const int file = open_shared_file(path().c_str(), 8);
+  const int file = tests::opened().open_shared("file", 8);
   CHECK_EQUAL(write_block(file, "12345678", 8), 0);
   CHECK_EQUAL(write_block(file, "abc", 3), 0);
   CHECK_EQUAL(tests::contents_of(path()), "abc45678");
@@ -197,16 +205,16 @@ TEST("opening for a probe never creates and never allows writing") {
 
 TEST("a file that is made with its content has it from the first moment on, and replaces nothing") {
   umask(077);
-  const int file = create_file(path().c_str(), "content", 7);
+  const int file = tests::opened().create("file", "content", 7, 0644);
   REQUIRE(file >= 0);
-  CHECK_EQUAL(status_of(file).st_mode, static_cast<mode_t>(S_IFREG | 0666));
+  CHECK_EQUAL(status_of(file).st_mode, static_cast<mode_t>(S_IFREG | 0644));
   CHECK_EQUAL(tests::contents_of(path()), "content");
-  CHECK_EQUAL(create_file(path().c_str(), "other", 5), -EEXIST);
+  CHECK_EQUAL(tests::opened().create("file", "other", 5, 0644), -EEXIST);
   CHECK_EQUAL(tests::contents_of(path()), "content");
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
   unlink(path().c_str());
   REQUIRE_EQUAL(symlink("elsewhere", path().c_str()), 0);
-  CHECK_EQUAL(create_file(path().c_str(), "other", 5), -EEXIST);
+  CHECK_EQUAL(tests::opened().create("file", "other", 5, 0644), -EEXIST);
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
   close(file);
 }

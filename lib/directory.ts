@@ -1,0 +1,126 @@
+import { resolve } from 'node:path';
+import { type FileStatus, statusBehind, statusOf } from './file-status.ts';
+import { errno, type NativeDirectory, native } from './native.ts';
+import { pathIn } from './paths.ts';
+
+/** For files that whoever comes next must be able to write or lock, whoever that is: an exclusive lock takes a file open for writing. */
+export const FOR_ALL = 0o666;
+/** For files that others only read. */
+export const FOR_READING = 0o644;
+
+/** So many stay open for the next use. */
+const MOST_KEPT = 16;
+const kept = new Map<string, Directory>();
+
+/**
+ * A directory that others may change: lock directories, and those of other tools. It is held open, and files in it are made, opened and
+ * removed by that alone (native/locks/directory.h), so whoever puts a link in its place leads nobody elsewhere. Paths are for looking.
+ */
+export class Directory {
+  readonly path: string;
+  readonly #native: NativeDirectory;
+  #status: FileStatus;
+
+  private constructor(path: string, native: NativeDirectory, status: FileStatus) {
+    this.path = path;
+    this.#native = native;
+    this.#status = status;
+  }
+
+  /**
+   * What is at a path now.
+   * @param mode to make it with where it is missing, whatever the umask
+   * @returns -errno where there is none: ELOOP for links that others may have put there, ENOTDIR for what is no directory
+   */
+  static open(path: string, mode?: number): Directory | number {
+    const known = kept.get(path);
+    if (known !== undefined) {
+      const { device, inode } = known.#status;
+      const found = statusOf(path);
+      if (found?.device === device && found.inode === inode) {
+        known.#status = found;
+        return known;
+      }
+      kept.delete(path);
+    }
+    const opened = new (native().Directory)(path.startsWith('/') ? path : resolve(path), mode);
+    const error = opened.error();
+    if (error !== 0) return error;
+    const status = statusBehind(opened.descriptor());
+    if (status === null) return -errno.ENOENT;
+    const directory = new Directory(path, opened, status);
+    if (kept.size >= MOST_KEPT) kept.delete([...kept.keys()][0] as string);
+    kept.set(path, directory);
+    return directory;
+  }
+
+  /** As {@link open}; null: there is none that can be used. */
+  static at(path: string): Directory | null {
+    const opened = Directory.open(path);
+    return typeof opened === 'number' ? null : opened;
+  }
+
+  /** As it was when it was last opened. */
+  get status(): FileStatus {
+    return this.#status;
+  }
+
+  /** For programs that are started: valid as long as this object is. */
+  get descriptor(): number {
+    return this.#native.descriptor();
+  }
+
+  pathOf(name: string): string {
+    return pathIn(this.path, name);
+  }
+
+  /** Opens a file for reading and writing; it is made if missing. @returns a descriptor or -errno */
+  openShared(name: string, size = 0, mode = FOR_ALL): number {
+    return this.#native.openShared(name, size, mode);
+  }
+
+  /** Opens a file for reading only, whatever names and mode it has: for looks. @returns a descriptor or -errno */
+  openForProbe(name: string): number {
+    return this.#native.openForProbe(name);
+  }
+
+  /** Opens a file for reading only, for a shared lock, under the rules of `openShared`. @returns a descriptor or -errno */
+  openToShare(name: string): number {
+    return this.#native.openToShare(name);
+  }
+
+  /** Makes a file that others only read, at once with its content. @returns a descriptor, or -errno: EEXIST where there is anything */
+  create(name: string, bytes: Uint8Array): number {
+    return this.#native.create(name, bytes, FOR_READING);
+  }
+
+  /** Removes the file behind the descriptor, if it still has this name. Whether it is gone. */
+  remove(name: string, descriptor: number): boolean {
+    return this.#native.remove(name, descriptor) === 0;
+  }
+
+  /** Of a file; null: there is nothing, or nothing that this process may see. */
+  statusOf(name: string): FileStatus | null {
+    return statusOf(this.pathOf(name));
+  }
+
+  /** Whether others find the file behind the descriptor under this name, and this directory where it was. */
+  isNamed(descriptor: number, name: string): boolean {
+    return native().fileIsNamed(descriptor, this.pathOf(name));
+  }
+
+  /** As access(2). @param name '.' for the directory itself @returns 0 or -errno */
+  access(name: string, mode: number): number {
+    return this.#native.access(name, mode);
+  }
+
+  /** Of everything in it; none where it can't be read. */
+  names(): string[] {
+    return this.#native.names();
+  }
+
+  /** See the native one. */
+  keepUntouched(names: string, byte: number, untouched: Uint8Array): void {
+    this.#native.keepUntouched(names, byte, untouched);
+  }
+}

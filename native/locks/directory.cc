@@ -1,0 +1,335 @@
+#include "locks/directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "locks/files.h"
+#include "locks/locks.h"
+#include "process/futex.h"
+
+namespace gpu_owner::locks {
+namespace {
+
+constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
+constexpr int kTries = 16;          // against others that make and remove the same file
+constexpr int kMostLinks = 40;      // as the kernel
+
+// Without reading: a directory that may only be searched will do.
+constexpr int kOpen = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+// openat2(2), which older headers lack.
+constexpr long kOpenat2 = 437;
+struct OpenHow {
+  uint64_t flags;
+  uint64_t mode;
+  uint64_t resolve;
+};
+constexpr uint64_t kResolveNoSymlinks = 4;
+
+// Whether files of this user count as root's. In a user namespace (rootless containers) the host's root shows as the overflow user.
+bool is_root(uid_t user) {
+  if (user == 0) return true;
+  constexpr uid_t kOverflow = 65534;
+  if (user != kOverflow) return false;
+  static const bool in_namespace = [] {
+    unsigned long long inside = 0, outside = 0, count = 0;
+    FILE* map = fopen("/proc/self/uid_map", "re");
+    if (map == nullptr) return false;
+    const bool all = fscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 4294967295;
+    fclose(map);
+    return !all;
+  }();
+  return in_namespace;
+}
+
+bool is_trusted(const struct stat& status) { return is_root(status.st_uid) || status.st_uid == geteuid(); }
+
+// Whether nobody but root and this user can have put an entry there that belongs to one of them.
+bool is_guarded(const struct stat& directory) {
+  return is_trusted(directory) && ((directory.st_mode & 0022) == 0 || (directory.st_mode & S_ISVTX) != 0);
+}
+
+// Where a link leads, if it is one that may be followed. 0 or -errno.
+int read_link(int directory, int link, std::string& target) {
+  struct stat around, status;
+  if (fstat(directory, &around) != 0 || fstat(link, &status) != 0) return -errno;
+  if (!S_ISLNK(status.st_mode)) return -ENOTDIR;
+  if (!is_guarded(around) || !is_trusted(status)) return -ELOOP;
+  char text[PATH_MAX];
+  const ssize_t length = readlinkat(link, "", text, sizeof text);
+  if (length <= 0 || static_cast<size_t>(length) == sizeof text) return length < 0 ? -errno : -ENAMETOOLONG;
+  target.assign(text, static_cast<size_t>(length));
+  return 0;
+}
+
+// One part after the other, each by the descriptor of the one before.
+int walk(std::string rest, bool follow_last) {
+  int at = ::open("/", kOpen);
+  int links = 0;
+  for (;;) {
+    const size_t start = rest.find_first_not_of('/');
+    if (at < 0 || start == std::string::npos) return at < 0 ? -errno : at;
+    const size_t end = std::min(rest.find('/', start), rest.size());
+    const std::string part = rest.substr(start, end - start);
+    rest.erase(0, end);
+    const int next = openat(at, part.c_str(), kOpen);
+    if (next >= 0) {
+      close(at);
+      at = next;
+      continue;
+    }
+    const int error = errno;
+    const int link = error == ENOTDIR || error == ELOOP ? openat(at, part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const bool is_last = rest.find_first_not_of('/') == std::string::npos;
+    std::string target;
+    int result = link < 0 ? -error : read_link(at, link, target);
+    if (link >= 0) close(link);
+    if (result == 0 && ((is_last && !follow_last) || ++links > kMostLinks)) result = -ELOOP;
+    if (result != 0) {
+      close(at);
+      return result;
+    }
+    rest = target + '/' + rest;
+    if (target[0] != '/') continue;
+    close(at);
+    at = ::open("/", kOpen);
+  }
+}
+
+int open_directory(const std::string& path, bool follow_last) {
+  if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos) return -EINVAL;
+  const OpenHow how = {kOpen, 0, kResolveNoSymlinks};
+  const long opened = syscall(kOpenat2, AT_FDCWD, path.c_str(), &how, sizeof how);
+  if (opened >= 0) return static_cast<int>(opened);
+  // A link on the way, a kernel without that call (ENOSYS), or a container that refuses it (EPERM).
+  const bool is_final = errno == ENOENT || errno == EACCES || errno == EMFILE || errno == ENFILE;
+  return is_final ? -errno : walk(path, follow_last);
+}
+
+// With the mode from the first moment on: with chmod after it, somebody who owns the parent could have put another directory in its
+// place. The umask belongs to the whole process, so a child has one of its own. 0 or -errno.
+int make_directory(int parent, const char* name, mode_t mode) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // As fork(), but without a signal at its end, which the program could take for that of a child of its own.
+  const long child = syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    umask(0);
+    _exit(mkdirat(parent, name, mode) == 0 ? 0 : errno);
+  }
+  int status = 0;
+  const bool ended = child > 0 && waitpid(static_cast<pid_t>(child), &status, __WALL) == child && WIFEXITED(status);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (ended) return -WEXITSTATUS(status);
+  return mkdirat(parent, name, mode) == 0 ? 0 : -errno;
+}
+
+bool is_entry(const char* name) { return *name != '\0' && strchr(name, '/') == nullptr && strcmp(name, "..") != 0; }
+
+int open_entry(int directory, const char* name, int access, bool to_lock, mode_t* mode = nullptr) {
+  return is_entry(name) ? open_regular(directory, name, access, to_lock, mode) : -EINVAL;
+}
+
+int write_zeros(int descriptor, int64_t size) {
+  const char zeros[4096] = {};
+  for (int64_t at = 0; at < size;) {
+    const auto length = static_cast<size_t>(std::min(size - at, int64_t{sizeof zeros}));
+    const ssize_t written = pwrite(descriptor, zeros, length, at);
+    if (written <= 0) return written < 0 ? -errno : -ENOSPC;
+    at += written;
+  }
+  return 0;
+}
+
+int reserve(int descriptor, int64_t size) {
+  const int error = size > 0 ? posix_fallocate(descriptor, 0, size) : 0;
+  return error == EOPNOTSUPP ? write_zeros(descriptor, size) : -error;  // glibc does that itself, musl doesn't
+}
+
+// Not linkat(): for a moment the file would have two names, which others take for an attack.
+int rename_without_replacing(int directory, const char* from, const char* to) {
+  const long renamed = syscall(SYS_renameat2, directory, from, directory, to, kNoReplace);
+  if (renamed == 0 || (errno != EINVAL && errno != ENOSYS)) return static_cast<int>(renamed);
+  return linkat(directory, from, directory, to, 0);
+}
+
+// A file with a name that nobody has: the last six characters are made up.
+int open_temporary(int directory, std::string& name) {
+  constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  static std::atomic<uint64_t> calls{0};
+  for (int i = 0; i < kTries; i++) {
+    uint64_t seed = static_cast<uint64_t>(process::monotonic_nanoseconds()) ^ static_cast<uint64_t>(getpid()) << 40;
+    seed += calls.fetch_add(1);
+    for (size_t at = name.size() - 6; at < name.size(); at++) {
+      seed = seed * 6364136223846793005 + 1442695040888963407;
+      name[at] = kLetters[(seed >> 33) % (sizeof kLetters - 1)];
+    }
+    const int descriptor = openat(directory, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor < 0 ? -errno : descriptor;
+  }
+  return -EEXIST;
+}
+
+// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if the
+// process is killed between two lines.
+template <typename Prepare>
+int create_linked(int directory, const char* name, mode_t mode, Prepare prepare) {
+  if (!is_entry(name)) return -EINVAL;
+  int descriptor = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  std::string temporary;
+  if (descriptor < 0) {
+    if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -errno;
+    temporary = std::string(name) + ".XXXXXX";
+    descriptor = open_temporary(directory, temporary);
+    if (descriptor < 0) return descriptor;
+  }
+  int result = fchmod(descriptor, mode) == 0 ? prepare(descriptor) : -errno;
+  if (result == 0) {
+    char source[64];
+    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", descriptor);
+    const int linked = temporary.empty() ? linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW)
+                                         : rename_without_replacing(directory, temporary.c_str(), name);
+    if (linked != 0) result = -errno;
+  }
+  if (!temporary.empty()) unlinkat(directory, temporary.c_str(), 0);
+  if (result == 0) return descriptor;
+  close(descriptor);
+  return result;
+}
+
+}  // namespace
+
+Directory::~Directory() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Directory::Directory(Directory&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+
+Directory& Directory::operator=(Directory&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+int Directory::open(const std::string& path) {
+  const int opened = open_directory(path, false);
+  if (opened < 0) return opened;
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = opened;
+  return 0;
+}
+
+int Directory::make(const std::string& path, unsigned mode) {
+  for (int i = 0; i < kTries; i++) {
+    const int error = open(path);
+    if (error != -ENOENT) return error;
+    const std::string clean = path.substr(0, path.find_last_not_of('/') + 1);
+    const size_t slash = clean.rfind('/');
+    const std::string name = clean.substr(slash + 1);
+    if (!is_entry(name.c_str()) || name == ".") return -EINVAL;
+    Directory parent;
+    parent.descriptor_ = open_directory(slash == 0 ? "/" : clean.substr(0, slash), true);
+    if (parent.descriptor_ < 0) return parent.descriptor_;
+    const int made = make_directory(parent.descriptor_, name.c_str(), static_cast<mode_t>(mode));
+    if (made != 0 && made != -EEXIST) return made;
+    const int opened = openat(parent.descriptor_, name.c_str(), kOpen);
+    if (opened < 0) continue;  // it is gone again, or something else has the name: the next try tells
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = opened;
+    return 0;
+  }
+  return -EAGAIN;
+}
+
+int Directory::open_shared(const char* name, int64_t size, unsigned mode) const {
+  for (int i = 0; i < kTries; i++) {
+    int descriptor = open_entry(descriptor_, name, O_RDWR, true);
+    if (descriptor != -ENOENT) return descriptor;
+    const auto prepare = [size](int file) { return reserve(file, size); };
+    descriptor = create_linked(descriptor_, name, static_cast<mode_t>(mode), prepare);
+    if (descriptor != -EEXIST) return descriptor;
+  }
+  return -EAGAIN;
+}
+
+int Directory::open_for_probe(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, false); }
+
+int Directory::open_to_share(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, true); }
+
+int Directory::create(const char* name, const char* data, int64_t size, unsigned mode) const {
+  const auto prepare = [data, size](int file) { return write_block(file, data, size); };
+  return create_linked(descriptor_, name, static_cast<mode_t>(mode), prepare);
+}
+
+int Directory::remove(const char* name, int descriptor) const {
+  if (!is_entry(name)) return -EINVAL;
+  struct stat ours, named;
+  if (fstat(descriptor, &ours) != 0) return -errno;
+  if (fstatat(descriptor_, name, &named, AT_SYMLINK_NOFOLLOW) != 0) return -errno;
+  if (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) return -ESTALE;
+  return unlinkat(descriptor_, name, 0) == 0 ? 0 : -errno;
+}
+
+int Directory::access(const char* name, int mode) const {
+  if (!is_entry(name)) return -EINVAL;
+  return faccessat(descriptor_, name, mode, 0) == 0 ? 0 : -errno;
+}
+
+std::vector<std::string> Directory::names() const {
+  std::vector<std::string> result;
+  const int readable = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* list = readable < 0 ? nullptr : fdopendir(readable);
+  if (list == nullptr) {
+    if (readable >= 0) close(readable);
+    return result;
+  }
+  while (const dirent* entry = readdir(list)) {
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) result.emplace_back(entry->d_name);
+  }
+  closedir(list);
+  return result;
+}
+
+Presence Directory::presence_of(const char* name, int64_t byte) const {
+  mode_t mode = 0;
+  const int descriptor = open_entry(descriptor_, name, O_RDONLY, false, &mode);
+  if (descriptor < 0) return descriptor == -ENOENT ? Presence::missing : Presence::unclear;
+  Conflict conflict;
+  const bool free = probe(descriptor, Mode::exclusive, {byte, 1}, conflict) == 0 && !conflict.exists;
+  close(descriptor);
+  return free && (mode & 0666) == 0666 ? Presence::untouched : Presence::unclear;
+}
+
+void Directory::keep_untouched(const std::string& names, int64_t byte, uint8_t* untouched, size_t count) const {
+  size_t at = 0;
+  std::string name;
+  const auto presence_of_next = [&](bool wanted) {
+    if (at > names.size()) return Presence::unclear;
+    const size_t end = std::min(names.find('\n', at), names.size());
+    name.assign(names, at, end - at);
+    at = end + 1;
+    return wanted ? presence_of(name.c_str(), byte) : Presence::unclear;
+  };
+  for (size_t i = 0; i < count; i++) {
+    const Presence presence = presence_of_next(untouched[i] != 0);
+    const Presence nested = presence_of_next(presence == Presence::untouched);
+    const bool kept = presence == Presence::missing || nested == Presence::missing;
+    if (!kept) untouched[i] = 0;
+  }
+}
+
+}  // namespace gpu_owner::locks
