@@ -170,6 +170,9 @@ export interface Native {
   processBootMilliseconds(): number;
   processColumns(descriptor: number): number;
   processIsTerminal(descriptor: number): boolean;
+
+  /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: nobody has it open. */
+  peerUid(localAddress: string, localPort: number, remoteAddress: string, remotePort: number): number;
 }
 
 const packageRoot = dirname(import.meta.dirname);
@@ -252,6 +255,7 @@ export function nativeFile(name: string): string {
 export const errno = {
   EPERM: 1,
   ENOENT: 2,
+  ESRCH: 3,
   EINTR: 4,
   ENXIO: 6,
   E2BIG: 7,

@@ -1,4 +1,5 @@
 import { createServer } from 'node:http';
+import type { Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint } from '../protocol/addresses.ts';
 import { CONTENT_TYPE, exposition, type Family } from './exposition.ts';
@@ -11,30 +12,54 @@ export interface MetricsServer {
 }
 
 const MOST_CONNECTIONS = 100;
+/** So long an answer serves all who ask, in ms: one of Prometheus is never older than this. */
+const FRESH_MS = 1_000;
 
 /**
- * Serves `/metrics` to Prometheus. It keeps no process alive.
- * @param families asked for each time
+ * Serves `/metrics` to Prometheus. It keeps no process alive. Anybody who can connect may ask: however many do, the families
+ * are asked for once a second at most, and connections that ask nothing don't keep others out.
+ * @param families what is known now
  * @throws ERR_INVALID_ARGUMENT if it can't listen there
  */
 export async function serveMetrics(
   endpoint: Endpoint,
   families: () => Promise<Family[]>,
 ): Promise<MetricsServer> {
+  let fresh: Promise<string> | null = null;
+  const text = () => {
+    if (fresh !== null) return fresh;
+    const asked = families().then(exposition);
+    fresh = asked;
+    const forget = () => {
+      fresh = null;
+    };
+    asked.then(() => setTimeout(forget, FRESH_MS).unref(), forget);
+    return asked;
+  };
+  const connections = new Set<Socket>();
+  const askers = new WeakSet<Socket>();
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
+    askers.add(request.socket);
     const path = request.url?.split('?')[0];
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.writeHead(405, { allow: 'GET, HEAD' }).end();
     } else if (path !== '/metrics') {
       response.writeHead(404, { 'content-type': 'text/plain' }).end('metrics are at /metrics\n');
     } else {
-      families().then(
-        (all) => response.writeHead(200, { 'content-type': CONTENT_TYPE }).end(exposition(all)),
+      text().then(
+        (all) => response.writeHead(200, { 'content-type': CONTENT_TYPE }).end(all),
         (error: Error) => response.writeHead(503, { 'content-type': 'text/plain' }).end(`${error.message}\n`),
       );
     }
   });
-  server.maxConnections = MOST_CONNECTIONS;
+  server.on('connection', (socket) => {
+    connections.add(socket);
+    socket.on('close', () => connections.delete(socket));
+    if (connections.size <= MOST_CONNECTIONS) return;
+    // Whoever wants metrics asks at once, so the oldest that has asked nothing goes first.
+    const [oldest] = connections;
+    ([...connections].find((each) => !askers.has(each)) ?? oldest)?.destroy();
+  });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) =>
       reject(

@@ -19,6 +19,14 @@ export interface AdmissionOptions {
   token: string | null;
 }
 
+/** What is known of the other end of a connection. */
+export interface Judgement {
+  /** Who shares a limit of connections: a user of this machine, or an address. */
+  peer: string;
+  /** Why it may not connect; null: it may. */
+  refusal: string | null;
+}
+
 /** Who may speak to the manager: it gives out work and takes results. */
 export class Admission {
   readonly #options: AdmissionOptions;
@@ -41,18 +49,25 @@ export class Admission {
     );
   }
 
-  /** @returns why this one may not connect; null: it may */
-  async refusal(ends: Ends): Promise<string | null> {
+  judge(ends: Ends): Judgement {
     const address = plainAddress(ends.remoteAddress);
-    if (isIn(this.#options.trust, address)) return null;
+    if (isIn(this.#options.trust, address)) return { peer: address, refusal: null };
     const token = this.hasToken ? ', nor is there the right token in the request' : '';
     if (!isLoopback(address) && !isOwn(address)) {
-      return `${address} is not among the trusted addresses (--trust)${token}`;
+      return {
+        peer: address,
+        refusal: `${address} is not among the trusted addresses (--trust)${token}`,
+      };
     }
-    const uid = await uidOfPeer(ends);
-    if (uid !== null && (uid === 0 || uid === process.getuid?.())) return null;
+    const uid = uidOfPeer(ends);
+    const peer = uid === null ? address : `user ${uid}`;
+    if (uid !== null && (uid === 0 || uid === process.getuid?.())) return { peer, refusal: null };
     const who = uid === null ? "it can't be told which user that is" : `user ${uid} is not the manager's`;
-    return `on this machine only the manager's user may connect, and ${who}${token}; --trust ${isIP(address) === 6 ? '::1' : '127.0.0.1'} admits all users`;
+    const trust = `--trust ${isIP(address) === 6 ? '::1' : '127.0.0.1'} admits all users`;
+    return {
+      peer,
+      refusal: `on this machine only the manager's user may connect, and ${who}${token}; ${trust}`,
+    };
   }
 
   /** Is this the secret? */

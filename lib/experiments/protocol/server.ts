@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { sanitize } from '../../text.ts';
 import { type Endpoint, formatEndpoint, plainAddress } from './addresses.ts';
-import type { Admission } from './admission.ts';
+import type { Admission, Judgement } from './admission.ts';
 import { type Answer, Connection, errorAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './requests.ts';
 
@@ -19,10 +19,10 @@ export interface ServerOptions {
 }
 
 export interface Limits {
-  /** Connections at once. */
+  /** Connections at once of those who may connect. */
   connections: number;
-  /** Of one address. */
-  perAddress: number;
+  /** Of one of them: an address, or a user of this machine. */
+  perPeer: number;
   /** Of those who may not connect, unless they have the token. */
   strangers: number;
   /** Of a request. */
@@ -37,13 +37,15 @@ export interface Limits {
 
 const LIMITS: Limits = {
   connections: 1_000,
-  perAddress: 500,
+  perPeer: 500,
   strangers: 50,
   bytes: 1024 ** 2,
   bytesInAll: 64 * 1024 ** 2,
   bytesOfStrangers: 4 * 1024 ** 2,
   patience: 10_000,
 };
+
+const TOO_MANY = 'too many connections at once; try again';
 
 /** Waiting connections of the kernel's, beyond those that are open. */
 const BACKLOG = 1_024;
@@ -54,8 +56,9 @@ export class ProtocolServer {
   readonly #limits: Limits;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
-  readonly #perAddress = new Map<string, number>();
-  #strangers = 0;
+  /** With their peers, oldest first. Neither takes the other's places. */
+  readonly #strangers = new Map<Socket, string>();
+  readonly #admitted = new Map<Socket, string>();
   readonly #bytes = { all: 0, strangers: 0 };
 
   constructor(options: ServerOptions) {
@@ -96,46 +99,24 @@ export class ProtocolServer {
       return;
     }
     const from = plainAddress(remoteAddress);
-    const open = this.#perAddress.get(from) ?? 0;
-    if (this.#sockets.size >= this.#limits.connections || open >= this.#limits.perAddress) {
-      this.#options.complain(`${from}: too many connections at once`);
-      socket.end(errorAnswer('too many connections at once; try again'), () => socket.destroy());
-      return;
-    }
     this.#sockets.add(socket);
-    this.#perAddress.set(from, open + 1);
     socket.on('close', () => {
-      this.#sockets.delete(socket);
-      const left = (this.#perAddress.get(from) ?? 1) - 1;
-      if (left === 0) this.#perAddress.delete(from);
-      else this.#perAddress.set(from, left);
+      for (const each of [this.#sockets, this.#strangers, this.#admitted]) each.delete(socket);
     });
-    this.#serve(socket, from, { remoteAddress, remotePort, localAddress, localPort }).catch(
-      (error: Error) => {
-        this.#options.complain(`${from}: ${error.message}`);
-        socket.destroy();
-      },
-    );
-  }
-
-  async #serve(socket: Socket, from: string, ends: Parameters<Admission['refusal']>[0]): Promise<void> {
     const { admission } = this.#options;
-    socket.pause();
-    const refusal = await admission.refusal(ends);
-    if (socket.destroyed) return;
-    const isStranger = refusal !== null;
-    if (isStranger) {
-      if (this.#strangers >= this.#limits.strangers) {
-        socket.destroy();
+    const { peer, refusal } = admission.judge({ remoteAddress, remotePort, localAddress, localPort });
+    if (refusal === null) {
+      if (!this.#admit(socket, peer)) {
+        socket.end(errorAnswer(TOO_MANY), () => socket.destroy());
         return;
       }
-      this.#strangers++;
-      socket.on('close', () => {
-        this.#strangers--;
-      });
+    } else {
+      this.#strangers.set(socket, peer);
+      if (this.#strangers.size > this.#limits.strangers) this.#dropStranger();
+      if (socket.destroyed) return;
     }
-    const kind = isStranger ? 'strangers' : 'all';
-    const most = isStranger ? this.#limits.bytesOfStrangers : this.#limits.bytesInAll;
+    const kind = refusal === null ? 'all' : 'strangers';
+    const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfStrangers;
     const connection = new Connection(socket, {
       mostBytes: this.#limits.bytes,
       patience: this.#limits.patience,
@@ -147,28 +128,49 @@ export class ProtocolServer {
       release: (bytes) => {
         this.#bytes[kind] -= bytes;
       },
-      answer: (bytes) => this.#answer(bytes, from, refusal, () => socket.readableEnded),
+      answer: (bytes) => this.#answer(bytes, from, { peer, refusal }, socket),
     });
-    if (isStranger && !admission.hasToken) {
+    if (refusal !== null && !admission.hasToken) {
       this.#options.complain(`refused ${from}: ${refusal}`);
       connection.refuse(refusal);
     }
-    socket.resume();
   }
 
-  async #answer(
-    bytes: Buffer,
-    from: string,
-    refusal: string | null,
-    hasEnded: () => boolean,
-  ): Promise<Answer> {
+  /** @returns is there a place for it? */
+  #admit(socket: Socket, peer: string): boolean {
+    let ofPeer = 0;
+    for (const each of this.#admitted.values()) if (each === peer) ofPeer++;
+    if (this.#admitted.size >= this.#limits.connections || ofPeer >= this.#limits.perPeer) {
+      this.#options.complain(`${peer}: ${TOO_MANY}`);
+      return false;
+    }
+    this.#strangers.delete(socket);
+    this.#admitted.set(socket, peer);
+    return true;
+  }
+
+  /** The oldest of whoever has most: whoever has a token sends it at once, and keeps its place so. */
+  #dropStranger(): void {
+    const counts = new Map<string, number>();
+    for (const peer of this.#strangers.values()) counts.set(peer, (counts.get(peer) ?? 0) + 1);
+    const most = Math.max(...counts.values());
+    for (const [socket, peer] of this.#strangers) {
+      if (counts.get(peer) !== most) continue;
+      this.#strangers.delete(socket);
+      socket.destroy();
+      return;
+    }
+  }
+
+  async #answer(bytes: Buffer, from: string, { peer, refusal }: Judgement, socket: Socket): Promise<Answer> {
     try {
       const request = parseRequest(bytes);
       if (refusal !== null && !this.#options.admission.knows(request.token)) {
         this.#options.complain(`refused ${from}: ${refusal}`);
         return { text: errorAnswer(refusal) };
       }
-      return await this.#options.handle(request, from, hasEnded);
+      if (refusal !== null && !this.#admit(socket, peer)) return { text: errorAnswer(TOO_MANY) };
+      return await this.#options.handle(request, from, () => socket.readableEnded);
     } catch (error) {
       const { message } = error as Error;
       if (!(error instanceof RequestError)) {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { parseNetworks } from '../../../lib/experiments/protocol/addresses.ts';
 import { Admission } from '../../../lib/experiments/protocol/admission.ts';
-import { uidOfPeer } from '../../../lib/experiments/protocol/peer.ts';
+import { uidInTables } from '../../../lib/experiments/protocol/peer.ts';
 import type { Request } from '../../../lib/experiments/protocol/requests.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
 import { finished, NOBODY, python } from '../../machine.ts';
@@ -175,7 +175,7 @@ test('slow, huge and half-open ones are ended, and those that only look', async 
 });
 
 test('limits: connections in all, of an address, and bytes in all', async () => {
-  const { port, complaints } = await serve({ limits: { perAddress: 3, bytesInAll: 100_000 } });
+  const { port, complaints } = await serve({ limits: { perPeer: 3, bytesInAll: 100_000 } });
   const held = [open(port), open(port), open(port)];
   await Promise.all(held.map((socket) => once(socket, 'connect')));
   expect(JSON.parse(await ask(port, '')).message).toMatch(/too many connections/);
@@ -249,6 +249,46 @@ time.sleep(60)`;
   child.kill('SIGKILL');
 });
 
+test.skipIf(!isRoot)('strangers that come and go take no places of others (needs root)', async () => {
+  const { port } = await serve({ limits: { connections: 20, perPeer: 20 } });
+  const code = `import os, socket, time
+os.setuid(${NOBODY})
+for _ in range(4): os.fork()
+end = time.monotonic() + 60
+print('here', flush=True)
+while time.monotonic() < end:
+    try: socket.create_connection(('127.0.0.1', ${port}), 1).close()
+    except OSError: pass`;
+  const child = spawn(python, ['-c', code], { detached: true });
+  await once(child.stdout, 'data');
+  const answers: string[] = [];
+  try {
+    for (let i = 0; i < 24; i++) answers.push(await ask(port, STATUS));
+  } finally {
+    process.kill(-(child.pid as number), 'SIGKILL');
+  }
+  expect(new Set(answers)).toEqual(new Set([ACK]));
+});
+
+test.skipIf(!isRoot)('a token is heard however many strangers are silent (needs root)', async () => {
+  const token = 'a secret that is long enough';
+  const { port, complaints } = await serve({ token, limits: { strangers: 5, perPeer: 3 } });
+  const request = `{"type": "status", "token": "${token}"}`;
+  const code = `import os, socket, time
+os.setuid(${NOBODY})
+held = [socket.create_connection(('127.0.0.1', ${port})) for _ in range(8)]
+print('held', flush=True)
+time.sleep(60)`;
+  const child = spawn(python, ['-c', code]);
+  await once(child.stdout, 'data');
+  for (let i = 0; i < 6; i++) {
+    expect(await askAs(NOBODY, port, request)).toBe(ACK);
+    expect(await askAs(NOBODY - 1, port, request)).toBe(ACK);
+  }
+  child.kill('SIGKILL');
+  expect(complaints).toEqual([]);
+});
+
 const own = Object.values(networkInterfaces())
   .flat()
   .find((each) => each?.family === 'IPv4' && !each.internal)?.address;
@@ -273,11 +313,11 @@ test('other addresses: a token, or trust', async () => {
     token: null,
   });
   const ends = { localAddress: '10.0.0.1', localPort: 1, remotePort: 2 };
-  expect(await trusting.refusal({ ...ends, remoteAddress: '10.9.9.9' })).toBeNull();
-  expect(await trusting.refusal({ ...ends, remoteAddress: '::ffff:10.9.9.9' })).toBeNull();
-  expect(await trusting.refusal({ ...ends, remoteAddress: 'fd00::1' })).toBeNull();
-  expect(await trusting.refusal({ ...ends, remoteAddress: '11.0.0.1' })).toMatch(/not among the trusted/);
-  expect(await trusting.refusal({ ...ends, remoteAddress: '127.0.0.1' })).toMatch(/can't be told/);
+  expect(trusting.judge({ ...ends, remoteAddress: '10.9.9.9' }).refusal).toBeNull();
+  expect(trusting.judge({ ...ends, remoteAddress: '::ffff:10.9.9.9' }).refusal).toBeNull();
+  expect(trusting.judge({ ...ends, remoteAddress: 'fd00::1' }).refusal).toBeNull();
+  expect(trusting.judge({ ...ends, remoteAddress: '11.0.0.1' }).refusal).toMatch(/not among the trusted/);
+  expect(trusting.judge({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/can't be told/);
 });
 
 test.skipIf(own === undefined)(
@@ -310,11 +350,11 @@ test('sockets that nobody has open any longer are nobody’s, not root’s', asy
   const header =
     '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
   writeFileSync(table, header + line('06', 0, 0));
-  expect(await uidOfPeer(ends, [table])).toBeNull();
+  expect(uidInTables(ends, [table])).toBeNull();
   writeFileSync(table, header + line('01', 1234, 99));
-  expect(await uidOfPeer(ends, [join(directory, 'none'), table])).toBe(1234);
+  expect(uidInTables(ends, [join(directory, 'none'), table])).toBe(1234);
   // The same connection, seen from this end, says nothing.
   const swapped = { ...ends, localPort: 40000, remotePort: 5000 };
-  expect(await uidOfPeer(swapped, [table])).toBeNull();
+  expect(uidInTables(swapped, [table])).toBeNull();
   rmSync(directory, { recursive: true });
 });

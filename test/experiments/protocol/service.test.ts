@@ -86,7 +86,7 @@ test('who asks while tasks are added and tables are read waits until that is don
 });
 
 test('who asks and goes while tables are read gets no task', async () => {
-  const admitted = vi.spyOn(Admission.prototype, 'refusal');
+  const admitted = vi.spyOn(Admission.prototype, 'judge');
   await service.listen(true);
   const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
   await until(() => socket.writableFinished);
