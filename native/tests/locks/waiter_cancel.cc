@@ -64,13 +64,14 @@ TIMED_TEST("a cancelled wait ends at once, says so, and has taken nothing") {
 }
 
 TEST("waits whose cancellation was begun together all end") {
+  const Kind kind = tests::waitable_kinds().back();
   const int holder = tests::open_file(path()), file = tests::open_file(path());
-  CHECK_EQUAL(try_lock(holder, Kind::ofd, Mode::exclusive, kByte), 0);
+  CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
   constexpr int kWaits = 8;
   Outcome outcomes[kWaits];
   Waiter* waiters[kWaits];
   for (int i = 0; i < kWaits; i++) {
-    waiters[i] = Waiter::start(file, Kind::ofd, Mode::shared, kByte, Outcome::note, &outcomes[i]);
+    waiters[i] = Waiter::start(file, kind, Mode::shared, kByte, Outcome::note, &outcomes[i]);
     REQUIRE(waiters[i] != nullptr);
     if (i % 2 == 0) tests::sleep_milliseconds(5);  // half of them wait already, half have just been started
   }
@@ -82,8 +83,8 @@ TEST("waits whose cancellation was begun together all end") {
     CHECK_EQUAL(outcomes[i].error(), ECANCELED);
     waiters[i]->join_and_delete();
   }
-  CHECK_EQUAL(unlock(holder, Kind::ofd, kByte), 0);
-  CHECK(!held_by_others(holder, Kind::ofd));
+  CHECK_EQUAL(unlock(holder, kind, kByte), 0);
+  CHECK(!held_by_others(holder, kind));
   close(holder);
   close(file);
 }
