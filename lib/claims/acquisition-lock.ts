@@ -2,15 +2,18 @@ import { closeSync, readSync } from 'node:fs';
 import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { warn, warnOnce } from '../warnings.ts';
 import { type Effectful, locking } from './effects.ts';
+import type { UnexplainedLock } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { describeOwner, ownersOf } from './lock-owners.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
 const NAME = 'acquisition.lock';
 /** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
 const EPOCH_SIZE = 32;
-const EPOCHS = 2 ** 31;
+export const EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
 const LOOK_AGAIN = 100;
 const MAX_TRIES = 16;
@@ -55,6 +58,16 @@ export class AcquisitionLock {
         const epoch = readEpoch(descriptor);
         if (waited || native().lockTry(descriptor, OFD, EXCLUSIVE, epoch, 1) !== 0) {
           waited = true;
+          const stranger = native().lockHolder(descriptor, OFD, EXCLUSIVE, epoch, 1);
+          if (stranger > 0) {
+            // A POSIX lock, which no claim takes, may last, and on all bytes: to wait for it would cost every claim the timeout.
+            const path = pathIn(directory.path, NAME);
+            const [owner] = ownersOf(descriptor, epoch);
+            warnOnce(
+              `${owner ? describeOwner(owner) : 'a program'}, which is no claim of gpu-owner, has ${path} locked; going on without waiting for it. See \`gpu-owner doctor\`.`,
+            );
+            break;
+          }
           const block = readBlock(descriptor);
           if (!holder.equals(block)) {
             holder = block;
@@ -65,7 +78,7 @@ export class AcquisitionLock {
             if (now() - since >= timeout) {
               tries++;
               if (readBlock(descriptor).equals(block)) {
-                warnOf(block, timeout);
+                warnOf(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
                 if (timeout < MIN_SUSPENDED || !beginEpochAfter(descriptor, epoch)) break;
               }
             } else if (now() >= end) break;
@@ -76,6 +89,8 @@ export class AcquisitionLock {
         // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
         native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_SIZE)); // it may fail
+        // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
+        native().lockTry(descriptor, OFD, EXCLUSIVE, EPOCHS + record.generation, 1);
         keep = true;
         return new AcquisitionLock(descriptor, waited);
       } finally {
@@ -127,11 +142,41 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
   return false;
 }
 
-function warnOf(block: Buffer, timeout: number): void {
+/** What the holder has written; null: nothing, and what stands there is of an earlier one. */
+function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_SIZE));
-  if (record === null) return;
-  const { user, pid, command, since } = leaseInfo(record);
+  const byte = EPOCHS + Number(record?.generation);
+  if (!Number.isSafeInteger(byte) || byte < EPOCHS) return null;
+  return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
+}
+
+function warnOf(path: string, descriptor: number, epoch: number, block: Buffer, timeout: number): void {
+  const seconds = timeout / 1000;
+  const record = holderIn(descriptor, block);
+  if (record !== null) {
+    const { user, pid, command, since } = leaseInfo(record);
+    warn(
+      `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'}) has been deciding for ${seconds} s; going on without waiting for it.`,
+    );
+    return;
+  }
+  const [owner] = ownersOf(descriptor, epoch);
+  const [who, how] =
+    owner === undefined
+      ? ['a program that is not visible here', ` As root, \`fuser -v ${path}\` shows it.`]
+      : [describeOwner(owner), ' See `gpu-owner doctor`.'];
   warn(
-    `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'}) has been deciding for ${timeout / 1000} s; going on without waiting for it.`,
+    `${who}, which ${owner?.isClaim ? "hasn't written who it is" : 'is no claim of gpu-owner'}, has had ${path} locked for ${seconds} s; going on without waiting for it.${how}`,
   );
+}
+
+/** Whether the decision lock is held by somebody who hasn't written who it is, as claims do. Takes nothing. */
+export function findUnexplainedDecision(directory: LockDirectory): UnexplainedLock | null {
+  for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
+    const epoch = readEpoch(descriptor);
+    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;
+    if (holderIn(descriptor, readBlock(descriptor)) !== null) return null;
+    return { path: pathIn(directory.path, NAME), owners: ownersOf(descriptor, epoch) };
+  }
+  return null;
 }

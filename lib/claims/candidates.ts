@@ -1,3 +1,4 @@
+import { now } from '../clock.ts';
 import type { Holders } from '../conventions/index.ts';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
 import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
@@ -9,19 +10,24 @@ import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { hostName } from '../host.ts';
 import { formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
+import { sleeping, type Waiting } from '../waits.ts';
 import {
   depthFor,
   endedWithin,
+  findUnexplained,
   findUntouched,
   type LeaseKey,
   mayHaveRemains,
   probeLease,
   probeWhole,
+  type UnexplainedLock,
   whyUntakable,
 } from './lease-holders.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { describeOwner } from './lock-owners.ts';
 import { usesCUDA } from './placeholder.ts';
+import { leaseInfo } from './record.ts';
 import { reservedFor, type Wish } from './turn.ts';
 
 /** How long a placeholder may take to end, in ms. */
@@ -82,6 +88,71 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging, before?: readon
     return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
   });
   return separateKinds(candidates, judging.count ?? 1);
+}
+
+/** So long a holder may take to write who it is, in ms. */
+const RECORDING = 5;
+const explanations = new Map<string, { at: number; found: UnexplainedLock }>();
+/** So long an answer is good that took looking at all processes, in ms. */
+const EXPLANATION_COUNTS = 10_000;
+
+/** The same, with what the kernel tells of locks of which nobody has written that they are theirs. For people. */
+export function* explained(candidates: Candidate[], judging: Judging): Waiting<Candidate[]> {
+  const { directory, job } = judging;
+  const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
+    state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
+  if (directory === null || !candidates.some(isUnexplained)) return candidates;
+  const again = (candidate: Candidate): Candidate => {
+    const { gpu } = candidate;
+    const lease = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
+    return lease === null ? candidate : { ...candidate, lease, verdict: judgeOne(gpu, judging, lease) };
+  };
+  let present = candidates.map(again);
+  const isNews = (candidate: Candidate) =>
+    isUnexplained(candidate) && knownExplanation(directory, leaseKey(candidate.gpu, job)) === null;
+  if (present.some(isNews)) {
+    yield* sleeping(RECORDING);
+    present = present.map(again);
+  }
+  return present.map((candidate) => {
+    if (!isUnexplained(candidate)) return candidate;
+    const key = leaseKey(candidate.gpu, job);
+    const found = knownExplanation(directory, key) ?? findUnexplained(directory, key);
+    if (found === null) return candidate;
+    if (!found.owners.some(({ isClaim }) => isClaim))
+      explanations.set(nameOf(directory, key), { at: now(), found });
+    return { ...candidate, ...explain(candidate, found) };
+  });
+}
+
+function knownExplanation(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
+  const known = explanations.get(nameOf(directory, key));
+  return known !== undefined && now() - known.at < EXPLANATION_COUNTS ? known.found : null;
+}
+
+function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
+  return [...all, uuid, job].join();
+}
+
+function explain(
+  { lease, verdict }: Candidate,
+  { path, owners }: UnexplainedLock,
+): Pick<Candidate, 'lease' | 'verdict'> {
+  const [owner] = owners;
+  if (owner === undefined) {
+    const reason = `locked by a program that is no claim of gpu-owner, or can't write who it is: as root, \`fuser -v ${path}\` shows it`;
+    return { lease, verdict: { ...verdict, reason } };
+  }
+  const { uid, pid, name } = owner;
+  const user = owner.user ?? 'somebody';
+  const holder: LeaseInfo = { ...leaseInfo(null), user, uid, pid, command: name, stranger: true };
+  const reason = owner.isClaim
+    ? `leased by ${describeOwner(owner)}, which can't write who it is`
+    : `locked by ${describeOwner(owner)}, which is no claim of gpu-owner: see \`gpu-owner doctor\``;
+  return {
+    lease: lease?.nested === undefined ? holder : { ...lease, nested: holder },
+    verdict: { ...verdict, reason },
+  };
 }
 
 export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {

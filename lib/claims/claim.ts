@@ -19,6 +19,7 @@ import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import {
   type Candidate,
+  explained,
   type Judging,
   judgeAll,
   judgeOne,
@@ -123,7 +124,8 @@ export function* claim(
   const left = leaveToOthers(candidates, judging, standing);
   if (obstacleOf(left, request.count) === 'use') {
     // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
-    return refusal(request, { leases: null, candidates: left, obstacle: 'use' }, directory, record, job);
+    const outcome = { leases: null, candidates: left, obstacle: 'use' } as const;
+    return yield* refusal(request, outcome, judging, record, job);
   }
   const others = {
     conventions,
@@ -156,7 +158,7 @@ export function* claim(
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || began - started > patience) {
-      return refusal(request, outcome, directory, record, job);
+      return yield* refusal(request, outcome, judging, record, job);
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
@@ -197,14 +199,15 @@ export function* survey(request: ClaimRequest, configuredDirectory: string | und
   return { candidates: judgeAll(gpus, judging), judging, directory, job, conventions };
 }
 
-function refusal(
+function* refusal(
   request: ClaimRequest,
   outcome: Attempt & { leases: null },
-  directory: LockDirectory,
+  judging: Judging,
   record: RecordContents,
   job: EnclosingJob | null,
-): Refusal {
-  const { candidates } = outcome;
+): Effectful<Refusal> {
+  const candidates = yield* explained(outcome.candidates, judging);
+  const directory = judging.directory as LockDirectory;
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {
     granted: false,

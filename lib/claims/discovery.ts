@@ -6,7 +6,7 @@ import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
 import { byPlace, isInstance } from '../gpus/instances.ts';
 import { isPossible, select } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { type Candidate, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './candidates.ts';
+import { type Candidate, explained, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './candidates.ts';
 import type { ClaimRequest, Refusal } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
@@ -162,7 +162,8 @@ function* judged(request: Discovering, configured: string | undefined, view: Vie
   const visible = view === 'machine' ? null : inherited(gpus);
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  const all = judgeAll(gpus, { criteria, visible, directory, job, count, foreign });
+  const judging = { criteria, visible, directory, job, count, foreign };
+  const all = yield* explained(judgeAll(gpus, judging), judging);
   const candidates = view === 'machine' ? all : keepBack(all, scopeOf(job), waitersAhead(directory, null));
   return { candidates, directory, job: enclosing };
 }

@@ -60,7 +60,21 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 
 /** Whether this tenure of the lease lasts. Takes nothing. */
 export function isTenure(descriptor: number, generation: number): boolean {
-  return native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE + generation, 1) >= 0;
+  const byte = FIRST_TENURE + generation;
+  // A longer lock is a stranger's.
+  return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
+}
+
+/**
+ * What the present holder has written; null: nothing, and what stands there is of an earlier one. So it is for a moment with each
+ * lease, and as long as it lasts where a stranger has the lock, or the file may not be written to.
+ */
+export function readHolder(descriptor: number): Record<string, unknown> | null {
+  const record = readRecord(descriptor);
+  const generation = Number(record?.generation);
+  return Number.isSafeInteger(generation) && generation >= 0 && isTenure(descriptor, generation)
+    ? record
+    : null;
 }
 
 export function readRecord(descriptor: number): Record<string, unknown> | null {

@@ -1,7 +1,8 @@
 // Who holds leases, for those who look. Nothing here takes anything.
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
-import { native, OFD, SHARED } from '../native.ts';
+import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
+import { targetOf } from '../small-files.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,
@@ -13,9 +14,11 @@ import {
   type LeaseFile,
   leaseFiles,
   leaseName,
+  readHolder,
   readRecord,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { type LockOwner, ownersOf } from './lock-owners.ts';
 import { leaseInfo } from './record.ts';
 
 /** Which lease. */
@@ -53,17 +56,50 @@ function holderOf(
   uuid: string,
   { depth, descriptor }: LeaseFile,
 ): LeaseInfo | null {
-  if (isLocked(descriptor, SHARED)) return leaseInfo(readRecord(descriptor));
+  if (isLocked(descriptor, SHARED)) return holderInfo(readHolder(descriptor));
   // The record in the file is not of those who hold instances.
-  return isLocked(descriptor) && depth === 0 ? leaseInfo(recordOfInstance(directory, uuid)) : null;
+  return isLocked(descriptor) ? holderInfo(depth === 0 ? recordOfInstance(directory, uuid) : null) : null;
+}
+
+function holderInfo(record: Record<string, unknown> | null): LeaseInfo {
+  return record === null ? { ...leaseInfo(null), stranger: true } : leaseInfo(record);
 }
 
 /** As {@link probeLease} on the machine, but who holds MIG instances of the GPU doesn't count. */
 export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | null {
-  for (const { descriptor } of leaseFiles(directory, uuid, 0)) {
-    if (isLocked(descriptor, SHARED)) return leaseInfo(readRecord(descriptor));
+  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE)) return holderInfo(readHolder(descriptor));
   }
   return null;
+}
+
+/** A lock on a lease's file of which nobody has written that it is theirs. */
+export interface UnexplainedLock {
+  path: string;
+  /** As far as this user can see them. */
+  owners: readonly LockOwner[];
+}
+
+/** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
+export function findUnexplained(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
+  const { uuid, parent = null, job = null } = key;
+  for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
+    if (holderOf(directory, uuid, file)?.stranger === true) return unexplained(file);
+  }
+  if (parent === null || job !== null) return null;
+  for (const file of leaseFiles(directory, parent, 0)) {
+    const { depth, descriptor } = file;
+    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE) && readHolder(descriptor) === null)
+      return unexplained(file);
+  }
+  return null;
+}
+
+function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
+  return {
+    path: targetOf(`/proc/self/fd/${descriptor}`) ?? '',
+    owners: ownersOf(descriptor, LEASE),
+  };
 }
 
 /**
@@ -153,7 +189,7 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
     for (const name of directory.namesIn(path)) {
       if (!/^MIG-.*\.lease$/.test(name)) continue;
       for (const descriptor of directory.filesNamed(name, [path])) {
-        const record = isLocked(descriptor, SHARED) ? readRecord(descriptor) : null;
+        const record = isLocked(descriptor, SHARED) ? readHolder(descriptor) : null;
         const gpus: unknown[] = Array.isArray(record?.gpus) ? record.gpus : [];
         if (gpus.some((gpu) => (gpu as { parent?: unknown } | null)?.parent === parent)) return record;
       }

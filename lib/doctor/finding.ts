@@ -69,6 +69,7 @@ export const CATALOGUE = {
   'lock-directory-leftovers': ['lock-directory', 'note'],
   'lock-file-unusable': ['lock-directory', 'problem'],
   'lock-file-linked': ['lock-directory', 'warning'],
+  'foreign-lock': ['lock-directory', 'problem'],
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
   'process-stuck': ['lock-directory', 'warning'],

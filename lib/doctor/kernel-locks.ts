@@ -40,6 +40,8 @@ const BETWEEN = 250; // ms
 export interface LastingLock {
   start: number;
   pid: number;
+  /** Where all locks of that open file begin. */
+  starts: readonly number[];
 }
 
 /**
@@ -52,15 +54,18 @@ export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
   const matches = (lock: KernelLock) =>
     lock.kind === 'OFDLCK' && lock.exclusive === exclusive && lock.device === device && lock.inode === inode;
   if (!readLocks().some(matches)) return [];
-  const startIn = (file: string) => parseLocks(textOf(file)).find(matches)?.start;
+  const startsIn = (file: string) =>
+    parseLocks(textOf(file))
+      .filter(matches)
+      .map(({ start }) => start);
   let found = descriptorFiles()
-    .map(({ pid, file }) => ({ pid, file, start: startIn(file) }))
-    .filter((each): each is LastingLock & { file: string } => each.start !== undefined);
+    .map(({ pid, file }) => ({ pid, file, starts: startsIn(file) }))
+    .flatMap((each) => (each.starts[0] === undefined ? [] : [{ ...each, start: each.starts[0] }]));
   for (let look = 1; look < LOOKS && found.length > 0; look++) {
     native().processSleep(BETWEEN);
-    found = found.filter(({ file, start }) => startIn(file) === start);
+    found = found.filter(({ file, start }) => startsIn(file)[0] === start);
   }
-  return found.map(({ pid, start }) => ({ pid, start }));
+  return found.map(({ pid, start, starts }) => ({ pid, start, starts }));
 }
 
 function descriptorFiles(): { pid: number; file: string }[] {

@@ -6,6 +6,7 @@ import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { listWords } from '../text.ts';
 import { namesIn, octal, statOf } from './files.ts';
 import type { Report } from './finding.ts';
+import { reportForeignLocks } from './foreign-locks.ts';
 import { sentences } from './installation.ts';
 import { reportRemoved } from './removed-leases.ts';
 import { reportStuck } from './stuck-claimant.ts';
@@ -25,6 +26,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   if (directory.problem === null) reportUnusable(report, directory, names);
   reportLeases(report, directory, reportRemoved(report, directory));
   reportLeftovers(report, directory.path, names);
+  reportForeignLocks(report, directory);
   reportStuck(report, directory.path);
   reportUnending(report, directory);
 }

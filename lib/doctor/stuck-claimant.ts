@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { EPOCHS } from '../claims/acquisition-lock.ts';
 import { describeProcess } from '../gpus/processes.ts';
 import type { Report } from './finding.ts';
 import { lastingLocks } from './kernel-locks.ts';
@@ -7,7 +8,8 @@ const ACQUISITION = 'acquisition.lock';
 
 /** Claims that were suspended while they decided: the others waited for each of them once. */
 export function reportStuck(report: Report, path: string): void {
-  for (const { pid } of lastingLocks(join(path, ACQUISITION), true)) {
+  for (const { pid, starts } of lastingLocks(join(path, ACQUISITION), true)) {
+    if (!starts.some((start) => start >= EPOCHS)) continue; // no claim: see foreign-locks.ts
     report.add(
       'claimant-stuck',
       `${whoIs(pid)} has been deciding on a claim for more than a second: it is suspended, or the driver hangs under it. The other claims waited up to 2 s for it, and go on without it.`,

@@ -118,6 +118,7 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
 }
 
 function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): string {
+  if (lease.stranger === true) return "leased by somebody who hasn't written who it is";
   const since = formatSince(lease.since, now);
   const host = sanitize(lease.host, 64);
   const command = sanitize(lease.command, 80);

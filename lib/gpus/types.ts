@@ -70,6 +70,8 @@ export interface LeaseInfo {
   convention: string;
   /** Processes of the job that are left after its command has ended. */
   survivors?: number;
+  /** It is locked, but whoever holds it hasn't written who it is, as claims do: the other members are what the kernel tells, if anything. */
+  stranger?: true;
   /** Who holds it by a claim inside of that job. */
   nested?: LeaseInfo;
 }

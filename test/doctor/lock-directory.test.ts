@@ -22,6 +22,7 @@ import {
   NOBODY,
   output,
   processState,
+  python,
   type Starting,
   until,
   whyNotNobody,
@@ -253,6 +254,34 @@ describe('files', () => {
     expect(diagnosis).toMatchObject({ code: 1, ids: ['lock-file-unusable'] });
     expect(said(diagnosis, 'lock-file-unusable')).toMatch(words);
     expect(said(diagnosis, 'lock-file-unusable')).toContain(`${uuid(1)}.lease`);
+  });
+
+  test('that have a second name', async () => {
+    await makeLeaseFiles();
+    const lease = join(directory, `${uuid(1)}.lease`);
+    linkSync(lease, `${machine.directory}/backup`);
+    const diagnosis = await examine();
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-file-linked'] });
+    expect(said(diagnosis, 'lock-file-linked')).toMatch(
+      /has 2 names.* -> Leave it .*`find \S+ -xdev -samefile /,
+    );
+    // One that may be somebody's own.
+    writeFileSync(lease, 'precious');
+    expect(said(await examine(), 'lock-file-linked')).toMatch(/no claim writes to it.* If not: `rm /);
+  });
+
+  test('that a program has locked which is no claim', async () => {
+    await makeLeaseFiles();
+    const lease = join(directory, `${uuid(1)}.lease`);
+    const locker = machine.start([python, integration('locker.py'), lease, 'ofd']);
+    await output(locker, /locked/);
+    const diagnosis = await examine();
+    expect(diagnosis).toMatchObject({ code: 1, ids: ['foreign-lock'] });
+    expect(said(diagnosis, 'foreign-lock')).toMatch(
+      new RegExp(
+        `lease is locked by python\\S* \\(pid ${locker.pid}, .*\`kill ${locker.pid}\`\\. \`fuser -v `,
+      ),
+    );
   });
 
   test('that were removed under a living holder', async () => {

@@ -1,0 +1,181 @@
+// Locks on our files by programs that are no claims, as any user can take them: what status, claims and the doctor say of them.
+import { chmodSync, closeSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type Diagnosis, diagnose, said } from '../doctor/doctor.ts';
+import { finished, Machine, NOBODY, output, python, type Starting, until, whyNotNobody } from '../machine.ts';
+import { Line } from './line.ts';
+
+const noOtherUser = whyNotNobody();
+const OTHER: Starting = noOtherUser === null ? { uid: NOBODY } : {};
+/** One more, who may not look into the processes of the others. */
+const THIRD: Starting = { uid: NOBODY - 1 };
+const WHO = noOtherUser === null ? '(nobody|uid 65534)' : '\\S+';
+const uuid = `GPU-00000000-0000-4000-8000-000000000000`;
+const RUN = ['run', '--placeholder', 'none', '--no-wait', '--devices', '0', '--', 'echo', 'it ran'];
+const KINDS = ['posix', 'ofd'];
+
+let machine: Machine;
+beforeEach(async () => {
+  machine = new Machine(2);
+  // Its record is of a claim that has ended, and names somebody who has nothing to do with what comes.
+  const made = await machine.runCommand([
+    'run',
+    '--placeholder',
+    'none',
+    '-n',
+    '2',
+    '--',
+    'echo',
+    'an earlier claim',
+  ]);
+  expect(made.code).toBe(0);
+});
+afterEach(() => machine.close());
+
+const file = (name: string) => join(machine.lockDirectory, name);
+
+/** A lock as a program of another user takes it, with Python's fcntl. */
+async function lock(name: string, kind: string, ...ranges: number[]) {
+  const locker = join(import.meta.dirname, 'fixtures/locker.py');
+  const child = machine.start([python, locker, file(name), kind, ...ranges.map(String)], OTHER);
+  await output(child, /locked/);
+  const ended = finished(child);
+  return {
+    pid: child.pid as number,
+    end: () => {
+      child.stdin?.end();
+      return ended;
+    },
+  };
+}
+
+function expectFinding(diagnosis: Diagnosis, words: RegExp): void {
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['foreign-lock'] });
+  expect(said(diagnosis, 'foreign-lock')).toMatch(words);
+}
+
+describe.each(KINDS)(
+  `a lock on a lease (%s)${noOtherUser === null ? '' : ` (as one user: ${noOtherUser})`}`,
+  (kind) => {
+    test('is told for what it is, and nobody else is named', async () => {
+      const { pid, end } = await lock(`${uuid}.lease`, kind);
+      const who = new RegExp(`python\\S* \\(pid ${pid}, ${WHO}\\)`);
+      const [row] = await machine.status();
+      expect(row).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
+      expect(row.reason).toMatch(who);
+      const { code, stderr } = await machine.runCommand(RUN);
+      expect([code, stderr]).toEqual([75, expect.stringMatching(who)]);
+      expect(stderr).not.toContain('an earlier claim');
+      const diagnosis = await diagnose(machine);
+      expectFinding(diagnosis, /lease is locked by .*can't be claimed until it lets go/);
+      expect(said(diagnosis, 'foreign-lock')).toMatch(new RegExp(`\`kill ${pid}\`. \`fuser -v \\S+lease\``));
+      await end();
+      expect((await machine.runCommand(RUN)).code).toBe(0);
+      expect((await diagnose(machine)).ids).toEqual([]);
+    });
+
+    test.skipIf(noOtherUser !== null)(
+      'to who may not look into its process, the way to learn more is named',
+      async () => {
+        const { pid } = await lock(`${uuid}.lease`, kind);
+        const shown =
+          kind === 'posix' ? `pid ${pid}` : `as root, \`fuser -v ${file(`${uuid}.lease`)}\` shows it`;
+        const { stderr } = await machine.runCommand(RUN, THIRD);
+        expect(stderr).toContain(shown);
+        expect(stderr).not.toContain('an earlier claim');
+        const { stdout } = await machine.runCommand(['status'], { ...THIRD, env: { COLUMNS: '500' } });
+        expect(stdout).toContain(shown);
+        const said_ = said(await diagnose(machine, THIRD), 'foreign-lock');
+        expect(said_).toContain(kind === 'posix' ? `pid ${pid}` : 'As root, `fuser -v');
+      },
+    );
+
+    test('on all of the file', async () => {
+      const { pid } = await lock(`${uuid}.lease`, kind, 0, 0);
+      expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
+      expect((await machine.runCommand(RUN)).code).toBe(75);
+      expectFinding(await diagnose(machine), /lease is locked by/);
+    });
+  },
+);
+
+test.each(['ofd-read', 'ofd', 'posix'])(
+  'a lock on a nested lease (%s): the GPU doesn’t look free',
+  async (kind) => {
+    writeFileSync(file(`${uuid}.nested-1`), '');
+    chmodSync(file(`${uuid}.nested-1`), 0o666);
+    const { pid, end } = await lock(`${uuid}.nested-1`, kind);
+    expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
+    const { code, stderr } = await machine.runCommand(RUN);
+    expect([code, stderr]).toEqual([75, expect.stringContaining(`(pid ${pid}, `)]);
+    expectFinding(await diagnose(machine), /nested-1 is locked by/);
+    await end();
+    expect((await machine.runCommand(RUN)).code).toBe(0);
+  },
+);
+
+test.each(KINDS)('a lock on the decision lock (%s): the claim that ended last isn’t blamed', async (kind) => {
+  const { pid, end } = await lock('acquisition.lock', kind, 0, 0);
+  const { code, stderr } = await machine.runCommand(RUN);
+  expect([code, stderr]).toEqual([
+    0,
+    expect.stringMatching(
+      new RegExp(`warning: python\\S* \\(pid ${pid}, ${WHO}\\), which is no claim of gpu-owner`),
+    ),
+  ]);
+  expect(stderr).not.toContain('an earlier claim');
+  expectFinding(
+    await diagnose(machine),
+    new RegExp(`acquisition.lock is locked by python\\S* \\(pid ${pid}, .*fuser -v`),
+  );
+  await end();
+  expect(await machine.runCommand(RUN)).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a lock on the wait queue', async () => {
+  const line = new Line(machine);
+  closeSync(openSync(line.file, 'w', 0o666));
+  chmodSync(line.file, 0o666);
+  const { pid } = await lock('line.lock', 'ofd', 0, 0);
+  expectFinding(
+    await diagnose(machine),
+    new RegExp(`line.lock is locked by python\\S* \\(pid ${pid}, .*nobody can join`),
+  );
+});
+
+test.skipIf(noOtherUser !== null)(
+  'a lease with a forged record: the doctor compares it with whose the lock is',
+  async () => {
+    const record = JSON.parse(readFileSync(file(`${uuid}.lease`), 'utf8'));
+    const forged = {
+      ...record,
+      user: 'root',
+      uid: 0,
+      pid: 1,
+      command: 'somebody else',
+      generation: 5,
+      ended: null,
+    };
+    const descriptor = openSync(file(`${uuid}.lease`), 'r+');
+    writeSync(descriptor, JSON.stringify(forged).padEnd(4096), 0);
+    closeSync(descriptor);
+    const { pid } = await lock(`${uuid}.lease`, 'ofd', 0, 1, 1 + forged.generation, 1);
+    expectFinding(
+      await diagnose(machine),
+      new RegExp(
+        `lease says that root \\(pid 1\\) holds .* but python\\S* \\(pid ${pid}, ${WHO}\\) has it locked`,
+      ),
+    );
+  },
+);
+
+test('a claim in the ordinary way is no stranger, for anybody', async () => {
+  const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);
+  await output(holder, /visibleDevices/);
+  expect((await machine.status())[0].lease).not.toHaveProperty('stranger');
+  expect((await diagnose(machine)).ids).toEqual([]);
+  await until(async () => (await diagnose(machine, OTHER)).ids.length === 0);
+  holder.stdin?.end();
+  await finished(holder);
+});
