@@ -8,6 +8,7 @@ import { isWSL } from '../gpus/platform.ts';
 import { mayBecomeFree } from '../gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../gpus/types.ts';
 import { hostName } from '../host.ts';
+import { describeOwner } from '../lock-owners.ts';
 import { formatSince } from '../quantities.ts';
 import { sanitize } from '../text.ts';
 import { sleeping, type Waiting } from '../waits.ts';
@@ -25,7 +26,6 @@ import {
 } from './lease-holders.ts';
 import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { describeOwner } from './lock-owners.ts';
 import { usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';
 import { reservedFor, type Wish } from './turn.ts';

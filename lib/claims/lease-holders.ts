@@ -1,6 +1,7 @@
 // Who holds leases, for those who look. Nothing here takes anything.
 import type { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
+import { type LockOwner, ownersOf } from '../lock-owners.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
 import { targetOf } from '../small-files.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
@@ -18,7 +19,6 @@ import {
   readRecord,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { type LockOwner, ownersOf } from './lock-owners.ts';
 import { leaseInfo } from './record.ts';
 
 /** Which lease. */
