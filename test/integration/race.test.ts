@@ -1,3 +1,4 @@
+import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
@@ -55,6 +56,58 @@ test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and s
   expect(claims).toBeGreaterThan(SECONDS);
   await expect.poll(() => machine.states()).toEqual(Array(GPUS).fill('free'));
 });
+
+test.skipIf(!process.env.GPU_OWNER_SOAK)(
+  `half a million claims${twoUsers ? ' of two users' : ''}, with kills and stops all the time: no GPU is held twice, none is lost`,
+  { timeout: 3_600_000 },
+  async () => {
+    machine = new Machine(GPUS);
+    const witness = randomBytes(8).toString('hex');
+    const told = { claims: 0, kills: 0, stops: 0 };
+    const violations: string[] = [];
+    const errors: string[] = [];
+    let isOver = false;
+    const runner = async (i: number) => {
+      while (!isOver) {
+        const child = machine.start(
+          [process.execPath, claimant, witness, '3600', String(1 + (i % 4)), '0.1'],
+          {
+            umask: i % 3 === 0 ? '077' : '022',
+            ...(twoUsers && i % 2 === 1 ? { uid: NOBODY } : {}),
+          },
+        );
+        children[i] = child;
+        child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+          told.claims += 100 * (text.match(/^\+100$/gm)?.length ?? 0);
+          violations.push(...(text.match(/violation: .*/g) ?? []));
+        });
+        const { signal, stderr } = await finished(child);
+        if (signal !== 'SIGKILL') errors.push(stderr);
+      }
+    };
+    const children: ChildProcess[] = [];
+    const runners = Array.from({ length: 16 }, (_, i) => runner(i));
+    const report = setInterval(() => console.log(JSON.stringify(told)), 60_000);
+    while (told.claims < 500_000 && errors.length === 0) {
+      await pause(2_000);
+      const one = children[Math.floor(Math.random() * children.length)];
+      if (Math.random() < 0.5) {
+        if (one?.kill('SIGKILL')) told.kills++;
+      } else {
+        if (one?.kill('SIGSTOP')) told.stops++;
+        setTimeout(() => one?.kill('SIGCONT'), 200 + Math.random() * 1_000);
+      }
+    }
+    isOver = true;
+    for (const child of children) child.kill('SIGKILL');
+    await Promise.all(runners);
+    clearInterval(report);
+    console.log(JSON.stringify(told));
+    expect(violations).toEqual([]);
+    expect(errors).toEqual([]);
+    await expect.poll(() => machine.states()).toEqual(Array(GPUS).fill('free'));
+  },
+);
 
 test('the witness would see it: claimants with different lock directories do hold a GPU twice', async () => {
   machine = new Machine(1);
