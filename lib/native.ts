@@ -121,7 +121,8 @@ export interface Native {
   fileLink(path: string): string | null;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
   lineJoin(descriptor: number): number;
-  linePlaces(descriptor: number, from: number, to: number): number[];
+  /** null: too many to be those of waiters. */
+  linePlaces(descriptor: number, from: number, to: number): number[] | null;
   lineAlive(descriptor: number, offset: number, lifeless: number): boolean;
   Pulse: new (
     descriptor: number,

@@ -1,7 +1,8 @@
 import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/types.ts';
-import { type NativePulse, native } from '../native.ts';
+import { errno, type NativePulse, native } from '../native.ts';
+import { pathIn } from '../paths.ts';
 import { systemError } from '../system-errors.ts';
 import { warnOnce } from '../warnings.ts';
 import { bootId } from './boot.ts';
@@ -10,7 +11,7 @@ import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents
 import type { Wish } from './turn.ts';
 
 // A place is a byte of this file that its waiter has locked; what it waits for stands in a block of the file.
-const NAME = 'line.lock';
+export const NAME = 'line.lock';
 /** Blocks are used again by places this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
 /** Of native/locks/pulse.h. */
@@ -59,6 +60,7 @@ export class Place {
       try {
         descriptor = directory.openFile(NAME);
         const number = native().lineJoin(descriptor);
+        if (number === -errno.E2BIG) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', spoilt(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
         const place = new Place(directory, descriptor, number, record);
         if (place.isIntact()) {
@@ -69,7 +71,11 @@ export class Place {
       } catch (error) {
         if (descriptor >= 0) closeSync(descriptor);
         if (!(error instanceof GPUOwnerError)) throw error;
-        warnOnce(`there is no place in line to be had, so others may be served first: ${error.message}`);
+        warnOnce(
+          error.message === spoilt(directory)
+            ? error.message
+            : `there is no place in line to be had, so others may be served first: ${error.message}`,
+        );
         return null;
       }
     }
@@ -129,18 +135,28 @@ function fitting(record: object, uuids: readonly string[]): object {
   return fitting(record, uuids.slice(0, Math.min(-Math.ceil(excess / UUID_LENGTH), -1)));
 }
 
+/** Why nothing hangs on a line of which so much is locked; see native/locks/line.h. */
+function spoilt({ path }: LockDirectory): string {
+  return (
+    `the wait queue can't be used, so others may be served first: more of ${pathIn(path, NAME)} is locked than waiters lock. ` +
+    'Somebody disturbs it on purpose: `gpu-owner doctor`, as root, says who.'
+  );
+}
+
 /** The line of a machine, for those who look. Takes nothing. */
 export class Line {
+  readonly #directory: LockDirectory;
   readonly #descriptor: number;
 
-  private constructor(descriptor: number) {
+  private constructor(directory: LockDirectory, descriptor: number) {
+    this.#directory = directory;
     this.#descriptor = descriptor;
   }
 
   /** null: nobody has ever waited here. The caller closes it. */
   static open(directory: LockDirectory): Line | null {
     const descriptor = directory.openForProbe(NAME);
-    return descriptor < 0 ? null : new Line(descriptor);
+    return descriptor < 0 ? null : new Line(directory, descriptor);
   }
 
   /** Who has these places, read one after the other as far as the caller goes. */
@@ -151,9 +167,16 @@ export class Line {
     }
   }
 
-  /** The places that are taken, in order. @param before only those ahead of this one */
+  /** The places that are taken, in order; none where strangers have locked so many that the line is spoilt. @param before only those ahead */
   places(before: number | null = null): number[] {
-    return before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
+    const places = before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
+    if (places === null) warnOnce(spoilt(this.#directory));
+    return places ?? [];
+  }
+
+  /** Whether strangers have locked so many places that nobody can stand in line. */
+  get isSpoilt(): boolean {
+    return native().linePlaces(this.#descriptor, 0, 0) === null;
   }
 
   get descriptor(): number {

@@ -25,8 +25,11 @@ export interface Mark {
 const MOST_CONTENT = 4096;
 
 /** Whether others still see it. */
-export function isIntact({ kind, directory, name, descriptor, token }: Mark): boolean {
-  if (!directory.isNamed(descriptor, name)) return false;
+export function isIntact(mark: Mark): boolean {
+  return mark.directory.isNamed(mark.descriptor, mark.name) && saysOurs(mark);
+}
+
+function saysOurs({ kind, descriptor, token }: Mark): boolean {
   if (kind === 'lock') return true;
   const content = contentOf(descriptor);
   return kind === 'pid' ? content.trim() === token : content.includes(token);
@@ -41,7 +44,7 @@ export function remove(mark: Mark): void {
 /** Removes the file, if there is one of ours; the descriptor stays open. */
 export function hide(mark: Mark): void {
   // Should somebody else have removed it, or taken our right to, then it is stale, as our lease isn't held.
-  if (mark.kind !== 'lock' && isIntact(mark)) mark.directory.remove(mark.name, mark.descriptor);
+  if (mark.kind !== 'lock' && saysOurs(mark)) mark.directory.remove(mark.name, mark.descriptor);
 }
 
 /** A number of any length takes the same room, so that one write replaces another as a whole. */

@@ -68,6 +68,20 @@ export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
   return found.map(({ pid, start, starts }) => ({ pid, start, starts }));
 }
 
+/** Which processes have at least so many open-file-description locks on a file, as far as this user may look into them. */
+export function lockersOf(path: string, least: number): { pid: number; locks: number }[] {
+  const device = mountOf(path, readMounts())?.device;
+  const inode = statOf(path)?.ino;
+  const found = new Map<number, number>();
+  for (const { pid, file } of descriptorFiles()) {
+    const locks = parseLocks(textOf(file)).filter(
+      (lock) => lock.kind === 'OFDLCK' && lock.device === device && lock.inode === inode,
+    ).length;
+    if (locks > 0) found.set(pid, (found.get(pid) ?? 0) + locks);
+  }
+  return [...found].map(([pid, locks]) => ({ pid, locks })).filter(({ locks }) => locks >= least);
+}
+
 function descriptorFiles(): { pid: number; file: string }[] {
   return namesIn('/proc')
     .filter((name) => /^\d+$/.test(name))

@@ -9,7 +9,7 @@ import type { Report } from './finding.ts';
 import { reportForeignLocks } from './foreign-locks.ts';
 import { sentences } from './installation.ts';
 import { reportRemoved } from './removed-leases.ts';
-import { reportStuck } from './stuck-claimant.ts';
+import { reportSpoiltQueue, reportStuck } from './stuck-claimant.ts';
 import { reportUnending } from './unending-processes.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
@@ -28,6 +28,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   reportLeftovers(report, directory.path, names);
   reportForeignLocks(report, directory);
   reportStuck(report, directory.path);
+  reportSpoiltQueue(report, directory);
   reportUnending(report, directory);
 }
 

@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <unistd.h>
 
 #include <utility>
@@ -20,10 +21,12 @@ Napi::Value join_line(const Napi::CallbackInfo& info) {
   return number(info, static_cast<double>(place));
 }
 
-// linePlaces(descriptor, from, to) -> the places that are taken, in order; to = 0: to the end
+// linePlaces(descriptor, from, to) -> the places that are taken, in order; to = 0: to the end. null: too many for a line of waiters
 Napi::Value line_places(const Napi::CallbackInfo& info) {
   std::vector<int64_t> places;
-  locks::places_taken(integer(info[0]), long_integer(info[1]), long_integer(info[2]), places);
+  if (locks::places_taken(integer(info[0]), long_integer(info[1]), long_integer(info[2]), places) == E2BIG) {
+    return info.Env().Null();
+  }
   auto array = Napi::Array::New(info.Env(), places.size());
   for (size_t i = 0; i < places.size(); i++) array.Set(i, number(info, static_cast<double>(places[i])));
   return array;

@@ -271,7 +271,10 @@ int Directory::open_for_probe(const char* name) const { return open_entry(descri
 int Directory::open_to_share(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, true); }
 
 int Directory::create(const char* name, const char* data, int64_t size, unsigned mode) const {
-  const auto prepare = [data, size](int file) { return write_block(file, data, size); };
+  const auto prepare = [data, size](int file) {
+    const ssize_t written = pwrite(file, data, static_cast<size_t>(size), 0);
+    return written == size ? 0 : written < 0 ? -errno : -ENOSPC;
+  };
   return create_linked(descriptor_, name, static_cast<mode_t>(mode), prepare);
 }
 

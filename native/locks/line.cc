@@ -5,16 +5,36 @@
 #include <algorithm>
 
 #include "locks/locks.h"
+#include "process/futex.h"
 
 namespace gpu_owner::locks {
 namespace {
 
-constexpr int kTries = 100'000;  // against others that join at the same time: each try lost is a place that one of them got
+constexpr int64_t kMostTime = 100'000'000;  // ns of this thread's processor time: a busy machine doesn't make a line longer
+constexpr int kTimed = 16;                  // asking for the time takes time
+
+// What looking through a line may take.
+class Effort {
+ public:
+  // To be called before each question to the kernel; false: it is enough.
+  bool goes_on() {
+    if (++questions_ > 2 * kMostPlaces) return false;
+    if (questions_ % kTimed != 0) return true;
+    const int64_t now = process::thread_nanoseconds();
+    if (questions_ == kTimed) started_ = now;
+    return now - started_ < kMostTime;
+  }
+
+ private:
+  int questions_ = 0;
+  int64_t started_ = 0;
+};
 
 // The last place that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range, not
 // of the first or the last one: ask again behind it until there is none.
-int64_t last_place(int descriptor, int64_t from) {
+int64_t last_place(int descriptor, int64_t from, Effort& effort) {
   for (;;) {
+    if (!effort.goes_on()) return -1 - E2BIG;
     Conflict conflict;
     const int error = probe(descriptor, Mode::shared, {from, 0}, conflict);
     if (error != 0) return -1 - error;
@@ -29,8 +49,9 @@ int64_t last_place(int descriptor, int64_t from) {
 
 int64_t join_line(int descriptor) {
   int64_t from = 0;
-  for (int i = 0; i < kTries; i++) {
-    const int64_t last = last_place(descriptor, from);
+  Effort effort;
+  for (;;) {
+    const int64_t last = last_place(descriptor, from, effort);
     if (last < from - 1) return last + 1;
     const int64_t place = last + 1;
     const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {place, 1});
@@ -38,14 +59,15 @@ int64_t join_line(int descriptor) {
     if (error != EAGAIN) return -error;
     from = place + 1;  // somebody was quicker, or is waiting for the end of one that had this number
   }
-  return -EAGAIN;
 }
 
 int places_taken(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& places) {
   // Ranges that remain to be looked through, the lowest on top.
   std::vector<Range> ranges{{from, to == 0 ? 0 : to - from}};
   if (to != 0 && to <= from) return 0;
+  Effort effort;
   while (!ranges.empty()) {
+    if (!effort.goes_on() || places.size() > kMostPlaces) return E2BIG;
     const Range range = ranges.back();
     Conflict conflict;
     const int error = probe(descriptor, Mode::shared, range, conflict);

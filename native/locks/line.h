@@ -10,6 +10,10 @@
 
 namespace gpu_owner::locks {
 
+// A line that is longer, or that takes longer to look through, isn't one of waiters: anybody can lock any number of bytes, and the
+// kernel goes through all of them each time it is asked. Then it is E2BIG, and nothing hangs on the line.
+constexpr int kMostPlaces = 4096;
+
 // Takes the place behind all others on the description of `descriptor`, which must be writable and belong to this waiter
 // alone. Returns its number, or -errno.
 int64_t join_line(int descriptor);

@@ -27,4 +27,11 @@ inline int64_t monotonic_nanoseconds() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
+// Processor time of this thread.
+inline int64_t thread_nanoseconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
 }  // namespace gpu_owner::process

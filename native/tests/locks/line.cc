@@ -129,3 +129,39 @@ TEST("a descriptor that can't be written to joins no line") {
   tests::open_file(path());
   CHECK_EQUAL(join_line(open(path(), O_RDONLY)), -EBADF);
 }
+
+namespace {
+
+// So many bytes are locked, none beside another: the kernel would make one lock of them.
+void lock_places(int file, int64_t count) {
+  for (int64_t i = count - 1; i >= 0; i--) REQUIRE_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {2 * i, 1}), 0);
+}
+
+int count_places() {
+  const int file = open(path(), O_RDONLY);
+  std::vector<int64_t> places;
+  const int error = places_taken(file, 0, 0, places);
+  close(file);
+  return error == 0 ? static_cast<int>(places.size()) : -error;
+}
+
+}  // namespace
+
+TEST("a line of a thousand is read, and more than 4096 places are no line of waiters") {
+  const int stranger = tests::open_file(path());
+  lock_places(stranger, 1000);
+  CHECK_EQUAL(count_places(), 1000);
+  CHECK_EQUAL(join_line(tests::open_file(path())), 1999);
+  close(stranger);
+  const int many = tests::open_file(path());
+  lock_places(many, kMostPlaces + 200);
+  CHECK_EQUAL(count_places(), -E2BIG);
+}
+
+TEST("strangers that have locked the first places, one by one, keep others from joining only for a bounded time") {
+  const int many = tests::open_file(path());
+  lock_places(many, 10'000);
+  const int64_t place = join_line(tests::open_file(path()));
+  CHECK(place == -E2BIG || place == 19'999);
+  CHECK_EQUAL(count_places(), -E2BIG);
+}
