@@ -70,6 +70,7 @@ export const CATALOGUE = {
   'lock-file-unusable': ['lock-directory', 'problem'],
   'lock-file-linked': ['lock-directory', 'warning'],
   'foreign-lock': ['lock-directory', 'problem'],
+  'queue-spoilt': ['lock-directory', 'problem'],
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
   'process-stuck': ['lock-directory', 'warning'],

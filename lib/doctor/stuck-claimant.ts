@@ -1,8 +1,11 @@
 import { join } from 'node:path';
 import { EPOCHS } from '../claims/acquisition-lock.ts';
+import { NAME as LINE, Line } from '../claims/line.ts';
+import type { LockDirectory } from '../claims/lock-directory.ts';
 import { describeProcess } from '../gpus/processes.ts';
+import { listWords } from '../text.ts';
 import type { Report } from './finding.ts';
-import { lastingLocks } from './kernel-locks.ts';
+import { lastingLocks, lockersOf } from './kernel-locks.ts';
 
 const ACQUISITION = 'acquisition.lock';
 
@@ -16,6 +19,31 @@ export function reportStuck(report: Report, path: string): void {
       remedyFor(pid),
     );
   }
+}
+
+/** So many places of the wait queue no process of ours has. */
+const MANY_PLACES = 64;
+
+/** Processes that lock so much of the wait queue's file that it is of no use. */
+export function reportSpoiltQueue(report: Report, directory: LockDirectory): void {
+  const line = Line.open(directory);
+  if (line === null) return;
+  const isSpoilt = line.isSpoilt;
+  line.close();
+  if (!isSpoilt) return;
+  const path = join(directory.path, LINE);
+  const holders = lockersOf(path, MANY_PLACES);
+  report.add(
+    'queue-spoilt',
+    `More of ${path} is locked than waiters lock, so claims don't wait in line and go on without it. ${
+      holders.length === 0
+        ? 'This user may not see by whom.'
+        : listWords(holders.map(({ pid, locks }) => `${whoIs(pid)} holds ${locks} locks there.`))
+    }`,
+    holders.length === 0
+      ? 'As root, `gpu-owner doctor` says who does that.'
+      : `End what does that: \`kill ${holders.map(({ pid }) => pid).join(' ')}\`.`,
+  );
 }
 
 /** Claims that keep safe-gpu's programs from deciding. @param path of its lock */

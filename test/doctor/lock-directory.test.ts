@@ -329,6 +329,24 @@ describe('files', () => {
   });
 });
 
+test('a wait queue of which strangers have locked too much', async () => {
+  makeDirectory();
+  const file = join(directory, 'line.lock');
+  writeFileSync(file, '');
+  chmodSync(file, 0o666);
+  const ranges = Array.from({ length: 5_000 }, (_, i) => [String(10_000 - 2 * i), '1']).flat();
+  const child = machine.start(
+    [python, integration('locker.py'), file, 'ofd', ...ranges],
+    noOtherUser === null ? { uid: NOBODY } : {},
+  );
+  await output(child, /locked/);
+  const diagnosis = await examine();
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['queue-spoilt'] });
+  expect(said(diagnosis, 'queue-spoilt')).toMatch(
+    new RegExp(`\\(pid ${child.pid}, \\w+\\) holds 5000 locks there.*kill ${child.pid}`),
+  );
+});
+
 describe.skipIf(noCompiler !== null)(`locks${because(noCompiler)}`, () => {
   const sick = join(import.meta.dirname, 'fixtures/sick_shim.c');
 

@@ -1,0 +1,86 @@
+// Anybody can lock any number of bytes of the wait queue's file. The kernel goes through all of them for each question.
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Machine, NOBODY, output, python, whyNotNobody } from '../machine.ts';
+import { fixture, Line } from './line.ts';
+
+const LOCKS = 20_000;
+/** Native code asks twice for each of 4,096 places at most. A claim looks at the queue twice, and asks some more for leases. */
+const MOST_QUESTIONS = 2 * 2 * 4_096 + 200;
+const CLAIM = ['run', '--no-wait', '--', 'echo', 'it ran'];
+const WARNING =
+  /warning: the wait queue can't be used, so others may be served first: more of .*line\.lock is locked/g;
+
+let machine: Machine;
+let line: Line;
+beforeEach(() => {
+  machine = new Machine(2);
+  line = new Line(machine);
+});
+afterEach(() => machine.close());
+
+/** Makes the queue's file, and locks so much of it as another user. */
+async function spoil() {
+  const first = await line.holder(2);
+  const waiter = line.waiter([{ name: 'first' }]);
+  await line.untilWaiting(1);
+  first.release();
+  await output(waiter, /got first/);
+  // The last one first: the kernel looks for the place of each from the front.
+  const ranges = Array.from({ length: LOCKS }, (_, i) => [String(2 * (LOCKS - i)), '1']).flat();
+  const child = machine.start([python, fixture('locker.py'), line.file, 'ofd', ...ranges], { uid: NOBODY });
+  await output(child, /locked/);
+  return child;
+}
+
+const noTracing =
+  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is missing, or may not trace';
+const why = whyNotNobody();
+describe.skipIf(why !== null)(
+  `${LOCKS} locks of another user in the wait queue${why ? ` (${why})` : ''}`,
+  () => {
+    test('a claim goes on without the queue, and says so once', async () => {
+      await spoil();
+      const { code, stdout, stderr } = await machine.runCommand(CLAIM);
+      expect([code, stdout]).toEqual([0, 'it ran\n']);
+      expect(stderr.match(WARNING)).toHaveLength(1);
+    });
+
+    test('a claim that waits gets its GPU as well, and waiters stand in line again afterwards', async () => {
+      const stranger = await spoil();
+      const holder = await line.holder(2);
+      const waiting = line.waiter([{ name: 'late' }]);
+      const got = output(waiting, /got late/);
+      await output(waiting, /the wait queue can't be used/);
+      holder.release();
+      await got;
+      stranger.stdin?.end();
+      await new Promise((resolve) => stranger.once('close', resolve));
+      const again = await line.holder(2);
+      const next = line.waiter([{ name: 'next' }]);
+      await line.untilWaiting(1);
+      again.release();
+      await output(next, /got next/);
+    });
+
+    test.skipIf(noTracing !== null)(
+      `a bounded number of questions${noTracing ? ` (${noTracing})` : ''}`,
+      async () => {
+        await spoil();
+        const file = join(machine.directory, 'calls');
+        const source = machine.script("new GPUOwner(1, { placeholder: 'none' }).release();");
+        const { code } = await machine.run([
+          ...['strace', '-f', '-qq', '-e', 'trace=fcntl', '-o', file],
+          ...[process.execPath, '--input-type=module', '-e', source],
+        ]);
+        expect(code).toBe(0);
+        const questions = readFileSync(file, 'utf8')
+          .split('\n')
+          .filter((call) => call.includes('F_OFD_GETLK'));
+        expect(questions.length).toBeLessThan(MOST_QUESTIONS);
+      },
+    );
+  },
+);
