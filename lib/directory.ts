@@ -7,6 +7,8 @@ import { pathIn } from './paths.ts';
 export const FOR_ALL = 0o666;
 /** For files that others only read. */
 export const FOR_READING = 0o644;
+/** For secrets. */
+export const FOR_OWNER = 0o600;
 
 /** So many stay open for the next use. */
 const MOST_KEPT = 16;
@@ -91,7 +93,12 @@ export class Directory {
 
   /** Makes a file that others only read, at once with its content. @returns a descriptor, or -errno: EEXIST where there is anything */
   create(name: string, bytes: Uint8Array): number {
-    return this.#native.create(name, bytes, FOR_READING);
+    return this.#native.create(name, bytes, FOR_READING, false);
+  }
+
+  /** Makes a file for this user alone, with its content, and with a lock that the descriptor holds from the first moment on. */
+  createLocked(name: string, bytes: Uint8Array): number {
+    return this.#native.create(name, bytes, FOR_OWNER, true);
   }
 
   /** Removes the file behind the descriptor, if it still has this name. Whether it is gone. */

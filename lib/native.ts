@@ -75,7 +75,7 @@ export interface NativeDirectory {
   openForProbe(name: string): number;
   /** For a shared lock, under the rules of `openShared`. */
   openToShare(name: string): number;
-  create(name: string, bytes: Uint8Array, mode: number): number;
+  create(name: string, bytes: Uint8Array, mode: number, locked: boolean): number;
   remove(name: string, descriptor: number): number;
   access(name: string, mode: number): number;
   names(): string[];
@@ -169,6 +169,8 @@ export interface Native {
   processUnwatchSignals(): void;
   processSleep(milliseconds: number): boolean;
   processBootMilliseconds(): number;
+  processSecret(): string;
+  processSecretNumber(secret: string): number;
   processColumns(descriptor: number): number;
   processIsTerminal(descriptor: number): boolean;
 

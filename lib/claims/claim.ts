@@ -31,7 +31,13 @@ import {
   wishOf,
 } from './candidates.ts';
 import { type Effectful, looking, sleeping } from './effects.ts';
-import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
+import {
+  type EnclosingJob,
+  enclosingJob,
+  type JobSecret,
+  makeJobFile,
+  newJobSecret,
+} from './enclosing-job.ts';
 import { firstLook } from './first-look.ts';
 import { claimantOf, leasesIn } from './foreign.ts';
 import { Lease } from './lease.ts';
@@ -52,6 +58,8 @@ export interface ClaimRequest {
   lockTimeout: number;
   /** Whose other lock files count. */
   conventions: ConventionChoice;
+  /** Whether other claims can be made inside of this one. */
+  isJob?: boolean;
   /** What to write into the record as the command; default: this process's own. */
   command?: string;
   /** CUDA is bound to some GPUs in this process: only these will do. */
@@ -66,6 +74,8 @@ export interface Claim {
   leases: Lease[];
   /** What shows users of other conventions that the GPUs are ours. */
   marks: Mark[];
+  /** What proves to claims inside that they are; null: there can be none. */
+  jobFile: Mark | null;
   /** Keeps others from looking for free GPUs; to be left when these can be seen to be taken. */
   entry: Entry;
   directory: LockDirectory;
@@ -120,7 +130,8 @@ export function* claim(
     request.bound,
     job,
   );
-  const record = ownRecord(bootId(), request.command);
+  const secret = request.isJob ? newJobSecret() : null;
+  const record = ownRecord(bootId(), request.command, secret?.generation);
   const left = leaveToOthers(candidates, judging, standing);
   if (obstacleOf(left, request.count) === 'use') {
     // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
@@ -144,7 +155,7 @@ export function* claim(
       try {
         reached('acquisition-lock');
         const found = { candidates, current: fresh && !lock.waited };
-        outcome = yield* attempt(gpus, request.count, { judging, record, standing, others, found });
+        outcome = yield* attempt(gpus, request.count, { judging, record, secret, standing, others, found });
       } finally {
         lock.release();
       }
@@ -153,8 +164,8 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, all, seen } = outcome;
-      return { granted: true, gpus, leases, marks, entry, directory, job, all, seen };
+      const { gpus, leases, marks, jobFile, all, seen } = outcome;
+      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, all, seen };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
     if (outcome.obstacle === 'use' || began - started > patience) {
@@ -222,7 +233,7 @@ function* refusal(
 }
 
 type Attempt =
-  | { leases: Lease[]; marks: Mark[]; gpus: GPU[]; all: GPU[]; seen: number }
+  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[]; seen: number }
   | {
       leases: null;
       candidates: Candidate[];
@@ -234,6 +245,8 @@ type Attempt =
 interface Deciding {
   judging: Judging;
   record: RecordContents;
+  /** null: no claims can be made inside of this one. */
+  secret: JobSecret | null;
   standing: Standing | null;
   others: { conventions: Conventions; claimant: Claimant };
   /** What was found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
@@ -243,7 +256,7 @@ interface Deciding {
 function* attempt(
   gpus: GPU[],
   count: number,
-  { judging: before, record, standing, others: { conventions, claimant }, found }: Deciding,
+  { judging: before, record, secret, standing, others: { conventions, claimant }, found }: Deciding,
 ): Effectful<Attempt> {
   const known = found.current && conventions.sawNothing;
   const foreign: Holders = known ? new Map() : yield* conventions.holders(gpus, claimant, true);
@@ -263,7 +276,7 @@ function* attempt(
       continue;
     }
     reached('chosen');
-    const taken = takeAll(chosen, judging, record);
+    const taken = takeAll(chosen, judging, record, secret);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -277,7 +290,7 @@ function* attempt(
       continue;
     }
     reached('leased');
-    const holding = { leases: taken.leases, marks: [] as Mark[] };
+    const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
     let seen: GPU[];
     let at: number;
     try {
@@ -345,8 +358,13 @@ function takeAll(
   chosen: readonly GPU[],
   { directory, job }: Judging,
   claimant: RecordContents,
-): { leases: Lease[] | null; uuid?: string; error?: GPUOwnerError } {
+  secret: JobSecret | null,
+):
+  | { leases: Lease[]; jobFile: Mark | null; error?: never }
+  | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
+  // Before a lease, whose number everybody can see: nobody else can have made a file of that name.
+  const jobFile = secret === null ? null : makeJobFile(directory as LockDirectory, secret);
   const record = naming(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
@@ -363,16 +381,18 @@ function takeAll(
       continue;
     }
     for (const taken of leases) taken.release();
+    if (jobFile !== null) remove(jobFile);
     if (failure === undefined) return { leases: null };
     if (!(failure instanceof GPUOwnerError)) throw failure;
     return { leases: null, uuid: gpu.uuid, error: failure };
   }
-  return { leases };
+  return { leases, jobFile };
 }
 
 /** Gives back what a claim holds. */
-export function giveBack(claim: Pick<Claim, 'leases' | 'marks'> & { entry?: Entry }): void {
+export function giveBack(claim: Pick<Claim, 'leases' | 'marks' | 'jobFile'> & { entry?: Entry }): void {
   claim.entry?.leave();
   for (const mark of claim.marks) remove(mark);
+  if (claim.jobFile !== null) remove(claim.jobFile);
   for (const lease of claim.leases) lease.release();
 }

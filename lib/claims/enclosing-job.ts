@@ -1,9 +1,18 @@
+// Claims inside of jobs. A job is known by its number, the generation of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
+// can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
+// whoever can show a secret for the only tenure of a lease is the lease's holder, or a process that this user has started.
+import { readSync } from 'node:fs';
+import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
+import { statusBehind } from '../file-status.ts';
+import { userName } from '../gpus/processes.ts';
 import type { GPU } from '../gpus/types.ts';
+import { errno, native } from '../native.ts';
+import { systemError } from '../system-errors.ts';
 import { showValue } from '../text.ts';
 import { warnOnce } from '../warnings.ts';
 import { descendsFrom, pidNamespace } from './ancestry.ts';
-import { DEEPEST } from './lease-file.ts';
+import { DEEPEST, isLocked } from './lease-file.ts';
 import { findHeld } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from './record.ts';
@@ -15,8 +24,52 @@ export interface EnclosingJob {
   size: number;
 }
 
+/** What proves that a job is the own user's. */
+export interface JobSecret {
+  secret: string;
+  /** The number that follows from it. */
+  generation: number;
+}
+
+const MOST_CONTENT = 64; // bytes
+/** How many files of jobs one claim looks at, to remove those that were left behind. */
+const MOST_LOOKS = 64;
+
+/** null: the system gives none, and the job can't be proved. */
+export function newJobSecret(): JobSecret | null {
+  const secret = native().processSecret();
+  return secret === '' ? null : { secret, generation: native().processSecretNumber(secret) };
+}
+
 /**
- * The job that this process belongs to; null: none. The environment is believed only as far as locks prove it, and not where
+ * Makes the file that proves a job, as long as its descriptor is open.
+ * @returns null: there can be none, and claims inside will be made on the machine
+ */
+export function makeJobFile(directory: LockDirectory, { secret, generation }: JobSecret): Mark | null {
+  const name = jobName(generation);
+  const made = directory.createLocked(name, Buffer.from(`${secret} ${generation}\n`));
+  if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(generation), ...made };
+  warnOnce(
+    `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside of this job are made among the GPUs of ` +
+      "the machine, as it can't be proved to them.",
+  );
+  return null;
+}
+
+/** Removes what jobs of this user have left behind that were killed. Nobody locks such a file a second time. */
+export function removeOldJobFiles(directory: LockDirectory): void {
+  const names = directory.namesIn(directory.path).filter((name) => /^job-\d{1,15}(\.\w{6})?$/.test(name));
+  const start = names.length > MOST_LOOKS ? Math.floor(Math.random() * names.length) : 0;
+  for (const name of [...names.slice(start), ...names].slice(0, Math.min(names.length, MOST_LOOKS))) {
+    for (const descriptor of directory.filesNamed(name, [directory.path])) {
+      const isOwn = statusBehind(descriptor)?.uid === process.geteuid?.();
+      if (isOwn && !isLocked(descriptor)) directory.remove(name, descriptor);
+    }
+  }
+}
+
+/**
+ * The job that this process belongs to; null: none. The environment is believed only as far as the job is proved, and not where
  * /proc shows that the process was started by somebody else: variables get about (`at`, files that are sourced).
  *
  * @throws ERR_INVALID_ARGUMENT where no more levels are left
@@ -28,6 +81,7 @@ export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU
   if (generation === null) return ignored(`is ${showValue(value)}, which is no job`);
   if (directory === null) return ignored('names a job that holds nothing here');
   let size = 0;
+  let isCertain = true;
   let record: Record<string, unknown> | null = null;
   for (const { uuid } of gpus) {
     const held = uuid === '' ? null : findHeld(directory, uuid, generation);
@@ -36,11 +90,19 @@ export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU
       throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `claims are nested more than ${DEEPEST} deep.`);
     }
     size++;
+    isCertain &&= held.isCertain;
     record = held.record;
   }
   if (size === 0) {
     return ignored(
       `names a job that holds nothing in ${directory.path}: it has ended, or has another lock directory`,
+    );
+  }
+  const unproved = whyUnproved(directory, generation);
+  if (unproved !== null) return ignored(unproved);
+  if (!isCertain) {
+    return ignored(
+      `can't be checked: a program that is not gpu-owner has locked lease files in ${directory.path} (as root, \`fuser -v\` tells which)`,
     );
   }
   if (isElsewhere(record, generation)) {
@@ -52,13 +114,48 @@ export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU
   return { generation, size };
 }
 
+function jobName(generation: number): string {
+  return `job-${generation}`;
+}
+
 function parseGeneration(value: string): number | null {
   if (!/^\d{1,15}$/.test(value)) return null;
   const generation = Number(value);
   return generation < MOST_GENERATIONS ? generation : null;
 }
 
-/** The record may make a claim stay outside of the job, never let it in: that only locks do. */
+/** null: this user has started the job. */
+function whyUnproved(directory: LockDirectory, generation: number): string | null {
+  const name = jobName(generation);
+  let why = `names a job that can't be proved: ${name} is missing in ${directory.path}`;
+  for (const path of directory.all) {
+    const descriptor = directory.openForProbe(name, path);
+    if (descriptor === -errno.ENOENT) continue;
+    // Also for root, and where users have other numbers (user namespaces): the kernel tells whose the file is.
+    if (descriptor < 0) {
+      why = `names a job of another user (${systemError(-descriptor)}: ${name} in ${path})`;
+      continue;
+    }
+    try {
+      const uid = statusBehind(descriptor)?.uid;
+      if (uid !== process.geteuid?.()) why = `names a job of another user (${userName(uid ?? -1)})`;
+      else if (proves(descriptor, generation)) return null;
+      else why = `names a job that can't be proved: somebody has replaced ${name} in ${path}`;
+    } finally {
+      native().fileClose(descriptor);
+    }
+  }
+  return why;
+}
+
+function proves(descriptor: number, generation: number): boolean {
+  const content = Buffer.alloc(MOST_CONTENT);
+  const length = readSync(descriptor, content, 0, MOST_CONTENT, 0);
+  const [secret = ''] = content.toString('latin1', 0, length).split(' ');
+  return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === generation;
+}
+
+/** The record may make a claim stay outside of the job, never let it in. */
 function isElsewhere(record: Record<string, unknown> | null, generation: number): boolean {
   if (record?.generation !== generation || record.pidNamespace !== pidNamespace()) return false;
   return descendsFrom([record.keeper, record.pid]) === false;

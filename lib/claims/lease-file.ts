@@ -77,6 +77,18 @@ export function readHolder(descriptor: number): Record<string, unknown> | null {
     : null;
 }
 
+/** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */
+export function isOnlyTenure(descriptor: number, generation: number): boolean {
+  const byte = FIRST_TENURE + generation;
+  const isFree = (start: number, length: number) =>
+    native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;
+  return (
+    isTenure(descriptor, generation) &&
+    (generation === 0 || isFree(FIRST_TENURE, generation)) &&
+    isFree(byte + 1, 0)
+  );
+}
+
 export function readRecord(descriptor: number): Record<string, unknown> | null {
   const block = Buffer.alloc(RECORD_SIZE);
   readSync(descriptor, block, 0, RECORD_SIZE, 0);

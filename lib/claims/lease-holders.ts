@@ -10,6 +10,7 @@ import {
   FIRST_TENURE,
   isLeaseName,
   isLocked,
+  isOnlyTenure,
   isTenure,
   LEASE,
   type LeaseFile,
@@ -146,16 +147,19 @@ export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKe
   return held === null || held.depth === DEEPEST ? null : held.depth + 1;
 }
 
-/** On which level a tenure of the GPU's lease lasts, and what its holder wrote; null: it doesn't. */
+/**
+ * On which level a tenure of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: somebody else has locked such a
+ * byte, too, and the tenure may be that one's.
+ */
 export function findHeld(
   directory: LockDirectory,
   uuid: string,
   generation: number,
-): { depth: number; record: Record<string, unknown> | null } | null {
+): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
     // Who holds a MIG instance has a tenure in its GPU's file as well, but not the lease.
     if (isTenure(descriptor, generation) && isLocked(descriptor, SHARED)) {
-      return { depth, record: readRecord(descriptor) };
+      return { depth, isCertain: isOnlyTenure(descriptor, generation), record: readRecord(descriptor) };
     }
   }
   return null;

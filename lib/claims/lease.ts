@@ -137,8 +137,10 @@ function lockFile(
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
-      // Only a stranger can have this byte locked; then nobody can wait for the end of this tenure, which costs a poll.
-      lock(descriptor, FIRST_TENURE + generation, EXCLUSIVE);
+      // Only a stranger can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own tenure
+      // not in the file. Of a part, this claim may have another for its next instance.
+      const isTenure = lock(descriptor, FIRST_TENURE + generation, EXCLUSIVE);
+      if (!isTenure && mode === EXCLUSIVE) throw lockedByStranger(directory, name);
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
       native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
       taken = true;
@@ -160,6 +162,14 @@ function lock(descriptor: number, byte: number, mode: number): boolean {
   throw new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
     `the kernel refuses locks in the lock directory: ${systemError(error)}. The file system may not support them.`,
+  );
+}
+
+function lockedByStranger(directory: LockDirectory, name: string): GPUOwnerError {
+  const path = pathIn(directory.path, name);
+  return new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    `a program that is not gpu-owner has locked the lease file ${path}. As root, \`fuser -v ${path}\` tells which; end it.`,
   );
 }
 

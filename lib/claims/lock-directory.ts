@@ -102,6 +102,17 @@ export class LockDirectory {
     return this.#directory?.openShared(name, RECORD_SIZE) ?? -errno.ENOENT;
   }
 
+  /** Makes a file that only this user can read, see {@link Directory.createLocked}. @returns -errno: there is none */
+  createLocked(name: string, bytes: Uint8Array): { directory: Directory; descriptor: number } | number {
+    const descriptor = this.#directory?.createLocked(name, bytes) ?? -errno.ENOENT;
+    return descriptor < 0 ? descriptor : { directory: this.#directory as Directory, descriptor };
+  }
+
+  /** Removes a file behind a descriptor from one of the directories, if it still has this name. */
+  remove(name: string, descriptor: number, path = this.path): void {
+    this.#at(path)?.remove(name, descriptor);
+  }
+
   /** Opens a file for reading only, here or in one of the others. @returns a descriptor or -errno */
   openForProbe(name: string, path = this.path): number {
     return this.#at(path)?.openForProbe(name) ?? -errno.ENOENT;

@@ -11,7 +11,8 @@ import { pidNamespace } from './ancestry.ts';
  */
 export const RECORD_SIZE = 4096;
 
-export const MOST_GENERATIONS = 2 ** 47;
+/** As native/process/secret.h makes them: in decimal, 15 digits at most. */
+export const MOST_GENERATIONS = 2 ** 49;
 const MOST_COMMAND = 512; // characters
 const MOST_MEMBERS = 64 * 1024;
 
@@ -57,8 +58,17 @@ function fits(record: RecordContents): boolean {
   return Buffer.byteLength(JSON.stringify(record)) <= RECORD_SIZE - KEEPERS_PART;
 }
 
-/** The record of this process. @param command what it runs; default: its own command line */
-export function ownRecord(boot: string, command = ownCommand()): RecordContents {
+/**
+ * The record of this process.
+ *
+ * @param command what it runs; default: its own command line
+ * @param generation default: one by chance, of which nobody knows a secret
+ */
+export function ownRecord(
+  boot: string,
+  command = ownCommand(),
+  generation = Math.floor(Math.random() * MOST_GENERATIONS),
+): RecordContents {
   const uid = process.geteuid?.() ?? 0;
   return {
     user: userName(uid),
@@ -68,8 +78,7 @@ export function ownRecord(boot: string, command = ownCommand()): RecordContents 
     command: sanitize(command, MOST_COMMAND),
     since: isoTime(),
     boot,
-    // Not a secret, so not worth the 10 ms that loading node:crypto takes.
-    generation: Math.floor(Math.random() * MOST_GENERATIONS),
+    generation,
     pidNamespace: pidNamespace(),
   };
 }

@@ -51,6 +51,7 @@ async function run(args: readonly string[]): Promise<void> {
   }
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
+  settings.request.isJob = true;
   const conflict = values['conflict-exit-code'];
   if (conflict !== undefined) setConflictExitCode(exitCode(conflict));
   const wait = waitLimits(values, true);

@@ -1,5 +1,6 @@
 import { type Claim, claim, giveBack } from '../claims/claim.ts';
 import { looking, runSync } from '../claims/effects.ts';
+import { removeOldJobFiles } from '../claims/enclosing-job.ts';
 import { hide, type Share, show } from '../claims/environment.ts';
 import { findOverwritten } from '../claims/foreign.ts';
 import { findIntruders } from '../claims/intruders.ts';
@@ -14,6 +15,7 @@ export interface JobClaim {
   gpus: readonly GPU[];
   leases: Claim['leases'];
   marks: Claim['marks'];
+  jobFile: Claim['jobFile'];
   visibleDevices: string;
   placeholder: PlaceholderProcess | null;
 }
@@ -31,7 +33,7 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
   for (let intrusions = 0; ; intrusions++) {
     const ready = new ReadyPlaceholder(settings);
     const granted = await decide(ready);
-    const { gpus, leases, marks, all } = granted;
+    const { gpus, leases, marks, jobFile, all } = granted;
     const share: Share = { gpus, all, as: settings.visibleDevices };
     let placeholder: PlaceholderProcess | null = null;
     try {
@@ -44,7 +46,8 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       const intruders = overwritten ?? findThem(granted, settings, placeholder);
       if (intruders === null) {
         reached('claimed');
-        return { gpus, leases, marks, visibleDevices, placeholder };
+        if (jobFile !== null) removeOldJobFiles(granted.directory);
+        return { gpus, leases, marks, jobFile, visibleDevices, placeholder };
       }
       if (intrusions === MOST_INTRUSIONS) throw intruders;
       letGo();

@@ -20,8 +20,7 @@ export const INHERITED = 'GPU_OWNER_INHERITED';
 export function becomeKeeper(claim: JobClaim, words: number): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
-  // So that a claim inside the job is met from what the job holds.
-  process.env.GPU_OWNER_JOB = String(claim.leases[0]?.record.generation);
+  Object.assign(process.env, environmentOf(claim));
   showSimulatedLibraries(process.env);
   const args = [
     'gpu-owner-keeper',
@@ -36,6 +35,11 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   return become(args, words, inherited.descriptors, inherited.dropped);
 }
 
+/** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */
+export function environmentOf({ jobFile }: Pick<JobClaim, 'jobFile'>): { GPU_OWNER_JOB?: string } {
+  return jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token };
+}
+
 /**
  * Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return.
  *
@@ -45,7 +49,7 @@ export function becomeHolder(claim: JobClaim, answer: string): never {
   return become(['gpu-owner-keeper', 'hold', ...held(claim), '--answer', answer], 0, [], 0);
 }
 
-function held({ leases, marks, placeholder }: JobClaim): string[] {
+function held({ leases, marks, jobFile, placeholder }: JobClaim): string[] {
   endHelpers(placeholder?.pid); // of earlier attempts
   const input = placeholder === null ? null : inheritable(placeholder.input);
   if (placeholder !== null) closeSync(placeholder.input); // this process may stay, and shall not keep it going
@@ -60,7 +64,9 @@ function held({ leases, marks, placeholder }: JobClaim): string[] {
     ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
     '--record',
     JSON.stringify(record),
-    ...markOptions(marks, inheritable)(0),
+    // The command has the proof of the job for as long as it has the lease.
+    ...(jobFile === null ? [] : ['--inherited', String(inheritable(jobFile.descriptor))]),
+    ...markOptions(jobFile === null ? marks : [...marks, jobFile], inheritable)(0),
     ...(placeholder === null
       ? []
       : ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)]),

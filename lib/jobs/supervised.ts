@@ -21,7 +21,7 @@ export interface Supervising {
   /** A descriptor of a file: its standard output and error. Standard input is /dev/null. */
   output: number;
   /** What it runs under. */
-  claim: Pick<Claim, 'gpus' | 'leases' | 'marks'>;
+  claim: Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
   /** Descriptors that are to stay open as long as anything of the command lives. */
   descriptors: readonly number[];
   /** What the leases' records say of the command, for people. */

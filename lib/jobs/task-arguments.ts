@@ -16,15 +16,15 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
 
 /** What the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
 export function describe({ words, directory, claim, descriptors: others, title, grace }: Supervising) {
-  const { leases, marks, gpus } = claim;
+  const { leases, marks, jobFile, gpus } = claim;
   const descriptors: number[] = [];
   // The socket comes first.
   const place = (descriptor: number) => descriptors.push(descriptor);
   const own = leases.map(({ descriptor }) => place(descriptor));
   const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
   const parents = shared.map(place);
-  const inherited = others.map(place);
-  const marked = markOptions(marks, place);
+  const inherited = [...others, ...(jobFile === null ? [] : [jobFile.descriptor])].map(place);
+  const marked = markOptions(jobFile === null ? marks : [...marks, jobFile], place);
   const { pid: _, ...record } = leases[0]?.record ?? {};
   const ways = parseInherited(process.env[INHERITED]);
   const args = (first: number) => {

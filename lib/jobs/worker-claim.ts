@@ -1,6 +1,7 @@
 import { scopeOf } from '../claims/candidates.ts';
 import { type Claim, claim, giveBack } from '../claims/claim.ts';
 import { looking, runAsync } from '../claims/effects.ts';
+import { removeOldJobFiles } from '../claims/enclosing-job.ts';
 import { findOverwritten } from '../claims/foreign.ts';
 import { findIntruders, strangersOn } from '../claims/intruders.ts';
 import { thatCount, waitersIn } from '../claims/line.ts';
@@ -13,6 +14,7 @@ import type { GPU } from '../gpus/types.ts';
 import { formatVisibleDevices } from '../gpus/visible-devices.ts';
 import { warnOnce } from '../warnings.ts';
 import { admitsPlaceholder } from './job-claim.ts';
+import { environmentOf } from './keeper.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 import { type Supervised, type Supervising, supervise } from './supervised.ts';
 
@@ -50,9 +52,12 @@ export class WorkerClaim {
    */
   static async claim(settings: Settings, wait: WaitOptions): Promise<WorkerClaim> {
     const { request, configuration } = settings;
-    const attempting = { request, configuredDirectory: configuration.lockDirectory };
+    const attempting = {
+      request: { ...request, isJob: true },
+      configuredDirectory: configuration.lockDirectory,
+    };
     for (let intrusions = 0; ; intrusions++) {
-      const first = await runAsync(claim(request, attempting.configuredDirectory), wait.signal);
+      const first = await runAsync(claim(attempting.request, attempting.configuredDirectory), wait.signal);
       const granted = first.granted ? first : await claimWhenFree(attempting, wait, first);
       let claimed: WorkerClaim | null = null;
       try {
@@ -65,6 +70,7 @@ export class WorkerClaim {
         const intruders = overwritten ?? (await claimed.#intruders());
         if (intruders === null) {
           reached('claimed');
+          removeOldJobFiles(granted.directory);
           return claimed;
         }
         if (intrusions === MOST_INTRUSIONS) throw intruders;
@@ -79,7 +85,7 @@ export class WorkerClaim {
 
   /** What a command needs to find these GPUs, and to claim some of them itself. */
   get environment(): Readonly<Record<string, string>> {
-    return { ...this.#visible, GPU_OWNER_JOB: String(this.#claim.leases[0]?.record.generation) };
+    return { ...this.#visible, ...environmentOf(this.#claim) };
   }
 
   /** Starts a command on them; its environment is to contain {@link environment}. */

@@ -46,11 +46,12 @@ class Directory : public Napi::ObjectWrap<Directory> {
     return number(info, directory_.open_to_share(text(info[0]).c_str()));
   }
 
-  // create(name, bytes, mode) -> descriptor or -errno
+  // create(name, bytes, mode, locked) -> descriptor or -errno
   Napi::Value create(const Napi::CallbackInfo& info) {
     const auto bytes = info[1].As<Napi::Uint8Array>();
     return number(info, directory_.create(text(info[0]).c_str(), reinterpret_cast<const char*>(bytes.Data()),
-                                          static_cast<int64_t>(bytes.ByteLength()), static_cast<unsigned>(integer(info[2]))));
+                                          static_cast<int64_t>(bytes.ByteLength()), static_cast<unsigned>(integer(info[2])),
+                                          info[3].As<Napi::Boolean>()));
   }
 
   // remove(name, descriptor) -> 0 or -errno

@@ -12,6 +12,7 @@
 #include "locks/held.h"
 #include "process/exec.h"
 #include "process/interrupt.h"
+#include "process/secret.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -110,6 +111,14 @@ Napi::Value boot_milliseconds(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6);
 }
 
+// processSecret() -> hexadecimal digits, '' where the system gives none
+Napi::Value new_secret(const Napi::CallbackInfo& info) { return Napi::String::New(info.Env(), process::new_secret()); }
+
+// processSecretNumber(secret) -> the number that proves it
+Napi::Value secret_number(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(process::number_of_secret(text(info[0]))));
+}
+
 // processColumns(descriptor) -> the width of the terminal there, 0 where there is none. Node.js only tells after it has made the
 // terminal non-blocking for everybody.
 Napi::Value columns(const Napi::CallbackInfo& info) {
@@ -138,6 +147,8 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
   exports.Set("processBootMilliseconds", Napi::Function::New<boot_milliseconds>(env));
+  exports.Set("processSecret", Napi::Function::New<new_secret>(env));
+  exports.Set("processSecretNumber", Napi::Function::New<secret_number>(env));
   exports.Set("processColumns", Napi::Function::New<columns>(env));
   exports.Set("processIsTerminal", Napi::Function::New<is_terminal>(env));
 }

@@ -270,8 +270,13 @@ int Directory::open_for_probe(const char* name) const { return open_entry(descri
 
 int Directory::open_to_share(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, true); }
 
-int Directory::create(const char* name, const char* data, int64_t size, unsigned mode) const {
-  const auto prepare = [data, size](int file) {
+int Directory::create(const char* name, const char* data, int64_t size, unsigned mode, bool locked) const {
+  const auto prepare = [data, size, locked](int file) {
+    if (locked) {
+      if (const int error = try_lock(file, Kind::ofd, Mode::exclusive, {0, 1})) return -error;
+      // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
+      try_lock(file, Kind::flock, Mode::shared, {});
+    }
     const ssize_t written = pwrite(file, data, static_cast<size_t>(size), 0);
     return written == size ? 0 : written < 0 ? -errno : -ENOSPC;
   };

@@ -40,8 +40,9 @@ class Directory {
   int open_for_probe(const char* name) const;
   // Opens for reading only, which is enough for a shared lock, under the rules of open_shared; never makes one.
   int open_to_share(const char* name) const;
-  // Makes a file with this content, which nobody ever sees without it. -EEXIST where anything has that name.
-  int create(const char* name, const char* data, int64_t size, unsigned mode) const;
+  // Makes a file with this content, which nobody ever sees without it; `locked`: nor without a lock on its first byte, which the
+  // descriptor holds. -EEXIST where anything has that name.
+  int create(const char* name, const char* data, int64_t size, unsigned mode, bool locked = false) const;
   // Removes the file that is behind the descriptor. -ESTALE where the name isn't its own.
   int remove(const char* name, int descriptor) const;
 

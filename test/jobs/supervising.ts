@@ -36,8 +36,16 @@ export function task(
     output,
     claim: {
       gpus: [],
-      leases: [{ descriptor, parentDescriptor: null, record: { pid: process.pid } } as unknown as Lease],
+      leases: [
+        {
+          descriptor,
+          parentDescriptor: null,
+          paths: { own: lease, parent: null },
+          record: { pid: process.pid },
+        } as unknown as Lease,
+      ],
       marks: [],
+      jobFile: null,
     },
     descriptors,
     title: 'a test',

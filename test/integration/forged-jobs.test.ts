@@ -1,0 +1,256 @@
+// A job's GPUs are for processes that its user has started inside of it, whatever others write, lock and put into files.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  type Starting,
+  signalAll,
+  until,
+  whyNotNobody,
+} from '../machine.ts';
+import { childrenOf, nameOf, sendSignal } from '../support/processes.ts';
+
+const VICTIM = 1;
+const ATTACKER = NOBODY;
+const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const because = (why: string | null) => (why === null ? '' : `: ${why}`);
+const noUsers = whyNotNobody();
+
+let machine: Machine;
+let locks: string;
+beforeEach(() => {
+  machine = new Machine(2);
+  locks = join(machine.directory, 'locks');
+  mkdirSync(locks);
+  chmodSync(locks, 0o1777);
+});
+afterEach(() => machine.close());
+
+const starting = (more: Starting = {}): Starting => ({
+  ...more,
+  env: { GPU_OWNER_LOCK_DIR: locks, GO: `${process.execPath} ${command}`, ...more.env },
+});
+
+const RUN = ['run', '-n', '1', '--placeholder', 'none', '--conventions', 'none'];
+
+function startJob(script: string, more: Starting = {}) {
+  return machine.startCommand([...RUN, '--', 'sh', '-c', script], starting(more));
+}
+
+async function runJob(script: string, more: Starting = {}) {
+  return finished(startJob(script, more));
+}
+
+/** Where a claim with this variable is made: on GPU 0, inside the job there, or beside it. */
+function claimedBy(uid: number, job: string, prefix: string[] = []) {
+  const words = [process.execPath, command, ...RUN, '--no-wait', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'];
+  const as = ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--'];
+  return machine.run([...prefix, ...as, ...words], starting({ env: { GPU_OWNER_JOB: job } }));
+}
+
+const OUTSIDE = {
+  code: 0,
+  stdout: `${uuid(1)}\n`,
+  stderr: expect.stringMatching(
+    /^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ made without it[^\n]*\n$/,
+  ) as string,
+};
+
+function forge(...given: string[]) {
+  const words = [python, fixture('forger.py'), locks, join(locks, `${uuid(0)}.lease`), ...given];
+  return machine.start(words, starting({ uid: ATTACKER }));
+}
+
+const jobFiles = () => readdirSync(locks).filter((name) => name.startsWith('job-'));
+
+describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
+  const HIDEPID = [
+    'unshare',
+    '-m',
+    '--propagation',
+    'private',
+    'sh',
+    '-c',
+    'mount -t proc -o hidepid=2 proc /proc && exec "$@"',
+    'sh',
+  ];
+  const noHidepid =
+    spawnSync(HIDEPID[0] as string, [...HIDEPID.slice(1), 'true']).status === 0
+      ? null
+      : 'nothing can be mounted here';
+
+  test.each([
+    ['as is', []],
+    ['where /proc hides processes', HIDEPID],
+  ])('does not get in by the number and a record of its own making: %s', async (_, prefix) => {
+    if (prefix.length > 0 && noHidepid !== null) return;
+    const job = startJob('echo begun $GPU_OWNER_JOB; read x', { uid: VICTIM });
+    const number = await output(job, /begun (\d+)/);
+    const lease = join(locks, `${uuid(0)}.lease`);
+    const record = JSON.parse(readFileSync(lease, 'utf8'));
+    record.pidNamespace = 'pid:[1]';
+    writeFileSync(lease, JSON.stringify(record).padEnd(4095).concat('\n'), { flag: 'r+' });
+    expect(await claimedBy(ATTACKER, number, prefix)).toMatchObject(OUTSIDE);
+    // The same user does, whose /proc tells nothing against it.
+    expect(await claimedBy(VICTIM, number, prefix)).toMatchObject({
+      code: 0,
+      stdout: `${uuid(0)}\n`,
+      stderr: '',
+    });
+    // And root is another user, too, as under sudo.
+    expect(await claimedBy(0, number, prefix)).toMatchObject(OUTSIDE);
+  });
+
+  test.each(['run', 'hold'])(
+    'does not get into a %s by a tenure of its own in the lease file',
+    async (kind) => {
+      const job =
+        kind === 'run'
+          ? startJob('echo begun; read x; $GO run --no-wait --placeholder none -- true; echo inside $?', {
+              uid: VICTIM,
+            })
+          : machine.startCommand(['hold', '--conventions', 'none'], starting({ uid: VICTIM }));
+      await output(job, /begun|devices/);
+      const forger = forge();
+      const number = await output(forger, /number (\d+)/);
+      expect(await claimedBy(ATTACKER, number)).toMatchObject(OUTSIDE);
+      forger.stdin?.end();
+      await finished(forger, 'exit');
+      job.stdin?.write('\n');
+      if (kind === 'run') expect(await output(job, /inside (\d+)/)).toBe('0');
+    },
+  );
+
+  test('who has locked all tenures beforehand keeps a GPU from being leased, and gets into no job', async () => {
+    const first = await machine.runCommand([...RUN, '-n', '2', '--', 'true'], starting({ uid: VICTIM }));
+    expect(first).toMatchObject({ code: 0, stderr: '' });
+    const lease = join(locks, `${uuid(0)}.lease`);
+    const locker = machine.start([python, fixture('locker.py'), lease, 'ofd-read', '1', '0'], {
+      uid: ATTACKER,
+    });
+    await output(locker, /locked/);
+    const { stdout } = await runJob('echo $CUDA_VISIBLE_DEVICES', { uid: VICTIM });
+    expect(stdout).toBe(`${uuid(1)}\n`);
+    const both = await machine.runCommand(
+      [...RUN, '-n', '2', '--no-wait', '--', 'true'],
+      starting({ uid: VICTIM }),
+    );
+    expect(both.code).not.toBe(0);
+    expect(both.stderr).toMatch(/a program that is not gpu-owner has locked the lease file .*`fuser -v/);
+    locker.stdin?.end();
+    await finished(locker, 'exit');
+    expect((await runJob('echo $CUDA_VISIBLE_DEVICES', { uid: VICTIM })).stdout).toBe(`${uuid(0)}\n`);
+  });
+
+  test.each([
+    ['that is not sticky', 0o777],
+    ['that is', 0o1777],
+  ])('does not get in by a file put in the place of the job’s, in a directory %s', async (_, mode) => {
+    chmodSync(locks, mode);
+    const script =
+      'echo begun $GPU_OWNER_JOB; read x; $GO run --no-wait --placeholder none printenv CUDA_VISIBLE_DEVICES';
+    const job = startJob(script, { uid: VICTIM });
+    const number = await output(job, /begun (\d+)/);
+    const forger = forge(number);
+    await output(forger, /number (\d+)/);
+    expect(await claimedBy(ATTACKER, number)).toMatchObject(OUTSIDE);
+    const end = finished(job);
+    job.stdin?.write('\n');
+    // Where everybody can remove it, the job can be kept from being proved. Nothing more.
+    const { stderr } = await end;
+    if (mode === 0o777) expect(stderr).toMatch(/GPU_OWNER_JOB names a job of another user/);
+    else expect(stderr).not.toMatch(/GPU_OWNER_JOB/);
+    forger.stdin?.end();
+    await finished(forger, 'exit');
+  });
+
+  test('may claim inside of a job of one’s own that is inside of somebody else’s', async () => {
+    const as = `setpriv --reuid=${ATTACKER} --regid=${ATTACKER} --clear-groups`;
+    const own = `${as} $GO ${RUN.join(' ')} -- $GO run --no-wait --placeholder none printenv CUDA_VISIBLE_DEVICES`;
+    const { stdout, stderr } = await runJob(`unset CUDA_VISIBLE_DEVICES; ${own}`, { uid: 0 });
+    expect(stdout).toBe(`${uuid(1)}\n`);
+    expect(stderr.match(/GPU_OWNER_JOB names a job of another user/g)).toHaveLength(1);
+  });
+
+  test('does not remove what a killed job has left behind; its user does with the next one', async () => {
+    const job = startJob('echo begun; exec sleep 1000', { uid: VICTIM });
+    await output(job, /begun/);
+    const pids = [job.pid as number];
+    for (let i = 0; i < pids.length; i++) pids.push(...childrenOf(pids[i] as number));
+    expect(jobFiles()).toHaveLength(1);
+    for (const pid of pids) sendSignal(pid, 'SIGSTOP');
+    signalAll(pids, 'SIGKILL');
+    await until(
+      async () =>
+        (await machine.runCommand(['status', '--json'], starting())).stdout.includes('"leased"') === false,
+    );
+    expect(jobFiles()).toHaveLength(1);
+    await runJob('true', { uid: ATTACKER });
+    expect(jobFiles()).toHaveLength(1);
+    await runJob('true', { uid: VICTIM });
+    expect(jobFiles()).toEqual([]);
+  });
+});
+
+describe('one’s own job', () => {
+  test.each([
+    [
+      'Python’s subprocess, which closes descriptors',
+      `${python} -c 'import subprocess, sys; sys.exit(subprocess.call(sys.argv[1].split()))' "$INNER"`,
+    ],
+    ['a user namespace with other numbers', 'unshare --user --map-root-user $INNER'],
+    ['a user namespace without numbers', 'unshare --user $INNER'],
+    ['bubblewrap', 'bwrap --dev-bind / / --unshare-pid --proc /proc $INNER'],
+    ['setsid', 'setsid -w $INNER'],
+  ])('is found through %s', async (_, outer) => {
+    const [tool = '', ...words] = outer.split(' ').slice(0, outer.startsWith('unshare') ? -1 : 1);
+    if (spawnSync(tool, [...words, ...(tool === 'unshare' ? ['true'] : ['--version'])]).status !== 0) return;
+    const inner = `${process.execPath} ${command} ${RUN.join(' ')} --no-wait -- printenv CUDA_VISIBLE_DEVICES`;
+    const result = await runJob(outer, { env: { INNER: inner } });
+    expect(result).toMatchObject({ code: 0, stdout: `${uuid(0)}\n`, stderr: '' });
+  });
+
+  test('leaves no file behind, and is the only kind of claim that makes one', async () => {
+    expect(
+      (
+        await runJob(
+          `ls ${locks} | grep -c job-; $GO run --placeholder none -- sh -c 'ls ${locks} | grep -c job-'`,
+        )
+      ).stdout,
+    ).toBe('1\n2\n');
+    expect(jobFiles()).toEqual([]);
+    const { stdout } = await machine.runScript(
+      `const { readdirSync } = await import('node:fs');
+       const owner = new GPUOwner({ placeholder: 'none' });
+       console.log(readdirSync(${JSON.stringify(locks)}).filter((name) => name.startsWith('job-')).length);`,
+      starting(),
+    );
+    expect(stdout).toBe('0\n');
+    expect((await machine.runCommand([...RUN, '-n', '2', '--', 'no-such-command'], starting())).code).toBe(
+      127,
+    );
+    expect(jobFiles()).toEqual([]);
+  });
+
+  test('keeps its file as long as anything of it lives, and while its keeper is replaced', async () => {
+    const job = startJob('echo begun; setsid sleep 1000 & kill -9 $PPID; read x');
+    const ended = finished(job, 'exit');
+    await output(job, /was killed/);
+    expect(jobFiles()).toHaveLength(1);
+    job.stdin?.end();
+    const left = () => childrenOf(job.pid as number).map(nameOf);
+    await until(() => left().join() === 'sleep');
+    expect(jobFiles()).toHaveLength(1);
+    signalAll(childrenOf(job.pid as number), 'SIGKILL');
+    await ended;
+    expect(jobFiles()).toEqual([]);
+  });
+});
