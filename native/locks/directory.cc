@@ -4,13 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +18,7 @@
 #include "locks/files.h"
 #include "locks/locks.h"
 #include "process/futex.h"
+#include "process/make_directory.h"
 
 namespace gpu_owner::locks {
 namespace {
@@ -118,25 +117,6 @@ int open_directory(const std::string& path, bool follow_last) {
   // A link on the way, a kernel without that call (ENOSYS), or a container that refuses it (EPERM).
   const bool is_final = errno == ENOENT || errno == EACCES || errno == EMFILE || errno == ENFILE;
   return is_final ? -errno : walk(path, follow_last);
-}
-
-// With the mode from the first moment on: with chmod after it, somebody who owns the parent could have put another directory in its
-// place. The umask belongs to the whole process, so a child has one of its own. 0 or -errno.
-int make_directory(int parent, const char* name, mode_t mode) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  // As fork(), but without a signal at its end, which the program could take for that of a child of its own.
-  const long child = syscall(SYS_clone, 0, nullptr, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    umask(0);
-    _exit(mkdirat(parent, name, mode) == 0 ? 0 : errno);
-  }
-  int status = 0;
-  const bool ended = child > 0 && waitpid(static_cast<pid_t>(child), &status, __WALL) == child && WIFEXITED(status);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (ended) return -WEXITSTATUS(status);
-  return mkdirat(parent, name, mode) == 0 ? 0 : -errno;
 }
 
 bool is_entry(const char* name) { return *name != '\0' && strchr(name, '/') == nullptr && strcmp(name, "..") != 0; }
@@ -244,7 +224,7 @@ int Directory::make(const std::string& path, unsigned mode) {
     Directory parent;
     parent.descriptor_ = open_directory(slash == 0 ? "/" : clean.substr(0, slash), true);
     if (parent.descriptor_ < 0) return parent.descriptor_;
-    const int made = make_directory(parent.descriptor_, name.c_str(), static_cast<mode_t>(mode));
+    const int made = process::make_directory(parent.descriptor_, name.c_str(), static_cast<mode_t>(mode));
     if (made != 0 && made != -EEXIST) return made;
     const int opened = openat(parent.descriptor_, name.c_str(), kOpen);
     if (opened < 0) continue;  // it is gone again, or something else has the name: the next try tells

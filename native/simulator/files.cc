@@ -6,15 +6,12 @@
 #include <ctime>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "process/make_directory.h"
 
 namespace simulator {
 namespace {
-
-#ifndef RENAME_NOREPLACE
-#define RENAME_NOREPLACE 1
-#endif
 
 constexpr const char* kOtherDirectory = "or choose another directory with GPU_OWNER_SIMULATE_DIR";
 
@@ -25,24 +22,10 @@ void temporaryName(char* out, size_t size, const char* stem) {
            static_cast<unsigned long>(now.tv_nsec));
 }
 
-// Made under another name and renamed when its mode is right: never visible half-made.
 bool makeSharedDirectory(const char* path, Error* error) {
-  char temporary[kPathSize + 48];
-  temporaryName(temporary, sizeof temporary, path);
-  if (mkdir(temporary, 0700) != 0)
-    return error->set("cannot create %s: %s; create it, %s", path, strerror(errno), kOtherDirectory);
-  if (chmod(temporary, 01777) == 0 &&
-      syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
-    return true;
-  const int reason = errno;
-  rmdir(temporary);
-  if (reason == EEXIST) return true;
-  // Some file systems can't rename without replacing.
-  if ((reason == EINVAL || reason == ENOSYS) && (mkdir(path, 01777) == 0 || errno == EEXIST)) {
-    if (chmod(path, 01777) != 0 && errno != EPERM) return error->set("cannot chmod %s: %s", path, strerror(errno));
-    return true;
-  }
-  return error->set("cannot create %s: %s; %s", path, strerror(reason), kOtherDirectory);
+  const int reason = -gpu_owner::process::make_directory(AT_FDCWD, path, 01777);
+  if (reason == 0 || reason == EEXIST) return true;
+  return error->set("cannot create %s: %s; create it, %s", path, strerror(reason), kOtherDirectory);
 }
 
 }  // namespace
