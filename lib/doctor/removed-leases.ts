@@ -1,4 +1,4 @@
-import { closeSync, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
+import { closeSync, constants, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/lock-directory.ts';
 import { decodeRecord, leaseInfo, RECORD_SIZE } from '../claims/record.ts';
@@ -106,7 +106,8 @@ function statBehind(link: string): Stats | null {
 function recordOf(path: string): Record<string, unknown> | null {
   try {
     const block = Buffer.alloc(RECORD_SIZE);
-    const descriptor = openSync(path, 'r');
+    // Whoever has it open may have put a FIFO there meanwhile.
+    const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     try {
       readSync(descriptor, block, 0, RECORD_SIZE, 0);
     } finally {
