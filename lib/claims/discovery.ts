@@ -12,7 +12,7 @@ import { type Effectful, runAsync, runSync } from './effects.ts';
 import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
 import { firstLook } from './first-look.ts';
 import { leasesIn } from './foreign.ts';
-import { waitersAhead } from './line.ts';
+import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { listed, notEnough, refuseImpossible } from './refusals.ts';
@@ -126,9 +126,10 @@ export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
 export function* findForClaim(
   request: Discovering,
   configured: string | undefined,
+  standing: Standing | null = null,
 ): Effectful<Found | NotFound> {
   const { count } = request;
-  const found = yield* judged(request, configured, 'claimant');
+  const found = yield* judged(request, configured, 'claimant', standing);
   const { candidates } = found;
   const gpus = candidates.map(statusOf);
   const chosen = select(
@@ -151,7 +152,12 @@ interface Judged {
   job: EnclosingJob | null;
 }
 
-function* judged(request: Discovering, configured: string | undefined, view: View): Effectful<Judged> {
+function* judged(
+  request: Discovering,
+  configured: string | undefined,
+  view: View,
+  standing: Standing | null = null,
+): Effectful<Judged> {
   const { criteria, lockDirectory, count } = request;
   const gpus = yield* firstLook(1);
   checkDevices(criteria, gpus);
@@ -164,7 +170,8 @@ function* judged(request: Discovering, configured: string | undefined, view: Vie
   const foreign = yield* conventions.holders(gpus, leasesIn(directory));
   const judging = { criteria, visible, directory, job, count, foreign };
   const all = yield* explained(judgeAll(gpus, judging), judging);
-  const candidates = view === 'machine' ? all : keepBack(all, scopeOf(job), waitersAhead(directory, null));
+  const candidates =
+    view === 'machine' ? all : keepBack(all, scopeOf(job), waitersAhead(directory, standing));
   return { candidates, directory, job: enclosing };
 }
 

@@ -219,7 +219,8 @@ export function* waitersIn(directory: LockDirectory | null, before: number | nul
 
 /** Where in the line a claimant stands. */
 export interface Standing {
-  place: number;
+  /** null: it has none, and everybody is ahead. */
+  place: number | null;
   /** Places ahead that don't count, since whoever has them doesn't take what they could. */
   passedOver: ReadonlySet<number>;
 }

@@ -6,7 +6,8 @@ import type { GPU } from '../gpus/types.ts';
 import { parseDuration } from '../quantities.ts';
 import { showValue } from '../text.ts';
 import { warnOnce } from '../warnings.ts';
-import { type Claim, claim, giveBack, type Refusal } from './claim.ts';
+import { type Claim, giveBack, type Refusal } from './claim.ts';
+import { claimAtOnce } from './claim-at-once.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';
 import { hide, type Share, show } from './environment.ts';
 import { findOverwritten } from './foreign.ts';
@@ -218,7 +219,7 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
 function claimNow(options: ClaimOptions): Holding {
   const { settings, attempting } = prepare(options);
   for (let intrusions = 0; ; intrusions++) {
-    const result: Claim | Refusal = runSync(claim(attempting.request, attempting.configuredDirectory));
+    const result: Claim | Refusal = runSync(claimAtOnce(attempting.request, attempting.configuredDirectory));
     if (!result.granted) throw result.error;
     const held = runSync(hold(result, settings));
     if (!(held instanceof GPUOwnerError)) return held;

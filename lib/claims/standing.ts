@@ -6,7 +6,7 @@ import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
 import { isLeased, openLeases } from './lease-holders.ts';
 import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './line.ts';
-import { blockersOf, Patience } from './turn.ts';
+import { AHEAD_PER_LOOK, blockersOf, Patience } from './turn.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
 export interface Attempting {
@@ -45,8 +45,6 @@ interface Wait {
   ended: boolean;
 }
 
-/** With so many more waiters ahead each looks a pulse later whether those take what they could. */
-const AHEAD_PER_LOOK = 25;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const LONGEST_REST = 300_000;
 
@@ -67,9 +65,9 @@ export class StandingInLine {
     this.#place = Place.join(refusal.directory, refusal.record, refusal.wish);
   }
 
-  /** null: it has no place, and everybody in line is ahead. */
-  get standing(): Standing | null {
-    return this.#place === null ? null : { place: this.#place.number, passedOver: this.#passedOver };
+  /** Without a place, everybody in line is ahead. */
+  get standing(): Standing {
+    return { place: this.#place?.number ?? null, passedOver: this.#passedOver };
   }
 
   /** An attempt was in vain: perhaps something else is to be waited for now. */
@@ -212,7 +210,7 @@ export class StandingInLine {
       ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
     );
     const { directory, wish } = this.#refusal;
-    const waiters = free.length === 0 || this.#place === null ? [] : waitersIn(directory, this.#place.number);
+    const waiters = free.length === 0 ? [] : waitersIn(directory, this.#place?.number);
     const ahead = [...thatCount(waiters)].filter(({ scope }) => scope === wish.scope);
     const at = now();
     // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.

@@ -65,6 +65,8 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
   return left;
 }
 
+/** With so many more waiters ahead each looks a pulse later whether those take what they could. */
+export const AHEAD_PER_LOOK = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
 const PATIENCE = 2_500;
 /** Those behind lose their patience one after the other, so that they don't all try at once. */
@@ -88,6 +90,11 @@ export class Patience {
     }
     for (const place of this.#since.keys()) if (!able.has(place)) this.#since.delete(place);
     for (const place of able) if (!this.#since.has(place)) this.#since.set(place, at);
+  }
+
+  /** Whether whoever has the place could have had what they wait for, when last observed. */
+  isAble(place: number): boolean {
+    return this.#since.has(place);
   }
 
   forget(): void {

@@ -5,6 +5,7 @@ import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration } from '../quantities.ts';
 import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
+import { PatienceFromOutside } from './claim-at-once.ts';
 import { type Discovering, type Found, findForClaim, type NotFound } from './discovery.ts';
 import { aborted, runAsync } from './effects.ts';
 import { findTenure } from './lease-holders.ts';
@@ -71,11 +72,13 @@ export async function findWhenFree(
   { maxWait, onWaiting, signal }: WaitOptions,
 ): Promise<Found> {
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
+  const patience = new PatienceFromOutside();
   for (let pause = 0; ; ) {
-    const found = await runAsync(findForClaim(request, configured), signal);
+    const found = await runAsync(findForClaim(request, configured, patience.standing), signal);
     if (found.granted) return found;
     if (!found.possible) throw hopeless(found);
     if (now() >= end) throw timeout(maxWait ?? 0, found);
+    patience.observe(found);
     const { candidates, wish } = found;
     onWaiting?.({ gpus: reasonsOf(candidates), wanted: wish.uuids, position: null, count: wish.count });
     const seen = await change(found, { own: null, left: end - now(), pause, signal });

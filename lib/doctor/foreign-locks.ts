@@ -2,6 +2,7 @@ import { basename } from 'node:path';
 import { findUnexplainedDecision } from '../claims/acquisition-lock.ts';
 import { FIRST_TENURE, isLocked, LEASE, readHolder } from '../claims/lease-file.ts';
 import { findUnexplained, type UnexplainedLock } from '../claims/lease-holders.ts';
+import { Line } from '../claims/line.ts';
 import type { LockDirectory } from '../claims/lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from '../claims/record.ts';
 import { describeOwner, type LockOwner, ownersOf } from '../lock-owners.ts';
@@ -35,6 +36,7 @@ export function reportForeignLocks(report: Report, directory: LockDirectory): vo
     }
   }
   reportForged(report, directory);
+  reportForgedPlaces(report, directory);
 }
 
 type Found = UnexplainedLock & { effect: string };
@@ -96,6 +98,26 @@ function reportForged(report: Report, directory: LockDirectory): void {
         remedyFor(path, owners),
       );
     }
+  }
+}
+
+/** Places in the wait queue whose record names a user to whom none of the processes belongs that have them. */
+function reportForgedPlaces(report: Report, directory: LockDirectory): void {
+  const line = Line.open(directory);
+  if (line === null) return;
+  try {
+    for (const { place, info } of line.waiters(line.places())) {
+      const owners = ownersOf(line.descriptor, place, PATIENCE).filter(({ pid }) => isOurNamespace(pid));
+      if (owners.length === 0 || owners.some(({ uid }) => uid === null || uid === info.uid)) continue;
+      const path = `${directory.path}/${QUEUE}`;
+      report.add(
+        'foreign-lock',
+        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. Whoever doesn't take what it could have is passed over after some seconds.`,
+        remedyFor(path, owners),
+      );
+    }
+  } finally {
+    line.close();
   }
 }
 

@@ -1,4 +1,5 @@
 import { type Claim, claim, giveBack } from '../claims/claim.ts';
+import { claimAtOnce } from '../claims/claim-at-once.ts';
 import { looking, runSync } from '../claims/effects.ts';
 import { removeOldJobFiles } from '../claims/enclosing-job.ts';
 import { hide, type Share, show } from '../claims/environment.ts';
@@ -67,7 +68,8 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
   async function decide(ready: ReadyPlaceholder): Promise<Claim> {
     try {
       // Nothing else happens in this process, so it may as well block: that is faster.
-      const first = runSync(claim(request, attempting.configuredDirectory));
+      const attempt = wait === null ? claimAtOnce : claim;
+      const first = runSync(attempt(request, attempting.configuredDirectory));
       if (first.granted) return first;
       if (wait === null) throw first.error;
       ready.end(); // while this waits, nothing else shall

@@ -170,6 +170,22 @@ test.skipIf(noOtherUser !== null)(
   },
 );
 
+test.skipIf(noOtherUser !== null)(
+  'a forged place in the wait queue: the doctor says whose it is',
+  async () => {
+    const line = new Line(machine);
+    closeSync(openSync(line.file, 'w', 0o666));
+    chmodSync(line.file, 0o666);
+    const { pid } = await line.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
+    expectFinding(
+      await diagnose(machine),
+      new RegExp(
+        `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that place`,
+      ),
+    );
+  },
+);
+
 test('a claim in the ordinary way is no stranger, for anybody', async () => {
   const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);
   await output(holder, /visibleDevices/);

@@ -198,7 +198,7 @@ describe.each(FILES)("somebody's own file in place of %s and others", (...files)
     const codes: (number | null)[] = [];
     for (const starting of [{}, OTHER]) {
       codes.push((await machine.runCommand([...RUN, '--devices', '0', '--', ...inside], starting)).code);
-      const waiting = ['run', '--placeholder', 'none', '--devices', '0', '--wait', '5s', '--', 'true'];
+      const waiting = ['run', '--placeholder', 'none', '--devices', '0', '--wait=5s', '--', 'true'];
       codes.push((await machine.runCommand(waiting, starting)).code);
     }
     return codes;

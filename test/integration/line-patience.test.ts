@@ -1,6 +1,6 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
-import { finished, Machine, pause } from '../machine.ts';
+import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../machine.ts';
 import { Line, names } from './line.ts';
 
 function newLine({ onTestFinished }: TestContext): Line {
@@ -61,6 +61,60 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const texts = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
     expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
   });
+
+  test.for([0, 1])(
+    'a claim that doesn’t wait is met although %i honest and a forged waiter who never takes it could use the GPU',
+    async (honest, context) => {
+      const { expect } = context;
+      const line = newLine(context);
+      await line.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
+      const all = await line.uuids();
+      for (let place = 0; place <= honest; place++) await line.fakeWaiter(1, all, 'alive', place);
+      const { code, stdout, stderr } = await line.machine.runCommand([
+        'run',
+        '--no-wait',
+        '--',
+        'echo',
+        'it ran',
+      ]);
+      expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
+      const script =
+        "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices.length);";
+      expect(await line.machine.runScript(script)).toMatchObject({ code: 0, stdout: '1\n' });
+      expect((await line.machine.runCommand(['find', '--wait=60s'])).code).toBe(0);
+    },
+  );
+
+  test('it comes behind those in line, who are patient with the forged one as well', async (context) => {
+    const { expect } = context;
+    const line = newLine(context);
+    const { release } = await line.holder(4);
+    await line.fakeWaiter(1, await line.uuids(), 'alive', 0);
+    const waiting = line.waiter([{ name: 'honest', count: 4, hold: 60_000 }]);
+    await line.untilWaiting(2);
+    const got = output(waiting, /^got honest/m);
+    release();
+    await until(async () => (await line.machine.states()).every((state) => state === 'free'));
+    const { code, stderr } = await line.machine.runCommand(['run', '--no-wait', '--', 'true']);
+    expect([code, stderr]).toEqual([75, expect.stringMatching(/GPU 0: leased by .*waiter\.mjs/)]);
+    await got;
+  });
+
+  test.skipIf(whyNotNobody() !== null)(
+    'a wait queue that others can’t join, since a hostile user made it, keeps no GPU idle',
+    async (context) => {
+      const { expect } = context;
+      const line = newLine(context);
+      await line.machine.runCommand(['run', '-n', '4', '--', 'true']);
+      await line.fakeWaiter(1, await line.uuids(), 'alive', 0, { uid: NOBODY, umask: '022' });
+      const claimed = async (...args: string[]) =>
+        (await line.machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], { uid: NOBODY - 1 })).stdout;
+      expect(await Promise.all([claimed('--no-wait'), claimed('--wait=60s')])).toEqual([
+        'it ran\n',
+        'it ran\n',
+      ]);
+    },
+  );
 
   test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', async (context) => {
     const { expect } = context;
