@@ -48,6 +48,11 @@ export class GPULock implements Convention {
     for (const directory of this.directories()) ensureDirectory(directory, 0o777);
   }
 
+  // It is made by whoever comes first.
+  strangerAt(): null {
+    return null;
+  }
+
   // biome-ignore lint/correctness/useYield: it waits for nobody
   *enter(): Waiting<Entry | null> {
     return null;

@@ -13,7 +13,7 @@ import { holderInfo } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, remove } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, openOwn, placeOf } from './places.ts';
+import { ensureDirectory, home, openOwn, placeOf, strangerAt } from './places.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
@@ -47,6 +47,10 @@ export class GPUScheduler implements Convention {
     ensureDirectory(placeOf(SHARED_DIRECTORY), 0o777);
     const own = byName ? home() : null;
     if (own !== null) ensureDirectory(placeOf(pathIn(own, '.gpu_locks')), 0o755);
+  }
+
+  strangerAt(path: string): string | null {
+    return path === placeOf(SHARED_DIRECTORY) ? null : strangerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody

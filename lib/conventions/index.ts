@@ -61,7 +61,14 @@ function whether(
     return { active, why: active ? 'it was asked for' : 'it was not asked for' };
   }
   if (name === 'safe-gpu') return { active: true, why: 'it is always honoured' };
-  const existing = paths.filter(isDirectory);
+  const there = paths.filter(isDirectory);
+  const existing = there.filter((path) => ALL[name].strangerAt(path) === null);
+  if (existing.length === 0 && there.length > 0) {
+    return {
+      active: false,
+      why: listWords(there.map((path) => `${path} belongs to ${ALL[name].strangerAt(path)}`)),
+    };
+  }
   return existing.length > 0
     ? { active: true, why: `${listWords(existing)} ${existing.length === 1 ? 'exists' : 'exist'}` }
     : {

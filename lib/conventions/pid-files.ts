@@ -12,7 +12,7 @@ import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale 
 import { flockHolders, nameInLocks } from './kernel-locks.ts';
 import { type Mark, pidText } from './marks.ts';
 import { ordinalsOf } from './ordinals.ts';
-import { ensureDirectory, home, openOwn, placeOf, workingDirectory } from './places.ts';
+import { ensureDirectory, home, openOwn, placeOf, strangerAt, workingDirectory } from './places.ts';
 
 const DIRECTORY = '.gpu_locks';
 
@@ -33,6 +33,10 @@ export class PidFiles implements Convention {
 
   prepare(_all: readonly GPU[], byName: boolean): void {
     if (byName) for (const path of this.directories()) ensureDirectory(path, 0o755);
+  }
+
+  strangerAt(path: string): string | null {
+    return strangerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody

@@ -62,6 +62,12 @@ export function strangeOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }
 
+/** As {@link strangeOwner}, of what is at a path. */
+export function strangerAt(path: string): string | null {
+  const directory = Directory.at(path);
+  return directory === null ? null : strangeOwner(directory);
+}
+
 /** Opens a directory of one user, in a place that others may change; null: there is none that counts. */
 export function openOwn(path: string): Directory | null {
   const directory = Directory.at(path);

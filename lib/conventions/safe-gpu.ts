@@ -43,6 +43,11 @@ export class SafeGPU implements Convention {
     ensureDirectory(placeOf(DIRECTORY), 0o777);
   }
 
+  // It is made by whoever comes first.
+  strangerAt(): null {
+    return null;
+  }
+
   *enter(claimant: Claimant): Waiting<Entry | null> {
     const root = rootOfOthers();
     const own = ensureDirectory(placeOf(DIRECTORY, root), 0o777);

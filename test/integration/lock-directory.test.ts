@@ -4,6 +4,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  lchownSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -209,6 +210,23 @@ describe('a lock directory', () => {
         expect(code).toBe(0);
         expect(stderr).toMatch(
           /warning: the lock directory .* has mode 1700, so that other users can't claim: chmod 1777/,
+        );
+      });
+
+      test('behind a link: one of root’s counts, one that another user made is refused', async () => {
+        const open = join(machine.directory, 'open');
+        mkdirSync(open);
+        chmodSync(open, 0o1777);
+        mkdirSync(directory, { mode: 0o1777 });
+        chmodSync(directory, 0o1777);
+        mkdirSync(join(directory, 'locks'));
+        symlinkSync(directory, join(open, 'link'));
+        const locks = { env: { GPU_OWNER_LOCK_DIR: join(open, 'link/locks') } };
+        expect((await machine.runCommand(RUN, locks)).code).toBe(0);
+        lchownSync(join(open, 'link'), NOBODY, NOBODY);
+        expectRefused(
+          await machine.runCommand(RUN, locks),
+          /a part of .*link is a symbolic link that others may have put there.*Name the directory that it leads to/,
         );
       });
 
