@@ -18,24 +18,48 @@ export interface LockOwner {
 /** How long to look through all open files before it is given up, in ms. */
 const PATIENCE = 500;
 
-/** Who has a lock that reaches this byte. */
-export function ownersOf(descriptor: number, byte: number, patience = PATIENCE): LockOwner[] {
-  const pid = native().lockHolder(descriptor, OFD, EXCLUSIVE, byte, 1);
-  if (pid > 0) return [ownerOf(pid, false)]; // a POSIX lock: the kernel tells everybody
-  const { dev, ino } = fstatSync(descriptor);
+/** An open file with locks. */
+interface OpenFile {
+  pid: number;
+  /** Of its descriptor. */
+  number: string;
+  locks: readonly { inode: number; start: number; last: number }[];
+}
+
+/** The open files of all processes that have locks, as far as this user may look. @param patience in ms */
+export function lockedFiles(patience = PATIENCE): OpenFile[] {
   const end = now() + patience;
-  const owners = new Map<number, LockOwner>();
+  const found: OpenFile[] = [];
   for (const process of namesIn('/proc')) {
     if (now() > end) break;
     if (!/^\d+$/.test(process)) continue;
     for (const number of namesIn(`/proc/${process}/fdinfo`)) {
-      const locks = locksIn(textOf(`/proc/${process}/fdinfo/${number}`) ?? '', ino);
-      if (!locks.some(({ start, last }) => start <= byte && byte <= last)) continue;
-      const file = statSync(`/proc/${process}/fd/${number}`, { throwIfNoEntry: false });
-      if (file?.dev !== dev || file.ino !== ino) continue;
-      const isClaim = locks.some(({ start, last }) => start === last && start > byte);
-      owners.set(Number(process), ownerOf(Number(process), isClaim));
+      const locks = locksIn(textOf(`/proc/${process}/fdinfo/${number}`) ?? '');
+      if (locks.length > 0) found.push({ pid: Number(process), number, locks });
     }
+  }
+  return found;
+}
+
+/** Who has a lock that reaches this byte. @param files where to look, for those who ask more than once */
+export function ownersOf(descriptor: number, byte: number, files?: readonly OpenFile[]): LockOwner[] {
+  const pid = native().lockHolder(descriptor, OFD, EXCLUSIVE, byte, 1);
+  if (pid > 0) return [ownerOf(pid, false)]; // a POSIX lock: the kernel tells everybody
+  const { dev, ino } = fstatSync(descriptor);
+  const owners = new Map<number, LockOwner>();
+  for (const { pid, number, locks } of files ?? lockedFiles()) {
+    const reaches = ({ inode, start, last }: OpenFile['locks'][number]) =>
+      inode === ino && start <= byte && byte <= last;
+    if (!locks.some(reaches)) continue;
+    const file = statSync(`/proc/${pid}/fd/${number}`, { throwIfNoEntry: false });
+    if (file?.dev !== dev || file.ino !== ino) continue;
+    owners.set(
+      pid,
+      ownerOf(
+        pid,
+        locks.some(({ start, last }) => start === last && start > byte),
+      ),
+    );
   }
   return [...owners.values()];
 }
@@ -50,15 +74,15 @@ function ownerOf(pid: number, isClaim: boolean): LockOwner {
   return { pid, uid, user, name, isClaim };
 }
 
-/** The locks on that inode in a file of /proc/PID/fdinfo. A flock stands in no claim's way. */
-function locksIn(text: string, inode: number): { start: number; last: number }[] {
+/** The locks in a file of /proc/PID/fdinfo. A flock stands in no claim's way. */
+function locksIn(text: string): { inode: number; start: number; last: number }[] {
+  if (!text.includes('lock:')) return [];
   const line = /^lock:\t\d+: (?:OFDLCK|POSIX) +\w+ +\w+ +-?\d+ [0-9a-f]+:[0-9a-f]+:(\d+) (\d+) (\d+|EOF)$/gm;
-  return [...text.matchAll(line)]
-    .filter(([, found]) => Number(found) === inode)
-    .map(([, , start, last]) => ({
-      start: Number(start),
-      last: last === 'EOF' ? Number.POSITIVE_INFINITY : Number(last),
-    }));
+  return [...text.matchAll(line)].map(([, inode, start, last]) => ({
+    inode: Number(inode),
+    start: Number(start),
+    last: last === 'EOF' ? Number.POSITIVE_INFINITY : Number(last),
+  }));
 }
 
 function namesIn(directory: string): string[] {

@@ -5,7 +5,7 @@ import { findUnexplained, type UnexplainedLock } from '../claims/lease-holders.t
 import { Line } from '../claims/line.ts';
 import type { LockDirectory } from '../claims/lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from '../claims/record.ts';
-import { describeOwner, type LockOwner, ownersOf } from '../lock-owners.ts';
+import { describeOwner, type LockOwner, lockedFiles, ownersOf } from '../lock-owners.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { targetOf } from '../small-files.ts';
 import { listWords } from '../text.ts';
@@ -35,10 +35,12 @@ export function reportForeignLocks(report: Report, directory: LockDirectory): vo
         report.add('foreign-lock', whatIsLocked(path, owners, effect), remedyFor(path, owners));
     }
   }
-  reportForged(report, directory);
-  reportForgedPlaces(report, directory);
+  const files = lockedFiles(PATIENCE).filter(({ pid }) => isOurNamespace(pid));
+  reportForged(report, directory, files);
+  reportForgedPlaces(report, directory, files);
 }
 
+type LockedFiles = ReturnType<typeof lockedFiles>;
 type Found = UnexplainedLock & { effect: string };
 
 function findAll(directory: LockDirectory): Map<string, Found> {
@@ -56,7 +58,7 @@ function findAll(directory: LockDirectory): Map<string, Found> {
   );
   for (const descriptor of directory.filesNamed(QUEUE, [directory.path])) {
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
-    const lock = { path: `${directory.path}/${QUEUE}`, owners: ownersOf(descriptor, NOBODYS, PATIENCE) };
+    const lock = { path: `${directory.path}/${QUEUE}`, owners: ownersOf(descriptor, NOBODYS) };
     note(lock, 'nobody can join the wait queue until it lets go, so waiters are served in no order');
   }
   return found;
@@ -83,13 +85,13 @@ function remedyFor(path: string, owners: readonly LockOwner[]): string {
 }
 
 /** Leases whose record names a user to whom none of the processes belongs that have the lock. */
-function reportForged(report: Report, directory: LockDirectory): void {
+function reportForged(report: Report, directory: LockDirectory, files: LockedFiles): void {
   for (const name of leaseNames(directory)) {
     for (const descriptor of directory.filesNamed(name)) {
       const record = isLocked(descriptor) ? readHolder(descriptor) : null;
       const { uid, user, pid } = leaseInfo(record);
       if (record === null || uid === null) continue;
-      const owners = ownersOf(descriptor, LEASE, PATIENCE).filter(({ pid: each }) => isOurNamespace(each));
+      const owners = ownersOf(descriptor, LEASE, files);
       if (owners.length === 0 || owners.some((owner) => owner.uid === null || owner.uid === uid)) continue;
       const path = targetOf(`/proc/self/fd/${descriptor}`) ?? name;
       report.add(
@@ -102,12 +104,12 @@ function reportForged(report: Report, directory: LockDirectory): void {
 }
 
 /** Places in the wait queue whose record names a user to whom none of the processes belongs that have them. */
-function reportForgedPlaces(report: Report, directory: LockDirectory): void {
+function reportForgedPlaces(report: Report, directory: LockDirectory, files: LockedFiles): void {
   const line = Line.open(directory);
   if (line === null) return;
   try {
     for (const { place, info } of line.waiters(line.places())) {
-      const owners = ownersOf(line.descriptor, place, PATIENCE).filter(({ pid }) => isOurNamespace(pid));
+      const owners = ownersOf(line.descriptor, place, files);
       if (owners.length === 0 || owners.some(({ uid }) => uid === null || uid === info.uid)) continue;
       const path = `${directory.path}/${QUEUE}`;
       report.add(
