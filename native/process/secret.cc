@@ -8,7 +8,7 @@
 namespace gpu_owner::process {
 namespace {
 
-constexpr int kRounds = 2048;
+constexpr int kRounds = 256;
 constexpr int kBits = 49;  // of what JavaScript counts exactly, in at most 15 digits
 
 using Digest = std::array<uint8_t, 32>;
@@ -48,8 +48,13 @@ Digest sha256(const uint8_t* data, size_t size) {
     const uint32_t majority = (state[0] & state[1]) ^ (state[0] & state[2]) ^ (state[1] & state[2]);
     const uint32_t one = state[7] + (rotated(state[4], 6) ^ rotated(state[4], 11) ^ rotated(state[4], 25)) + choice + kConstants[i] + words[i];
     const uint32_t two = (rotated(state[0], 2) ^ rotated(state[0], 13) ^ rotated(state[0], 22)) + majority;
-    memmove(state + 1, state, 7 * sizeof *state);
-    state[4] += one;
+    state[7] = state[6];
+    state[6] = state[5];
+    state[5] = state[4];
+    state[4] = state[3] + one;
+    state[3] = state[2];
+    state[2] = state[1];
+    state[1] = state[0];
     state[0] = one + two;
   }
   Digest digest;
