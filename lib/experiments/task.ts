@@ -30,6 +30,8 @@ export interface Task {
   command: TaskCommand;
   /** In the order in which they came; at least one. The first is where its log goes. */
   places: readonly Place[];
+  /** What of its record can't be read, for people. Then it has no parameters, command and places, and isn't given out. Absent: nothing. */
+  damage?: string;
 }
 
 /** Equal parameters are an equal task: 1 = 1.0, and the order of keys doesn't matter. */

@@ -1,6 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../text.ts';
 import type { TaskCommand } from '../task.ts';
+import { readCommand } from './records.ts';
 
 /** How many conflicting tasks an error names. */
 export const NAMED = 3;
@@ -29,7 +30,21 @@ export function conflicting(conflicts: readonly string[], count: number): GPUOwn
   );
 }
 
-function inWords(command: string): string {
-  const { words, shell } = JSON.parse(command) as { words?: string[]; shell?: string };
-  return `'${sanitize(shell ?? words?.join(' '), 120)}'`;
+/** Whether it is what {@link commandText} makes. */
+export function isCommand(text: string): boolean {
+  return commandOf(text) !== null;
+}
+
+function inWords(text: string): string {
+  const command = commandOf(text);
+  if (command === null) return 'what is damaged';
+  return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
+}
+
+function commandOf(text: string): TaskCommand | null {
+  try {
+    return readCommand(text) ?? null;
+  } catch {
+    return null;
+  }
 }

@@ -98,6 +98,8 @@ export interface Completed {
 
 export interface Completion extends Completed {
   result: Values;
+  /** The result can't be read, says this for people: `result` is empty then. */
+  damage?: string;
 }
 
 /** So many bytes of tasks and results are in an answer at most, if it has more than one: on a slow network it must come in time. */

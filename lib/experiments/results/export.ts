@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import type { Completed, Completion, Queue } from '../queue/queue.ts';
+import { damagedTasks } from '../queue/records.ts';
 import { stringify, type Value, type Values } from '../written.ts';
 import { cellsOf } from './columns.ts';
 import { formatRow } from './quoting.ts';
@@ -17,14 +18,32 @@ const PAGE = 500;
  * as Python's json has them).
  * @param output isn't ended
  * @returns how many
- * @throws what `output` fails with, e.g. EPIPE
+ * @throws ERR_QUEUE with the tasks whose records are damaged, once all others are written; what `output` fails with, e.g. EPIPE
  */
 export async function exportResults(queue: Queue, output: Writable, format: ExportFormat): Promise<number> {
   const write = writerTo(output);
-  const inFull = (after: number) => queue.completions(after, PAGE);
-  if (format === 'jsonl') {
-    return eachPage(inFull, Number.POSITIVE_INFINITY, (page) => write(page.map(lineOf)));
-  }
+  const damaged = new Map<string, string>();
+  const inFull = async (after: number) => {
+    const page = await queue.completions(after, PAGE);
+    for (const { task, damage = task.damage } of page)
+      if (damage !== undefined) damaged.set(task.name, damage);
+    return page;
+  };
+  const count = await (format === 'jsonl'
+    ? eachPage(inFull, Number.POSITIVE_INFINITY, (page) => write(sound(page).map(lineOf)))
+    : exportTable(queue, inFull, write));
+  if (damaged.size === 0) return count;
+  throw damagedTasks(
+    queue.url,
+    Array.from(damaged, ([name, damage]) => ({ name, damage })),
+  );
+}
+
+async function exportTable(
+  queue: Queue,
+  inFull: (after: number) => Promise<Completion[]>,
+  write: (lines: readonly string[]) => Promise<void>,
+): Promise<number> {
   // Columns have to be known before the first row. What is completed meanwhile is left for the next time.
   const parameters = new Set<string>();
   let last = 0;
@@ -37,7 +56,7 @@ export async function exportResults(queue: Queue, output: Writable, format: Expo
   });
   const columns = new Set([NAME_COLUMN, ...parameters]);
   await eachPage(inFull, last, (page) => {
-    for (const { task, result } of page) {
+    for (const { task, result } of sound(page)) {
       for (const column of cellsOf(task, result, parameters).keys()) columns.add(column);
     }
   });
@@ -45,12 +64,16 @@ export async function exportResults(queue: Queue, output: Writable, format: Expo
   await write([formatRow(header)]);
   return eachPage(inFull, last, (page) =>
     write(
-      page.map(({ task, result }) => {
+      sound(page).map(({ task, result }) => {
         const cells = cellsOf(task, result, parameters);
         return formatRow(header.map((column) => cells.get(column) ?? ''));
       }),
     ),
   );
+}
+
+function sound(page: readonly Completion[]): Completion[] {
+  return page.filter(({ task, damage = task.damage }) => damage === undefined);
 }
 
 async function eachPage<T extends Completed>(
@@ -83,6 +106,7 @@ function lineOf({ task, result, source }: Completion): string {
 
 function writerTo(output: Writable): (lines: readonly string[]) => Promise<void> {
   return async (lines) => {
+    if (lines.length === 0) return;
     if (output.write(`${lines.join('\n')}\n`)) return;
     await once(output, 'drain');
   };

@@ -1,4 +1,5 @@
 import { resolve } from 'node:path';
+import { shellWords } from '../../text.ts';
 import type { Completion, Queue, Task } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
 import { withPlace } from './columns.ts';
@@ -177,7 +178,23 @@ export class KnownTasks implements Tasks {
 
   private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): Entry[] {
     const task = wanted.get(completion.sequence);
-    return task !== undefined && this.ids[task] === completion.task.id ? [{ task, completion }] : [];
+    if (task === undefined || this.ids[task] !== completion.task.id) return [];
+    return this.isSound(task, completion) ? [{ task, completion }] : [];
+  }
+
+  /** A result that can't be read gets no row: nobody waits for it any longer, and it is told. */
+  isSound(number: number, { task, damage = task.damage }: Completion): boolean {
+    if (damage === undefined) return true;
+    for (const table of this.of(number)) {
+      table.waiting.delete(number);
+      table.lost.delete(number);
+    }
+    const name = this.nameOf(number);
+    this.problems.once(
+      `${name} damaged`,
+      `task ${name} is completed, but ${damage}: it gets no row. To run it again: gpu-owner exp retry ${shellWords([name])}`,
+    );
+    return false;
   }
 
   private fileAt(path: string): TableFile {

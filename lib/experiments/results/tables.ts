@@ -281,6 +281,8 @@ export class ResultTables {
       for (const completion of page) {
         const task = this.tasks.add(completion.task);
         this.tasks.complete(task, completion.sequence);
+        this.cursor = completion.sequence;
+        if (!this.tasks.isSound(task, completion)) continue;
         for (const table of this.tasks.of(task)) {
           if (table.rows.has(task)) continue;
           table.waiting.add(task);
@@ -288,7 +290,6 @@ export class ResultTables {
           if (entries === undefined) tables.set(table, [{ task, completion }]);
           else entries.push({ task, completion });
         }
-        this.cursor = completion.sequence;
       }
       // What a last line without an end is can only be told when all completions are known.
       for (const [table, entries] of tables) {

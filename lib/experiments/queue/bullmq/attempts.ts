@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { stringify, type Values } from '../../written.ts';
 import { type Attempt, type Failure, MOST_DELAY, type State, type Taker } from '../queue.ts';
+import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
 import type { Leases } from './leases.ts';
 import { takerText, taskOf } from './rows.ts';
@@ -35,8 +36,14 @@ export class Attempts {
         throw error;
       });
     if (answer === null) return null;
+    const task = taskOf(answer);
+    if (task.damage !== undefined) {
+      // Nobody can run it, and everybody else is to go on.
+      await this.#connection.call('fail', token, task.damage, 0);
+      return this.take(taker, lifetime);
+    }
     const signal = this.#leases.add(token, answer[0] as string, lifetime !== undefined, asked);
-    return { token, task: taskOf(answer), start: Number(answer[5]), descriptors: [], signal };
+    return { token, task, start: readCount(answer[5]), descriptors: [], signal };
   }
 
   /** What was given out, and not heard of, is nobody's. */

@@ -2,7 +2,6 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as IORedis from 'ioredis';
 import { now } from '../../../clock.ts';
-import { parse, type Values } from '../../written.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing, unusable } from './errors.ts';
 import { queueScripts, type Script } from './script.ts';
@@ -149,9 +148,4 @@ export class Connection {
       await pause(milliseconds);
     }
   }
-}
-
-/** A result as it was kept. */
-export function valuesOf(text: Answer): Values {
-  return parse(text as string) as Values;
 }

@@ -96,5 +96,14 @@ export function explain(error: unknown, url: string): GPUOwnerError {
       error,
     );
   }
+  // What scripts stumble over.
+  if ((error as Error).name === 'ReplyError') {
+    return unusable(
+      url,
+      `has a record that is damaged (${sanitize(text, 200)})`,
+      'If nothing there is needed, name another project=NAME and start again; results that are in the tables are found there.',
+      error,
+    );
+  }
   return new GPUOwnerError('ERR_INTERNAL', sanitize(`the queue ${url}: ${text}`, 1_000), { cause: error });
 }

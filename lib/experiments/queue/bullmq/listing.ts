@@ -10,6 +10,7 @@ import {
   type TaskRow,
   type WithoutResult,
 } from '../queue.ts';
+import { readTime } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
 import {
   attemptInfoOf,
@@ -88,13 +89,13 @@ export async function lookUp(connection: Connection, ids: readonly string[]): Pr
 
 export async function countTasks(connection: Connection): Promise<Counts> {
   const counts = await connection.call<number[]>('counts', ...STATES);
-  return Object.fromEntries(STATES.map((state, index) => [state, counts[index]])) as Counts;
+  return Object.fromEntries(STATES.map((state, index) => [state, counts[index] ?? 0])) as Counts;
 }
 
 /** See `Queue.nextTime`. */
 export async function nextTime(connection: Connection): Promise<number | null> {
   const time = await connection.call<string | null>('nextTime');
-  return time === null ? null : Number(time);
+  return time === null ? null : readTime(time);
 }
 
 /** See `Queue.attempts`. */

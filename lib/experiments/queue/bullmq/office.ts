@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { pidNamespace } from '../../../claims/ancestry.ts';
 import { bootId } from '../../../claims/boot.ts';
+import { readCount, readJSON, readRecord, readText } from '../records.ts';
 
 /** Who manages, as Redis has it. */
 interface Record {
@@ -29,8 +30,8 @@ export function officeOf({ host, pid }: { host: string; pid: number }): string {
 }
 
 export function holderOf(text: string): { host: string; pid: number } {
-  const { host, pid } = JSON.parse(text) as Record;
-  return { host, pid };
+  const { host, pid } = readRecord(text);
+  return { host: readText(host), pid: readCount(pid) };
 }
 
 /**
@@ -38,8 +39,12 @@ export function holderOf(text: string): { host: string; pid: number } {
  * whose numbers mean the same here: of this boot of this machine, in this namespace.
  */
 export function isDead(text: string): boolean {
-  const { process: its } = JSON.parse(text) as Record;
-  if (its === undefined || its.boot === '' || its.namespace === '') return false;
+  const who = readJSON(text);
+  // Nobody gives a sign of life by a record that can't be read.
+  if (typeof who !== 'object' || who === null) return true;
+  const { process: its } = who as Record;
+  if (typeof its !== 'object' || its === null || !Number.isSafeInteger(its.pid)) return false;
+  if (its.boot === '' || its.namespace === '') return false;
   if (its.boot !== bootId() || its.namespace !== (pidNamespace() ?? '')) return false;
   try {
     process.kill(its.pid, 0);

@@ -1,7 +1,20 @@
-import type { Task, TaskCommand } from '../../task.ts';
-import { parse, type Values } from '../../written.ts';
-import type { AttemptInfo, Completed, Completion, State, Taker, TaskRow } from '../queue.ts';
-import { type Answer, valuesOf } from './connection.ts';
+import type { Task } from '../../task.ts';
+import type { AttemptInfo, Completed, Completion, Taker, TaskRow } from '../queue.ts';
+import {
+  readCount,
+  readJSON,
+  readLog,
+  readOutcome,
+  readPlaceLines,
+  readResult,
+  readSource,
+  readState,
+  readTaker,
+  readTask,
+  readText,
+  readTime,
+} from '../records.ts';
+import type { Answer } from './connection.ts';
 
 type Text = string;
 type Maybe = string | null;
@@ -17,26 +30,21 @@ export type RowAnswer = [
 ];
 
 export function taskOf([id, name, parameters, command, places]: readonly Answer[]): Task {
-  return {
-    id: id as string,
-    name: name as string,
-    parameters: parse(parameters as string) as Values,
-    command: JSON.parse(command as string) as TaskCommand,
-    places: placesOf(places as string),
-  };
+  return readTask({ id, name, parameters, command, places }, readPlaceLines);
 }
 
 export function taskRowOf(answer: RowAnswer): TaskRow & { number: number } {
   const [state, starts, error, ended, source, sequence, number] = answer.slice(5) as Maybe[];
+  const task = taskOf(answer);
   return {
-    task: taskOf(answer),
-    state: state as State,
-    starts: Number(starts),
-    error: error as Maybe,
-    ended: numberOf(ended),
-    source: (source ?? null) as TaskRow['source'],
-    sequence: numberOf(sequence),
-    number: Number(number),
+    task,
+    state: readState(state) ?? 'failed',
+    starts: readCount(starts),
+    error: error ?? task.damage ?? null,
+    ended: readTime(ended),
+    source: readSource(source),
+    sequence: sequence == null ? null : readCount(sequence),
+    number: readCount(number),
   };
 }
 
@@ -47,32 +55,29 @@ export function withoutNumber({ task, state, starts, error, ended, source, seque
 
 export function completedOf(answer: RowAnswer): Completed {
   const { task, sequence, source } = taskRowOf(answer);
-  return { sequence: sequence as number, task, source: source as Completed['source'] };
+  return { sequence: sequence ?? 0, task, source: source ?? 'worker' };
 }
 
 export function completionOf([answer, result]: Answer[]): Completion {
-  return { ...completedOf(answer as RowAnswer), result: valuesOf(result as string) };
+  return { ...completedOf(answer as RowAnswer), ...readResult(result) };
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
   const [taskId, taker, since, ended, outcome, error, log, from, to, token, taskName, submitted] = answer;
-  const [worker, host, pid, gpus] = JSON.parse(taker as string) as [string, string, number, string[]];
+  const who = readJSON(taker);
+  const [worker, host, pid, gpus] = Array.isArray(who) ? who : [];
   return {
-    token: token as string,
-    taskId: taskId as string,
-    taskName: taskName as string,
-    taker: { worker, host, pid, gpus },
-    since: Number(since),
-    ended: numberOf(ended),
-    outcome: (outcome ?? null) as AttemptInfo['outcome'],
+    token: readText(token),
+    taskId: readText(taskId),
+    taskName: readText(taskName),
+    taker: readTaker(worker, host, pid, gpus),
+    since: readTime(since) ?? 0,
+    ended: readTime(ended),
+    outcome: readOutcome(outcome),
     submitted: submitted === '1',
     error: error ?? null,
-    log: log == null ? null : { path: log, from: Number(from), to: numberOf(to === '' ? null : to) },
+    log: readLog(log, from, to),
   };
-}
-
-function numberOf(text: Maybe | undefined): number | null {
-  return text == null ? null : Number(text);
 }
 
 /** As `attemptInfoOf` and the scripts read it. */
@@ -88,11 +93,4 @@ function whole(text: string): string {
 /** A line of JSON for each place. */
 export function placeText({ phase, outputDirectory }: { phase: string; outputDirectory: string }): string {
   return JSON.stringify([phase, outputDirectory]);
-}
-
-function placesOf(text: string): Task['places'] {
-  return text.split('\n').map((line) => {
-    const [phase, outputDirectory] = JSON.parse(line) as [string, string];
-    return { phase, outputDirectory };
-  });
 }

@@ -1,5 +1,6 @@
 import { stringify, type Values } from '../../written.ts';
 import { MOST_BYTES, type Pause, type Selection } from '../queue.ts';
+import { readPause, readTime } from '../records.ts';
 import type { Connection } from './connection.ts';
 
 /** Tasks per operation, at most. */
@@ -69,8 +70,8 @@ export async function resume(connection: Connection): Promise<void> {
 
 export async function paused(connection: Connection): Promise<Pause | null> {
   const [text, since] = await connection.call<[string | null, string | null]>('paused');
-  if (text !== null) return JSON.parse(text) as Pause;
+  if (text !== null) return readPause(text);
   return since === null
     ? null
-    : { by: 'person', message: 'paused in a dashboard of BullMQ', since: Number(since) };
+    : { by: 'person', message: 'paused in a dashboard of BullMQ', since: readTime(since) ?? Date.now() };
 }

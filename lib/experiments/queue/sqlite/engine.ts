@@ -17,6 +17,7 @@ import type {
   TaskRow,
   WithoutResult,
 } from '../queue.ts';
+import { readCount, readPause, readRecord, readText } from '../records.ts';
 import { Database } from './database.ts';
 import * as endings from './endings.ts';
 import { enqueue } from './enqueue.ts';
@@ -220,8 +221,9 @@ class SQLiteQueue implements Queue {
   async manager(): Promise<{ host: string; pid: number } | null> {
     const text = await this.#database.read(() => this.#database.setting('manager'));
     if (text === null) return null;
-    const { host, pid, inode } = JSON.parse(text) as Manager;
-    return this.#locks.isTaken(MANAGER, inode) ? { host, pid } : null;
+    const { host, pid, inode } = readRecord(text);
+    if (!this.#locks.isTaken(MANAGER, readText(inode))) return null;
+    return { host: readText(host), pid: readCount(pid) };
   }
 
   async close(): Promise<void> {
@@ -239,7 +241,7 @@ class SQLiteQueue implements Queue {
 
   #pause(): Pause | null {
     const text = this.#database.setting('pause');
-    return text === null ? null : (JSON.parse(text) as Pause);
+    return text === null ? null : readPause(text);
   }
 
   /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */

@@ -1,11 +1,12 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { seedOf, type TaskSpec, taskId } from '../../task.ts';
+import { type Place, seedOf, type TaskSpec, taskId } from '../../task.ts';
 import { stringify, type Value } from '../../written.ts';
-import { commandText, conflict, conflicting, NAMED, NO_COMMAND_TEXT } from '../commands.ts';
+import { commandText, conflict, conflicting, isCommand, NAMED, NO_COMMAND_TEXT } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
 import type { Enqueued } from '../queue.ts';
+import { readCount, readPlaces } from '../records.ts';
 import type { Database } from './database.ts';
-import { placesOf, placesText, type TaskRecord } from './rows.ts';
+import { placesText, type TaskRecord } from './rows.ts';
 
 /** Tasks per transaction: others wait for some ten milliseconds at most. */
 const BATCH = 1_000;
@@ -103,8 +104,9 @@ class Batch {
     const places = placesText([spec]);
     let counter =
       this.#counters.get(phase) ??
-      this.#database.get<{ next: number }>('SELECT next FROM phase WHERE name = :phase', { phase })?.next ??
-      0;
+      readCount(
+        this.#database.get<{ next: number }>('SELECT next FROM phase WHERE name = :phase', { phase })?.next,
+      );
     // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
     while (
       this.#database.run(
@@ -120,7 +122,7 @@ class Batch {
   #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
     this.#done.known++;
     if (task.command !== command && task.command !== NO_COMMAND_TEXT) {
-      const hasNone = command === NO_COMMAND_TEXT;
+      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // a damaged one is none
       const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
       if (!hasNone && !mayReplace) {
         this.#conflicting++;
@@ -138,12 +140,21 @@ class Batch {
       }
     }
     const { phase, outputDirectory } = task.spec;
-    const before = placesOf(places);
+    const before = knownPlaces(places);
     if (before.some((place) => place.phase === phase && place.outputDirectory === outputDirectory)) return;
     this.#database.run('UPDATE task SET places = :places WHERE number = :number', {
       number,
       places: placesText([...before, task.spec]),
     });
     this.#done.placed++;
+  }
+}
+
+/** Damaged ones are none. */
+function knownPlaces(text: string): Place[] {
+  try {
+    return readPlaces(text) ?? [];
+  } catch {
+    return [];
   }
 }

@@ -6,6 +6,9 @@ import { QueueGone } from '../gone.ts';
 const BUSY = 5;
 const LOCKED = 6;
 
+export const DAMAGED =
+  'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.';
+
 /** Cause and remedy of what a queue can't be used for any longer. */
 const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
   3: ["can't be used: permission denied", 'Ask its owner, or name another: --queue sqlite:PATH.'],
@@ -18,10 +21,7 @@ const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
     "can't be read or written: its disk fails, or is full",
     'Make room, or look at the disk (dmesg). What was acknowledged is kept; run again to go on.',
   ],
-  11: [
-    'is damaged',
-    'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.',
-  ],
+  11: ['is damaged', DAMAGED],
   13: [
     "can't be written to: its disk (or the quota) is full",
     'Make room and run again; what was acknowledged is kept.',
@@ -36,17 +36,30 @@ const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
   ],
 };
 
-interface SQLiteError extends Error {
-  errcode: number;
-}
+/** Of errors that come without their code, as those of queries for many rows do: SQLite's own words for it. */
+const MESSAGES: Readonly<Record<string, number>> = {
+  'database is locked': BUSY,
+  'database table is locked': LOCKED,
+  'out of memory': 7,
+  'attempt to write a readonly database': 8,
+  'disk I/O error': 10,
+  'database disk image is malformed': 11,
+  'database or disk is full': 13,
+  'unable to open database file': 14,
+  'file is not a database': 26,
+};
+const UNKNOWN = 1;
 
-function isSQLiteError(error: unknown): error is SQLiteError {
-  return error instanceof Error && typeof (error as Partial<SQLiteError>).errcode === 'number';
+/** null: it is no error of SQLite */
+function codeOf(error: unknown): number | null {
+  const { errcode, code, message = '' } = error as Error & { errcode?: unknown; code?: unknown };
+  if (typeof errcode === 'number') return errcode;
+  return code === 'ERR_SQLITE_ERROR' ? (MESSAGES[message] ?? UNKNOWN) : null;
 }
 
 /** Whether somebody else is in the way, for a moment. */
 export function isBusy(error: unknown): boolean {
-  return isSQLiteError(error) && [BUSY, LOCKED].includes(error.errcode & 0xff);
+  return [BUSY, LOCKED].includes((codeOf(error) ?? 0) & 0xff);
 }
 
 export function unusable(path: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
@@ -86,14 +99,18 @@ export function gone(path: string): QueueGone {
 
 /** The error of SQLite for people, with the remedy; others as they are. */
 export function explain(error: unknown, path: string): unknown {
-  if (!isSQLiteError(error)) return error;
-  const known = PROBLEMS[error.errcode & 0xff];
-  if (known === undefined) {
-    return new GPUOwnerError(
-      'ERR_INTERNAL',
-      sanitize(`the queue ${path}: ${error.message} (SQLite ${error.errcode})`, 1_000),
-      { cause: error },
-    );
+  // An integer that no queue of ours has.
+  if ((error as NodeJS.ErrnoException).code === 'ERR_OUT_OF_RANGE') {
+    return unusable(path, 'is damaged', DAMAGED, error);
   }
-  return unusable(path, `${known[0]} (SQLite ${error.errcode})`, known[1], error);
+  const code = codeOf(error);
+  if (code === null) return error;
+  const known = PROBLEMS[code & 0xff];
+  // Tables, columns and rules that aren't as they were made.
+  if (known === undefined) {
+    const why = sanitize((error as Error).message, 200);
+    const problem = `is damaged, or was changed by another program: ${why} (SQLite ${code})`;
+    return unusable(path, problem, DAMAGED, error);
+  }
+  return unusable(path, `${known[0]} (SQLite ${code})`, known[1], error);
 }

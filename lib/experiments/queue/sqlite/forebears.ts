@@ -1,6 +1,7 @@
 import { readdirSync, statSync } from 'node:fs';
 import { kernelLocks, targetOf } from '../../../small-files.ts';
 import { warnOnce } from '../../../warnings.ts';
+import { readCount, readJSON, readText } from '../records.ts';
 import type { Database } from './database.ts';
 import { type LockFile, lockFileOf, MANAGER } from './locks.ts';
 
@@ -52,7 +53,10 @@ export async function tellOfForebears(database: Database, locks: LockFile): Prom
 function livingForebears(database: Database, locks: LockFile): Forebears {
   const text = database.setting(SETTING);
   if (text === null) return [];
-  return (JSON.parse(text) as Forebears).filter(([inode, byte]) => locks.isTaken(byte, inode));
+  const list = readJSON(text);
+  return (Array.isArray(list) ? (list as Forebears) : []).filter(
+    (each) => Array.isArray(each) && locks.isTaken(readCount(each[1]), readText(each[0])),
+  );
 }
 
 /** Single bytes that somebody has locked in any file, but for those of managers. */

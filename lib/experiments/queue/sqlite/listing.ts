@@ -1,4 +1,5 @@
 import { setImmediate as breathe } from 'node:timers/promises';
+import type { GPUOwnerError } from '../../../errors.ts';
 import type { Task } from '../../task.ts';
 import {
   type AttemptInfo,
@@ -8,12 +9,15 @@ import {
   MOST_BYTES,
   MOST_DELAY,
   NO_PID,
+  STATES,
   type State,
   type TaskRow,
   type WithoutResult,
 } from '../queue.ts';
+import { readCount, readText } from '../records.ts';
 import { presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
+import { DAMAGED, unusable } from './errors.ts';
 import { untilForebears } from './forebears.ts';
 import type { LockFile } from './locks.ts';
 import {
@@ -52,7 +56,9 @@ export async function* listTasks(
     );
     for (const record of records) yield taskRowOf(record);
     if (records.length < page) return;
-    after = records.at(-1)?.number ?? after;
+    const last = records.at(-1)?.number ?? after;
+    if (last <= after) throw disordered(database);
+    after = last;
     left -= records.length;
     await breathe();
   }
@@ -97,7 +103,7 @@ export async function listAttempts(
 
 /** See `Queue.withoutResult`. */
 export async function listWithoutResult(database: Database): Promise<WithoutResult[]> {
-  return database.read(() =>
+  const rows = await database.read(() =>
     database.all<WithoutResult>(
       `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
        WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
@@ -106,6 +112,25 @@ export async function listWithoutResult(database: Database): Promise<WithoutResu
        GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
     ),
   );
+  return rows.map(({ worker, host, tasks }) => ({ worker: readText(worker), host: readText(host), tasks }));
+}
+
+/** Whoever reads page by page would never come to an end otherwise. @throws ERR_QUEUE */
+function inOrder<T extends TaskRecord>(
+  database: Database,
+  records: readonly T[],
+  after: number,
+): readonly T[] {
+  let last = after;
+  for (const { sequence } of records) {
+    if (!Number.isSafeInteger(sequence) || (sequence as number) <= last) throw disordered(database);
+    last = sequence as number;
+  }
+  return records;
+}
+
+function disordered({ path }: Database): GPUOwnerError {
+  return unusable(path, 'is damaged: its order is lost', DAMAGED);
 }
 
 /** See `Queue.completions`. */
@@ -130,7 +155,7 @@ export async function listCompletions(
       limit: count,
     });
   });
-  return records.map(completionOf);
+  return inOrder(database, records, after).map(completionOf);
 }
 
 /** See `Queue.completed`. */
@@ -138,7 +163,7 @@ export async function listCompleted(database: Database, after: number, limit: nu
   const records = await database.read(() =>
     database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
   );
-  return records.map(completedOf);
+  return inOrder(database, records, after).map(completedOf);
 }
 
 export async function listRetracted(database: Database): Promise<Task[]> {
@@ -162,7 +187,8 @@ export async function countTasks(database: Database): Promise<Counts> {
   const rows = await database.read(() =>
     database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
   );
-  return Object.fromEntries(rows.map(({ state, tasks }) => [state, tasks])) as Record<State, number>;
+  const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
+  return Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))])) as Counts;
 }
 
 /** See `Queue.nextTime`. */

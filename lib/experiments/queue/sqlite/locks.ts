@@ -48,7 +48,8 @@ export class LockFile {
 
   /** @param inode of the lock file in which it was locked. In doubt, true. */
   isTaken(byte: number, inode: string = this.#inode): boolean {
-    if (inode === this.#inode) return isLocked(this.#probe, byte);
+    if (!Number.isSafeInteger(byte) || byte < 0) return false; // a damaged record
+    if (inode === this.#inode || !/^\d+$/.test(inode)) return isLocked(this.#probe, byte);
     // Somebody has replaced the file.
     if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
       const descriptor = openBeside(this.#database, this.path, this.#readOnly);

@@ -1,6 +1,19 @@
-import type { Place, Task, TaskCommand } from '../../task.ts';
-import { parse, type Values } from '../../written.ts';
+import type { Place, Task } from '../../task.ts';
 import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
+import {
+  readCount,
+  readJSON,
+  readLog,
+  readOutcome,
+  readPlaces,
+  readResult,
+  readSource,
+  readState,
+  readTaker,
+  readTask,
+  readText,
+  readTime,
+} from '../records.ts';
 
 /** A row of table `task`. */
 export interface TaskRecord {
@@ -48,57 +61,51 @@ export interface AttemptRecord {
 }
 
 export function taskOf(record: TaskRecord): Task {
-  return {
-    id: record.id,
-    name: record.name,
-    parameters: parse(record.parameters) as Values,
-    command: JSON.parse(record.command) as TaskCommand,
-    places: placesOf(record.places),
-  };
+  return readTask(record, readPlaces);
 }
 
 export function taskRowOf(record: TaskRecord): TaskRow {
-  const { state, starts, error, ended, source, sequence } = record;
-  return { task: taskOf(record), state, starts, error, ended, source, sequence };
+  const task = taskOf(record);
+  return {
+    task,
+    state: readState(record.state) ?? 'failed',
+    starts: readCount(record.starts),
+    error: typeof record.error === 'string' ? record.error : (task.damage ?? null),
+    ended: readTime(record.ended),
+    source: readSource(record.source),
+    sequence: record.sequence,
+  };
 }
 
 export function completedOf(record: TaskRecord): Completed {
   return {
     sequence: record.sequence as number,
     task: taskOf(record),
-    source: record.source as 'worker' | 'table',
+    source: readSource(record.source) ?? 'worker',
   };
 }
 
 export function completionOf(record: TaskRecord & { result: string }): Completion {
-  return { ...completedOf(record), result: parse(record.result) as Values };
+  return { ...completedOf(record), ...readResult(record.result) };
 }
 
 export function attemptInfoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {
-  const { worker, host, pid, gpus, log, log_from: from, log_to: to } = record;
   return {
-    token: record.token,
-    taskId: record.id,
-    taskName: record.name,
-    taker: { worker, host, pid, gpus: JSON.parse(gpus) as string[] },
-    since: record.since,
-    ended: record.ended,
-    outcome: record.outcome,
+    token: readText(record.token),
+    taskId: readText(record.id),
+    taskName: readText(record.name),
+    taker: readTaker(record.worker, record.host, record.pid, readJSON(record.gpus)),
+    since: readTime(record.since) ?? 0,
+    ended: readTime(record.ended),
+    outcome: readOutcome(record.outcome),
     submitted: record.result !== null,
-    error: record.error,
-    log: log === null ? null : { path: log, from: from ?? 0, to },
+    error: typeof record.error === 'string' ? record.error : null,
+    log: readLog(record.log, record.log_from, record.log_to),
   };
 }
 
 export function placesText(places: readonly Place[]): string {
   return JSON.stringify(places.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
-}
-
-export function placesOf(text: string): Place[] {
-  return (JSON.parse(text) as [string, string][]).map(([phase, outputDirectory]) => ({
-    phase,
-    outputDirectory,
-  }));
 }
 
 /** SQLite's functions, and so people's tools, take a text to end at the first NUL. */

@@ -7,7 +7,7 @@ import type { Database } from './database.ts';
 import { unusable } from './errors.ts';
 import { awaitsForebears } from './forebears.ts';
 import type { Held, LockFile } from './locks.ts';
-import { type AttemptRecord, plain, type TaskRecord } from './rows.ts';
+import { type AttemptRecord, plain, type TaskRecord, taskOf } from './rows.ts';
 
 /** How many numbers are tried for an attempt. Taken ones are in use only after an older copy of the database has come back. */
 const TRIES = 10_000;
@@ -38,8 +38,8 @@ export async function take(
       endLost(database, locks);
       if (awaitsForebears(database, locks)) return null;
       if (database.setting('pause') !== null) return null;
-      const task = nextTask(database);
-      if (task === undefined) return null;
+      const task = nextSoundTask(database);
+      if (task === null) return null;
 
       let number =
         1 + (database.get<{ last: number | null }>('SELECT max(number) AS last FROM attempt')?.last ?? 0);
@@ -74,6 +74,17 @@ export async function take(
   } catch (error) {
     letGo();
     throw error;
+  }
+}
+
+/** Damaged ones have failed: nobody can run them, and everybody else is to go on. */
+function nextSoundTask(database: Database): TaskRecord | null {
+  for (;;) {
+    const record = nextTask(database);
+    if (record === undefined) return null;
+    const { damage } = taskOf(record);
+    if (damage === undefined) return record;
+    if (failTask(database, record.number, damage, false) !== 'failed') return null;
   }
 }
 

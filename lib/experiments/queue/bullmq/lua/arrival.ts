@@ -7,7 +7,7 @@ local function nameAll(tasks, isTaken)
   local names, counters, used = {}, {}, {}
   for i, task in ipairs(tasks) do
     local phase = task.phase
-    local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0)
+    local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0) or 0
     local name
     repeat
       name = phase .. '_' .. string.format('%.0f', counter) .. task.suffix
@@ -47,6 +47,16 @@ end
 
 local NO_COMMAND = '${NO_COMMAND_TEXT}'
 
+-- A damaged one is none.
+local function isCommand(text)
+  local ok, command = pcall(cjson.decode, text)
+  if not ok or type(command) ~= 'table' then return false end
+  if type(command.shell) == 'string' then return true end
+  if type(command.words) ~= 'table' then return false end
+  for _, word in ipairs(command.words) do if type(word) ~= 'string' then return false end end
+  return true
+end
+
 function operations.enqueue(replace, ...)
   local words, ids = {...}, {}
   for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
@@ -56,11 +66,11 @@ function operations.enqueue(replace, ...)
     local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 6] == '1'
     local known, name = commands[id], phase
     if not known and numbers[(i + 6) / 7] then
-      local task = rcall('HMGET', P .. 'task:' .. id, 'command', 'name', 'state', 'places')
-      known, name = task[1], task[2]
-      found[id] = {current = known, state = task[3], places = task[4]}
+      local current, its, state, places = get(id, 'command', 'name', 'state', 'places')
+      known, name = current or NO_COMMAND, its or id
+      found[id] = {current = known, state = state, places = places or ''}
     end
-    local differs = known and known ~= NO_COMMAND and command ~= NO_COMMAND and known ~= command
+    local differs = known and known ~= NO_COMMAND and command ~= NO_COMMAND and known ~= command and isCommand(known)
     if differs and (replace ~= '1' or earlier or commands[id]) then
       conflicts[#conflicts + 1] = name
       conflicts[#conflicts + 1] = known

@@ -34,7 +34,7 @@ function operations.giveBack(token, why, delay)
   local priority
   if own then
     endAttempt(token, 'given-back', why, attempt.deadline)
-    starts = math.max(tonumber(starts) - 1, 0)
+    starts = math.max(also('startsOf', starts) - 1, 0)
     -- before those that have waited behind it
     priority = 2 * starts + 1
     set(id, 'starts', starts, 'error', why)

@@ -1,18 +1,23 @@
 /** What can be seen. */
 export const LISTS = `
-local function row(id)
+-- number, sequence: by which it was found, whatever its record says
+local function row(id, number, sequence)
   local fields = {id, get(id, 'name', 'parameters', 'command', 'places', 'state', 'starts', 'error', 'ended', 'source',
     'sequence', 'number')}
   if fields[6] == 'completed' then fields[10] = fields[10] or 'worker' end
-  return fields[2] and fields or false
+  if not number and not sequence then return fields[2] and fields or false end
+  for i = 2, 12 do fields[i] = fields[i] or false end
+  if sequence then fields[11] = sequence end
+  if number then fields[12] = string.format('%.0f', number) end
+  return fields
 end
 
 -- As many of them as have no more than so many bytes together; one at least.
-local function rows(ids, most, withResults)
+local function rows(ids, most, withResults, numbers, sequences)
   local list, size = {}, 0
   most = tonumber(most)
   for i, id in ipairs(ids) do
-    local each = row(id)
+    local each = row(id, numbers and numbers[i], sequences and sequences[i])
     if each then for _, field in ipairs(each) do size = size + (field and #field or 0) end end
     if withResults then
       each = {each, (get(id, 'result'))}
@@ -36,7 +41,8 @@ function operations.rows(most, ...)
 end
 
 function operations.page(state, after, limit, most)
-  return rows(also('listed', state, after, limit), most)
+  local ids, numbers = also('listed', state, after, limit)
+  return rows(ids, most, false, numbers)
 end
 
 function operations.match(word)
@@ -63,45 +69,60 @@ function operations.nextTime()
   return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 end
 
+-- Ids behind a score, and their scores.
+local function scored(key, after, limit)
+  local found, ids, scores = rcall('ZRANGEBYSCORE', P .. key, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, limit), {}, {}
+  for i = 1, #found, 2 do ids[#ids + 1], scores[#scores + 1] = found[i], found[i + 1] end
+  return ids, scores
+end
+
 function operations.completions(after, limit, most, withResults)
-  return rows(rcall('ZRANGEBYSCORE', P .. 'completions', '(' .. after, '+inf', 'LIMIT', 0, limit), most, withResults == '1')
+  local ids, sequences = scored('completions', after, limit)
+  return rows(ids, most, withResults == '1', nil, sequences)
 end
 
 function operations.retracted(after, limit, most)
-  return rows(rcall('ZRANGEBYSCORE', P .. 'retracted', '(' .. after, '+inf', 'LIMIT', 0, limit), most)
+  local ids, numbers = scored('retracted', after, limit)
+  return rows(ids, most, false, numbers)
 end
 
-local function describe(token)
-  local begun, ended, outcome, why, log, from, to, deadline = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'begun', 'ended',
-    'outcome', 'error', 'log', 'log_from', 'log_to', 'deadline'))
-  local since, id, taker = also('begunOf', begun)
+local function describe(token, id)
+  local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'ended', 'outcome', 'error', 'log', 'log_from', 'log_to',
+    'deadline')
+  if fields.err then fields = {} end
+  local begun, ended, outcome, why, log, from, to, deadline = unpack(fields)
+  local since, _, taker = also('begunOf', begun)
   if not outcome then
     local by, when = also('completedBy', id)
     if by == token then outcome, ended = 'completed', when end
   end
-  local submitted = rcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
-  return {id, taker, since, ended, outcome, why, log, from, to, token, (get(id, 'name')), submitted}, deadline
+  local submitted = redis.pcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
+  return {id, taker or false, since or false, ended or false, outcome or false, why or false, log or false, from or false, to or false,
+    token, (get(id, 'name')) or id, submitted}, tonumber(deadline)
 end
 
 function operations.attempts(living, id)
   local list = {}
   if living ~= '1' then
     local tokens = also('tokensOf', id)
-    for i = #tokens, 1, -1 do list[#list + 1] = describe(tokens[i]) end
+    for i = #tokens, 1, -1 do list[#list + 1] = (describe(tokens[i], id)) end
     return list
   end
   local arrived = {}
   for i, active in ipairs(also('listed', 'active', 0, -1)) do
     arrived[active] = i
     local token = (get(active, 'attempt'))
-    local fields, deadline = describe(token)
-    -- Those of whom there is no sign of life don't live, although nobody has noted it yet.
-    local lives
-    if deadline then lives = tonumber(deadline) > tonumber(NOW) else lives = also('lockOf', active) == token end
-    if lives then list[#list + 1] = fields end
+    if token then
+      local fields, deadline = describe(token, active)
+      -- Those of whom there is no sign of life don't live, although nobody has noted it yet.
+      local lives
+      if deadline then lives = deadline > tonumber(NOW) else lives = also('lockOf', active) == token end
+      if lives then list[#list + 1] = fields end
+    end
   end
   table.sort(list, function(a, b)
-    if a[3] ~= b[3] then return tonumber(a[3]) < tonumber(b[3]) end
+    local one, other = tonumber(a[3] or 0), tonumber(b[3] or 0)
+    if one ~= other then return one < other end
     return arrived[a[1]] < arrived[b[1]]
   end)
   return list

@@ -27,8 +27,10 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
  * makes anew in each call of a script: hence few that are made always.
  */
 const BASICS = `
+-- Nothing, where a record is of another kind.
 local function get(id, ...)
-  return unpack(rcall('HMGET', P .. 'task:' .. id, ...))
+  local fields = redis.pcall('HMGET', P .. 'task:' .. id, ...)
+  if not fields.err then return unpack(fields) end
 end
 
 local function set(id, ...)
@@ -75,7 +77,7 @@ local function completeTask(id, result, number, due, why, ...)
     rcall('ZREM', P .. 'due', id)
   end
   rcall('ZADD', P .. 'completions', sequence, id)
-  rcall('ZADD', P .. 'states', 2 * 2 ^ 40 + number, id)
+  rcall('ZADD', P .. 'states', 2 * 2 ^ 40 + (tonumber(number) or rcall('ZSCORE', P .. 'states', id) % 2 ^ 40), id)
 end
 `;
 
@@ -114,17 +116,27 @@ also = function(name, ...)
     end
     table.sort(found, function(a, b) return a.number < b.number end)
     limit = tonumber(limit)
-    local ids = {}
-    for i = 1, limit < 0 and #found or math.min(#found, limit) do ids[i] = found[i].id end
-    return ids
+    local ids, numbers = {}, {}
+    for i = 1, limit < 0 and #found or math.min(#found, limit) do ids[i], numbers[i] = found[i].id, found[i].number end
+    return ids, numbers
   end
 
   local function index(id, state, number)
     rcall('ZADD', P .. 'states', SCORES[state] + number, id)
   end
 
+  -- By its record or, where that is damaged, by its place.
+  local function numberOf(id, number)
+    return tonumber(number) or (rcall('ZSCORE', P .. 'states', id) or 0) % 2 ^ 40
+  end
+
+  local function startsOf(starts)
+    return tonumber(starts) or 0
+  end
+
   local function move(id, to)
     local number, from = get(id, 'number', 'state')
+    number = numberOf(id, number)
     if from ~= to then
       index(id, to, number)
       set(id, 'state', to)
@@ -145,6 +157,7 @@ also = function(name, ...)
         at = start + 1
         while true do
           local mark = string.find(text, '["\\\\]', at)
+          if not mark then return 'null' end -- it isn't JSON
           at = mark + 1
           if string.sub(text, mark, mark) == '"' then break end
           at = at + 1
@@ -162,8 +175,8 @@ also = function(name, ...)
   local function addTicket(id, priority, name, parameters)
     if not name then name, parameters = get(id, 'name', 'parameters') end
     bull('add', {
-      job = {B, id, name, tonumber(NOW)},
-      data = plainJSON(parameters),
+      job = {B, id, name or id, tonumber(NOW)},
+      data = plainJSON(parameters or '{}'),
       opts = {priority = priority, attempts = 1000000},
     })
   end
@@ -192,11 +205,11 @@ also = function(name, ...)
     local state, starts, result, why = get(id, 'state', 'starts', 'result', 'error')
     if state == 'completed' then return completeTicket(id, result) end
     rcall('DEL', B .. id .. ':lock')
-    priority = priority or 2 * tonumber(starts) + 2
+    priority = priority or 2 * startsOf(starts) + 2
     local answer
     if state ~= 'pending' then
       -- A cancelled one may have failed before.
-      local value = state == 'failed' and why or state
+      local value = state == 'failed' and why or state or 'damaged'
       -- Where dashboards keep the lines of a text.
       if rcall('EXISTS', B .. id) == 1 then
         rcall('HSET', B .. id, 'stacktrace', string.find(value, '\\n', 1, true) and cjson.encode({value}) or '[]')
@@ -223,26 +236,30 @@ also = function(name, ...)
 
   -- Since when, id of the task, taker.
   local function begunOf(text)
-    return string.match(text, '^(%d+) (%S+) (.*)$')
+    if text then return string.match(text, '^(%d+) (%S+) (.*)$') end
   end
 
   local function attemptOf(token)
-    local begun, outcome, deadline, result, why =
-      unpack(rcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error'))
-    if not begun then return nil end
+    local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error')
+    if fields.err then return nil end
+    local begun, outcome, deadline, result, why = unpack(fields)
     local since, id, taker = begunOf(begun)
+    if not id then return nil end
     if not outcome and completedBy(id) == token then outcome = 'completed' end
-    local worker, host, pid = unpack(cjson.decode(taker))
-    return {task = id, outcome = outcome, deadline = deadline, result = result, error = why, since = since,
-      worker = worker, host = host, pid = pid}
+    local ok, who = pcall(cjson.decode, taker)
+    if not ok or type(who) ~= 'table' then who = {} end
+    for i = 1, 3 do if type(who[i]) ~= 'string' and type(who[i]) ~= 'number' then who[i] = '?' end end
+    return {task = id, outcome = outcome, deadline = tonumber(deadline), result = result, error = why, since = since,
+      worker = who[1], host = who[2], pid = who[3]}
   end
 
   -- The last one first.
   local function tokensOf(id)
-    local tokens, token = {}, (get(id, 'attempt'))
-    while token do
-      tokens[#tokens + 1] = token
-      token = rcall('HGET', P .. 'attempt:' .. token, 'before')
+    local tokens, token, seen = {}, (get(id, 'attempt')), {}
+    while token and not seen[token] do
+      tokens[#tokens + 1], seen[token] = token, true
+      token = redis.pcall('HGET', P .. 'attempt:' .. token, 'before')
+      if type(token) ~= 'string' then break end
     end
     return tokens
   end
@@ -256,7 +273,7 @@ also = function(name, ...)
   end
 
   local function failTask(id, why, again)
-    local starts = tonumber((get(id, 'starts')))
+    local starts = startsOf((get(id, 'starts')))
     set(id, 'error', why)
     if again and starts < MOST_STARTS then
       move(id, 'pending')
@@ -269,9 +286,12 @@ also = function(name, ...)
 
   -- holder: of the lock by now
   local function endLost(id, token, how, holder)
-    local attempt = attemptOf(token)
-    local why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
-    endAttempt(token, 'lost', why, attempt.deadline)
+    local attempt = token and attemptOf(token)
+    local why = 'the record of its attempt is damaged'
+    if attempt then
+      why = 'worker ' .. attempt.worker .. ' (PID ' .. attempt.pid .. ' on ' .. attempt.host .. ') ' .. how
+      endAttempt(token, 'lost', why, attempt.deadline)
+    end
     failTask(id, why, true)
     release(id, holder, true)
     bump()
@@ -279,7 +299,11 @@ also = function(name, ...)
 
   local function endOverdue()
     local tokens = rcall('ZRANGEBYSCORE', P .. 'deadlines', '-inf', NOW, 'LIMIT', 0, 100)
-    for _, token in ipairs(tokens) do endLost(attemptOf(token).task, token, 'has not been heard of in time', token) end
+    for _, token in ipairs(tokens) do
+      local attempt = attemptOf(token)
+      if attempt then endLost(attempt.task, token, 'has not been heard of in time', token) end
+      rcall('ZREM', P .. 'deadlines', token)
+    end
     return #tokens
   end
 
@@ -296,12 +320,12 @@ also = function(name, ...)
     if rcall('HSETNX', key, 'excused', 1) == 0 then return end
     local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
     -- Whoever has retried the task since has forgiven all starts already.
-    if retried and tonumber(attempt.since) <= tonumber(retried) then return end
-    set(id, 'starts', math.max(tonumber(starts) - 1, 0))
+    if tonumber(retried) and tonumber(attempt.since) <= tonumber(retried) then return end
+    set(id, 'starts', math.max(startsOf(starts) - 1, 0))
     if state ~= 'failed' or last ~= attempt.error then return end
     rcall('HDEL', P .. 'task:' .. id, 'ended')
     move(id, 'pending')
-    if not lockOf(id) then replaceTicket(id, 'pending', 2 * tonumber(starts)) end
+    if not lockOf(id) then replaceTicket(id, 'pending', 2 * startsOf(starts)) end
   end
 
   -- The task is its own, or it gave no sign of life in time and the task has still no result.
@@ -313,7 +337,7 @@ also = function(name, ...)
   end
 
   others = {
-    get = get, bump = bump, endAttempt = endAttempt, completeTicket = completeTicket, completeTask = completeTask,
+    numberOf = numberOf, startsOf = startsOf, get = get, bump = bump, endAttempt = endAttempt, completeTicket = completeTicket, completeTask = completeTask,
     completedBy = completedBy, begunOf = begunOf, excuse = excuse, mayComplete = mayComplete, attemptOf = attemptOf,
     behind = behind, count = count, listed = listed, index = index, move = move,
     quoteNumbers = quoteNumbers, addTicket = addTicket, lockOf = lockOf, removeTicket = removeTicket, replaceTicket = replaceTicket,

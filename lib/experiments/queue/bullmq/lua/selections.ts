@@ -10,12 +10,13 @@ local function cancel(id)
   if state ~= 'pending' and state ~= 'active' then return false end
   set(id, 'ended', NOW)
   also('move', id, 'cancelled')
-  if state == 'active' then also('revoke', id, token, 'cancelled') else also('removeTicket', id) end
+  if state == 'active' and token then also('revoke', id, token, 'cancelled') else also('removeTicket', id) end
   return true
 end
 
 local function retry(id)
   local state, number = get(id, 'state', 'number')
+  number = also('numberOf', id, number)
   if state == 'pending' or state == 'active' then return false end
   if state == 'completed' then
     local by, ended = also('completedBy', id)
@@ -26,7 +27,7 @@ local function retry(id)
     rcall('ZREM', P .. 'completions', id)
     -- A result that comes late would be one of before.
     for _, token in ipairs(also('tokensOf', id)) do
-      if rcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
+      if redis.pcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
     end
   end
   rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by', 'without')
@@ -46,7 +47,7 @@ function operations.select(action, ...)
     local id = resolve(word)
     if id and not seen[id] then
       seen[id] = true
-      if actions[action](id) then names[#names + 1] = (get(id, 'name')) end
+      if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
     end
   end
   if #names > 0 then bump() end
@@ -58,8 +59,8 @@ function operations.selectState(action, state, after, limit)
   local ids = also('listed', state, after, limit)
   local names, last = {}, 0
   for _, id in ipairs(ids) do
-    last = (get(id, 'number'))
-    if actions[action](id) then names[#names + 1] = (get(id, 'name')) end
+    last = string.format('%.0f', also('numberOf', id, (get(id, 'number'))))
+    if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
   end
   if #names > 0 then bump() end
   return {#ids < tonumber(limit) and '0' or last, names}

@@ -45,9 +45,14 @@ function operations.endLost()
   also('endOverdue')
   for _, id in ipairs(also('listed', 'active', 0, -1)) do
     local token = (get(id, 'attempt'))
-    if also('lockOf', id) ~= token then
-      local deadline, silent = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'deadline', 'silent'))
-      if not deadline and not silent then
+    if not token then
+      also('endLost', id, token, '', token)
+    elseif also('lockOf', id) ~= token then
+      local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'deadline', 'silent')
+      local deadline, silent = tonumber(fields[1]), tonumber(fields[2])
+      if fields.err then
+        also('endLost', id, token, '', token)
+      elseif not deadline and not silent then
         rcall('HSET', P .. 'attempt:' .. token, 'silent', NOW)
       elseif not deadline and NOW - silent > tonumber(LOCK) then
         also('endLost', id, token, 'ended without a word, or lost the queue for too long', token)

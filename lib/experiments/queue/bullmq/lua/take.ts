@@ -3,17 +3,24 @@ export const TAKE = `
 -- A job that BullMQ has given us. The task, if it is started now.
 local function begin(id, token, taker, lifetime)
   local key = P .. 'task:' .. id
-  local name, parameters, command, places, starts, state, due, last, number = unpack(rcall('HMGET', key, 'name', 'parameters',
-    'command', 'places', 'starts', 'state', 'due', 'attempt', 'number'))
-  if not state then -- not one of ours
+  local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number')
+  if fields.err then fields = {} end
+  local name, parameters, command, places, starts, state, due, last, number = unpack(fields)
+  if not state then -- not one of ours, or its record is gone
     bull('failed', {id = id, value = 'no task has this id'})
+    local place = rcall('ZSCORE', P .. 'states', id)
+    if place then also('index', id, 'failed', place % 2 ^ 40) end
     return nil
   end
   if state == 'active' then
     also('endLost', id, last, 'ended without a word, or lost the queue for too long', token)
     return nil
   end
-  local early = due and due - NOW
+  if not tonumber(starts) or not tonumber(number) then
+    starts, number = also('startsOf', starts), also('numberOf', id, number)
+    rcall('HSET', key, 'number', string.format('%.0f', number))
+  end
+  local early = tonumber(due) and due - NOW
   if state ~= 'pending' or (early and early > 0) then
     also('release', id, token, true, nil, early)
     return nil
