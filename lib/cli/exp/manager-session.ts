@@ -52,6 +52,7 @@ export class ManagerSession {
     this.#manager = new Manager({
       queue,
       project: project.directory,
+      state: project.state,
       host: hostName(),
       pid: process.pid,
       tell: (text, kind) => screen.line(text, kind),

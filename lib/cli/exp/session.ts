@@ -51,6 +51,7 @@ export class Session {
     this.#manager = new Manager({
       queue,
       project: project.directory,
+      state: project.state,
       host: this.#host,
       pid: process.pid,
       tell: (text, kind) => screen.line(text, kind),

@@ -3,7 +3,8 @@ import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../pause.ts';
 import { QueueGone } from '../queue/gone.ts';
 import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
-import { refuseUnusable } from '../results/directories.ts';
+import { isRedisURL } from '../queue/redis-url.ts';
+import { OutputDirectories, refuseUnusable } from '../results/directories.ts';
 import { tablePath } from '../results/paths.ts';
 import { ResultTables, type RowsOfTask } from '../results/tables.ts';
 import type { Sweep } from '../sweep/sweep.ts';
@@ -17,6 +18,8 @@ export interface ManagerOptions {
   queue: Queue;
   /** The directory of the project: it has the tables, and the log. */
   project: string;
+  /** What the project keeps of itself. */
+  state: string;
   host: string;
   pid: number;
   /** For people: what happens. `event`: of one task, `message`: of the whole. */
@@ -43,6 +46,8 @@ export class Manager {
   readonly #options: ManagerOptions;
   readonly #history: History;
   readonly #log: ManagerLog;
+  /** null: the queue is this project's own. */
+  readonly #directories: OutputDirectories | null;
   #tables: ResultTables | null = null;
   #last: Overview | null = null;
   #office: Management | null = null;
@@ -62,6 +67,9 @@ export class Manager {
     this.#log = new ManagerLog(join(options.project, LOG), (message) =>
       options.tell(`warning: ${message}`, 'message'),
     );
+    this.#directories = isRedisURL(options.queue.url)
+      ? new OutputDirectories(options.project, options.state)
+      : null;
     this.#history = new History(options, (text) => this.record(text));
   }
 
@@ -77,7 +85,12 @@ export class Manager {
     if (this.#told === null) await this.#history.begin();
     this.#office = await queue.manage({ host, pid });
     if (this.#office === null) return this.#tellWhoManages();
-    this.#tables = new ResultTables(queue, project, (message) => this.#note(message));
+    this.#tables = new ResultTables(
+      queue,
+      project,
+      (message) => this.#note(message),
+      (directory) => this.#directories?.includes(directory) ?? true,
+    );
     if (this.#told !== null)
       tell('the other manager is gone: this one writes the tables from now on', 'message');
     this.#told = null;
@@ -115,6 +128,7 @@ export class Manager {
     const sweep = await asKnown(asked, queue);
     if (options.requireCommands) await refuseCommandless(sweep, queue, project);
     await refuseUnusable(sweep, queue, project);
+    this.#directories?.name(sweep);
     const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });

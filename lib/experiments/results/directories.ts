@@ -1,11 +1,12 @@
-import { accessSync, constants } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { accessSync, closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { statusOf } from '../../file-status.ts';
 import { systemError } from '../../system-errors.ts';
 import { listWords, sanitize } from '../../text.ts';
 import { inDirectory, Unsafe } from '../project-files.ts';
 import type { Queue } from '../queue/queue.ts';
+import { readJSON } from '../queue/records.ts';
 import { recordedTasks } from '../recorded.ts';
 import type { Sweep } from '../sweep/sweep.ts';
 import { taskId } from '../task.ts';
@@ -106,5 +107,62 @@ class Places {
       }
       return `${path}: ${errno === undefined ? message : systemError(-errno)}`;
     }
+  }
+}
+
+/** In the project's state directory: a line of JSON for each directory outside of the project that its sweeps have named. */
+const NAMED_DIRECTORIES = 'output-directories';
+
+/**
+ * Where rows may be written. Whoever may write to a queue on a server can name any directory there, so that those outside of the project count
+ * only if a sweep that was given here has named them.
+ */
+export class OutputDirectories {
+  readonly #project: string;
+  readonly #file: string;
+  readonly #named = new Set<string>();
+
+  /** @param state the project's directory for what is kept */
+  constructor(project: string, state: string) {
+    this.#project = resolve(project);
+    this.#file = join(state, NAMED_DIRECTORIES);
+    try {
+      for (const line of readFileSync(this.#file, 'utf8').split('\n')) {
+        const directory = readJSON(line);
+        if (typeof directory === 'string') this.#named.add(directory);
+      }
+    } catch {
+      // There are none yet.
+    }
+  }
+
+  /** Those of a sweep that was given here. They are remembered, as far as that can be written. */
+  name(sweep: Sweep): void {
+    const fresh = new Set<string>();
+    let last = '';
+    for (const { outputDirectory } of sweep.tasks()) {
+      if (outputDirectory === last) continue;
+      last = outputDirectory;
+      if (!this.includes(outputDirectory)) fresh.add(resolve(this.#project, outputDirectory));
+    }
+    if (fresh.size === 0) return;
+    for (const directory of fresh) this.#named.add(directory);
+    const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants;
+    try {
+      const file = openSync(this.#file, O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600);
+      try {
+        writeSync(file, [...fresh].map((directory) => `${JSON.stringify(directory)}\n`).join(''));
+      } finally {
+        closeSync(file);
+      }
+    } catch {
+      // They are known until this process ends; a start with the sweep names them again.
+    }
+  }
+
+  includes(outputDirectory: string): boolean {
+    const path = resolve(this.#project, outputDirectory);
+    const inProject = relative(this.#project, path);
+    return (inProject !== '..' && !inProject.startsWith('../')) || this.#named.has(path);
   }
 }

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { shellWords } from '../../text.ts';
+import { sanitize, shellWords } from '../../text.ts';
 import type { Completion, Queue, Task } from '../queue/queue.ts';
 import type { Values } from '../written.ts';
 import { withPlace } from './columns.ts';
@@ -22,6 +22,7 @@ export class KnownTasks implements Tasks {
   common: Table | null = null;
   private readonly queue: Queue;
   private readonly project: string;
+  private readonly mayWriteTo: (outputDirectory: string) => boolean;
   readonly problems: Problems;
   private readonly ids: string[] = [];
   private readonly names: string[] = [];
@@ -36,8 +37,14 @@ export class KnownTasks implements Tasks {
   /** How many tasks somebody runs, as of the last look. */
   active = 0;
 
-  constructor(queue: Queue, project: string, tell: (message: string) => void) {
+  constructor(
+    queue: Queue,
+    project: string,
+    tell: (message: string) => void,
+    mayWriteTo: (outputDirectory: string) => boolean,
+  ) {
     this.queue = queue;
+    this.mayWriteTo = mayWriteTo;
     this.project = resolve(project);
     this.problems = new Problems(tell);
     const common = commonTablePath(this.project);
@@ -72,6 +79,13 @@ export class KnownTasks implements Tasks {
     const tables = this.tablesOf[number] as Table[];
     this.addToCommon(number, task);
     for (const { outputDirectory } of task.places) {
+      if (!this.mayWriteTo(outputDirectory)) {
+        this.problems.once(
+          `${outputDirectory} outside`,
+          `${sanitize(outputDirectory, 300)}, the output_dir of task ${sanitize(task.name, 100)} in the queue, is outside of the project, and no sweep that was started here names it: nothing is written there, and the results are kept in the queue. If it is right, start again with the sweep.`,
+        );
+        continue;
+      }
       const table = this.tableIn(outputDirectory);
       if (tables.includes(table)) continue;
       tables.push(table);

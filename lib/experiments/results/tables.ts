@@ -57,11 +57,17 @@ export class ResultTables {
   /**
    * @param project the directory that relative output directories are in
    * @param tell gets what people should know, once
+   * @param mayWriteTo the output directories that count: tasks of others get no rows
    */
-  constructor(queue: Queue, project: string, tell: (message: string) => void) {
+  constructor(
+    queue: Queue,
+    project: string,
+    tell: (message: string) => void,
+    mayWriteTo: (outputDirectory: string) => boolean = () => true,
+  ) {
     this.queue = queue;
     this.tell = tell;
-    this.tasks = new KnownTasks(queue, project, tell);
+    this.tasks = new KnownTasks(queue, project, tell, mayWriteTo);
     this.problems = this.tasks.problems;
   }
 

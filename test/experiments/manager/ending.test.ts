@@ -46,7 +46,15 @@ function rows(): string[] {
 
 function managerOf(queue: Queue): Manager {
   const tell = (text: string) => void told.push(text);
-  return new Manager({ queue, project, host: 'here', pid: process.pid, tell, onLook: () => {} });
+  return new Manager({
+    queue,
+    project,
+    state: project,
+    host: 'here',
+    pid: process.pid,
+    tell,
+    onLook: () => {},
+  });
 }
 
 test('one whose queue was removed says so, waits for a while, and ends with that', async () => {
