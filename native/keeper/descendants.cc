@@ -28,8 +28,11 @@ pid_t queue[most];
 int queued = 0;
 
 void enqueue(pid_t pid) {
-  if (queued < most) queue[queued++] = pid;
+  if (pid > 0 && queued < most) queue[queued++] = pid;
 }
+
+// What no PID can be stays one, and never turns into another or into a negative number, which means many processes.
+void add_digit(pid_t *pid, char digit) { *pid = *pid > INT_MAX / 10 - 1 ? INT_MAX : *pid * 10 + (digit - '0'); }
 
 ssize_t read_file(const char *path, char *data, size_t size) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -52,7 +55,7 @@ bool enqueue_children_of_thread(pid_t pid, long thread) {
   while ((n = read(fd, data, sizeof data)) > 0) {
     for (ssize_t i = 0; i < n; ++i) {
       if (data[i] >= '0' && data[i] <= '9') {
-        child = child * 10 + (data[i] - '0');
+        add_digit(&child, data[i]);
       } else if (child) {
         enqueue(child);
         child = 0;
@@ -88,11 +91,13 @@ bool read_stat(pid_t pid, char *state, pid_t *parent, char name[16]) {
   if (read_file(path.c_str(), data, sizeof data) <= 0) return false;
   char *open_bracket = strchr(data, '(');
   char *close_bracket = strrchr(data, ')');
-  if (!open_bracket || !close_bracket || !close_bracket[1] || !close_bracket[2]) return false;
+  if (!open_bracket || !close_bracket || close_bracket < open_bracket) return false;
+  // "(name) S 4711"
+  if (close_bracket[1] != ' ' || !close_bracket[2] || close_bracket[3] != ' ') return false;
   *state = close_bracket[2];
   *parent = 0;
   for (const char *digit = close_bracket + 4; *digit >= '0' && *digit <= '9'; ++digit) {
-    *parent = *parent * 10 + (*digit - '0');
+    add_digit(parent, *digit);
   }
   *close_bracket = '\0';
   size_t length = strnlen(open_bracket + 1, 15);

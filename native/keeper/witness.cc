@@ -86,7 +86,7 @@ bool Witness::is_running() const {
   const ssize_t length = read(fd, text, sizeof text - 1);
   close(fd);
   const char *end = length > 0 ? strrchr(text, ')') : nullptr;
-  return end && (end[2] == 'R' || end[2] == 'D');
+  return end && end[1] == ' ' && (end[2] == 'R' || end[2] == 'D');
 }
 
 }  // namespace keeper
