@@ -24,7 +24,7 @@ using Block = Buffer<block_size>;
 int open_object(const char *json, bool *empty) {
   int length = static_cast<int>(strlen(json));
   while (length > 0 && isspace(static_cast<unsigned char>(json[length - 1]))) --length;
-  if (length < 2 || json[length - 1] != '}') return -1;
+  if (*json != '{' || length < 2 || json[length - 1] != '}') return -1;
   --length;
   while (length > 0 && isspace(static_cast<unsigned char>(json[length - 1]))) --length;
   const char last = json[length - 1];
