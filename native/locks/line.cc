@@ -10,6 +10,8 @@
 namespace gpu_owner::locks {
 namespace {
 
+// Places are numbers in JavaScript, too. What somebody has locked behind this one is no place, and leaves none behind it.
+constexpr int64_t kLastPlace = (int64_t{1} << 53) - 2;
 constexpr int64_t kMostTime = 100'000'000;  // ns of this thread's processor time: a busy machine doesn't make a line longer
 constexpr int kTimed = 16;                  // asking for the time takes time
 
@@ -39,8 +41,8 @@ int64_t last_place(int descriptor, int64_t from, Effort& effort) {
     const int error = probe(descriptor, Mode::shared, {from, 0}, conflict);
     if (error != 0) return -1 - error;
     if (!conflict.exists) return from - 1;
-    // A stranger's lock to the end of the file leaves no place behind it.
-    if (conflict.range.length == 0) return -1 - ENOLCK;
+    // A stranger's lock to the end of the file.
+    if (conflict.range.length == 0 || conflict.range.start + conflict.range.length > kLastPlace) return -1 - ENOLCK;
     from = conflict.range.start + conflict.range.length;
   }
 }
@@ -62,9 +64,10 @@ int64_t join_line(int descriptor) {
 }
 
 int places_taken(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& places) {
+  const int64_t before = to == 0 ? kLastPlace + 1 : to;
+  if (before <= from) return 0;
   // Ranges that remain to be looked through, the lowest on top.
-  std::vector<Range> ranges{{from, to == 0 ? 0 : to - from}};
-  if (to != 0 && to <= from) return 0;
+  std::vector<Range> ranges{{from, before - from}};
   Effort effort;
   while (!ranges.empty()) {
     if (!effort.goes_on() || places.size() > kMostPlaces) return E2BIG;
@@ -79,7 +82,7 @@ int places_taken(int descriptor, int64_t from, int64_t to, std::vector<int64_t>&
     const bool endless = conflict.range.length == 0;
     const int64_t end = conflict.range.start + conflict.range.length;
     const int64_t last = range.start + range.length;
-    if (!endless && (range.length == 0 || end < last)) ranges.push_back({end, range.length == 0 ? 0 : last - end});
+    if (!endless && end < last) ranges.push_back({end, last - end});
     if (conflict.range.length == 1) places.push_back(start);
     if (start > range.start) ranges.push_back({range.start, start - range.start});
   }

@@ -50,6 +50,18 @@ TEST("places are given out in order, and are behind all that are taken") {
   CHECK_EQUAL(join_line(tests::open_file(path())), 5);
 }
 
+TEST("a lock behind all numbers that a place can have leaves none, and is nobody's") {
+  const int64_t end = INT64_MAX;
+  for (const int64_t start : {int64_t{1} << 53, end - 1, end}) {
+    const int stranger = tests::open_file(path());
+    REQUIRE_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {start, 1}), 0);
+    CHECK_EQUAL(join_line(tests::open_file(path())), -ENOLCK);
+    CHECK(taken().empty());
+    close(stranger);
+  }
+  CHECK_EQUAL(join_line(tests::open_file(path())), 0);
+}
+
 TEST("a waiter that is killed is in line no longer") {
   int ready[2];
   REQUIRE(pipe(ready) == 0);
