@@ -5,6 +5,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** They take more than 15 s, whatever their size. A name that is missing here costs time, and nothing else. */
 const LONGEST = [
+  'test/fuzz/native.test.ts',
   'test/experiments/queue/bullmq.test.ts',
   'test/experiments/disaster.test.ts',
   'test/experiments/manager.test.ts',

@@ -1,0 +1,111 @@
+import fc from 'fast-check';
+import { expect } from 'vitest';
+import {
+  decodeRecord,
+  encodeRecord,
+  leaseInfo,
+  naming,
+  RECORD_SIZE,
+  type RecordContents,
+} from '../../lib/claims/record.ts';
+import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/turn.ts';
+import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
+
+const record = {
+  user: 'alice',
+  uid: 1000,
+  pid: 4711,
+  host: 'box',
+  command: 'python train.py',
+  since: '2025-11-20T10:42:00.000Z',
+  boot: 'b',
+  generation: 1,
+  pidNamespace: '4026531836',
+  survivors: 2,
+  ended: null,
+  place: 1,
+  count: 2,
+  uuids: ['GPU-0', 'GPU-1'],
+  scope: null,
+};
+const keys = Object.keys(record);
+
+const records = fc.oneof(
+  mutated(fc.constant(JSON.stringify(record)), keys),
+  // Every member may be anything.
+  fc
+    .dictionary(fc.oneof(fc.constantFrom(...keys), text()), jsonValue)
+    .map((members) => JSON.stringify({ ...record, ...members })),
+  fc.jsonValue().map((value) => JSON.stringify(value)),
+  text(keys),
+);
+
+fuzz(
+  'what a lease file says is harmless to print, whatever it says',
+  fc.tuple(records, fc.nat(8)),
+  ([written, zeros]) => {
+    const found = decodeRecord(Buffer.from(written + '\0'.repeat(zeros)));
+    const info = leaseInfo(found);
+    expectPrintable(Object.values(info).join(' '));
+    expect(Array.from(info.user).length).toBeLessThanOrEqual(32);
+    expect(Array.from(info.command ?? '').length).toBeLessThanOrEqual(200);
+    expect(info.pid === null || (Number.isSafeInteger(info.pid) && info.pid > 0)).toBe(true);
+    expect(info.uid === null || (Number.isSafeInteger(info.uid) && info.uid >= 0)).toBe(true);
+    if (info.since !== null) expect(Number.isNaN(Date.parse(info.since))).toBe(false);
+  },
+);
+
+fuzz('the bytes of a lease file may be anything', fc.uint8Array({ maxLength: 300 }), (bytes) => {
+  expectPrintable(Object.values(leaseInfo(decodeRecord(bytes))).join(' '));
+});
+
+const gpus = fc.array(fc.record({ index: fc.nat(64), uuid: fc.string({ maxLength: 60 }), name: text() }), {
+  maxLength: 80,
+});
+
+fuzz(
+  'a record that names GPUs fills one block, and is read as it was written',
+  fc.tuple(gpus, text()),
+  ([all, user]) => {
+    const mine: RecordContents = { ...record, user };
+    const block = encodeRecord(naming(mine, all));
+    expect(block.length).toBe(RECORD_SIZE);
+    const read = decodeRecord(block);
+    expect(read?.pid).toBe(record.pid);
+    expect(read?.gpus).toEqual(all.slice(0, 4).length === all.length ? all : expect.any(Array));
+  },
+);
+
+const uuids = fc.array(fc.constantFrom('a', 'b', 'c', 'd', 'e', '__proto__', ''), { maxLength: 8 });
+const scope = fc.constantFrom(null, 'job', '');
+const wishes: fc.Arbitrary<Wish[]> = fc.array(
+  fc.record({
+    place: fc.nat(50),
+    count: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.constant(Number.MAX_SAFE_INTEGER)),
+    uuids,
+    scope,
+  }),
+  { maxLength: 12 },
+);
+
+fuzz(
+  'whose turn it is follows from the queue, whatever stands in it',
+  fc.tuple(uuids, scope, wishes),
+  ([own, within, ahead]) => {
+    const reserved = reservedFor(own, within, ahead);
+    for (const [uuid, wish] of reserved) {
+      expect(own).toContain(uuid);
+      expect(wish.uuids).toContain(uuid);
+      expect(wish.scope).toBe(within);
+    }
+    const blockers = blockersOf({ count: 1, uuids: own, scope: within }, ahead.toReversed());
+    for (const blocker of blockers) expect(ahead).toContain(blocker);
+    // Nobody waits for others while a GPU is left to nobody.
+    if (new Set(own).size > reserved.size) expect(blockers).toEqual([]);
+    const patience = new Patience();
+    patience.observe(ahead, new Set(own), 0);
+    patience.observe(ahead, new Set(own), 10_000);
+    for (const place of patience.passedOver(0, 10_000))
+      expect(ahead.map((wish) => wish.place)).toContain(place);
+  },
+);

@@ -1,0 +1,16 @@
+// The native parsers, each with some thousand inputs; scripts/fuzz.js has what they are, and takes more.
+import { describe, expect, test } from 'vitest';
+import { compileNative, NATIVE, runNative, whyNotNative } from '../../scripts/fuzz.js';
+
+const reason = whyNotNative();
+const limits = process.env.GPU_OWNER_SOAK ? { max_total_time: 30 } : { runs: 2_000, seed: 1 };
+
+describe.skipIf(reason !== null)(`native parsers${reason === null ? '' : ` (${reason})`}`, () => {
+  for (const target of Object.keys(NATIVE) as (keyof typeof NATIVE)[]) {
+    test(`${target}: no input breaks it`, { timeout: 300_000 }, async () => {
+      compileNative(target);
+      const { held, output } = await runNative(target, limits);
+      expect(held, output.slice(-8_000)).toBe(true);
+    });
+  }
+});
