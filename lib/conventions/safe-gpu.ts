@@ -18,7 +18,7 @@ const DIRECTORY = '/tmp/safe_gpu';
 /** Where older versions have it. It is honoured, but never made: it would lie in /tmp for ever. */
 const OLD_DIRECTORY = '/tmp';
 
-/** How long somebody may decide, in ms: it takes safe-gpu up to ten seconds when CUDA starts slowly. */
+/** How long somebody may decide, with both files, in ms: it takes safe-gpu up to ten seconds when CUDA starts slowly. */
 const LONGEST_DECISION = 30_000;
 /** For how long one that took longer isn't waited for again, in ms. */
 const FORGET = 60_000;
@@ -67,7 +67,8 @@ export class SafeGPU implements Convention {
       const byte = yield* waitForTurn(claimant, (byte) =>
         files.some(({ descriptor }) => isShared(descriptor, byte)),
       );
-      for (const file of files) yield* share(file, byte, claimant.patience);
+      const since = now();
+      for (const file of files) yield* share(file, byte, since, claimant.patience);
     } catch (error) {
       leave();
       throw error;
@@ -125,9 +126,9 @@ function isShared(descriptor: number, byte?: number): boolean {
 }
 
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
-function* share(file: OpenFile, byte: number, patience: number): Waiting<void> {
+function* share(file: OpenFile, byte: number, since: number, patience: number): Waiting<void> {
   for (let i = 0; i < TRIES; i++) {
-    if (!(yield* shareThis(file, byte, patience))) return;
+    if (!(yield* shareThis(file, byte, since, patience))) return;
     if (file.directory.isNamed(file.descriptor, NAME)) return;
     const directory = Directory.at(file.directory.path);
     if (directory === null) return;
@@ -139,17 +140,25 @@ function* share(file: OpenFile, byte: number, patience: number): Waiting<void> {
   }
 }
 
-function* shareThis({ directory, descriptor }: OpenFile, byte: number, patience: number): Waiting<boolean> {
+function* shareThis(
+  { directory, descriptor }: OpenFile,
+  byte: number,
+  since: number,
+  patience: number,
+): Waiting<boolean> {
   const path = directory.pathOf(NAME);
   if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
-  const started = now();
   let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
   while (!isPassedOver(path, pid)) {
     if (yield* locking(descriptor, SHARED, byte, patience)) return true;
     const before = pid;
     pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
-    const waited = now() - started;
-    if (waited < LONGEST_DECISION && !(pid === before && isStopped(pid))) continue;
+    const waited = now() - since;
+    if (waited < LONGEST_DECISION && !(pid === before && isStopped(pid))) {
+      const most = formatDuration(LONGEST_DECISION);
+      warnOnce(`${describe(pid)} has ${path} locked; waiting for it, ${most} at most.`);
+      continue;
+    }
     passedOver.set(`${path} ${pid}`, now() + FORGET);
     warn(
       `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; going on without waiting for it.`,
