@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { launcher, Machine, output, python, root, until } from '../machine.ts';
-import { childrenOf } from '../support/processes.ts';
+import { finished, launcher, Machine, output, python, root, until } from '../machine.ts';
+import { childrenOf, sendSignal } from '../support/processes.ts';
 import { PATIENCE } from '../support/time.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
@@ -108,5 +108,7 @@ describe.skipIf(noNamespace !== '')(`where process 1 collects no orphans${noName
     const names = () => spawnSync(enter[0] as string, [...enter.slice(1), 'ps', '-eo', 'stat,comm']).stdout;
     await until(() => !/^Z|sleep 0/m.test(String(names())));
     expect(String(names())).toMatch(/gpu-owner-keep/);
+    sendSignal(inside, 'SIGKILL'); // and with process 1 everything in there
+    await finished(child);
   });
 });
