@@ -144,9 +144,10 @@ class Reader {
     }
   }
 
-  async #now({ token }: AttemptInfo): Promise<AttemptInfo> {
+  async #now(attempt: AttemptInfo): Promise<AttemptInfo> {
     const attempts = await this.#queue.attempts({ taskId: this.#id });
-    return attempts.find((each) => each.token === token) as AttemptInfo;
+    const now = attempts.find(({ token }) => token === attempt.token);
+    return now ?? { ...attempt, outcome: 'lost', error: 'the queue does not know the attempt any longer' };
   }
 }
 
