@@ -109,6 +109,7 @@ async function claim(starting: Starting, options: object, least: { granted: numb
 const why = whyNotNobody();
 describe.skipIf(why !== null)(
   `directories that another user exchanges for links${why ? ` (${why})` : ''}`,
+  { timeout: LIMIT + 60_000 },
   () => {
     test('those of other tools, and .gpu_locks in the working directory', async () => {
       const root = make(join(machine.directory, 'others'), 0o755);
