@@ -3,7 +3,10 @@ export function isRedisURL(url: string): boolean {
   return /^(?:rediss?|redis\+unix):/i.test(url);
 }
 
-/** For people: what stands before the host is nobody's business. */
+/**
+ * For people: what stands before the host is nobody's business, also where it has a '/' or '?' in it that isn't encoded. Of all that may
+ * be behind the host, only the parameter `ca` has an '@'.
+ */
 export function withoutPassword(url: string): string {
-  return url.replace(/^([a-z+]+:\/\/)[^/?#]*@/i, '$1');
+  return url.replace(/^([a-z+]+:\/\/)(?:(?![?&]ca=).)*@/is, '$1');
 }

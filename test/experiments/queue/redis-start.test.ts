@@ -48,6 +48,11 @@ describe('URLs', () => {
     ['redis://:secret@h/1?db=2', /names a database twice/],
     ['redis://:sec%ret@h', /begins no %XX/],
     ['redis://:secret@h:99999', /is no URL/],
+    // A password with a '/' or '?' that isn't encoded seems to be a host and a port, and the rest a path.
+    ['redis://a:12/secret@h', /has an '@' behind the host.*%2F/],
+    ['redis://a:12?secret@h', /has an '@' behind the host.*%3F/],
+    ['redis://a:12?db=secret@h', /has an '@' behind the host/],
+    ['postgres://a:12/secret@h/db', /names no queue/],
     ['rediss://:secret@h?ca=/nowhere', /\/nowhere.*can't be read/],
   ])('%s', async (url, message) => {
     const error = await openQueue(url, directory).catch((reason) => reason);

@@ -40,6 +40,11 @@ export function parseAddress(text: string, project: string): Address {
   } catch {
     throw wrong('is no URL');
   }
+  // Of a password with a '/' in it, the end is in the path, and would be shown.
+  const behind = [...url.searchParams].flatMap(([key, value]) => (key === 'ca' ? [key] : [key, value]));
+  if ([url.pathname, ...behind].some((part) => part.includes('@'))) {
+    throw wrong("has an '@' behind the host; in a password, write '/' as %2F, '?' as %3F and '@' as %40");
+  }
   for (const key of url.searchParams.keys()) {
     if (!PARAMETERS.includes(key)) {
       throw wrong(`has the unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
