@@ -132,7 +132,10 @@ export function parseInherited(text = '') {
     sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
     nofile: value(/(?:^| )nofile=(\d{1,10})(?: |$)/),
     dropped: Number(value(/(?:^| )dropped=(\d{1,4})(?: |$)/) ?? 0),
-    descriptors: (value(/(?:^| )fds=([\d,]{1,200})(?: |$)/) ?? '').split(',').filter(Boolean).map(Number),
+    descriptors: (value(/(?:^| )fds=(\d{1,9}(?:,\d{1,9}){0,99})(?: |$)/) ?? '')
+      .split(',')
+      .filter(Boolean)
+      .map(Number),
   };
 }
 
