@@ -12,45 +12,77 @@ const {
   GPU_OWNER_FUZZ_SEED,
   GPU_OWNER_FUZZ_COUNTS,
 } = process.env;
-const FEW = 1_500;
+const FEW = 500;
 const SOAK_SECONDS = 10;
 /** Of processor time. An input that takes longer is as bad as one that throws. */
 const MOST_MS = 2_000;
 
 const seconds = Number(GPU_OWNER_FUZZ_SECONDS ?? (GPU_OWNER_SOAK ? SOAK_SECONDS : 0));
-const inputs = Number(GPU_OWNER_FUZZ_INPUTS ?? (seconds > 0 ? Number.MAX_SAFE_INTEGER : FEW));
-const seed = Number(GPU_OWNER_FUZZ_SEED ?? (GPU_OWNER_FUZZ_INPUTS || seconds > 0 ? Date.now() : 1));
+const isSlice = !GPU_OWNER_FUZZ_INPUTS && seconds === 0;
+const settings = {
+  seed: Number(GPU_OWNER_FUZZ_SEED ?? (isSlice ? 1 : Date.now())) % 2 ** 31,
+  numRuns: Number(GPU_OWNER_FUZZ_INPUTS ?? (isSlice ? FEW : Number.MAX_SAFE_INTEGER)),
+  ...(GPU_OWNER_FUZZ_INPUTS || isSlice
+    ? {}
+    : { interruptAfterTimeLimit: seconds * 1_000, markInterruptAsFailure: false }),
+};
 
 /** A test of a promise that holds for all inputs. A failure shows the smallest input that was found to break it, and the seed. */
-export function fuzz<T>(
-  title: string,
-  arbitrary: fc.Arbitrary<T>,
-  promise: (input: T) => void,
-  examples: T[] = [],
-): void {
+export function fuzz<T>(title: string, inputs: fc.Arbitrary<T>, promise: (input: T) => void): void {
   test(title, () => {
-    let count = 0;
-    const timed = (input: T) => {
-      count++;
-      const start = performance.now();
-      const before = process.cpuUsage();
-      promise(input);
-      if (performance.now() - start < MOST_MS) return;
-      const { user, system } = process.cpuUsage(before);
-      expect((user + system) / 1_000, 'ms of processor time for one input').toBeLessThan(MOST_MS);
-    };
-    for (const example of examples) timed(example);
-    fc.assert(fc.property(arbitrary, timed), {
-      numRuns: inputs,
-      seed: seed % 2 ** 31,
-      ...(seconds > 0 && GPU_OWNER_FUZZ_INPUTS === undefined
-        ? { interruptAfterTimeLimit: seconds * 1_000, markInterruptAsFailure: false }
-        : {}),
-    });
-    if (GPU_OWNER_FUZZ_COUNTS) {
-      appendFileSync(GPU_OWNER_FUZZ_COUNTS, `${JSON.stringify({ title, inputs: count })}\n`);
-    }
+    const count = counted(title);
+    fc.assert(
+      fc.property(inputs, (input) => {
+        const end = timed();
+        promise(input);
+        end();
+        count.inputs++;
+      }),
+      settings,
+    );
+    count.tell();
   });
+}
+
+export function fuzzAsync<T>(
+  title: string,
+  inputs: fc.Arbitrary<T>,
+  promise: (input: T) => Promise<void>,
+): void {
+  test(title, async () => {
+    const count = counted(title);
+    await fc.assert(
+      fc.asyncProperty(inputs, async (input) => {
+        const end = timed();
+        await promise(input);
+        end();
+        count.inputs++;
+      }),
+      settings,
+    );
+    count.tell();
+  });
+}
+
+function timed(): () => void {
+  const start = performance.now();
+  const before = process.cpuUsage();
+  return () => {
+    if (performance.now() - start < MOST_MS) return;
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1_000, 'ms of processor time for one input').toBeLessThan(MOST_MS);
+  };
+}
+
+function counted(title: string) {
+  const count = {
+    inputs: 0,
+    tell: () => {
+      const line = JSON.stringify({ title, inputs: count.inputs });
+      if (GPU_OWNER_FUZZ_COUNTS) appendFileSync(GPU_OWNER_FUZZ_COUNTS, `${line}\n`);
+    },
+  };
+  return count;
 }
 
 /** The result, or the error if it is one for people: anything else is thrown. What people read must be harmless to print. */

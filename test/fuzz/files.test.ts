@@ -1,0 +1,363 @@
+// Files and messages of several lines: configuration, sweeps, tables, requests, records of queues.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import type { FileHandle } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parse as parseCSV } from 'csv-parse/sync';
+import fc from 'fast-check';
+import { afterAll, expect } from 'vitest';
+import { loadConfiguration, mergeCriteria } from '../../lib/configuration.ts';
+import { RequestEnd } from '../../lib/experiments/protocol/request-end.ts';
+import { parseRequest, RequestError } from '../../lib/experiments/protocol/requests.ts';
+import { Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
+import {
+  cellText,
+  meaningOfCell,
+  meaningOfValue,
+  valueOfCell,
+} from '../../lib/experiments/results/meaning.ts';
+import { formatRow } from '../../lib/experiments/results/quoting.ts';
+import { commandsPhase } from '../../lib/experiments/sweep/commands.ts';
+import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
+import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
+import { parseShellLine } from '../../lib/experiments/sweep/shell-line.ts';
+import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
+import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/written.ts';
+import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));
+afterAll(() => rmSync(directory, { recursive: true }));
+
+const keys = [
+  'exclude',
+  'excludeNames',
+  'devices',
+  'minFreeMemory',
+  'maxPower',
+  'placeholder',
+  'visibleDevices',
+  'conventions',
+  'lockDirectory',
+  'lockTimeout',
+];
+const configuration = `# ours
+exclude: [0, 'GPU-1', 2-3]
+excludeNames:
+  - RTX*
+devices: 0-7
+minFreeMemory: 20GiB
+maxPower: 80
+allowProcesses: true
+placeholder: auto
+visibleDevices: uuid
+conventions: none
+lockDirectory: /var/lock/x
+lockTimeout: 5s
+`;
+const yamlWords = [
+  ...keys,
+  ': ',
+  '\n- ',
+  '\n  ',
+  '{a: ',
+  '&x ',
+  '*x',
+  '? ',
+  '| ',
+  '> ',
+  '!!binary ',
+  '!!set ',
+  '---\n',
+  '...\n',
+  '<<: ',
+  '"',
+  '%YAML 1.1\n',
+  '[[[[',
+];
+
+fuzz(
+  'a configuration file is read or refused',
+  fc.oneof(mutated(fc.constant(configuration), yamlWords), text(yamlWords)),
+  (written) => {
+    const path = join(directory, 'config.yaml');
+    writeFileSync(path, written);
+    const found = orRefusal(() =>
+      loadConfiguration({ GPU_OWNER_MACHINE_CONFIG: path, GPU_OWNER_SIMULATE: '1', HOME: '/nonexistent' }),
+    );
+    if (!(found instanceof Error)) mergeCriteria({}, found);
+  },
+);
+
+const sweep = `defaults: {lr: 5e-4, opts: {a: [1, 2]}}
+seeds: [1, 2]
+exp1:
+  note: "{lr}-{seed}"
+  combinations:
+    - lr: [0.1, 1.0, yes]
+      model: {a: 1}
+    - {lr: 2, tag: [x, "y z"]}
+exp2:
+  output_dir: out_{phase}
+  command: python x.py --lr {lr}
+  combinations: [{seed: [1..3], lr: 1}]
+command: [python, train.py, "--seed={seed}"]
+`;
+
+fuzz(
+  'a sweep file is read or refused, and so are its tasks',
+  fc.oneof(
+    mutated(fc.constant(sweep), ['{seed}', '{phase}', '{output_dir}', '{', '}', '{{', ...yamlWords]),
+    text(yamlWords),
+  ),
+  (written) => {
+    const phases = orRefusal(() => parseSweepFile(written, 's.yaml', null, false).map(compilePhase));
+    if (phases instanceof Error) return;
+    for (const phase of phases) {
+      let count = 0;
+      for (const task of phase.tasks()) {
+        stringify(task.parameters);
+        if (++count >= 20) break;
+      }
+      expect(count).toBe(Math.min(phase.size, 20));
+    }
+  },
+);
+
+fuzz(
+  'grids are read or refused',
+  fc.array(
+    mutated(fc.constantFrom('seed=0..5', 'lr=1e-3,2e-3', 'a.b=x', 'x=[1,2],{"a":1}', 'n=0..10..2'), [
+      '..',
+      ',',
+      '=',
+      '"',
+    ]),
+    { maxLength: 3 },
+  ),
+  (words) => {
+    orRefusal(() => parseGrid(words));
+  },
+);
+
+fuzz(
+  'files of commands are read or refused',
+  fc.tuple(
+    text(['\n', 'python x.py', '# c', "'", '"', '$x', '{command}', '{phase}', '|']),
+    fc.boolean(),
+    fc.constantFrom('results_{phase}', '{command}', 'x/{x}', '..'),
+  ),
+  ([written, shell, outputDirectory]) => {
+    const phase = orRefusal(() =>
+      commandsPhase(written, 'c.txt', { phase: 'c', outputDirectory, template: null, shell }),
+    );
+    if (phase instanceof Error) return;
+    orRefusal(() => Array.from(phase.tasks()));
+  },
+);
+
+fuzz(
+  'what is filled into a line for a shell is refused or one word',
+  fc.tuple(text(['{a}', '"{a}"', "'{a}'", '\\', '$', '`', '<<', '# ', 'x']), text()),
+  ([line, value]) => {
+    class Refusal extends Error {}
+    const parsed = orRefusal(
+      () => parseShellLine(line, (why) => new Refusal(why)),
+      (error) => error instanceof Refusal,
+    );
+    if (!(parsed instanceof Error)) parsed.fill(() => value);
+  },
+);
+
+const json = fc.oneof(
+  fc.json({ maxDepth: 4 }),
+  jsonValue.map((value) => JSON.stringify(value)),
+  mutated(fc.json({ maxDepth: 3 }), [
+    'NaN',
+    '-Infinity',
+    '1.0',
+    '1e400',
+    '"\\u0000',
+    '01',
+    '{"__proto__":',
+    '"a":',
+  ]),
+  text(['{', '"', ':', '1.50']),
+);
+
+fuzz(
+  'JSON with numbers as they were written: what JSON.parse reads is read, and read again the same',
+  json,
+  (written) => {
+    let plain: unknown;
+    let isJSON = true;
+    try {
+      plain = JSON.parse(written);
+    } catch {
+      isJSON = false;
+    }
+    let value: Value;
+    try {
+      value = parse(written);
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      if (isJSON) throw new Error('JSON.parse reads it', { cause: error });
+      return;
+    }
+    const again = stringify(value);
+    expect(stringify(parse(again))).toBe(again);
+    expect(canonical(parse(again))).toBe(canonical(value));
+    if (isJSON) expect(canonical(value)).toBe(canonical(plain as Value));
+    show(value);
+    // Cells of tables mean what they were written for.
+    meaningOfValue(value);
+    meaningOfCell(cellText(value));
+  },
+);
+
+fuzz(
+  'cells mean something, whatever they say',
+  text(['[1, 2]', "{'a': True}", '(1,)', 'inf', 'nan', '.5', '1e5', '+']),
+  (cell) => {
+    const meaning = meaningOfCell(cell);
+    expect(meaningOfCell(` ${cell} `)).toBe(meaning);
+    valueOfCell(cell);
+  },
+);
+
+/** A file that gives as many bytes at a time as it likes. */
+function fileOf(bytes: Buffer, most: number): FileHandle {
+  const read = async (into: Buffer, offset: number, length: number, position: number) => {
+    const bytesRead = bytes.copy(
+      into,
+      offset,
+      position,
+      Math.min(position + Math.min(length, most), bytes.length),
+    );
+    return { bytesRead, buffer: into };
+  };
+  return { read } as unknown as FileHandle;
+}
+
+async function rowsOf(bytes: Buffer, most = Number.POSITIVE_INFINITY): Promise<Row[] | Malformed> {
+  const rows: Row[] = [];
+  try {
+    for await (const batch of readRows(fileOf(bytes, most), 0)) rows.push(...batch.rows);
+  } catch (error) {
+    if (!(error instanceof Malformed)) throw error;
+    expectPrintable(error.message);
+    return error;
+  }
+  return rows;
+}
+
+const isFull = (cells: readonly string[]) => cells.length > 1 || cells[0]?.trim() !== '';
+const csvText = text([',', ',', '"', '""', '\n', '\r\n', 'a', '1.0', '"x\ny"', '\0']);
+const csvBytes = fc.oneof(
+  { weight: 5, arbitrary: csvText.map((written) => Buffer.from(written)) },
+  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes)) },
+);
+
+fuzzAsync(
+  'a table is read the same in pieces of any size, and its rows are where they are said to be',
+  fc.tuple(csvBytes, fc.integer({ min: 1, max: 9 })),
+  async ([bytes, most]) => {
+    const rows = await rowsOf(bytes);
+    const pieces = await rowsOf(bytes, most);
+    if (rows instanceof Malformed) return expect(pieces).toBeInstanceOf(Malformed);
+    expect(pieces).toEqual(rows);
+    let end = 0;
+    for (const row of rows) {
+      expect(row.start).toBeGreaterThanOrEqual(end);
+      expect(row.end).toBeGreaterThanOrEqual(row.start);
+      end = row.end;
+      if (row.open) continue;
+      const [alone] = (await rowsOf(bytes.subarray(row.start, row.end))) as Row[];
+      expect(alone?.cells).toEqual(row.cells);
+    }
+  },
+);
+
+fuzzAsync('what both read, this and csv-parse read the same', csvText, async (written) => {
+  // Several carriage returns in a row are one line break here.
+  if (/\r(?!\n)|\0/.test(written)) return;
+  const rows = await rowsOf(Buffer.from(written));
+  let others: string[][];
+  try {
+    others = parseCSV(written, { record_delimiter: ['\r\n', '\n'], relax_column_count: true });
+  } catch {
+    return;
+  }
+  if (rows instanceof Malformed) return;
+  expect(rows.map(({ cells }) => cells)).toEqual(others.filter(isFull));
+});
+
+fuzzAsync(
+  'rows that are written are read back',
+  fc.array(fc.array(text(['"', ',', '\n']), { minLength: 1, maxLength: 4 }), { maxLength: 5 }),
+  async (table) => {
+    const cells = table.map((row) => row.map((cell) => cellText(cell)));
+    const rows = (await rowsOf(Buffer.from(cells.map((row) => `${formatRow(row)}\n`).join('')))) as Row[];
+    expect(rows.map((row) => row.cells)).toEqual(cells.filter(isFull));
+  },
+);
+
+const request = fc.oneof(
+  fc.constantFrom(
+    '{"type":"request_task","worker_id":"w1","gpu_id":0}',
+    '{"type":"task_complete","worker_id":1,"task_id":"t"}',
+    '{"type":"task_failed","worker_id":"w","task_id":"t","error":"Traceback\\nx"}',
+    '{"type":"submit_result","worker_id":"w","task_id":"t","result_data":{"a":NaN,"b":[1.0]},"token":"s"}',
+    '{"type":"status"}',
+  ),
+  fc
+    .dictionary(
+      fc.constantFrom('type', 'worker_id', 'task_id', 'gpu_id', 'error', 'result_data', 'token'),
+      jsonValue,
+    )
+    .map((members) => JSON.stringify({ type: 'task_failed', ...members })),
+);
+
+fuzz(
+  'a request is read or refused, and ends at the same byte in all pieces',
+  fc.tuple(
+    fc.oneof(request, mutated(request, ['{', '}', '[', '"', '\\"'])),
+    fc.array(fc.integer({ min: 1, max: 20 }), { minLength: 1 }),
+  ),
+  ([written, sizes]) => {
+    const bytes = Buffer.from(written);
+    const whole = endOf([bytes]);
+    const pieces: Buffer[] = [];
+    for (let at = 0, i = 0; at < bytes.length; i++) {
+      const size = sizes[i % sizes.length] as number;
+      pieces.push(bytes.subarray(at, at + size));
+      at += size;
+    }
+    expect(endOf(pieces)).toEqual(whole);
+    const found = orRefusal(
+      () => parseRequest(bytes),
+      (error) => error instanceof RequestError,
+    );
+    // What is one object ends at its last byte.
+    if (!(found instanceof Error))
+      expect(whole).toBe(written.trimEnd().length === written.length ? bytes.length : whole);
+    if (!(found instanceof Error) && 'error' in found)
+      for (const line of found.error.split('\n')) expectPrintable(line);
+    if (!(found instanceof Error) && 'gpu' in found) expectPrintable(found.gpu ?? '');
+  },
+);
+
+function endOf(pieces: readonly Buffer[]): number | string | null {
+  const end = new RequestEnd();
+  let before = 0;
+  try {
+    for (const piece of pieces) {
+      const found = end.find(piece);
+      if (found !== null) return before + found;
+      before += piece.length;
+    }
+  } catch (error) {
+    expectPrintable((error as Error).message);
+    return (error as Error).message;
+  }
+  return null;
+}
