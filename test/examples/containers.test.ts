@@ -241,7 +241,7 @@ describe.skipIf(noRedis !== null)(`Redis as they start it${noRedis === null ? ''
       const { code, stderr, stdout } = await run(password);
       expect(code, stderr).toBe(0);
       expect(stdout + stderr).not.toMatch(/warning/);
-      writeFileSync(join(directory, 'wrong'), 'wrong');
+      writeFileSync(join(directory, 'wrong'), 'wrong', { mode: 0o600 });
       expect((await run(join(directory, 'wrong'))).code).toBe(69);
 
       const ended = finished(server);
