@@ -20,7 +20,7 @@ const SIMULATOR = simulator('machines', 'files', 'state', 'faults', 'slots');
 
 /**
  * What is fuzzed: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
- * to begin with (`seeds`).
+ * to begin with (`seeds`), words that matter to it, and how long an input may become, in bytes (`most`).
  */
 export const NATIVE = {
   keeper: {
@@ -54,6 +54,7 @@ export const NATIVE = {
       '\x0399999999999999999999 0\xff',
       '\x830 2\xff0 (a) S 1\xff',
     ],
+    most: 500,
     words: [') R ', ') S ', ') Z ', 'FLOCK', 'OFDLCK', '2147483647', '4294967296'],
   },
   'library-file': {
@@ -197,7 +198,14 @@ export async function runNative(target, limits, show = false) {
     });
     const words = join(directory, 'words');
     writeFileSync(words, NATIVE[target].words.map(quoted).join(''));
-    const options = Object.entries({ timeout: 60, print_final_stats: 1, dict: words, ...limits });
+    const { most = 4096 } = NATIVE[target];
+    const options = Object.entries({
+      timeout: 60,
+      max_len: most,
+      print_final_stats: 1,
+      dict: words,
+      ...limits,
+    });
     const child = spawn(
       program,
       [

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "fuzz.h"
 
 // The functions that read are nobody else's business, so they are in no header.
@@ -30,6 +32,7 @@ struct Directory {
   size_t at = 0;
   dirent entry;
 };
+std::set<void*> directories;  // those of the input that are open
 
 // The files come round again, so that a process may be its own ancestor; but not for ever.
 const std::string& next_file() {
@@ -69,9 +72,17 @@ ssize_t __wrap_read(int file, void* data, size_t size) {
 int __real_close(int file);
 int __wrap_close(int file) { return is_file(file) ? 0 : __real_close(file); }
 
-int __wrap_access(const char*, int) { return has_lists ? 0 : -1; }
+bool is_proc(const char* path) { return strncmp(path, "/proc", 5) == 0; }
 
-DIR* __wrap_opendir(const char*) {
+int __real_access(const char* path, int mode);
+int __wrap_access(const char* path, int mode) {
+  if (!is_proc(path)) return __real_access(path, mode);
+  return has_lists ? 0 : -1;
+}
+
+DIR* __real_opendir(const char* path);
+DIR* __wrap_opendir(const char* path) {
+  if (!is_proc(path)) return __real_opendir(path);
   const std::string& text = next_file();
   if (text == "!") return nullptr;
   auto* directory = new Directory;
@@ -81,17 +92,22 @@ DIR* __wrap_opendir(const char*) {
     directory->names.push_back(text.substr(at, end - at).substr(0, 255).c_str());
     at = end + 1;
   }
+  directories.insert(directory);
   return reinterpret_cast<DIR*>(directory);
 }
 
+dirent* __real_readdir(DIR* stream);
 dirent* __wrap_readdir(DIR* stream) {
+  if (directories.count(stream) == 0) return __real_readdir(stream);
   auto* directory = reinterpret_cast<Directory*>(stream);
   if (directory->at == directory->names.size()) return nullptr;
   strcpy(directory->entry.d_name, directory->names[directory->at++].c_str());
   return &directory->entry;
 }
 
+int __real_closedir(DIR* stream);
 int __wrap_closedir(DIR* stream) {
+  if (directories.erase(stream) == 0) return __real_closedir(stream);
   delete reinterpret_cast<Directory*>(stream);
   return 0;
 }

@@ -1,0 +1,173 @@
+// Records of queues, in which anybody may have written, and the file of those who wait for GPUs.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, expect } from 'vitest';
+import { bootId } from '../../lib/claims/boot.ts';
+import { Line } from '../../lib/claims/line.ts';
+import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
+import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
+import { readPause } from '../../lib/experiments/queue/records.ts';
+import * as sqlite from '../../lib/experiments/queue/sqlite/rows.ts';
+import { stringify } from '../../lib/experiments/written.ts';
+import { native } from '../../lib/native.ts';
+import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
+
+const task = {
+  id: 't1',
+  name: 'exp1/lr=0.1',
+  parameters: '{"lr":0.10,"opts":{"a":[1,2]}}',
+  command: '{"words":["python","x.py"]}',
+  places: '[["exp1","results_exp1"]]',
+  state: 'completed',
+  starts: '2',
+  due: null,
+  error: null,
+  ended: '1763634120000',
+  sequence: '7',
+  source: 'worker',
+  result: '{"accuracy":0.90,"loss":NaN}',
+};
+const attempt = {
+  token: 'k',
+  worker: 'w1',
+  host: 'box',
+  pid: '4711',
+  gpus: '["GPU-0"]',
+  taker: '["w1","box",4711,["GPU-0"]]',
+  since: '1763634120000',
+  log: '/p/worker_gpu0.log',
+  log_from: '0',
+  log_to: '100',
+  outcome: 'completed',
+};
+
+/** A record of which any member may be anything that a text can be, or almost what it should be. */
+function damaged<T extends Record<string, string | null>>(record: T): fc.Arbitrary<T> {
+  const members = Object.fromEntries(
+    Object.entries(record).map(([key, value]) => [
+      key,
+      fc.oneof(
+        { weight: 6, arbitrary: fc.constant(value) },
+        { weight: 2, arbitrary: mutated(fc.constant(value ?? '')) },
+        { weight: 1, arbitrary: fc.constant(null) },
+        { weight: 1, arbitrary: jsonValue.map((each) => JSON.stringify(each)) },
+        { weight: 1, arbitrary: text() },
+      ),
+    ]),
+  );
+  return fc.record(members) as unknown as fc.Arbitrary<T>;
+}
+
+function check(row: TaskRow, completion: Completion): void {
+  const { id, name, parameters, command, places, damage } = row.task;
+  expect(typeof id + typeof name).toBe('stringstring');
+  stringify(parameters);
+  if ('words' in command) for (const word of command.words) expect(typeof word).toBe('string');
+  else expect(typeof command.shell).toBe('string');
+  for (const { phase, outputDirectory } of places)
+    expect(typeof phase + typeof outputDirectory).toBe('stringstring');
+  if (damage === undefined) expect(places.length).toBeGreaterThan(0);
+  else expectPrintable(damage);
+  expect(STATES).toContain(row.state);
+  expect(Number.isSafeInteger(row.starts) && row.starts >= 0).toBe(true);
+  if (row.ended !== null) new Date(row.ended).toISOString();
+  stringify(completion.result);
+}
+
+/** A column may have any type in SQLite, whatever is declared. */
+const numbered = (value: string | null) => (value !== null && /^\d+$/.test(value) ? Number(value) : value);
+
+fuzz('records of tasks are read whatever has become of them', damaged(task), (record) => {
+  const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
+  const row = columns as unknown as Parameters<typeof sqlite.completionOf>[0];
+  check(sqlite.taskRowOf(row), sqlite.completionOf(row));
+  const { id, name, parameters, command, places, state, starts, error, ended, source, sequence } = record;
+  const lines = places?.startsWith('[["exp1"') ? places.slice(1, -1) : places;
+  const answer = [id, name, parameters, command, lines, state, starts, error, ended, source, sequence, '1'];
+  check(redis.taskRowOf(answer as redis.RowAnswer), redis.completionOf([answer, record.result]));
+});
+
+fuzz(
+  'records of attempts are read whatever has become of them',
+  damaged({ ...task, ...attempt }),
+  (record) => {
+    const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
+    const { id, taker, since, ended, outcome, error, log, log_from: from, log_to: to, token, name } = record;
+    for (const info of [
+      sqlite.attemptInfoOf(columns as unknown as Parameters<typeof sqlite.attemptInfoOf>[0]),
+      redis.attemptInfoOf([id, taker, since, ended, outcome, error, log, from, to, token, name, '1']),
+    ]) {
+      expect(Number.isSafeInteger(info.taker.pid) && info.taker.pid >= 0).toBe(true);
+      for (const gpu of info.taker.gpus) expect(typeof gpu).toBe('string');
+      new Date(info.since).toISOString();
+      if (info.log !== null) expect(info.log.from <= (info.log.to ?? Number.POSITIVE_INFINITY)).toBe(true);
+    }
+  },
+);
+
+fuzz(
+  'a pause is read whatever has become of its record',
+  fc.oneof(
+    text(),
+    jsonValue.map((value) => JSON.stringify(value)),
+  ),
+  (written) => {
+    const { by, message, since } = readPause(written);
+    expect(['person', 'failures']).toContain(by);
+    expect(typeof message).toBe('string');
+    new Date(since).toISOString();
+  },
+);
+
+const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-line-'));
+afterAll(() => rmSync(directory, { recursive: true }));
+const path = join(directory, 'line.lock');
+const waiter = {
+  user: 'alice',
+  uid: 1,
+  pid: 2,
+  host: 'h',
+  command: 'c',
+  since: 'x',
+  boot: bootId(),
+  place: 0,
+  count: 1,
+  uuids: ['GPU-0'],
+  scope: null,
+};
+
+fuzz(
+  'the file of those who wait is read whatever stands in it',
+  fc.tuple(
+    fc.oneof(
+      mutated(fc.constant(JSON.stringify(waiter)), Object.keys(waiter)),
+      fc
+        .dictionary(fc.constantFrom(...Object.keys(waiter)), jsonValue)
+        .map((members) => JSON.stringify({ ...waiter, ...members })),
+    ),
+    fc.oneof(fc.constantFrom(0, 1, 4096, 2 ** 40, 2 ** 53 - 2), fc.maxSafeNat()),
+    fc.uint8Array({ maxLength: 32 }),
+  ),
+  ([written, place, pulse]) => {
+    const block = Buffer.alloc(4096, ' ');
+    block.write(written);
+    block.set(pulse, 4096 - pulse.length);
+    writeFileSync(path, block);
+    const opened = { openForProbe: () => native().fileOpenForProbe(path) } as unknown as LockDirectory;
+    const line = Line.open(opened);
+    if (line === null) throw new Error('it is there');
+    try {
+      const found = line.waiter(place);
+      if (found === null) return;
+      expect(found.place).toBe(place);
+      expect(Number.isSafeInteger(found.count) && found.count > 0).toBe(true);
+      for (const uuid of found.uuids) expect(typeof uuid).toBe('string');
+      expectPrintable(Object.values(found.info).join(' '));
+    } finally {
+      line.close();
+    }
+  },
+);
