@@ -33,7 +33,7 @@ export const NATIVE = {
       '{"user":"a","gpus":[{"index":0,"uuid":"GPU-0"}],"x":[],"y":{},"z":-1.5e3,"s":"\\u00e4\\n"}',
       '{ }',
       // What begins with a blank was read from before its beginning.
-      ' }',
+      `${' '.repeat(30)}}`,
     ],
     words: ['--inherited', '--gpus', '--name', '--help', 'null', 'true', 'false', '\\"', '","'],
   },
