@@ -75,6 +75,7 @@ export const NATIVE = {
   line: {
     sources: ['locks/line'],
     wrap: [],
+    most: 300,
     seeds: [
       '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\x02\x09',
       '\x01\x02\x05\0\0\0\x20\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff\0\0',
