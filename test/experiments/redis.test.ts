@@ -23,13 +23,13 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   test('a sweep on two machines goes through the death of Redis', async () => {
     const queue = server.url('project=sweep').replace(/\/\/.*@/, '//');
     const env = { GPU_OWNER_QUEUE: queue, GPU_OWNER_QUEUE_PASSWORD: 's3cret' };
-    const train = experiment.train('--seconds', '0.3', 'x=1');
+    const train = experiment.train('--seconds', '0.7', 'x=1');
     const run = experiment.start(['run', '--gpus', '2', '--grid', 'lr=1..4', 'seed=1..4', ...train], { env });
     const ran = finished(run);
     await experiment.untilStarted(2);
     const worker = experiment.start(['worker'], { env });
     const worked = finished(worker);
-    await experiment.untilStarted(5);
+    await output(worker, /Assigned task/); // one that only just starts ends without Redis
     await server.kill();
     await pause(1_500);
     await server.start();
