@@ -118,7 +118,9 @@ while not os.path.exists('stop'):
       const ends = new Set<string>();
       process.seteuid?.(VICTIM);
       try {
-        for (let round = 0; round < 3_000; round++) {
+        // On a busy machine the other process may not run for a while.
+        const end = performance.now() + 60_000;
+        for (let round = 0; round < 3_000 || (!ends.has('unsafe') && performance.now() < end); round++) {
           await AttemptLog.open(join(project, 'results', 'worker_gpu0.log'), project, 'hello').then(
             (log) => log.close(),
             (error) => ends.add(error instanceof Unsafe ? 'unsafe' : error.code),

@@ -12,6 +12,7 @@ import { uidInTables } from '../../../lib/experiments/protocol/peer.ts';
 import type { Request } from '../../../lib/experiments/protocol/requests.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
 import { finished, NOBODY, python } from '../../machine.ts';
+import { sendSignal } from '../../support/processes.ts';
 
 const STATUS = '{"type": "status"}';
 const servers: ProtocolServer[] = [];
@@ -265,7 +266,7 @@ while time.monotonic() < end:
   try {
     for (let i = 0; i < 24; i++) answers.push(await ask(port, STATUS));
   } finally {
-    process.kill(-(child.pid as number), 'SIGKILL');
+    sendSignal(-(child.pid as number), 'SIGKILL');
   }
   expect(new Set(answers)).toEqual(new Set([ACK]));
 });

@@ -44,7 +44,7 @@ beforeAll(async () => {
   }
   await queue.cancel({ ids: ['exp1_20_2', 'exp1_21_0'] });
   await queue.retry({ ids: ['exp1_1_1'] });
-  await queue.take(taker, { lifetime: 60_000 });
+  await queue.take(taker, { lifetime: 3_600_000 }); // lasts
   await queue.take(taker); // lost when this queue is closed
   await queue.pause('failures', 'too many');
   await queue.manage({ host: 'here', pid: 1 });
@@ -268,7 +268,8 @@ test('of damaged tasks everybody else knows nothing', async () => {
         damage: 'its record in the queue is damaged (result)',
       }),
     ]);
-    expect(await all(queue.tasks({ state: 'active' }))).toEqual([]);
+    const active = await all(queue.tasks({ state: 'active' }));
+    expect(active.map(({ task }) => task.name)).toEqual(['exp1_1_1']); // as it was
   } finally {
     await queue.close();
   }
