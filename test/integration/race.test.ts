@@ -70,7 +70,7 @@ test.skipIf(!process.env.GPU_OWNER_SOAK)(
     const runner = async (i: number) => {
       while (!isOver) {
         const child = machine.start(
-          [process.execPath, claimant, witness, '3600', String(1 + (i % 4)), '0.1'],
+          [process.execPath, claimant, witness, '3600', String(1 + (i % 2)), '0.1'],
           {
             umask: i % 3 === 0 ? '077' : '022',
             ...(twoUsers && i % 2 === 1 ? { uid: NOBODY } : {}),
@@ -86,7 +86,7 @@ test.skipIf(!process.env.GPU_OWNER_SOAK)(
       }
     };
     const children: ChildProcess[] = [];
-    const runners = Array.from({ length: 16 }, (_, i) => runner(i));
+    const runners = Array.from({ length: 8 }, (_, i) => runner(i));
     const report = setInterval(() => console.log(JSON.stringify(told)), 60_000);
     while (told.claims < 500_000 && errors.length === 0) {
       await pause(2_000);
