@@ -18,9 +18,11 @@ import { absences, writeDocs } from './docs.js';
 import { endLeftovers, removeDirectories } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
 import { duration } from './numbers.js';
+import { main as comparePairs } from './paired.js';
 import { coloured, plain, summaryText, tableText, wrap } from './print.js';
 
 const HELP = `Usage: npm run bench [-- OPTIONS] [NAME...]
+       npm run bench -- paired --against DIR (see npm run bench -- paired --help)
 
 Measures gpu-owner beside programs in C, nvidia-smi and others, and prints
 medians with the middle half of the values. All benchmarks take about five
@@ -41,8 +43,10 @@ const LIMIT = 40 * 60 * 1000; // for one benchmark; something hangs: a busy mach
 const style = process.stdout.isTTY && !process.env.NO_COLOR ? coloured : plain;
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
-const { options, names } = readArguments();
-if (options.help) console.log(HELP);
+const isPaired = process.argv[2] === 'paired';
+const { options, names } = isPaired ? {} : readArguments();
+if (isPaired) process.exitCode = comparePairs(process.argv.slice(3));
+else if (options.help) console.log(HELP);
 else if (options.list) await list();
 else process.exitCode = await main();
 

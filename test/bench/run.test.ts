@@ -115,3 +115,24 @@ describe('arguments', () => {
     expect(stderr).toContain('npm run bench -- --help');
   });
 });
+
+describe('paired', () => {
+  const root = join(import.meta.dirname, '../..');
+
+  test('compares two checkouts and prints the difference with its interval', () => {
+    const { status, stdout, stderr } = bench('paired', '--against', root, '--rounds', '2');
+    expect(status, stderr).toBe(0);
+    expect(stdout).toMatch(/^difference: median -?\d+\.\d\d ms, 95 % \[-?[\d.]+, -?[\d.]+\], 2 pairs$/m);
+    expect(readdirSync(temporary)).toEqual([]);
+  });
+
+  test.each([
+    ['no other checkout', [], '--against is missing'],
+    ['a directory without gpu-owner', ['--against', '/'], '/ is no checkout'],
+    ['an unknown measure', ['--against', root, '--measure', 'luck'], '--measure takes run, snapshot, claim'],
+  ])('%s is refused', (_, args, message) => {
+    const { status, stderr } = bench('paired', ...args);
+    expect(status).toBe(64);
+    expect(stderr).toContain(message);
+  });
+});
