@@ -54,6 +54,15 @@
           "ldflags": ["-Wl,--version-script=<(exports)/program.map"]
         },
         {
+          "target_name": "gpu-owner-inherited",
+          "type": "executable",
+          "sources": [
+            "<!@(node -p \"require('./native/sources.json').launcher.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
+          ]
+        },
+        {
           "target_name": "simulated_nvml",
           "type": "shared_library",
           "product_prefix": "lib",
@@ -91,22 +100,6 @@
             "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
           ]
         }
-      ],
-      "conditions": [
-        # It has no C library, so the flags of the others, and a user's LDFLAGS, are not for it.
-        ["target_arch in 'x64 arm64'", {
-          "targets": [{
-            "target_name": "gpu-owner-inherited",
-            "type": "none",
-            "actions": [{
-              "action_name": "link",
-              "variables": { "source": "<(module_root_dir)/<!(node -p \"require('./native/sources.json').launcher[0]\")" },
-              "inputs": ["<(source)", "<(module_root_dir)/native/launcher/link.sh"],
-              "outputs": ["<(PRODUCT_DIR)/gpu-owner-inherited"],
-              "action": ["sh", "<(module_root_dir)/native/launcher/link.sh", "<(source)", "<(PRODUCT_DIR)/gpu-owner-inherited"]
-            }]
-          }]
-        }]
       ]
     }, {
       # Elsewhere there is nothing to build; the package installs, and its first call says that it needs Linux.

@@ -32,7 +32,8 @@ for gpu_owner_a in "${0%/*}/.." "${0%/*}/../gpu-owner" "${0%/*}/../lib/node_modu
     fi
   fi
   [ ! -x "$gpu_owner_b/gpu-owner-inherited" ] ||
-    GPU_OWNER_INHERITED=$("$gpu_owner_b/gpu-owner-inherited" "$0" $gpu_owner_d 2>/dev/null)
+    # Without what LD_PRELOAD loads, which may open descriptors or print.
+    GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_b/gpu-owner-inherited" "$0" $gpu_owner_d 2>/dev/null)
   break
 done
 # In its first line what was inherited, in others the variables.

@@ -5,8 +5,7 @@
 //     can take the place of a symbol that another library in the process looks for.
 //
 // Usage: node scripts/check-binaries.js [--prebuilt] [DIRECTORY...]     default: build/Release
-// --prebuilt: also that they are stripped and load libdl and libpthread, which were separate before glibc 2.34. What needs no
-// library at all, as gpu-owner-inherited, is all right.
+// --prebuilt: also that they are stripped and load libdl and libpthread, which were separate before glibc 2.34.
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -72,10 +71,9 @@ function check(path, allowed, prebuilt) {
   }
   if (exported === 0 && !allowed.test('')) problems.push('exports nothing');
   const dynamic = readelf('--dynamic', path);
-  const alone = dynamic.includes('no dynamic section');
   if (/R(UN)?PATH/.test(dynamic)) problems.push('has a search path for libraries');
   if (prebuilt) {
-    for (const library of alone ? [] : ['libdl.so.2', 'libpthread.so.0']) {
+    for (const library of ['libdl.so.2', 'libpthread.so.0']) {
       if (!dynamic.includes(`[${library}]`)) problems.push(`doesn't load ${library}`);
     }
     if (readelf('--sections', path).includes('.symtab')) problems.push('is not stripped');
