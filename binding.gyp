@@ -46,12 +46,8 @@
             "<!@(node -p \"require('./native/sources.json').placeholder_core.join(' ')\")",
             "<!@(node -p \"require('./native/sources.json').placeholder.join(' ')\")",
             "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat_standalone.join(' ')\")"
-          ],
-          # Of libstdc++ only what is in its headers, see native/compat/standalone.cc.
-          "defines": ["GPU_OWNER_STANDALONE"],
-          "ldflags": ["-Wl,--version-script=<(exports)/program.map"]
+            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
+          ]
         },
         {
           "target_name": "gpu-owner-inherited",

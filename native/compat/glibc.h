@@ -113,12 +113,6 @@ GPU_OWNER_OLD_SYMBOL(__isoc23_vsscanf, __isoc99_vsscanf, 2.7)
 #undef _GLIBCXX_USE_PTHREAD_MUTEX_CLOCKLOCK
 #undef _GLIBCXX_USE_PTHREAD_RWLOCK_CLOCKLOCK
 
-// std::string's functions are in libstdc++; an executable that does without it has its own, see standalone.cc
-#ifdef GPU_OWNER_STANDALONE
-#undef _GLIBCXX_EXTERN_TEMPLATE
-#define _GLIBCXX_EXTERN_TEMPLATE 0
-#endif
-
 // std::condition_variable::wait, renewed in GCC 12
 #define GPU_OWNER_WAIT "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE"
 __asm__(".symver " GPU_OWNER_WAIT "," GPU_OWNER_WAIT "@GLIBCXX_3.4.11");
