@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
-import { pathIn } from './paths.ts';
 
 /** A place where a driver library was looked for. */
 export interface Attempt {
@@ -251,7 +250,7 @@ export function nativeOrNull(): Native | null {
 
 /** Where the programs and libraries are that are built along with the addon. */
 export function nativeFile(name: string): string {
-  return pathIn(load().directory, name);
+  return `${load().directory}/${name}`;
 }
 
 /** errno values that the addon's functions return (the same on x86-64 and arm64 Linux). */

@@ -43,7 +43,7 @@ const command = {
 
 // Commands that are not in claim.cjs: lib/cli/start.ts doesn't take it for them.
 const OTHERS = ['status', 'find', 'queue', 'exp', 'doctor', 'simulate', 'completion', 'version'].map(
-  (name) => `./${name}.ts`,
+  (name) => `./lib/cli/${name}.ts`,
 );
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
@@ -74,7 +74,7 @@ await Promise.all([
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/command.cjs',
     // lib/cli/start.ts doesn't take this one for them.
-    external: [...common.external, './exp.ts'],
+    external: [...common.external, './lib/cli/exp.ts'],
   }),
   build({
     ...common,

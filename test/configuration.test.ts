@@ -3,8 +3,8 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
-import { loadConfiguration, mergeCriteria } from '../lib/configuration.ts';
-import { judge } from '../lib/gpus/criteria.ts';
+import { loadConfiguration, mergeCriteria } from '../lib/config/configuration.ts';
+import { judge } from '../lib/gpus/judge.ts';
 import { GIB, makeGPU, refusal } from './gpus/fixtures.ts';
 import { command, Machine } from './machine.ts';
 import { processorTime } from './support/time.ts';
@@ -122,7 +122,7 @@ describe('files', () => {
   it.runIf(process.geteuid?.() === 0)("that can't be read are told from a home that isn't ours", () => {
     const script = `
       process.setegid(65534); process.seteuid(65534);
-      const { loadConfiguration } = await import(${JSON.stringify(join(import.meta.dirname, '../lib/configuration.ts'))});
+      const { loadConfiguration } = await import(${JSON.stringify(join(import.meta.dirname, '../lib/config/configuration.ts'))});
       try { console.log(JSON.stringify(loadConfiguration(${JSON.stringify(env)}))); } catch (error) { console.log(error.code, error.message); }
     `;
     const bundle = join(base, 'load.mjs');

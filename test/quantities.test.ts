@@ -9,7 +9,7 @@ import {
   parsePercent,
   parseSize,
   parseWatts,
-} from '../lib/quantities.ts';
+} from '../lib/platform/quantities.ts';
 
 const NO_NUMBERS: unknown[] = [
   Number.NaN,

@@ -24,7 +24,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { EXIT_CODES } from '../lib/cli/exit-codes.ts';
-import { loadConfiguration } from '../lib/configuration.ts';
+import { loadConfiguration } from '../lib/config/configuration.ts';
 import { ErrorCode } from '../lib/errors.ts';
 import { STATES } from '../lib/experiments/queue/queue.ts';
 import { until } from './simulator/simulated.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { closest, sanitize, showValue } from '../lib/text.ts';
+import { closest, sanitize, showValue } from '../lib/platform/text.ts';
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: exactly these must not be there
 const HARMFUL = /[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\p{Surrogate}/u;

@@ -1,11 +1,8 @@
 import { closeSync, readSync } from 'node:fs';
-import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { describeOwner, ownersOf } from '../lock-owners.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { warn, warnOnce } from '../warnings.ts';
-import { type Effectful, locking } from './effects.ts';
+import { describeOwner, locking, now, ownersOf, pathIn, warn, warnOnce } from '../platform/index.ts';
+import type { Effectful } from './effects.ts';
 import type { UnexplainedLock } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';

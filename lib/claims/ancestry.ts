@@ -1,4 +1,4 @@
-import { targetOf, textOf } from '../small-files.ts';
+import { targetOf, textOf } from '../platform/index.ts';
 
 const MOST_ANCESTORS = 4096;
 

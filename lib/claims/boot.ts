@@ -1,5 +1,5 @@
 import { native } from '../native.ts';
-import { textOf } from '../small-files.ts';
+import { textOf } from '../platform/index.ts';
 
 let id: string | undefined;
 

@@ -1,17 +1,27 @@
-import { now } from '../clock.ts';
+import type { NormalizedCriteria } from '../config/index.ts';
 import type { Holders } from '../conventions/index.ts';
 import type { GPUOwnerError, GPUReason } from '../errors.ts';
-import { type JudgeContext, judge, type NormalizedCriteria, type Verdict } from '../gpus/criteria.ts';
-import { isDivided, separateKinds } from '../gpus/instances.ts';
-import { describeListedProcess } from '../gpus/listed-processes.ts';
-import { isWSL } from '../gpus/platform.ts';
-import { mayBecomeFree } from '../gpus/selection.ts';
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import { hostName } from '../host.ts';
-import { describeOwner } from '../lock-owners.ts';
-import { formatSince } from '../quantities.ts';
-import { sanitize } from '../text.ts';
-import { sleeping, type Waiting } from '../waits.ts';
+import {
+  describeListedProcess,
+  type GPU,
+  isDivided,
+  isWSL,
+  type JudgeContext,
+  judge,
+  type LeaseInfo,
+  mayBecomeFree,
+  separateKinds,
+  type Verdict,
+} from '../gpus/index.ts';
+import {
+  describeOwner,
+  formatSince,
+  hostName,
+  now,
+  sanitize,
+  sleeping,
+  type Waiting,
+} from '../platform/index.ts';
 import {
   depthFor,
   endedWithin,

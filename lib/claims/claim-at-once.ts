@@ -1,7 +1,7 @@
-import { now } from '../clock.ts';
+import { now, sleeping } from '../platform/index.ts';
 import { type Claim, type ClaimRequest, claim, type Refusal } from './claim.ts';
 import type { NotFound } from './discovery.ts';
-import { type Effectful, sleeping } from './effects.ts';
+import type { Effectful } from './effects.ts';
 import { PULSE, type Standing, thatCount, waitersIn } from './line.ts';
 import { AHEAD_PER_LOOK, Patience, reservedFor } from './turn.ts';
 

@@ -1,7 +1,6 @@
-import { now } from '../clock.ts';
+import type { ConventionChoice, NormalizedCriteria } from '../config/index.ts';
 import {
   type Claimant,
-  type ConventionChoice,
   Conventions,
   type Entry,
   type Holders,
@@ -9,12 +8,17 @@ import {
   remove,
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { checkDevices, type NormalizedCriteria } from '../gpus/criteria.ts';
-import { openDriver } from '../gpus/driver.ts';
-import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
-import { isWSL } from '../gpus/platform.ts';
-import { isPossible, select } from '../gpus/selection.ts';
-import type { GPU } from '../gpus/types.ts';
+import {
+  checkDevices,
+  type GPU,
+  inheritedClaim,
+  inheritedDevices,
+  isPossible,
+  isWSL,
+  openDriver,
+  select,
+} from '../gpus/index.ts';
+import { now, sleeping } from '../platform/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
 import {
@@ -30,7 +34,7 @@ import {
   spoil,
   wishOf,
 } from './candidates.ts';
-import { type Effectful, looking, sleeping } from './effects.ts';
+import { type Effectful, looking } from './effects.ts';
 import {
   type EnclosingJob,
   enclosingJob,

@@ -1,11 +1,18 @@
-import { loadConfiguration, mergeCriteria } from '../configuration.ts';
+import { type Criteria, loadConfiguration, mergeCriteria, refuseNoObject } from '../config/index.ts';
 import { Conventions } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type Criteria, checkDevices, refuseNoObject, type Verdict } from '../gpus/criteria.ts';
-import { inheritedClaim, inheritedDevices } from '../gpus/inherited-devices.ts';
-import { byPlace, isInstance } from '../gpus/instances.ts';
-import { isPossible, select } from '../gpus/selection.ts';
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import {
+  byPlace,
+  checkDevices,
+  type GPU,
+  inheritedClaim,
+  inheritedDevices,
+  isInstance,
+  isPossible,
+  type LeaseInfo,
+  select,
+  type Verdict,
+} from '../gpus/index.ts';
 import { type Candidate, explained, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './candidates.ts';
 import type { ClaimRequest, Refusal } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';

@@ -1,10 +1,9 @@
-import { timerOf } from '../clock.ts';
+export { locking, sleeping } from '../platform/index.ts';
+
 import { GPUOwnerError } from '../errors.ts';
-import { interrupted } from '../gpus/driver.ts';
-import { type Asked, look, lookSync } from '../gpus/snapshot.ts';
-import type { GPU } from '../gpus/types.ts';
+import { type Asked, type GPU, interrupted, look, lookSync } from '../gpus/index.ts';
 import { errno, native, OFD } from '../native.ts';
-import type { Wait } from '../waits.ts';
+import { timerOf, type Wait } from '../platform/index.ts';
 
 /**
  * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
@@ -21,8 +20,6 @@ export type Effectful<Result> = Generator<Effect, Result, unknown>;
 export function* looking(asked?: Asked): Effectful<GPU[]> {
   return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
 }
-
-export { locking, sleeping } from '../waits.ts';
 
 /** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
 export function runSync<Result>(claim: Effectful<Result>): Result {

@@ -1,16 +1,13 @@
 // Claims inside of jobs. A job is known by its number, the generation of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
 // can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
 // whoever can show a secret for the only tenure of a lease is the lease's holder, or a process that this user has started.
+
 import { readSync } from 'node:fs';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { statusBehind } from '../file-status.ts';
-import { userName } from '../gpus/processes.ts';
-import type { GPU } from '../gpus/types.ts';
+import type { GPU } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
-import { systemError } from '../system-errors.ts';
-import { showValue } from '../text.ts';
-import { warnOnce } from '../warnings.ts';
+import { showValue, statusBehind, systemError, userName, warnOnce } from '../platform/index.ts';
 import { descendsFrom, pidNamespace } from './ancestry.ts';
 import { DEEPEST, isLocked } from './lease-file.ts';
 import { findHeld } from './lease-holders.ts';

@@ -1,6 +1,4 @@
-import { rememberInherited } from '../gpus/inherited-devices.ts';
-import type { GPU } from '../gpus/types.ts';
-import { formatVisibleDevices } from '../gpus/visible-devices.ts';
+import { formatVisibleDevices, type GPU, rememberInherited } from '../gpus/index.ts';
 
 type Name = 'CUDA_VISIBLE_DEVICES' | 'CUDA_DEVICE_ORDER';
 type Variables = Record<Name, string | undefined>;

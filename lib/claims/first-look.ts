@@ -1,8 +1,6 @@
-import { now } from '../clock.ts';
-import { isInstance } from '../gpus/instances.ts';
-import type { GPU } from '../gpus/types.ts';
-import { warnOnce } from '../warnings.ts';
-import { type Effectful, looking, sleeping } from './effects.ts';
+import { type GPU, isInstance } from '../gpus/index.ts';
+import { now, sleeping, warnOnce } from '../platform/index.ts';
+import { type Effectful, looking } from './effects.ts';
 
 /** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
 const STARTUP_PATIENCE = 10_000;

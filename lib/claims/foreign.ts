@@ -1,10 +1,9 @@
 import { closeSync, readSync } from 'node:fs';
-import { now } from '../clock.ts';
 import { type Claimant, isIntact, type Leases, type Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import type { GPU } from '../gpus/types.ts';
+import type { GPU } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { sleeping, type Waiting } from '../waits.ts';
+import { now, sleeping, type Waiting } from '../platform/index.ts';
 import { isLeased, isTenureHeld } from './lease-holders.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { RECORD_SIZE, type RecordContents } from './record.ts';

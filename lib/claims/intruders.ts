@@ -1,8 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { label } from '../gpus/instances.ts';
-import { describeListedProcess } from '../gpus/listed-processes.ts';
-import { isMPSServer } from '../gpus/mps.ts';
-import type { GPU } from '../gpus/types.ts';
+import { describeListedProcess, type GPU, isMPSServer, label } from '../gpus/index.ts';
 
 /**
  * Compute processes that came to claimed GPUs between the last look and the placeholder, from people who don't claim.

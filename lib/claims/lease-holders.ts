@@ -1,9 +1,9 @@
 // Who holds leases, for those who look. Nothing here takes anything.
+
 import type { GPUOwnerError } from '../errors.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
-import { type LockOwner, ownersOf } from '../lock-owners.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
-import { targetOf } from '../small-files.ts';
+import { type LockOwner, ownersOf, targetOf } from '../platform/index.ts';
 import { bootId, bootMilliseconds } from './boot.ts';
 import {
   DEEPEST,

@@ -1,8 +1,7 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { systemError } from '../system-errors.ts';
+import { pathIn, systemError } from '../platform/index.ts';
 import { bootMilliseconds } from './boot.ts';
 import { FIRST_TENURE, isLocked, LEASE, leaseName } from './lease-file.ts';
 import { depthFor, isHeldFrom, type LeaseKey } from './lease-holders.ts';

@@ -1,10 +1,8 @@
 import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { errno, type NativePulse, native } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { systemError } from '../system-errors.ts';
-import { warnOnce } from '../warnings.ts';
+import { pathIn, systemError, warnOnce } from '../platform/index.ts';
 import { bootId } from './boot.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';

@@ -1,17 +1,22 @@
 import { dirname, isAbsolute } from 'node:path';
-import { Directory } from '../directory.ts';
+import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type FileStatus, isRoot, statusOf } from '../file-status.ts';
-import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/platform.ts';
-import { userName } from '../gpus/processes.ts';
+import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
-import { networkFileSystem } from '../network-file-system.ts';
-import { pathIn } from '../paths.ts';
-import { simulatedMachine, simulationDirectory } from '../simulation.ts';
-import { textOf } from '../small-files.ts';
-import { systemError } from '../system-errors.ts';
-import { sanitize, showValue } from '../text.ts';
-import { warnOnce } from '../warnings.ts';
+import {
+  Directory,
+  type FileStatus,
+  isRoot,
+  networkFileSystem,
+  pathIn,
+  sanitize,
+  showValue,
+  statusOf,
+  systemError,
+  textOf,
+  userName,
+  warnOnce,
+} from '../platform/index.ts';
 import { RECORD_SIZE } from './record.ts';
 
 /** Made by administrators; it is empty again after every reboot, as leases are. */

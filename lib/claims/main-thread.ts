@@ -1,4 +1,4 @@
-import { targetOf } from '../small-files.ts';
+import { targetOf } from '../platform/index.ts';
 
 let known: boolean | undefined;
 

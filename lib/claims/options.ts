@@ -1,9 +1,15 @@
-import { type Configuration, loadConfiguration, mergeCriteria } from '../configuration.ts';
-import { type ConventionChoice, conventionsOfEnvironment, parseConventions } from '../conventions/choice.ts';
+import {
+  type Configuration,
+  type ConventionChoice,
+  type Criteria,
+  conventionsOfEnvironment,
+  loadConfiguration,
+  mergeCriteria,
+  type OptionNames,
+  parseConventions,
+} from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import type { Criteria, OptionNames } from '../gpus/criteria.ts';
-import { parseDuration } from '../quantities.ts';
-import { showValue } from '../text.ts';
+import { parseDuration, showValue } from '../platform/index.ts';
 import type { ClaimRequest } from './claim.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */

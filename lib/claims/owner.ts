@@ -1,11 +1,8 @@
-import { now } from '../clock.ts';
+import { refuseNoObject } from '../config/index.ts';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { refuseNoObject } from '../gpus/criteria.ts';
-import type { GPU } from '../gpus/types.ts';
-import { parseDuration } from '../quantities.ts';
-import { showValue } from '../text.ts';
-import { warnOnce } from '../warnings.ts';
+import type { GPU } from '../gpus/index.ts';
+import { now, parseDuration, showValue, warnOnce } from '../platform/index.ts';
 import { type Claim, giveBack, type Refusal } from './claim.ts';
 import { claimAtOnce } from './claim-at-once.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';

@@ -1,10 +1,8 @@
+import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { librarySetting } from '../gpus/driver.ts';
-import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
-import type { GPU } from '../gpus/types.ts';
+import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
-import { driverLibraries } from '../simulation.ts';
-import { warnOnce } from '../warnings.ts';
+import { warnOnce } from '../platform/index.ts';
 
 /** Enough to be counted, too little to be missed. */
 const BYTES = 1024 ** 2;

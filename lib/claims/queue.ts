@@ -1,7 +1,6 @@
-import { loadConfiguration } from '../configuration.ts';
+import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
 import type { GPUReason } from '../errors.ts';
-import { normalizeCriteria, refuseNoObject } from '../gpus/criteria.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
 import { thatCount, waitersIn } from './line.ts';

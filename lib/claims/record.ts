@@ -1,8 +1,5 @@
-import { isoTime } from '../clock.ts';
-import { userName } from '../gpus/processes.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
-import { hostName } from '../host.ts';
-import { sanitize } from '../text.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
+import { hostName, isoTime, sanitize, userName } from '../platform/index.ts';
 import { pidNamespace } from './ancestry.ts';
 
 /**

@@ -1,7 +1,7 @@
 // The words for claims that can't be met.
+
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
-import type { Verdict } from '../gpus/criteria.ts';
-import { label } from '../gpus/instances.ts';
+import { label, type Verdict } from '../gpus/index.ts';
 import { type Candidate, reasonsOf } from './candidates.ts';
 import type { EnclosingJob } from './enclosing-job.ts';
 import type { Binding } from './placeholder.ts';

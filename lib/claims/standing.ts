@@ -1,6 +1,6 @@
-import { now, timerOf } from '../clock.ts';
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
+import { now, timerOf } from '../platform/index.ts';
 import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';

@@ -1,8 +1,7 @@
 import { closeSync } from 'node:fs';
-import { now } from '../clock.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
-import { formatDuration } from '../quantities.ts';
+import { formatDuration, now } from '../platform/index.ts';
 import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
 import { PatienceFromOutside } from './claim-at-once.ts';

@@ -1,7 +1,7 @@
 import type { ParseArgsConfig } from 'node:util';
-import type { ClaimOptions } from '../claims/options.ts';
+import type { ClaimOptions } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { closest, sanitize, showValue } from '../text.ts';
+import { closest, sanitize, showValue } from '../platform/index.ts';
 
 export type OptionTable = NonNullable<ParseArgsConfig['options']>;
 

@@ -1,5 +1,5 @@
 import { fstatSync } from 'node:fs';
-import type { WaitOptions } from '../claims/waiting.ts';
+import type { WaitOptions } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 
 /**

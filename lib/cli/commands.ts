@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, showValue } from '../text.ts';
+import { closest, showValue } from '../platform/index.ts';
 import type { Command, Commands } from './command.ts';
 
 /** Every command. */

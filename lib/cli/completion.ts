@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, showValue } from '../text.ts';
+import { closest, showValue } from '../platform/index.ts';
 import { parse } from './arguments.ts';
 import type { Command } from './command.ts';
 import { bash } from './completion/bash.ts';

@@ -1,6 +1,3 @@
-import type { Finding, Level, Subject } from '../doctor/finding.ts';
-import { listWords } from '../text.ts';
-
 const TITLES: Record<Subject, string> = {
   installation: 'Installation',
   driver: 'Driver',
@@ -19,6 +16,8 @@ const NARROWEST = 50;
 /** Longer lines are hard to read, however wide the terminal is. */
 const WIDEST = 110;
 
+import type { Finding, Level, Subject } from '../doctor/index.ts';
+import { listWords } from '../platform/index.ts';
 export interface PageOptions {
   /** Columns of the terminal. */
   width: number;

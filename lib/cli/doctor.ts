@@ -1,5 +1,5 @@
-import { checkDirectory } from '../claims/options.ts';
-import { examine, runPart } from '../doctor/examination.ts';
+import { checkDirectory } from '../claims/index.ts';
+import { examine, runPart } from '../doctor/index.ts';
 import { parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
 import { doctorPage } from './doctor-page.ts';

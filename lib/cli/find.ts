@@ -1,8 +1,5 @@
-import { findForClaim } from '../claims/discovery.ts';
-import { runAsync } from '../claims/effects.ts';
-import { checkOptions } from '../claims/options.ts';
-import { findWhenFree } from '../claims/waiting.ts';
-import { formatVisibleDevices } from '../gpus/visible-devices.ts';
+import { checkOptions, findForClaim, findWhenFree, runAsync } from '../claims/index.ts';
+import { formatVisibleDevices } from '../gpus/index.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';

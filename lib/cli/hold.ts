@@ -1,7 +1,6 @@
-import { checkOptions } from '../claims/options.ts';
-import { claimForJob } from '../jobs/job-claim.ts';
-import { becomeHolder } from '../jobs/keeper.ts';
-import { shellWords } from '../text.ts';
+import { checkOptions } from '../claims/index.ts';
+import { becomeHolder, claimForJob } from '../jobs/index.ts';
+import { shellWords } from '../platform/index.ts';
 import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
 import { ClosedInput } from './closed-input.ts';
 import type { Command } from './command.ts';

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { onWarning } from '../warnings.ts';
+import { onWarning } from '../platform/index.ts';
 import { COMMANDS, findCommand } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { print, say, write } from './output.ts';

@@ -1,6 +1,6 @@
 import { fstatSync, writeSync } from 'node:fs';
 import { native } from '../native.ts';
-import { systemError } from '../system-errors.ts';
+import { systemError } from '../platform/index.ts';
 
 /** As in sysexits.h. */
 const EX_IOERR = 74;

@@ -1,6 +1,6 @@
-import { getQueue, type QueueEntry } from '../claims/queue.ts';
-import { label } from '../gpus/instances.ts';
-import { formatSince } from '../quantities.ts';
+import { getQueue, type QueueEntry } from '../claims/index.ts';
+import { label } from '../gpus/index.ts';
+import { formatSince } from '../platform/index.ts';
 import { claimOptions, parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP } from './help.ts';

@@ -1,8 +1,7 @@
-import { checkOptions } from '../claims/options.ts';
+import { checkOptions } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { claimForJob } from '../jobs/job-claim.ts';
-import { becomeKeeper } from '../jobs/keeper.ts';
-import { shellWords, showValue } from '../text.ts';
+import { becomeKeeper, claimForJob } from '../jobs/index.ts';
+import { shellWords, showValue } from '../platform/index.ts';
 import { CLAIM, claimOptions, isLostDuration, NAMES, parse, WAITING } from './arguments.ts';
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { systemError } from '../system-errors.ts';
+import { systemError } from '../platform/index.ts';
 import type { Command } from './command.ts';
 
 /** Becomes the tool that comes with the simulated driver: it explains itself, and signals reach it. */

@@ -1,4 +1,4 @@
-import type { GPUStatus } from '../claims/discovery.ts';
+import type { GPUStatus } from '../claims/index.ts';
 
 /** The contract of `status --json`: scripts depend on these names. Unknown values are null. */
 export function gpuJSON(gpu: GPUStatus) {

@@ -1,7 +1,3 @@
-import type { GPUStatus } from '../claims/discovery.ts';
-import { isInstance, label } from '../gpus/instances.ts';
-import { sanitize } from '../text.ts';
-
 const PLACE_WIDTH = 3;
 const NAME_WIDTH = 24;
 const INDENT = '     ';
@@ -14,6 +10,9 @@ const COLOURS: Record<string, string> = {
 };
 const GIB = 1024 ** 3;
 
+import type { GPUStatus } from '../claims/index.ts';
+import { isInstance, label } from '../gpus/index.ts';
+import { sanitize } from '../platform/index.ts';
 export interface TableOptions {
   /** Columns of the terminal. */
   width: number;

@@ -1,6 +1,4 @@
-import { discover, type GPUStatus } from '../claims/discovery.ts';
-import { runAsync } from '../claims/effects.ts';
-import { checkOptions } from '../claims/options.ts';
+import { checkOptions, discover, type GPUStatus, runAsync } from '../claims/index.ts';
 import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
 import type { Command } from './command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from './help.ts';

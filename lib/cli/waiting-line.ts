@@ -1,9 +1,8 @@
 import { readFileSync } from 'node:fs';
-import type { WaitingState } from '../claims/standing.ts';
-import { now } from '../clock.ts';
-import { label } from '../gpus/instances.ts';
+import type { WaitingState } from '../claims/index.ts';
+import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { formatDuration, parseDuration } from '../quantities.ts';
+import { formatDuration, now, parseDuration } from '../platform/index.ts';
 import { type Values, waitOption } from './arguments.ts';
 import { isTerminal, say, write } from './output.ts';
 

@@ -1,5 +1,4 @@
-import { LONGEST_TIMER } from '../clock.ts';
-import { parseDuration } from '../quantities.ts';
+import { LONGEST_TIMER, parseDuration } from '../platform/index.ts';
 import type { OptionTable, Values } from './arguments.ts';
 
 /** `--watch` may have a value, attached with `=`: to the parser that is an option of its own. */

@@ -1,6 +1,6 @@
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
-import type { Waiting } from '../waits.ts';
-import type { ConventionName } from './choice.ts';
+import type { ConventionName } from '../config/index.ts';
+import type { GPU, LeaseInfo } from '../gpus/index.ts';
+import type { Waiting } from '../platform/index.ts';
 import type { Mark } from './marks.ts';
 import type { placeOf } from './places.ts';
 

@@ -1,10 +1,8 @@
 import { fstatSync, readSync } from 'node:fs';
-import type { Directory } from '../directory.ts';
-import { describeProcess, userName } from '../gpus/processes.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
+import type { ConventionName } from '../config/index.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
-import { sanitize } from '../text.ts';
-import type { ConventionName } from './choice.ts';
+import { type Directory, describeProcess, sanitize, userName } from '../platform/index.ts';
 
 /** Lock files of others have some hundred bytes. */
 const MOST_BYTES = 64 * 1024;

@@ -1,10 +1,7 @@
 import { closeSync } from 'node:fs';
-import { now } from '../clock.ts';
-import { Directory } from '../directory.ts';
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
-import type { Waiting } from '../waits.ts';
-import { warnOnce } from '../warnings.ts';
+import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { type Mark, remove } from './marks.ts';

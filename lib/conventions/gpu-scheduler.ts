@@ -1,13 +1,17 @@
 import { closeSync } from 'node:fs';
-import { now } from '../clock.ts';
-import { Directory, FOR_ALL, FOR_READING } from '../directory.ts';
-import type { FileStatus } from '../file-status.ts';
-import { hasBusOrder } from '../gpus/inherited-devices.ts';
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import { type GPU, hasBusOrder, type LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { sleeping, type Waiting } from '../waits.ts';
-import { warnOnce } from '../warnings.ts';
+import {
+  Directory,
+  type FileStatus,
+  FOR_ALL,
+  FOR_READING,
+  now,
+  pathIn,
+  sleeping,
+  type Waiting,
+  warnOnce,
+} from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
 import { holderInfo } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';

@@ -1,5 +1,4 @@
-import type { FileStatus } from '../file-status.ts';
-import { kernelLocks } from '../small-files.ts';
+import { type FileStatus, kernelLocks } from '../platform/index.ts';
 
 /**
  * Who holds a flock, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to

@@ -1,5 +1,5 @@
 import { closeSync, readSync } from 'node:fs';
-import type { Directory } from '../directory.ts';
+import type { Directory } from '../platform/index.ts';
 
 /**
  * Something that shows users of another convention that a GPU is ours, as long as its descriptor is open.

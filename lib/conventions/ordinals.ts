@@ -1,6 +1,5 @@
-import { cudaOrder } from '../gpus/inherited-devices.ts';
-import type { GPU } from '../gpus/types.ts';
-import { warnOnce } from '../warnings.ts';
+import { cudaOrder, type GPU } from '../gpus/index.ts';
+import { warnOnce } from '../platform/index.ts';
 
 let known: { of: string; ordinals: Map<string, number> } | undefined;
 

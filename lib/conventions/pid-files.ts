@@ -1,12 +1,15 @@
 import { closeSync, fstatSync } from 'node:fs';
-import { type Directory, FOR_READING } from '../directory.ts';
-import { statusOf } from '../file-status.ts';
-import type { GPU, LeaseInfo } from '../gpus/types.ts';
+import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { textOf } from '../small-files.ts';
-import type { Waiting } from '../waits.ts';
-import { warnOnce } from '../warnings.ts';
+import {
+  type Directory,
+  FOR_READING,
+  pathIn,
+  statusOf,
+  textOf,
+  type Waiting,
+  warnOnce,
+} from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { flockHolders, nameInLocks } from './kernel-locks.ts';

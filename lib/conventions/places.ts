@@ -1,10 +1,7 @@
 import { dirname, isAbsolute, resolve } from 'node:path';
-import { Directory } from '../directory.ts';
-import { isRoot } from '../file-status.ts';
-import { userName } from '../gpus/processes.ts';
+import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { errno } from '../native.ts';
-import { simulatedMachine, simulationDirectory } from '../simulation.ts';
-import { warnOnce } from '../warnings.ts';
+import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
 
 /**
  * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that

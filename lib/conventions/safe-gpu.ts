@@ -1,12 +1,16 @@
 import { closeSync } from 'node:fs';
-import { now } from '../clock.ts';
-import { Directory } from '../directory.ts';
-import type { LeaseInfo } from '../gpus/types.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
-import { formatDuration } from '../quantities.ts';
-import { textOf } from '../small-files.ts';
-import { locking, type Waiting } from '../waits.ts';
-import { warn, warnOnce } from '../warnings.ts';
+import {
+  Directory,
+  formatDuration,
+  locking,
+  now,
+  textOf,
+  type Waiting,
+  warn,
+  warnOnce,
+} from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders } from './convention.ts';
 import { holderInfo } from './foreign-files.ts';
 import type { Mark } from './marks.ts';

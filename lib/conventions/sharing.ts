@@ -1,4 +1,4 @@
-import { sleeping, type Waiting } from '../waits.ts';
+import { sleeping, type Waiting } from '../platform/index.ts';
 import type { Claimant } from './convention.ts';
 
 /**

@@ -1,7 +1,6 @@
-import type { Configuration } from '../configuration.ts';
-import { matchesName, selects } from '../gpus/devices.ts';
-import type { GPU } from '../gpus/types.ts';
-import { listWords, showValue } from '../text.ts';
+import type { Configuration } from '../config/index.ts';
+import { type GPU, matchesName, selects } from '../gpus/index.ts';
+import { listWords, showValue } from '../platform/index.ts';
 import type { Facts, Report } from './finding.ts';
 import { list } from './gpus.ts';
 

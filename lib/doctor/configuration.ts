@@ -1,7 +1,6 @@
-import { type Configuration, loadConfiguration } from '../configuration.ts';
+import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatBytes } from '../quantities.ts';
-import { listWords } from '../text.ts';
+import { formatBytes, listWords } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 
 const BYTES = ['minFreeMemory', 'maxUsedMemory'];

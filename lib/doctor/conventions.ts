@@ -1,8 +1,7 @@
-import { checkConventions } from '../claims/options.ts';
-import { loadConfiguration } from '../configuration.ts';
+import { checkConventions } from '../claims/index.ts';
+import { loadConfiguration } from '../config/index.ts';
 import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
-import { isDirectory } from '../file-status.ts';
-import { listWords } from '../text.ts';
+import { isDirectory, listWords } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { reportSharers } from './stuck-claimant.ts';
 

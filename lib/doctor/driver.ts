@@ -1,16 +1,17 @@
 import { readdirSync, realpathSync } from 'node:fs';
-import { runAsync } from '../claims/effects.ts';
-import { firstLook } from '../claims/first-look.ts';
+import { firstLook, runAsync } from '../claims/index.ts';
+import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isMissing, librarySetting, openDriver, triedLibraries } from '../gpus/driver.ts';
-import { inheritedDevices } from '../gpus/inherited-devices.ts';
-import { describeProcess } from '../gpus/processes.ts';
-import type { GPU } from '../gpus/types.ts';
+import {
+  type GPU,
+  inheritedDevices,
+  isMissing,
+  librarySetting,
+  openDriver,
+  triedLibraries,
+} from '../gpus/index.ts';
 import { type Attempt, EXCLUSIVE, native, OFD } from '../native.ts';
-import { pathIn } from '../paths.ts';
-import { driverLibraries, simulatedMachine } from '../simulation.ts';
-import { listWords } from '../text.ts';
-import { onWarning } from '../warnings.ts';
+import { describeProcess, listWords, onWarning, pathIn } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { list, reportGPUs } from './gpus.ts';
 import { sentences } from './installation.ts';

@@ -1,6 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../text.ts';
-import { onWarning } from '../warnings.ts';
+import { onWarning, sanitize } from '../platform/index.ts';
 import { reportClaimable } from './claimable.ts';
 import { Collector, guarded } from './collector.ts';
 import type { Facts, Finding, Options } from './finding.ts';

@@ -1,6 +1,7 @@
 // Files that may not be there, or may not be looked at: to whoever examines a machine that is no error.
+
 import { lstatSync, readdirSync, type Stats } from 'node:fs';
-import { textOf as readSmall } from '../small-files.ts';
+import { textOf as readSmall } from '../platform/index.ts';
 
 /** Of the path itself, should it be a symbolic link. */
 export function statOf(path: string): Stats | null {

@@ -1,4 +1,4 @@
-import { sanitize } from '../text.ts';
+import { sanitize } from '../platform/index.ts';
 
 /**
  * ok: as it should be; note: worth knowing; warning: something doesn't work as well, or as safely, as it could; problem: claims
@@ -149,12 +149,12 @@ export interface Report {
 
 /** What was learnt that concerns more than one subject. Everything in it can be written as JSON. */
 export interface Facts {
-  gpus?: readonly import('../gpus/types.ts').GPU[];
+  gpus?: readonly import('../gpus/index.ts').GPU[];
   /** UUIDs that the inherited CUDA_VISIBLE_DEVICES allows; null: it isn't set, all. */
   visible?: readonly string[] | null;
   /** Why the variable means less than it seems to; '' where it doesn't. */
   visibleNote?: string;
-  configuration?: import('../configuration.ts').Configuration;
+  configuration?: import('../config/index.ts').Configuration;
 }
 
 /** What the caller of the doctor says. */

@@ -1,14 +1,26 @@
 import { basename } from 'node:path';
-import { findUnexplainedDecision } from '../claims/acquisition-lock.ts';
-import { FIRST_TENURE, isLocked, LEASE, readHolder } from '../claims/lease-file.ts';
-import { findUnexplained, type UnexplainedLock } from '../claims/lease-holders.ts';
-import { Line } from '../claims/line.ts';
-import type { LockDirectory } from '../claims/lock-directory.ts';
-import { leaseInfo, MOST_GENERATIONS } from '../claims/record.ts';
-import { describeOwner, type LockOwner, lockedFiles, ownersOf } from '../lock-owners.ts';
+import {
+  FIRST_TENURE,
+  findUnexplained,
+  findUnexplainedDecision,
+  isLocked,
+  LEASE,
+  Line,
+  type LockDirectory,
+  leaseInfo,
+  MOST_GENERATIONS,
+  readHolder,
+  type UnexplainedLock,
+} from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { targetOf } from '../small-files.ts';
-import { listWords } from '../text.ts';
+import {
+  describeOwner,
+  type LockOwner,
+  listWords,
+  lockedFiles,
+  ownersOf,
+  targetOf,
+} from '../platform/index.ts';
 import { namesIn } from './files.ts';
 import type { Report } from './finding.ts';
 

@@ -1,9 +1,6 @@
-import { judge, normalizeCriteria } from '../gpus/criteria.ts';
-import { label } from '../gpus/instances.ts';
-import { isWSL } from '../gpus/platform.ts';
-import type { ProcessDescription } from '../gpus/processes.ts';
-import type { GPU } from '../gpus/types.ts';
-import { listWords } from '../text.ts';
+import { normalizeCriteria } from '../config/index.ts';
+import { type GPU, isWSL, judge, label } from '../gpus/index.ts';
+import { listWords, type ProcessDescription } from '../platform/index.ts';
 import type { FindingId, Report } from './finding.ts';
 
 const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (gpu: GPU) => string }> = {

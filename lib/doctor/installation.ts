@@ -8,12 +8,10 @@ import {
   statSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isRoot } from '../file-status.ts';
-import { userName } from '../gpus/processes.ts';
 import { native, nativeFile } from '../native.ts';
-import { simulatedMachine, simulationDirectory } from '../simulation.ts';
-import { listWords } from '../text.ts';
+import { isRoot, listWords, userName } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 
 const PROGRAMS = {

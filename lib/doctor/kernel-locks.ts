@@ -1,5 +1,5 @@
 import { native } from '../native.ts';
-import { kernelLocks } from '../small-files.ts';
+import { kernelLocks } from '../platform/index.ts';
 import { namesIn, statOf, textOf } from './files.ts';
 import { mountOf, readMounts } from './mounts.ts';
 

@@ -1,12 +1,9 @@
 import { accessSync, constants, type Stats, statfsSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { choose, LockDirectory, PREFERRED } from '../claims/lock-directory.ts';
-import { loadConfiguration } from '../configuration.ts';
+import { choose, LockDirectory, PREFERRED } from '../claims/index.ts';
+import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { userName } from '../gpus/processes.ts';
-import { networkFileSystem } from '../network-file-system.ts';
-import { formatBytes } from '../quantities.ts';
-import { simulatedMachine } from '../simulation.ts';
+import { formatBytes, networkFileSystem, userName } from '../platform/index.ts';
 import { octal, statOf } from './files.ts';
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';

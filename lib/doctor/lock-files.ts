@@ -1,9 +1,8 @@
 import { closeSync, readSync, type Stats } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { type LockDirectory, mayBeSomebodysOwn, namesCommand } from '../claims/lock-directory.ts';
-import { userName } from '../gpus/processes.ts';
+import { type LockDirectory, mayBeSomebodysOwn, namesCommand } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { listWords } from '../text.ts';
+import { listWords, userName } from '../platform/index.ts';
 import { namesIn, octal, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { reportForeignLocks } from './foreign-locks.ts';

@@ -1,6 +1,6 @@
 import { type Stats, statSync } from 'node:fs';
-import { PREFERRED } from '../claims/lock-directory.ts';
-import { whichContainer } from '../gpus/platform.ts';
+import { PREFERRED } from '../claims/index.ts';
+import { whichContainer } from '../gpus/index.ts';
 import type { Report } from './finding.ts';
 import { type Mount, mountOf, whyPrivate } from './mounts.ts';
 

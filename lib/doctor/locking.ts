@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
-import { systemError } from '../system-errors.ts';
+import { systemError } from '../platform/index.ts';
 import { textOf } from './files.ts';
 import type { Report } from './finding.ts';
 

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../text.ts';
+import { sanitize } from '../platform/index.ts';
 import { type Collector, failure, guarded } from './collector.ts';
 import { type Facts, type Finding, finding, type Options, type Report, type Subject } from './finding.ts';
 

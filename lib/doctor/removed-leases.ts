@@ -1,7 +1,6 @@
 import { closeSync, constants, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { LockDirectory } from '../claims/lock-directory.ts';
-import { decodeRecord, leaseInfo, RECORD_SIZE } from '../claims/record.ts';
+import { decodeRecord, type LockDirectory, leaseInfo, RECORD_SIZE } from '../claims/index.ts';
 import { namesIn, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';

@@ -1,9 +1,6 @@
 import { join } from 'node:path';
-import { EPOCHS } from '../claims/acquisition-lock.ts';
-import { NAME as LINE, Line } from '../claims/line.ts';
-import type { LockDirectory } from '../claims/lock-directory.ts';
-import { describeProcess } from '../gpus/processes.ts';
-import { listWords } from '../text.ts';
+import { EPOCHS, NAME as LINE, Line, type LockDirectory } from '../claims/index.ts';
+import { describeProcess, listWords } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { lastingLocks, lockersOf } from './kernel-locks.ts';
 

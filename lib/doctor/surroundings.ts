@@ -1,5 +1,5 @@
 import { existsSync, readlinkSync } from 'node:fs';
-import { type ContainerSigns, whichContainer } from '../gpus/platform.ts';
+import { type ContainerSigns, whichContainer } from '../gpus/index.ts';
 import { textOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { mountOf, parseMounts, whyPrivate } from './mounts.ts';

@@ -1,10 +1,8 @@
 import { statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { LockDirectory } from '../claims/lock-directory.ts';
-import { describeProcess } from '../gpus/processes.ts';
+import type { LockDirectory } from '../claims/index.ts';
 import { native } from '../native.ts';
-import { targetOf } from '../small-files.ts';
-import { listWords } from '../text.ts';
+import { describeProcess, listWords, targetOf } from '../platform/index.ts';
 import { namesIn, statOf, textOf } from './files.ts';
 import type { Report } from './finding.ts';
 

@@ -1,4 +1,4 @@
-import { listWords, sanitize } from '../text.ts';
+import { listWords, sanitize } from '../platform/index.ts';
 import type { Task } from './task.ts';
 import { canonical, show, type Value, type Values } from './written.ts';
 

@@ -1,8 +1,8 @@
 import { crc32 } from 'node:zlib';
-import { sanitize } from '../text.ts';
+import { sanitize } from '../platform/index.ts';
 import { Novelty } from './novelty.ts';
-import { type Queue, STATES, type State, type TaskRow } from './queue/queue.ts';
-import type { Sweep } from './sweep/sweep.ts';
+import { type Queue, STATES, type State, type TaskRow } from './queue/index.ts';
+import type { Sweep } from './sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from './task.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */

@@ -3,13 +3,16 @@ import { mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileS
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { statusOf } from '../file-status.ts';
-import { userName } from '../gpus/processes.ts';
-import { hostName } from '../host.ts';
-import { networkFileSystem } from '../network-file-system.ts';
-import { systemError } from '../system-errors.ts';
-import { sanitize, showValue } from '../text.ts';
-import { warnOnce } from '../warnings.ts';
+import {
+  hostName,
+  networkFileSystem,
+  sanitize,
+  showValue,
+  statusOf,
+  systemError,
+  userName,
+  warnOnce,
+} from '../platform/index.ts';
 import { exchangeable, giveTo, inDirectory, isShared, narrow, Unsafe } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */

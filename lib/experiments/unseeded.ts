@@ -1,5 +1,5 @@
-import type { Queue } from './queue/queue.ts';
-import type { Sweep } from './sweep/sweep.ts';
+import type { Queue } from './queue/index.ts';
+import type { Sweep } from './sweep/index.ts';
 import { type TaskSpec, taskId } from './task.ts';
 
 /** Tasks per question to the queue. */

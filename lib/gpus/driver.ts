@@ -1,6 +1,6 @@
+import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type Attempt, type DriverFailure, native, nativeFile } from '../native.ts';
-import { driverLibraries, simulatedMachine } from '../simulation.ts';
 import { isWSL, whichContainer } from './platform.ts';
 
 /** What the simulator's tool exits with when it doesn't know the machine. */

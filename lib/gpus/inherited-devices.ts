@@ -1,6 +1,6 @@
+import { driverLibraries } from '../config/index.ts';
 import { nativeFile } from '../native.ts';
-import { driverLibraries } from '../simulation.ts';
-import { warnOnce } from '../warnings.ts';
+import { warnOnce } from '../platform/index.ts';
 import type { GPU } from './types.ts';
 import { resolveVisibleDevices } from './visible-devices.ts';
 

@@ -1,6 +1,5 @@
 // Whole GPUs and MIG instances stand side by side in the same arrays: what tells them apart, and what keeps them apart.
-import type { Verdict } from './judge.ts';
-import type { GPU } from './types.ts';
+import type { GPU, Verdict } from './types.ts';
 
 /** How people name a GPU ('0') or a MIG instance ('0:2': number 2 of GPU 0). */
 export function label({ index, instance }: { index: number; instance?: number | null | undefined }): string {

@@ -1,11 +1,9 @@
-import { formatBytes, formatSince } from '../quantities.ts';
-import { sanitize } from '../text.ts';
-import type { NormalizedCriteria } from './criteria.ts';
+import type { NormalizedCriteria } from '../config/index.ts';
+import { formatBytes, formatSince, type ProcessDescription, sanitize } from '../platform/index.ts';
 import { matchesName, selects } from './devices.ts';
 import { isDivided } from './instances.ts';
 import { isIdleMPSServer, isMPSServer } from './mps.ts';
-import type { ProcessDescription } from './processes.ts';
-import type { GPU, GPUProcess, LeaseInfo } from './types.ts';
+import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 export const UNEXPLAINED_MEMORY_LIMIT = 100 * 1024 ** 2;
@@ -34,19 +32,6 @@ export interface JudgeContext {
   /** The name of this machine; a lease's host is only told where it is another one. */
   hostname?: string | undefined;
   now?: number | undefined;
-}
-
-export interface Verdict {
-  /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */
-  state: 'free' | 'leased' | 'busy' | 'unavailable' | 'excluded';
-  /** Words a person can act on; null when free. */
-  reason: string | null;
-  /** The driver doesn't answer for it at present; it may yet. */
-  silent?: true;
-  /** It is free, but left to who stands ahead in line: their place. */
-  keptFor?: number;
-  /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
-  transient: boolean;
 }
 
 /** Whether a GPU is free for these criteria, or why it isn't. */

@@ -1,4 +1,4 @@
-import type { ProcessDescription } from './processes.ts';
+import type { ProcessDescription } from '../platform/index.ts';
 
 /** `nvidia-cuda-mps-server`, as far as the kernel keeps names. The control daemon has the same, but is on no GPU. */
 const NAME = 'nvidia-cuda-mps';

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
-import { simulatedMachine } from '../simulation.ts';
-import { targetOf, textOf } from '../small-files.ts';
+import { simulatedMachine } from '../config/index.ts';
+import { targetOf, textOf } from '../platform/index.ts';
 
 let wsl: boolean | undefined;
 

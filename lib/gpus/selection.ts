@@ -1,7 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { byPlace, isInstance } from './instances.ts';
-import type { Verdict } from './judge.ts';
-import type { GPU } from './types.ts';
+import type { GPU, Verdict } from './types.ts';
 
 /**
  * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. Of a GPU that

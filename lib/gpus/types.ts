@@ -75,3 +75,17 @@ export interface LeaseInfo {
   /** Who holds it by a claim inside of that job. */
   nested?: LeaseInfo;
 }
+
+/** The judgement of whether a GPU is free. */
+export interface Verdict {
+  /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */
+  state: 'free' | 'leased' | 'busy' | 'unavailable' | 'excluded';
+  /** Words a person can act on; null when free. */
+  reason: string | null;
+  /** The driver doesn't answer for it at present; it may yet. */
+  silent?: true;
+  /** It is free, but left to who stands ahead in line: their place. */
+  keptFor?: number;
+  /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
+  transient: boolean;
+}

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../text.ts';
+import { sanitize } from '../platform/index.ts';
 import { isInstance } from './instances.ts';
 import type { GPU, MIGInstance } from './types.ts';
 

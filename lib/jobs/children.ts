@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { now } from '../clock.ts';
 import { native } from '../native.ts';
-import { warnOnce } from '../warnings.ts';
+import { now, warnOnce } from '../platform/index.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();

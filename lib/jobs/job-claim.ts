@@ -1,14 +1,22 @@
-import { type Claim, claim, giveBack } from '../claims/claim.ts';
-import { claimAtOnce } from '../claims/claim-at-once.ts';
-import { looking, runSync } from '../claims/effects.ts';
-import { removeOldJobFiles } from '../claims/enclosing-job.ts';
-import { hide, type Share, show } from '../claims/environment.ts';
-import { findOverwritten } from '../claims/foreign.ts';
-import { findIntruders } from '../claims/intruders.ts';
-import type { Settings } from '../claims/options.ts';
-import { reached } from '../claims/steps.ts';
-import { claimWhenFree, type WaitOptions } from '../claims/waiting.ts';
-import type { GPU } from '../gpus/types.ts';
+import {
+  type Claim,
+  claim,
+  claimAtOnce,
+  claimWhenFree,
+  findIntruders,
+  findOverwritten,
+  giveBack,
+  hide,
+  looking,
+  reached,
+  removeOldJobFiles,
+  runSync,
+  type Settings,
+  type Share,
+  show,
+  type WaitOptions,
+} from '../claims/index.ts';
+import type { GPU } from '../gpus/index.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 
 /** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */

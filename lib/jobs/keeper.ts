@@ -1,10 +1,10 @@
 import { closeSync } from 'node:fs';
+import { simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { label } from '../gpus/instances.ts';
+import { label } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { simulatedMachine } from '../simulation.ts';
-import { systemError } from '../system-errors.ts';
+import { systemError } from '../platform/index.ts';
 import { endHelpers } from './children.ts';
 import type { JobClaim } from './job-claim.ts';
 

@@ -1,12 +1,9 @@
 import { closeSync, writeSync } from 'node:fs';
+import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { librarySetting } from '../gpus/driver.ts';
-import { label, SHOWS_ONE_INSTANCE } from '../gpus/instances.ts';
-import type { GPU } from '../gpus/types.ts';
+import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { driverLibraries } from '../simulation.ts';
-import { systemError } from '../system-errors.ts';
-import { warnOnce } from '../warnings.ts';
+import { systemError, warnOnce } from '../platform/index.ts';
 import { collect, collected, helperStarted } from './children.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */

@@ -1,11 +1,10 @@
 import { readlinkSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
-import type { Claim } from '../claims/claim.ts';
-import { label } from '../gpus/instances.ts';
+import type { Claim } from '../claims/index.ts';
+import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile } from '../native.ts';
-import { systemError } from '../system-errors.ts';
-import { warnOnce } from '../warnings.ts';
+import { systemError, warnOnce } from '../platform/index.ts';
 import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
 import { INHERITED, parseInherited, showSimulatedLibraries } from './keeper.ts';
 import { changesTo, describe } from './task-arguments.ts';

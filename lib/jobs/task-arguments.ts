@@ -1,4 +1,4 @@
-import { label } from '../gpus/instances.ts';
+import { label } from '../gpus/index.ts';
 import { INHERITED, markOptions, parseInherited } from './keeper.ts';
 import type { Supervising } from './supervised.ts';
 

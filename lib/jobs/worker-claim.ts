@@ -1,18 +1,23 @@
-import { scopeOf } from '../claims/candidates.ts';
-import { type Claim, claim, giveBack } from '../claims/claim.ts';
-import { looking, runAsync } from '../claims/effects.ts';
-import { removeOldJobFiles } from '../claims/enclosing-job.ts';
-import { findOverwritten } from '../claims/foreign.ts';
-import { findIntruders, strangersOn } from '../claims/intruders.ts';
-import { thatCount, waitersIn } from '../claims/line.ts';
-import type { Settings } from '../claims/options.ts';
-import { reached } from '../claims/steps.ts';
-import { claimWhenFree, type WaitOptions } from '../claims/waiting.ts';
-import { label } from '../gpus/instances.ts';
-import { describeListedProcess } from '../gpus/listed-processes.ts';
-import type { GPU } from '../gpus/types.ts';
-import { formatVisibleDevices } from '../gpus/visible-devices.ts';
-import { warnOnce } from '../warnings.ts';
+import {
+  type Claim,
+  claim,
+  claimWhenFree,
+  findIntruders,
+  findOverwritten,
+  giveBack,
+  looking,
+  reached,
+  removeOldJobFiles,
+  runAsync,
+  type Settings,
+  scopeOf,
+  strangersOn,
+  thatCount,
+  type WaitOptions,
+  waitersIn,
+} from '../claims/index.ts';
+import { describeListedProcess, formatVisibleDevices, type GPU, label } from '../gpus/index.ts';
+import { warnOnce } from '../platform/index.ts';
 import { admitsPlaceholder } from './job-claim.ts';
 import { environmentOf } from './keeper.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { parseDuration } from '../../lib/quantities.ts';
+import { parseDuration } from '../../lib/platform/quantities.ts';
 import { noRedis } from '../experiments/queue/redis-server.ts';
 import { processState, root, until } from '../machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';

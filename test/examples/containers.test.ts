@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
-import { parseDuration } from '../../lib/quantities.ts';
+import { parseDuration } from '../../lib/platform/quantities.ts';
 import { freePort, noRedis } from '../experiments/queue/redis-server.ts';
 import { childrenOf, stat } from '../jobs/keeper.ts';
 import { finished, launcher, Machine, output, root, until } from '../machine.ts';

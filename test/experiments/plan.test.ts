@@ -5,9 +5,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../lib/experiments/queue/queue.ts';
-import { recordedTasks } from '../../lib/experiments/recorded.ts';
+import { recordedTasks } from '../../lib/experiments/results/completed-tasks.ts';
 import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
-import { onWarning } from '../../lib/warnings.ts';
+import { onWarning } from '../../lib/platform/warnings.ts';
 
 const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { parse as parseCSV } from 'csv-parse/sync';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
-import { loadConfiguration, mergeCriteria } from '../../lib/configuration.ts';
+import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
 import { RequestEnd } from '../../lib/experiments/protocol/request-end.ts';
 import { parseRequest, RequestError } from '../../lib/experiments/protocol/requests.ts';
 import { Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';

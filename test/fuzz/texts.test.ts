@@ -1,21 +1,23 @@
 // What people and other programs write on one line: quantities, addresses, names of GPUs, environment variables, lines of /proc.
+
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
-import { parseConventions } from '../../lib/conventions/choice.ts';
+import { parseConventions } from '../../lib/config/convention-choice.ts';
+import { CRITERIA_KEYS, normalizeCriteria } from '../../lib/config/criteria.ts';
+import { parseSelectors } from '../../lib/config/selectors.ts';
 import { parseNetworks } from '../../lib/experiments/protocol/addresses.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/redis-url.ts';
 import { splitWords } from '../../lib/experiments/sweep/words.ts';
-import { CRITERIA_KEYS, normalizeCriteria } from '../../lib/gpus/criteria.ts';
-import { matchesName, parseSelectors } from '../../lib/gpus/devices.ts';
+import { matchesName } from '../../lib/gpus/devices.ts';
 import { mountPointOf } from '../../lib/gpus/platform.ts';
-import { describeProcess, nameIn } from '../../lib/gpus/processes.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
 import { parseInherited } from '../../lib/jobs/keeper.ts';
+import { describeProcess, nameIn } from '../../lib/platform/processes.ts';
 import {
   formatBytes,
   formatDuration,
@@ -25,8 +27,8 @@ import {
   parsePercent,
   parseSize,
   parseWatts,
-} from '../../lib/quantities.ts';
-import { closest, sanitize, shellWords, showValue } from '../../lib/text.ts';
+} from '../../lib/platform/quantities.ts';
+import { closest, sanitize, shellWords, showValue } from '../../lib/platform/text.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const anyText = fc.oneof(text(), fc.string({ unit: 'binary', maxLength: 40 }), fc.string({ maxLength: 40 }));

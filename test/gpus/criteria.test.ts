@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type Criteria, checkDevices, normalizeCriteria } from '../../lib/gpus/criteria.ts';
+import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
+import { checkDevices } from '../../lib/gpus/devices.ts';
 import { GIB, makeGPU, refusal } from './fixtures.ts';
 
 describe('normalizeCriteria', () => {

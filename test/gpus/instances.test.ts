@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { normalizeCriteria } from '../../lib/gpus/criteria.ts';
+import { normalizeCriteria } from '../../lib/config/criteria.ts';
 import { resolveDevices } from '../../lib/gpus/devices.ts';
 import { byPlace, label, separateKinds } from '../../lib/gpus/instances.ts';
-import { judge, type Verdict } from '../../lib/gpus/judge.ts';
+import { judge } from '../../lib/gpus/judge.ts';
 import { select } from '../../lib/gpus/selection.ts';
-import type { GPU } from '../../lib/gpus/types.ts';
+import type { GPU, Verdict } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
 import { GIB, makeGPU, refusal } from './fixtures.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it, vi } from 'vitest';
-import { type Criteria, normalizeCriteria } from '../../lib/gpus/criteria.ts';
+import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
 import { type JudgeContext, judge } from '../../lib/gpus/judge.ts';
-import type { ProcessDescription } from '../../lib/gpus/processes.ts';
 import type { GPU, GPUProcess } from '../../lib/gpus/types.ts';
+import type { ProcessDescription } from '../../lib/platform/processes.ts';
 import { GIB, MIB, makeGPU, makeLease, usedGPU } from './fixtures.ts';
 
 function verdict(gpu: GPU, criteria: Criteria = {}, context: Partial<JudgeContext> = {}) {

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { describeProcess, nameIn, userName } from '../../lib/gpus/processes.ts';
+import { describeProcess, nameIn, userName } from '../../lib/platform/processes.ts';
 import { python } from '../machine.ts';
 
 describe('describeProcess', () => {

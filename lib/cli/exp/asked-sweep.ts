@@ -1,6 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { findSweepFiles } from '../../experiments/sweep/files.ts';
-import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
+import { findSweepFiles, openSweep, type Sweep } from '../../experiments/index.ts';
 import type { Parsed } from '../arguments.ts';
 import { sweepSource } from './sweep-options.ts';
 

@@ -1,11 +1,14 @@
-import type { Settings } from '../../claims/options.ts';
-import type { WaitingState } from '../../claims/standing.ts';
-import { describeEvent, firstLine } from '../../experiments/manager/events.ts';
-import type { Tally } from '../../experiments/metrics/tally.ts';
-import type { Project } from '../../experiments/project.ts';
-import type { Queue } from '../../experiments/queue/queue.ts';
-import type { WorkerEnd, WorkerEvent } from '../../experiments/worker/events.ts';
-import { Worker } from '../../experiments/worker/worker.ts';
+import type { Settings, WaitingState } from '../../claims/index.ts';
+import {
+  describeEvent,
+  firstLine,
+  type Project,
+  type Queue,
+  type Tally,
+  Worker,
+  type WorkerEnd,
+  type WorkerEvent,
+} from '../../experiments/index.ts';
 import type { WorkerLine } from './frame.ts';
 
 export interface CrewOptions {

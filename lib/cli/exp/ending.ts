@@ -1,5 +1,5 @@
 import { constants } from 'node:os';
-import { INHERITED, parseInherited } from '../../jobs/keeper.ts';
+import { INHERITED, parseInherited } from '../../jobs/index.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 type Signal = (typeof SIGNALS)[number];

@@ -1,9 +1,8 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
-import { type ExportFormat, exportResults } from '../../experiments/results/export.ts';
-import { systemError } from '../../system-errors.ts';
-import { closest, sanitize, showValue } from '../../text.ts';
+import { type ExportFormat, exportResults } from '../../experiments/index.ts';
+import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';

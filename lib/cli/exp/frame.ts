@@ -1,7 +1,5 @@
-import { formatProgress, type Overview } from '../../experiments/manager/overview.ts';
-import { formatRate, type Pace } from '../../experiments/manager/pace.ts';
-import { formatDuration } from '../../quantities.ts';
-import { sanitize } from '../../text.ts';
+import { formatProgress, formatRate, type Overview, type Pace } from '../../experiments/index.ts';
+import { formatDuration, sanitize } from '../../platform/index.ts';
 import { shorten } from '../waiting-line.ts';
 
 export interface WorkerLine {

@@ -1,10 +1,7 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { FileTail } from '../../experiments/manager/file-tail.ts';
-import type { AttemptInfo, Queue, TaskRow } from '../../experiments/queue/queue.ts';
-import { hostName } from '../../host.ts';
-import { formatSince } from '../../quantities.ts';
-import { sanitize, shellWords } from '../../text.ts';
+import { type AttemptInfo, FileTail, type Queue, type TaskRow } from '../../experiments/index.ts';
+import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';

@@ -1,14 +1,17 @@
-import { Manager } from '../../experiments/manager/manager.ts';
-import { isOver, type Overview } from '../../experiments/manager/overview.ts';
-import type { Family } from '../../experiments/metrics/exposition.ts';
-import { queueFamilies } from '../../experiments/metrics/queue-metrics.ts';
-import { Tally } from '../../experiments/metrics/tally.ts';
-import type { Project } from '../../experiments/project.ts';
-import { ProtocolService } from '../../experiments/protocol/service.ts';
-import type { AttemptInfo, Queue } from '../../experiments/queue/queue.ts';
-import type { Sweep } from '../../experiments/sweep/sweep.ts';
-import { hostName } from '../../host.ts';
-import { shellWords } from '../../text.ts';
+import {
+  type AttemptInfo,
+  type Family,
+  isOver,
+  Manager,
+  type Overview,
+  type Project,
+  ProtocolService,
+  type Queue,
+  queueFamilies,
+  type Sweep,
+  Tally,
+} from '../../experiments/index.ts';
+import { hostName, shellWords } from '../../platform/index.ts';
 import type { Values } from '../arguments.ts';
 import type { Ending } from './ending.ts';
 import { openMetrics } from './metrics-options.ts';

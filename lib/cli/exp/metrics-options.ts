@@ -1,5 +1,4 @@
-import type { Family } from '../../experiments/metrics/exposition.ts';
-import type { MetricsServer } from '../../experiments/metrics/server.ts';
+import { type Family, type MetricsServer, parseEndpoint, serveMetrics } from '../../experiments/index.ts';
 import type { OptionTable, Values } from '../arguments.ts';
 
 export const METRICS = { metrics: { type: 'string' } } as const satisfies OptionTable;
@@ -14,8 +13,6 @@ export async function openMetrics(
   tell: (text: string) => void,
 ): Promise<MetricsServer | null> {
   if (metrics === undefined) return null;
-  const { parseEndpoint } = await import('../../experiments/protocol/addresses.ts');
-  const { serveMetrics } = await import('../../experiments/metrics/server.ts');
   const server = await serveMetrics(await parseEndpoint(String(metrics), '--metrics'), async () =>
     families(),
   );

@@ -1,6 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { isOver, type Overview } from '../../experiments/manager/overview.ts';
-import type { WorkerEnd } from '../../experiments/worker/events.ts';
+import { isOver, type Overview, type WorkerEnd } from '../../experiments/index.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
 
 export interface Outcome {

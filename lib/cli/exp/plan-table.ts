@@ -1,6 +1,13 @@
-import type { PhasePlan, Plan, PlannedTask, PlanState } from '../../experiments/plan.ts';
-import { show, type Value, type Values } from '../../experiments/written.ts';
-import { listWords, sanitize } from '../../text.ts';
+import {
+  type PhasePlan,
+  type Plan,
+  type PlannedTask,
+  type PlanState,
+  show,
+  type Value,
+  type Values,
+} from '../../experiments/index.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 
 const STATES: Readonly<Record<PlanState, string>> = {
   new: 'new',

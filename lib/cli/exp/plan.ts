@@ -1,9 +1,16 @@
-import { type Plan, type PlannedTask, type PlanOptions, planSweep } from '../../experiments/plan.ts';
-import { openQueue } from '../../experiments/queue/open.ts';
-import { recordedTasks } from '../../experiments/recorded.ts';
-import { openSweep, type Sweep } from '../../experiments/sweep/sweep.ts';
-import { asKnown } from '../../experiments/unseeded.ts';
-import { stringify, type Value } from '../../experiments/written.ts';
+import {
+  asKnown,
+  openQueue,
+  openSweep,
+  type Plan,
+  type PlannedTask,
+  type PlanOptions,
+  planSweep,
+  recordedTasks,
+  type Sweep,
+  stringify,
+  type Value,
+} from '../../experiments/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';

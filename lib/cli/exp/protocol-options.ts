@@ -1,8 +1,12 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { type Endpoint, parseEndpoint, parseNetworks } from '../../experiments/protocol/addresses.ts';
-import { Admission, readToken } from '../../experiments/protocol/admission.ts';
-import { parseDuration } from '../../quantities.ts';
-import { showValue } from '../../text.ts';
+import {
+  Admission,
+  type Endpoint,
+  parseEndpoint,
+  parseNetworks,
+  readToken,
+} from '../../experiments/index.ts';
+import { parseDuration, showValue } from '../../platform/index.ts';
 import type { OptionTable, Values } from '../arguments.ts';
 
 /** Options of the port that workers of the original system connect to. */

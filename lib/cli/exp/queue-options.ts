@@ -1,10 +1,14 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { openProject, type Project } from '../../experiments/project.ts';
-import { openQueue } from '../../experiments/queue/open.ts';
-import type { Queue } from '../../experiments/queue/queue.ts';
-import { isRedisURL, withoutPassword } from '../../experiments/queue/redis-url.ts';
-import { sanitize, showValue } from '../../text.ts';
+import {
+  isRedisURL,
+  openProject,
+  openQueue,
+  type Project,
+  type Queue,
+  withoutPassword,
+} from '../../experiments/index.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 import type { OptionTable, Values } from '../arguments.ts';
 
 /** Options of commands that use a queue. */

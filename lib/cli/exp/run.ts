@@ -1,5 +1,5 @@
-import { openQueue } from '../../experiments/queue/open.ts';
-import { onWarning } from '../../warnings.ts';
+import { openQueue } from '../../experiments/index.ts';
+import { onWarning } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';

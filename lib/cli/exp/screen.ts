@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from 'node:util';
-import { timestamp } from '../../experiments/manager/log.ts';
-import { sanitize } from '../../text.ts';
+import { timestamp } from '../../experiments/index.ts';
+import { sanitize } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
 import { isInForeground } from '../waiting-line.ts';
 import { frame, type Style, type View } from './frame.ts';

@@ -1,13 +1,17 @@
-import type { Settings } from '../../claims/options.ts';
-import { Manager } from '../../experiments/manager/manager.ts';
-import { isOver, type Overview, overview } from '../../experiments/manager/overview.ts';
-import { Pace } from '../../experiments/manager/pace.ts';
-import { queueFamilies } from '../../experiments/metrics/queue-metrics.ts';
-import { Tally } from '../../experiments/metrics/tally.ts';
-import type { Project } from '../../experiments/project.ts';
-import type { Queue } from '../../experiments/queue/queue.ts';
-import type { Sweep } from '../../experiments/sweep/sweep.ts';
-import { hostName } from '../../host.ts';
+import type { Settings } from '../../claims/index.ts';
+import {
+  isOver,
+  Manager,
+  type Overview,
+  overview,
+  Pace,
+  type Project,
+  type Queue,
+  queueFamilies,
+  type Sweep,
+  Tally,
+} from '../../experiments/index.ts';
+import { hostName } from '../../platform/index.ts';
 import type { Values } from '../arguments.ts';
 import { isTerminal } from '../output.ts';
 import { Crew } from './crew.ts';

@@ -1,5 +1,4 @@
-import { formatProgress, type Overview } from '../../experiments/manager/overview.ts';
-import type { TaskRow, WithoutResult } from '../../experiments/queue/queue.ts';
+import { formatProgress, type Overview, type TaskRow, type WithoutResult } from '../../experiments/index.ts';
 
 /** The contract of `exp status --json`: scripts depend on these names. */
 export function experimentJSON(

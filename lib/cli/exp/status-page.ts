@@ -1,8 +1,12 @@
-import { formatProgress, isOver, type Overview } from '../../experiments/manager/overview.ts';
-import type { AttemptInfo, TaskRow, WithoutResult } from '../../experiments/queue/queue.ts';
-import { hostName } from '../../host.ts';
-import { formatSince } from '../../quantities.ts';
-import { sanitize, shellWords } from '../../text.ts';
+import {
+  type AttemptInfo,
+  formatProgress,
+  isOver,
+  type Overview,
+  type TaskRow,
+  type WithoutResult,
+} from '../../experiments/index.ts';
+import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import { shorten } from '../waiting-line.ts';
 import { counts, seconds } from './frame.ts';
 

@@ -1,4 +1,4 @@
-import { failedTasks, overview } from '../../experiments/manager/overview.ts';
+import { failedTasks, overview } from '../../experiments/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';

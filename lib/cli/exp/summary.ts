@@ -1,7 +1,5 @@
-import { firstLine } from '../../experiments/manager/events.ts';
-import { failedTasks, isOver, type Overview } from '../../experiments/manager/overview.ts';
-import type { Queue } from '../../experiments/queue/queue.ts';
-import { listWords, sanitize, shellWords } from '../../text.ts';
+import { failedTasks, firstLine, isOver, type Overview, type Queue } from '../../experiments/index.ts';
+import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import type { Values } from '../arguments.ts';
 import { whyStopped } from './crew.ts';
 import { counts } from './frame.ts';

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
-import type { SweepSource } from '../../experiments/sweep/sweep.ts';
-import { showValue } from '../../text.ts';
+import type { SweepSource } from '../../experiments/index.ts';
+import { showValue } from '../../platform/index.ts';
 import type { OptionTable, Parsed } from '../arguments.ts';
 
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */

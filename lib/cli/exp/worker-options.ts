@@ -1,10 +1,14 @@
-import { discover, type GPUStatus } from '../../claims/discovery.ts';
-import { runAsync } from '../../claims/effects.ts';
-import { checkOptions, type Settings } from '../../claims/options.ts';
-import { listed, refuseImpossible } from '../../claims/refusals.ts';
+import {
+  checkOptions,
+  discover,
+  type GPUStatus,
+  listed,
+  refuseImpossible,
+  runAsync,
+  type Settings,
+} from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { parseDuration } from '../../quantities.ts';
-import { listWords, showValue } from '../../text.ts';
+import { listWords, parseDuration, showValue } from '../../platform/index.ts';
 import { CLAIM, claimOptions, NAMES, type OptionTable, type Values } from '../arguments.ts';
 
 /** Options of commands that have workers. */

@@ -1,7 +1,5 @@
-import { overview } from '../../experiments/manager/overview.ts';
-import { Tally } from '../../experiments/metrics/tally.ts';
-import { hostName } from '../../host.ts';
-import { onWarning } from '../../warnings.ts';
+import { overview, Tally } from '../../experiments/index.ts';
+import { hostName, onWarning } from '../../platform/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';

@@ -1,7 +1,6 @@
-import { commandText, NO_COMMAND_TEXT } from '../queue/commands.ts';
-import type { Queue } from '../queue/queue.ts';
-import { recordedTasks } from '../recorded.ts';
-import type { Sweep } from '../sweep/sweep.ts';
+import { commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
+import { recordedTasks } from '../results/index.ts';
+import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task.ts';
 
 /** Tasks per question to the queue. */

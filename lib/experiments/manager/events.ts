@@ -1,6 +1,6 @@
-import { formatDuration } from '../../quantities.ts';
-import { type AttemptInfo, lacksResult } from '../queue/queue.ts';
-import type { WorkerEvent } from '../worker/events.ts';
+import { formatDuration } from '../../platform/index.ts';
+import { type AttemptInfo, lacksResult } from '../queue/index.ts';
+import type { WorkerEvent } from '../worker/index.ts';
 
 /** What a worker of this process does, as the log has it; null: nothing that belongs there. */
 export function describeEvent(event: WorkerEvent): string | null {

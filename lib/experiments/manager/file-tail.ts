@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { systemError } from '../../system-errors.ts';
+import { systemError } from '../../platform/index.ts';
 
 const CHUNK = 64 * 1024;
 /** Longer lines are none that is looked for. */

@@ -1,4 +1,4 @@
-import type { AttemptInfo, Queue } from '../queue/queue.ts';
+import type { AttemptInfo, Queue } from '../queue/index.ts';
 import { describeAttempt } from './events.ts';
 
 /** How many completions are read at once, at most. */

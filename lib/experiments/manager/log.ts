@@ -1,7 +1,6 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { systemError } from '../../system-errors.ts';
-import { sanitize } from '../../text.ts';
+import { sanitize, systemError } from '../../platform/index.ts';
 import { locate, readable } from '../project-files.ts';
 
 /** Lines that are kept while the file can't be written. */

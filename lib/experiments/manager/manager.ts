@@ -1,13 +1,15 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../pause.ts';
-import { QueueGone } from '../queue/gone.ts';
-import type { AttemptInfo, Management, Queue } from '../queue/queue.ts';
-import { isRedisURL } from '../queue/redis-url.ts';
-import { OutputDirectories, refuseUnusable } from '../results/directories.ts';
-import { tablePath } from '../results/paths.ts';
-import { ResultTables, type RowsOfTask } from '../results/tables.ts';
-import type { Sweep } from '../sweep/sweep.ts';
+import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueGone } from '../queue/index.ts';
+import {
+  OutputDirectories,
+  ResultTables,
+  type RowsOfTask,
+  refuseUnusable,
+  tablePath,
+} from '../results/index.ts';
+import type { Sweep } from '../sweep/index.ts';
 import { asKnown } from '../unseeded.ts';
 import { refuseCommandless } from './commandless.ts';
 import { History } from './history.ts';

@@ -1,4 +1,4 @@
-import type { AttemptInfo, Counts, Pause, Queue, TaskRow } from '../queue/queue.ts';
+import type { AttemptInfo, Counts, Pause, Queue, TaskRow } from '../queue/index.ts';
 
 /** How an experiment stands. */
 export interface Overview {

@@ -1,5 +1,5 @@
-import { overview } from '../manager/overview.ts';
-import { type Queue, STATES } from '../queue/queue.ts';
+import { overview } from '../manager/index.ts';
+import { type Queue, STATES } from '../queue/index.ts';
 import type { Family } from './exposition.ts';
 
 /** How an experiment stands, as its queue has it. @param manages does this process write the tables of results? */

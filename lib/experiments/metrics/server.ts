@@ -1,7 +1,6 @@
-import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
-import { type Endpoint, formatEndpoint } from '../protocol/addresses.ts';
+import { type Endpoint, formatEndpoint } from '../protocol/index.ts';
 import { CONTENT_TYPE, exposition, type Family } from './exposition.ts';
 
 /** A server of metrics. */
@@ -38,6 +37,7 @@ export async function serveMetrics(
   };
   const connections = new Set<Socket>();
   const askers = new WeakSet<Socket>();
+  const { createServer } = await import('node:http'); // takes some ms to load
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
     askers.add(request.socket);
     const path = request.url?.split('?')[0];

@@ -1,5 +1,5 @@
-import { type AttemptInfo, lacksResult } from '../queue/queue.ts';
-import type { WorkerEvent } from '../worker/events.ts';
+import { type AttemptInfo, lacksResult } from '../queue/index.ts';
+import type { WorkerEvent } from '../worker/index.ts';
 import type { Family, Sample } from './exposition.ts';
 
 export type Outcome = NonNullable<AttemptInfo['outcome']>;

@@ -1,7 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIP } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
-import { sanitize, showValue } from '../../text.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 
 /** Where to listen. */
 export interface Endpoint {

@@ -3,8 +3,7 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { type BlockList, isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
-import { decode, readAtMost } from '../../file-text.ts';
-import { sanitize } from '../../text.ts';
+import { decode, readAtMost, sanitize } from '../../platform/index.ts';
 import { type Endpoint, formatEndpoint, isIn, isLoopback, plainAddress } from './addresses.ts';
 import { type Ends, uidOfPeer } from './peer.ts';
 

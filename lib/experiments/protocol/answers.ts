@@ -1,6 +1,6 @@
-import { sanitize } from '../../text.ts';
-import type { AttemptInfo, Task } from '../queue/queue.ts';
-import { DEFAULT_SEED, seedOf } from '../task.ts';
+import { sanitize } from '../../platform/index.ts';
+import type { AttemptInfo } from '../queue/index.ts';
+import { DEFAULT_SEED, seedOf, type Task } from '../task.ts';
 import { stringify, type Values } from '../written.ts';
 import type { Answer } from './connection.ts';
 

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { RequestEnd } from './request-end.ts';
 
 /** What a request gets. */

@@ -1,10 +1,8 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName } from '../../host.ts';
-import { sanitize } from '../../text.ts';
-import { formatProgress } from '../manager/overview.ts';
+import { hostName, sanitize } from '../../platform/index.ts';
+import { formatProgress } from '../manager/index.ts';
 import { pause } from '../pause.ts';
-import { QueueGone } from '../queue/gone.ts';
-import { type AttemptInfo, lacksResult, NO_PID, type Queue } from '../queue/queue.ts';
+import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueGone } from '../queue/index.ts';
 import { isLoopback } from './addresses.ts';
 import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';
 import type { Answer } from './connection.ts';

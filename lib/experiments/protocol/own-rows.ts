@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AttemptInfo, Queue } from '../queue/queue.ts';
-import type { RowsOfTask } from '../results/tables.ts';
+import type { AttemptInfo, Queue } from '../queue/index.ts';
+import type { RowsOfTask } from '../results/index.ts';
 import type { Values } from '../written.ts';
 
 export interface OwnRowsOptions {

@@ -1,4 +1,4 @@
-import { sanitize, showValue } from '../../text.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 import { parse, type Value, type Values, Written } from '../written.ts';
 
 /** A request that can't be met: the client is told why. */

@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { type Endpoint, formatEndpoint, plainAddress } from './addresses.ts';
 import type { Admission, Judgement } from './admission.ts';
 import { type Answer, Connection, errorAnswer } from './connection.ts';

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import type { AttemptInfo, Queue } from '../queue/queue.ts';
+import type { AttemptInfo, Queue } from '../queue/index.ts';
 import { type Endpoint, formatEndpoint } from './addresses.ts';
 import type { Admission } from './admission.ts';
 import { Desk, type DeskOptions } from './desk.ts';

@@ -1,5 +1,5 @@
-import { now } from '../../clock.ts';
-import { Failures } from '../worker/failures.ts';
+import { now } from '../../platform/index.ts';
+import { Failures } from '../worker/index.ts';
 
 /** One that gets nothing, and hasn't asked for so long, has been started again when it comes back. In ms. */
 const QUIET = 60_000;

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize } from '../../text.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 import type { TaskCommand } from '../task.ts';
 import { readCommand } from './records.ts';
 

@@ -1,4 +1,4 @@
-import { timerOf } from '../../clock.ts';
+import { timerOf } from '../../platform/index.ts';
 
 /** Looks again and again while somebody wants to know, and tells those who wait for changes. Costs nothing while nobody does. */
 export class Lookout {

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { showValue } from '../../text.ts';
+import { showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project.ts';
 import type { Queue } from './queue.ts';
 import { isRedisURL, withoutPassword } from './redis-url.ts';

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize } from '../../text.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 import type { Place, Task, TaskCommand } from '../task.ts';
 import { parse, type Value, type Values, Written } from '../written.ts';
 import { type AttemptInfo, type Pause, STATES, type State, type Taker } from './queue.ts';

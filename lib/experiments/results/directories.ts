@@ -1,15 +1,12 @@
 import { accessSync, closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { statusOf } from '../../file-status.ts';
-import { systemError } from '../../system-errors.ts';
-import { listWords, sanitize } from '../../text.ts';
+import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
 import { inDirectory, Unsafe } from '../project-files.ts';
-import type { Queue } from '../queue/queue.ts';
-import { readJSON } from '../queue/records.ts';
-import { recordedTasks } from '../recorded.ts';
-import type { Sweep } from '../sweep/sweep.ts';
+import { type Queue, readJSON } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task.ts';
+import { recordedTasks } from './completed-tasks.ts';
 
 /** Directories that an error names. */
 const NAMED = 3;

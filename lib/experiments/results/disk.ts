@@ -1,4 +1,4 @@
-import { now } from '../../clock.ts';
+import { now } from '../../platform/index.ts';
 import { codeOf, sync } from './file.ts';
 import type { Table } from './table.ts';
 

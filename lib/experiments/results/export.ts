@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
-import type { Completed, Completion, Queue } from '../queue/queue.ts';
-import { damagedTasks } from '../queue/records.ts';
+import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
 import { stringify, type Value, type Values } from '../written.ts';
 import { cellsOf } from './columns.ts';
 import { formatRow } from './quoting.ts';

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
-import { sanitize, shellWords } from '../../text.ts';
-import type { Completion, Queue, Task } from '../queue/queue.ts';
+import { sanitize, shellWords } from '../../platform/index.ts';
+import type { Completion, Queue } from '../queue/index.ts';
+import type { Task } from '../task.ts';
 import type { Values } from '../written.ts';
 import { withPlace } from './columns.ts';
 import type { TableFile } from './file.ts';

@@ -1,4 +1,4 @@
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { meaningOfCell } from './meaning.ts';
 import type { TaskGroup } from './task-group.ts';
 import { MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { listWords, shellWords } from '../../text.ts';
+import { listWords, shellWords } from '../../platform/index.ts';
 
 /** So many rows of a table are named at a time. */
 const MOST_ROWS = 5;

@@ -1,4 +1,4 @@
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { isTooWide } from './contents.ts';
 import type { Row } from './csv.ts';
 import type { Match, RowMatcher } from './matching.ts';

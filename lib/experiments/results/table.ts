@@ -1,9 +1,10 @@
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { Unsafe } from '../project-files.ts';
 import type { Values } from '../written.ts';
 import { resultOf } from './columns.ts';
-import { type Contents, Malformed, readContents } from './contents.ts';
+import { type Contents, readContents } from './contents.ts';
 import type { Row } from './csv.ts';
+import { Malformed } from './csv.ts';
 import {
   Busy,
   Changed,

@@ -1,5 +1,5 @@
 import { Unsafe } from '../project-files.ts';
-import { NO_PID, type Queue } from '../queue/queue.ts';
+import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../written.ts';
 import { Disk } from './disk.ts';
 import { Busy, Changed, codeOf } from './file.ts';

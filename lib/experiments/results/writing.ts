@@ -1,6 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
-import { sanitize } from '../../text.ts';
-import type { Completion } from '../queue/queue.ts';
+import { sanitize } from '../../platform/index.ts';
+import type { Completion } from '../queue/index.ts';
 import { cellsOf } from './columns.ts';
 import { type Contents, readContents } from './contents.ts';
 import { BOM, type Row } from './csv.ts';

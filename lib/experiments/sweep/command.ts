@@ -1,4 +1,4 @@
-import { closest, listWords, sanitize, showValue } from '../../text.ts';
+import { closest, listWords, sanitize, showValue } from '../../platform/index.ts';
 import type { TaskCommand } from '../task.ts';
 import { mistake, type Origin } from './origin.ts';
 import { fillTemplate, parseTemplate } from './placeholders.ts';

@@ -1,9 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { problem } from '../../configuration-file.ts';
+import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { decode, type Refuse, readAtMost } from '../../file-text.ts';
-import { sanitize } from '../../text.ts';
+import { decode, type Refuse, readAtMost, sanitize } from '../../platform/index.ts';
 
 const DIRECTORY = 'configs';
 const PATTERN = /^config_exp.*\.yaml$/s;

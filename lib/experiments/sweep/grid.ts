@@ -1,4 +1,4 @@
-import { showValue } from '../../text.ts';
+import { showValue } from '../../platform/index.ts';
 import { numberInString, type Value, Written } from '../written.ts';
 import type { Axis, Given, Range } from './axes.ts';
 import { checkParameterName } from './names.ts';

@@ -1,4 +1,4 @@
-import { sanitize, showValue } from '../../text.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 
 const LONGEST = 100;
 

@@ -1,4 +1,4 @@
-import { problem } from '../../configuration-file.ts';
+import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 
 /** Where something of a sweep was written: in a file, or on the command line. */

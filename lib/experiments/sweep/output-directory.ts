@@ -1,5 +1,5 @@
 import { normalize } from 'node:path';
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 
 /** Limits of Linux: for a name, and for a path with room for what is below it. */
 const LONGEST_NAME = 255;

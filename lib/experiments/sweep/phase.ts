@@ -1,4 +1,4 @@
-import { listWords, showValue } from '../../text.ts';
+import { listWords, showValue } from '../../platform/index.ts';
 import type { TaskSpec } from '../task.ts';
 import { show, type Value } from '../written.ts';
 import { type Axis, countOf, type Fill, type Given, product, stepThrough } from './axes.ts';

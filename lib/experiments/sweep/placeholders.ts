@@ -1,6 +1,5 @@
-import { sanitize } from '../../text.ts';
-import type { Value, Values } from '../written.ts';
-import { Written } from '../written.ts';
+import { sanitize } from '../../platform/index.ts';
+import { type Value, type Values, Written } from '../written.ts';
 
 /** A text with `{names}` in it: literal text and names in turn, text first and last. */
 export interface Template {

@@ -1,4 +1,4 @@
-import { sanitize, shellWords } from '../../text.ts';
+import { sanitize, shellWords } from '../../platform/index.ts';
 import { fillTemplate, parseTemplate, type Template } from './placeholders.ts';
 
 /** What surrounds a placeholder, and so how a value is quoted there. */

@@ -1,4 +1,4 @@
-import { closest, listWords, showValue } from '../../text.ts';
+import { closest, listWords, showValue } from '../../platform/index.ts';
 import { DEFAULT_SEED } from '../task.ts';
 import { show } from '../written.ts';
 import type { Axis, Given } from './axes.ts';

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, showValue } from '../../text.ts';
+import { listWords, showValue } from '../../platform/index.ts';
 import type { TaskSpec } from '../task.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands.ts';

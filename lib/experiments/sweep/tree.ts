@@ -1,7 +1,6 @@
 import type * as YAML from 'yaml';
-import { problem } from '../../configuration-file.ts';
-import { sanitize, showValue } from '../../text.ts';
-import { loadYAML, nestingBeyond } from '../../yaml.ts';
+import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 import type { Value } from '../written.ts';
 import { plainScalar } from './scalars.ts';
 

@@ -14,7 +14,7 @@ import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
 import { giveTo, isShared } from '../project-files.ts';
-import type { Attempt } from '../queue/queue.ts';
+import type { Attempt } from '../queue/index.ts';
 import { seedOf } from '../task.ts';
 import { stringify } from '../written.ts';
 

@@ -1,11 +1,8 @@
 import { resolve } from 'node:path';
-import { hostName } from '../../host.ts';
-import type { Outcome, Supervised } from '../../jobs/supervised.ts';
-import type { WorkerClaim } from '../../jobs/worker-claim.ts';
-import { systemError } from '../../system-errors.ts';
-import { sanitize, shellWords } from '../../text.ts';
+import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
+import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
 import { Unsafe } from '../project-files.ts';
-import type { Attempt } from '../queue/queue.ts';
+import type { Attempt } from '../queue/index.ts';
 import type { Task, TaskCommand } from '../task.ts';
 import type { Values } from '../written.ts';
 import { AttemptFiles } from './attempt-files.ts';

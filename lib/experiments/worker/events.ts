@@ -1,6 +1,6 @@
-import type { WaitingState } from '../../claims/standing.ts';
-import type { GPU } from '../../gpus/types.ts';
-import type { State } from '../queue/queue.ts';
+import type { WaitingState } from '../../claims/index.ts';
+import type { GPU } from '../../gpus/index.ts';
+import type { State } from '../queue/index.ts';
 import type { Task } from '../task.ts';
 import type { Values } from '../written.ts';
 

@@ -1,4 +1,4 @@
-import { MOST_DELAY, type Queue } from '../queue/queue.ts';
+import { MOST_DELAY, type Queue } from '../queue/index.ts';
 
 const MOST = 3;
 /** Between two starts of a task that isn't to blame, in ms. */

@@ -1,5 +1,5 @@
 import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { pause } from '../pause.ts';
 
 /** What may be over in a moment: a placeholder that was killed or had no memory left, a driver that is busy, a full disk. */

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { sanitize } from '../../text.ts';
+import { sanitize } from '../../platform/index.ts';
 import { locate, readable } from '../project-files.ts';
 
 const TAIL_BYTES = 8192;

@@ -1,5 +1,5 @@
-import type { Settings } from '../../claims/options.ts';
-import type { Queue } from '../queue/queue.ts';
+import type { Settings } from '../../claims/index.ts';
+import type { Queue } from '../queue/index.ts';
 import type { WorkerEvent } from './events.ts';
 
 export interface WorkerOptions {

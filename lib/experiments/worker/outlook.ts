@@ -1,5 +1,4 @@
-import { QueueGone } from '../queue/gone.ts';
-import type { Queue } from '../queue/queue.ts';
+import { type Queue, QueueGone } from '../queue/index.ts';
 
 /** How things look for a worker that has no task. */
 export type View =

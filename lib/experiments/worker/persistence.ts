@@ -1,5 +1,5 @@
 import { pause } from '../pause.ts';
-import { QueueGone } from '../queue/gone.ts';
+import { QueueGone } from '../queue/index.ts';
 import type { Stopping } from './stopping.ts';
 
 const FIRST_PAUSE = 250;

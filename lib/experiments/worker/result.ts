@@ -1,7 +1,6 @@
 import { constants } from 'node:fs';
 import { open, statfs } from 'node:fs/promises';
-import { systemError } from '../../system-errors.ts';
-import { sanitize } from '../../text.ts';
+import { sanitize, systemError } from '../../platform/index.ts';
 import { parse, type Values, Written } from '../written.ts';
 
 const MOST_BYTES = 1024 ** 2;

@@ -1,7 +1,7 @@
-import type { GPU } from '../../gpus/types.ts';
-import { hostName } from '../../host.ts';
-import { WorkerClaim } from '../../jobs/worker-claim.ts';
-import type { Attempt } from '../queue/queue.ts';
+import type { GPU } from '../../gpus/index.ts';
+import { WorkerClaim } from '../../jobs/index.ts';
+import { hostName } from '../../platform/index.ts';
+import type { Attempt } from '../queue/index.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
 import type { WorkerEnd, WorkerEvent } from './events.ts';

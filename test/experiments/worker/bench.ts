@@ -1,4 +1,5 @@
 // Workers in this process on a simulated machine, with a queue of their own.
+
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,12 +8,9 @@ import { type ClaimOptions, checkOptions } from '../../../lib/claims/options.ts'
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { AttemptInfo, Queue, TaskRow } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskCommand, TaskSpec } from '../../../lib/experiments/task.ts';
-import {
-  Worker,
-  type WorkerEnd,
-  type WorkerEvent,
-  type WorkerOptions,
-} from '../../../lib/experiments/worker/worker.ts';
+import type { WorkerEnd, WorkerEvent } from '../../../lib/experiments/worker/events.ts';
+import type { WorkerOptions } from '../../../lib/experiments/worker/options.ts';
+import { Worker } from '../../../lib/experiments/worker/worker.ts';
 import type { Values } from '../../../lib/experiments/written.ts';
 import { Machine, python, until } from '../../machine.ts';
 

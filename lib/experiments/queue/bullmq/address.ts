@@ -2,8 +2,7 @@ import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } f
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize, shellWords, showValue } from '../../../text.ts';
-import { warnOnce } from '../../../warnings.ts';
+import { sanitize, shellWords, showValue, warnOnce } from '../../../platform/index.ts';
 
 /** Where a queue on Redis is. */
 export interface Address {

@@ -1,5 +1,4 @@
-import { sanitize, showValue } from '../../../text.ts';
-import { warnOnce } from '../../../warnings.ts';
+import { sanitize, showValue, warnOnce } from '../../../platform/index.ts';
 import type { Connection } from './connection.ts';
 import { isPassing, unusable } from './errors.ts';
 

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as IORedis from 'ioredis';
-import { now } from '../../../clock.ts';
+import { now } from '../../../platform/index.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing, unusable } from './errors.ts';
 import { queueScripts, type Script } from './script.ts';

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize } from '../../../text.ts';
+import { sanitize } from '../../../platform/index.ts';
 import { QueueGone } from '../gone.ts';
 
 export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {

@@ -1,5 +1,5 @@
-import { bootMilliseconds } from '../../../claims/boot.ts';
-import { now } from '../../../clock.ts';
+import { bootMilliseconds } from '../../../claims/index.ts';
+import { now } from '../../../platform/index.ts';
 import { Lookout } from '../lookout.ts';
 import type { Answer, Connection } from './connection.ts';
 

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { pidNamespace } from '../../../claims/ancestry.ts';
-import { bootId } from '../../../claims/boot.ts';
+import { bootId, pidNamespace } from '../../../claims/index.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
 
 /** Who manages, as Redis has it. */

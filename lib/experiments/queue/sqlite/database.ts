@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
-import { now } from '../../../clock.ts';
+import { now } from '../../../platform/index.ts';
 import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
 import { findFile, inodes, isUnused, makeFile, narrowFiles, whyReadOnly } from './files.ts';
 import { findForebears } from './forebears.ts';

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize } from '../../../text.ts';
+import { sanitize } from '../../../platform/index.ts';
 import { QueueGone } from '../gone.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html). */

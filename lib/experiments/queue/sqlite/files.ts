@@ -1,8 +1,6 @@
 import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { userName } from '../../../gpus/processes.ts';
-import { networkFileSystem } from '../../../network-file-system.ts';
-import { systemError } from '../../../system-errors.ts';
+import { networkFileSystem, systemError, userName } from '../../../platform/index.ts';
 import { giveTo, isShared, narrow } from '../../project-files.ts';
 import { unusable } from './errors.ts';
 

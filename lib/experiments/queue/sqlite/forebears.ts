@@ -1,6 +1,5 @@
 import { readdirSync, statSync } from 'node:fs';
-import { kernelLocks, targetOf } from '../../../small-files.ts';
-import { warnOnce } from '../../../warnings.ts';
+import { kernelLocks, targetOf, warnOnce } from '../../../platform/index.ts';
 import { readCount, readJSON, readText } from '../records.ts';
 import type { Database } from './database.ts';
 import { type LockFile, lockFileOf, MANAGER } from './locks.ts';

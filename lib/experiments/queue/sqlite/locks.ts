@@ -1,7 +1,6 @@
 import { closeSync, fstatSync, statSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
-import { kernelLocks } from '../../../small-files.ts';
-import { systemError } from '../../../system-errors.ts';
+import { kernelLocks, systemError } from '../../../platform/index.ts';
 import { unusable } from './errors.ts';
 import { openBeside } from './files.ts';
 

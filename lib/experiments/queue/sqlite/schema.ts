@@ -1,6 +1,6 @@
 import type { DatabaseSyncInstance } from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize } from '../../../text.ts';
+import { sanitize } from '../../../platform/index.ts';
 
 /** In the header of the file: 'gpuQ'. Whoever else's database it is has another, or none. */
 const APPLICATION = 0x67707551;

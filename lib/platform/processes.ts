@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
-import { textOf } from '../small-files.ts';
-import { sanitize } from '../text.ts';
+import { textOf } from './small-files.ts';
+import { sanitize } from './text.ts';
 
 /** What /proc says of a process that uses a GPU. */
 export interface ProcessDescription {

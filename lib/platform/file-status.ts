@@ -1,5 +1,5 @@
 import { lstatSync, type Stats, statSync } from 'node:fs';
-import { errno, native, nativeOrNull } from './native.ts';
+import { errno, native, nativeOrNull } from '../native.ts';
 import { textOf } from './small-files.ts';
 
 // By the addon where there is one: its first call takes microseconds (native/bindings/system.cc).

@@ -1,4 +1,4 @@
-import { native } from './native.ts';
+import { native } from '../native.ts';
 
 /** By their magic numbers (statfs(2)). */
 const NETWORK_FILE_SYSTEMS: Record<number, string> = {

@@ -1,8 +1,8 @@
-import { warn } from '../warnings.ts';
-import type { Queue } from './queue/queue.ts';
-import { findResults, type Sought } from './results/find.ts';
-import type { Sweep } from './sweep/sweep.ts';
-import { taskId } from './task.ts';
+import { warn } from '../../platform/index.ts';
+import type { Queue } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import { taskId } from '../task.ts';
+import { findResults, type Sought } from './find.ts';
 
 /** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
 const MOST_TASKS = 1_000_000;

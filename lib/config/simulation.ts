@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { GPUOwnerError } from './errors.ts';
-import { nativeFile } from './native.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { nativeFile } from '../native.ts';
 
 /**
  * The simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real driver is

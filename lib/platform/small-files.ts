@@ -1,5 +1,5 @@
 import { readFileSync, readlinkSync } from 'node:fs';
-import { nativeOrNull } from './native.ts';
+import { nativeOrNull } from '../native.ts';
 
 // By the addon where there is one: its first call takes microseconds (native/bindings/system.cc).
 

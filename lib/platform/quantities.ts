@@ -1,4 +1,4 @@
-import { GPUOwnerError } from './errors.ts';
+import { GPUOwnerError } from '../errors.ts';
 import { showValue } from './text.ts';
 
 const KILO = 1000;

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
+import { errno, type NativeDirectory, native } from '../native.ts';
 import { type FileStatus, statusBehind, statusOf } from './file-status.ts';
-import { errno, type NativeDirectory, native } from './native.ts';
 import { pathIn } from './paths.ts';
 
 /** For files that whoever comes next must be able to write or lock, whoever that is: an exclusive lock takes a file open for writing. */

@@ -1,11 +1,15 @@
 import { GPUOwnerError } from '../errors.ts';
-import { parseCelsius, parsePercent, parseSize, parseWatts } from '../quantities.ts';
-import { closest, listWords, sanitize, showValue } from '../text.ts';
-import { type DeviceSelector, parseSelectors, resolveDevices, type Selector } from './devices.ts';
-import type { GPU } from './types.ts';
-
-export { type DeviceSelector, resolveDevices } from './devices.ts';
-export { type JudgeContext, judge, type Verdict } from './judge.ts';
+import {
+  closest,
+  listWords,
+  parseCelsius,
+  parsePercent,
+  parseSize,
+  parseWatts,
+  sanitize,
+  showValue,
+} from '../platform/index.ts';
+import { type DeviceSelector, parseSelectors, type Selector } from './selectors.ts';
 
 /**
  * Which GPUs will do, as users say it. Without any: no compute process of anybody is on the GPU (an idle MPS server isn't
@@ -136,18 +140,6 @@ export function refuseNoObject(options: unknown, otherwise = ''): asserts option
     'ERR_INVALID_ARGUMENT',
     `options must be ${otherwise}an object such as { minFreeMemory: '20GiB' }, not ${showValue(options)}`,
   );
-}
-
-/**
- * Whether the GPUs that a call names exist. Those named by configuration files needn't: a dead card vanishes.
- * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, listing what exists.
- */
-export function checkDevices(criteria: NormalizedCriteria, gpus: readonly GPU[]): void {
-  for (const key of ['devices', 'exclude'] as const) {
-    for (const rule of criteria[key]) {
-      if (rule.source === null) resolveDevices(rule.selectors, gpus, criteria.names[key] ?? key);
-    }
-  }
 }
 
 function unknownOption(key: string, known: readonly string[]): GPUOwnerError {

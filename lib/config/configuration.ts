@@ -1,8 +1,9 @@
 import { isAbsolute } from 'node:path';
 import type * as YAML from 'yaml';
+import { GPUOwnerError } from '../errors.ts';
+import { closest, listWords, parseDuration, pathIn, sanitize, showValue } from '../platform/index.ts';
 import { type Kind, problem, readText } from './configuration-file.ts';
-import { type ConventionChoice, parseConventions } from './conventions/choice.ts';
-import { GPUOwnerError } from './errors.ts';
+import { type ConventionChoice, parseConventions } from './convention-choice.ts';
 import {
   type Criteria,
   type DeviceRule,
@@ -10,11 +11,8 @@ import {
   type NormalizedCriteria,
   type NormalizeSettings,
   normalizeCriteria,
-} from './gpus/criteria.ts';
-import { pathIn } from './paths.ts';
-import { parseDuration } from './quantities.ts';
+} from './criteria.ts';
 import { simulatedMachine } from './simulation.ts';
-import { closest, listWords, sanitize, showValue } from './text.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
 
 /** The conditions a configuration file may set; a call's own win. */

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { listWords, showValue } from '../text.ts';
+import { listWords, showValue } from '../platform/index.ts';
 
 /** Other tools' ways to lock GPUs that are known here, in the order in which they are asked. */
 export const CONVENTIONS = ['safe-gpu', 'gpu_lock', 'gpu-scheduler', 'pid-files'] as const;

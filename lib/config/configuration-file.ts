@@ -1,8 +1,6 @@
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
-import { GPUOwnerError } from './errors.ts';
-import { isMissing, isRoot } from './file-status.ts';
-import { decode, readAtMost } from './file-text.ts';
-import { sanitize } from './text.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { decode, isMissing, isRoot, readAtMost, sanitize } from '../platform/index.ts';
 
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
 const MAX_BYTES = 64 * 1024;

@@ -1,8 +1,8 @@
 // Who has a lock on a file, where what is written there doesn't say. Takes nothing.
 import { fstatSync, readdirSync, statSync } from 'node:fs';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { now } from './clock.ts';
-import { describeProcess } from './gpus/processes.ts';
-import { EXCLUSIVE, native, OFD } from './native.ts';
+import { describeProcess } from './processes.ts';
 import { textOf } from './small-files.ts';
 
 /** A process that has a lock, as far as the kernel shows it to this user: one's own, to root all, and whose lock is a POSIX one. */

@@ -1,0 +1,2 @@
+export { examine, runPart } from './examination.ts';
+export type { Finding, Level, Subject } from './finding.ts';

@@ -1,0 +1,3 @@
+export { type Endpoint, formatEndpoint, parseEndpoint, parseNetworks } from './addresses.ts';
+export { Admission, readToken } from './admission.ts';
+export { ProtocolService } from './service.ts';

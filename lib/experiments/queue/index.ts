@@ -1,0 +1,22 @@
+export { commandText, NO_COMMAND_TEXT } from './commands.ts';
+export { QueueGone } from './gone.ts';
+export { openQueue } from './open.ts';
+export {
+  type Attempt,
+  type AttemptInfo,
+  type Completed,
+  type Completion,
+  type Counts,
+  lacksResult,
+  type Management,
+  MOST_DELAY,
+  NO_PID,
+  type Pause,
+  type Queue,
+  STATES,
+  type State,
+  type TaskRow,
+  type WithoutResult,
+} from './queue.ts';
+export { damagedTasks, readJSON } from './records.ts';
+export { isRedisURL, withoutPassword } from './redis-url.ts';

@@ -1,0 +1,3 @@
+export type { WorkerEnd, WorkerEvent } from './events.ts';
+export { Failures } from './failures.ts';
+export { Worker } from './worker.ts';
