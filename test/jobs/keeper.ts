@@ -109,7 +109,8 @@ export class Running {
         end = match ? after + match.index + match[0].length : 0;
         return match !== null;
       },
-      `${pattern} in ${JSON.stringify(this.stdout.slice(after))}, and on stderr ${JSON.stringify(this.stderr)}`,
+      () =>
+        `${pattern} in ${JSON.stringify(this.stdout.slice(after))}, and on stderr ${JSON.stringify(this.stderr)}`,
     );
     return end;
   }
@@ -135,12 +136,14 @@ export async function complete(
 
 export async function until(
   condition: () => boolean | Promise<boolean>,
-  what: string,
+  what: string | (() => string),
   ms = PATIENCE,
 ): Promise<void> {
   const deadline = Date.now() + ms;
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`waited in vain for ${what}`);
+    if (Date.now() > deadline) {
+      throw new Error(`timed out waiting for ${typeof what === 'string' ? what : what()}`);
+    }
     await sleep(3);
   }
 }
