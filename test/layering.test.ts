@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from './machine.ts';
+import { root } from './support/machine.ts';
 
 /** The rooms of lib/ from the top: a room imports only from rooms below. Rooms on one floor don't know each other. */
 const FLOORS = [

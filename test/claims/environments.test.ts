@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { Machine } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { Machine } from '../support/machine.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());

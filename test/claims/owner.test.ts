@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output } from '../machine.ts';
+import { finished, Machine, output } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {

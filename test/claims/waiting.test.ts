@@ -11,7 +11,7 @@ import { checkOptions } from '../../lib/claims/options.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import type { Attempting } from '../../lib/claims/standing.ts';
 import { claimWhenFree } from '../../lib/claims/waiting.ts';
-import { Machine } from '../machine.ts';
+import { Machine } from '../support/machine.ts';
 
 let machine: Machine;
 beforeAll(() => {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { doctorPage } from '../../lib/cli/doctor-page.ts';
 import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
-import { launcher, Machine, python } from '../machine.ts';
+import { launcher, Machine, python } from '../support/machine.ts';
 
 describe('the command', () => {
   let machine: Machine;

@@ -1,7 +1,7 @@
 // `find --wait`: it waits as claims do, and takes nothing.
 import type { ChildProcess } from 'node:child_process';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, Machine, output } from '../machine.ts';
+import { finished, Machine, output } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;

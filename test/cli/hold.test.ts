@@ -1,5 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, finished, launcher, Machine, output, processState, python, until } from '../machine.ts';
+import {
+  command,
+  finished,
+  launcher,
+  Machine,
+  output,
+  processState,
+  python,
+  until,
+} from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {

@@ -1,8 +1,8 @@
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { command, Machine } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { command, Machine } from '../support/machine.ts';
 
 // Modules of Node.js that take milliseconds to load. What is rarely needed is to be loaded when it is.
 const HEAVY = [

@@ -3,8 +3,8 @@ import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { conventionsInUse } from '../../lib/conventions/conventions.ts';
-import { Machine } from '../machine.ts';
-import { directoryOf, fileOf, here, holdAs, placeOf, SAFE_GPU } from './others.ts';
+import { Machine } from '../support/machine.ts';
+import { directoryOf, fileOf, here, holdAs, placeOf, SAFE_GPU } from '../support/other-tools.ts';
 
 let machine: Machine;
 beforeEach(() => {

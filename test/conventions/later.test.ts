@@ -1,7 +1,7 @@
 // Tools that begin to lock GPUs while ours are leased, and make their directories only then.
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, output, whyNotNobody } from '../machine.ts';
-import { makeDirectory, placeOf, startOriginal } from './others.ts';
+import { finished, Machine, NOBODY, output, whyNotNobody } from '../support/machine.ts';
+import { makeDirectory, placeOf, startOriginal } from '../support/other-tools.ts';
 
 const users = whyNotNobody() === null ? ['the same user', 'another user'] : ['the same user'];
 

@@ -11,9 +11,9 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { finished, launcher, Machine, output, python, root } from '../machine.ts';
-import { placeOf } from './others.ts';
+import { binaries } from '../support/binaries.ts';
+import { finished, launcher, Machine, output, python, root } from '../support/machine.ts';
+import { placeOf } from '../support/other-tools.ts';
 
 const worker = join(import.meta.dirname, 'fixtures/experiment_runner_gpu.py');
 const GPUS = [0, 1, 2].map((index) => `GPU-00000000-0000-4000-8000-00000000000${index}`);

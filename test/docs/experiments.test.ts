@@ -3,7 +3,7 @@
 import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Finished, launcher, Machine, python, root } from '../machine.ts';
+import { type Finished, launcher, Machine, python, root } from '../support/machine.ts';
 
 const page =
   readFileSync(join(root, 'docs/migration.md'), 'utf8').split('## From the distributed experiments')[1] ?? '';

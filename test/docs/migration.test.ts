@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { launcher, Machine, python, root } from '../machine.ts';
+import { launcher, Machine, python, root } from '../support/machine.ts';
 
 interface Row {
   languages: { Python: string; 'Node.js': string };

@@ -1,9 +1,9 @@
-// What docs/ shows besides commands and their output, which test/readme.test.ts runs: files that users copy.
+// What docs/ shows besides commands and their output, which test/docs/readme.test.ts runs: files that users copy.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, root, until } from '../machine.ts';
+import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
 import { signalLiving } from '../support/processes.ts';
 
 const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');

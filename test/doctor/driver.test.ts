@@ -4,9 +4,9 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { notLoaded } from '../../lib/gpus/driver.ts';
 import { whichContainer } from '../../lib/gpus/platform.ts';
 import { native } from '../../lib/native.ts';
-import { binaries } from '../binaries.ts';
-import { command, finished, Machine, output, python } from '../machine.ts';
-import { because, compile, diagnose, diagnosisOf, noCompiler, noMounts, said } from './doctor.ts';
+import { binaries } from '../support/binaries.ts';
+import { because, compile, diagnose, diagnosisOf, noCompiler, noMounts, said } from '../support/doctor.ts';
+import { command, finished, Machine, output, python } from '../support/machine.ts';
 
 const simulated = (name: string) => join(binaries(), 'simulator', name);
 

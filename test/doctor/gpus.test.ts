@@ -2,8 +2,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { FindingId } from '../../lib/doctor/finding.ts';
 import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
-import { Machine, output } from '../machine.ts';
-import { diagnose, said } from './doctor.ts';
+import { diagnose, said } from '../support/doctor.ts';
+import { Machine, output } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {

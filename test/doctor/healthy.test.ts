@@ -2,8 +2,8 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, Machine, output } from '../machine.ts';
-import { diagnose, said } from './doctor.ts';
+import { diagnose, said } from '../support/doctor.ts';
+import { finished, Machine, output } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { because } from '../integration/driver-library.ts';
-import { noStuckCalls, StuckMachine, untilStuckAtItsEnd } from '../integration/stuck-machine.ts';
-import { output } from '../machine.ts';
+import { because } from '../support/driver-library.ts';
+import { output } from '../support/machine.ts';
+import { noStuckCalls, StuckMachine, untilStuckAtItsEnd } from '../support/stuck-machine.ts';
 
 test.skipIf(noStuckCalls !== null)(
   `a killed process whose driver call is stuck: it is named, with what it keeps${because(noStuckCalls)}`,

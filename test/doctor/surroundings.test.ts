@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { examineSurroundings, type World } from '../../lib/doctor/surroundings.ts';
 import { whichContainer } from '../../lib/gpus/platform.ts';
-import { command, Machine } from '../machine.ts';
-import { because, diagnosisOf, said } from './doctor.ts';
+import { because, diagnosisOf, said } from '../support/doctor.ts';
+import { command, Machine } from '../support/machine.ts';
 
 const PLAIN = '22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:5 / /proc rw - proc proc rw\n';
 

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { Machine, root } from '../machine.ts';
+import { Machine, root } from '../support/machine.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());

@@ -6,9 +6,9 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseDuration } from '../../lib/platform/quantities.ts';
-import { noRedis } from '../experiments/queue/redis-server.ts';
-import { processState, root, until } from '../machine.ts';
+import { processState, root, until } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
+import { noRedis } from '../support/redis-server.ts';
 import { Cluster } from './cluster.ts';
 
 const SCRIPTS = ['slurm/worker.sh', 'slurm/manager.sh', 'sge/worker.sh', 'sge/manager.sh'];

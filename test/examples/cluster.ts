@@ -2,9 +2,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { RedisServer } from '../experiments/queue/redis-server.ts';
-import { childrenOf } from '../jobs/keeper.ts';
-import { type Finished, finished, launcher, Machine, root, signalAll, until } from '../machine.ts';
+import { childrenOf } from '../support/keeper.ts';
+import { type Finished, finished, launcher, Machine, root, signalAll, until } from '../support/machine.ts';
+import { RedisServer } from '../support/redis-server.ts';
 
 const PASSWORD = 's3cret';
 

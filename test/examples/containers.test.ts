@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import { parseDuration } from '../../lib/platform/quantities.ts';
-import { freePort, noRedis } from '../experiments/queue/redis-server.ts';
-import { childrenOf, stat } from '../jobs/keeper.ts';
-import { finished, launcher, Machine, output, root, until } from '../machine.ts';
+import { childrenOf, stat } from '../support/keeper.ts';
+import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
 import { signalLiving } from '../support/processes.ts';
+import { freePort, noRedis } from '../support/redis-server.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: manifests
 type Manifest = any;

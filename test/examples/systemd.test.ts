@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { launcher, Machine, root } from '../machine.ts';
+import { launcher, Machine, root } from '../support/machine.ts';
 
 const units = join(root, 'examples/systemd');
 const names = readdirSync(units);

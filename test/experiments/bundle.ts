@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { buildSync } from 'esbuild';
 import { inject } from 'vitest';
-import { root } from '../machine.ts';
+import { root } from '../support/machine.ts';
 
 /** A TypeScript program of the tests as one file that Node.js runs, in a directory that goes when all tests have run. */
 export function bundle(path: string): string {

@@ -3,10 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pause } from '../machine.ts';
+import { pause } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { noRedis, RedisServer } from './queue/redis-server.ts';
-import { type RedisFates, redisFates } from './redis-fates.ts';
+import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { type RedisFates, redisFates } from './redis-assertions.ts';
 import { WitnessedExperiment } from './witnessed.ts';
 
 const NAMESPACES = '/run/netns';

@@ -2,8 +2,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, output } from '../machine.ts';
-import { Experiment } from './experiment.ts';
+import { Experiment } from '../support/experiment.ts';
+import { finished, output } from '../support/machine.ts';
 
 let experiment: Experiment;
 const inProject = (path: string) => join(experiment.project, path);

@@ -1,5 +1,5 @@
 // Looks at the simulated driver's process table all the time: the second witness, which no process writes itself.
-import { type Machine, pause } from '../machine.ts';
+import { type Machine, pause } from '../support/machine.ts';
 import { livesIn, type Testimony } from './witness.ts';
 
 interface Sight {

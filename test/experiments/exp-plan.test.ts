@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../lib/experiments/queue/queue.ts';
 import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
-import { command, python } from '../machine.ts';
+import { command, python } from '../support/machine.ts';
 
 let project = '';
 

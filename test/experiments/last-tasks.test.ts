@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, until } from '../machine.ts';
+import { finished, Machine, until } from '../support/machine.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());

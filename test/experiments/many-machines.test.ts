@@ -3,9 +3,9 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, type Finished, finished, output } from '../machine.ts';
-import { Experiment } from './experiment.ts';
-import { noRedis, RedisServer } from './queue/redis-server.ts';
+import { Experiment } from '../support/experiment.ts';
+import { command, type Finished, finished, output } from '../support/machine.ts';
+import { noRedis, RedisServer } from '../support/redis-server.ts';
 
 const HOST = 'other-machine';
 const missing =

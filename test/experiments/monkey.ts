@@ -1,9 +1,9 @@
 // Kills and stops the processes of a machine at random.
-import type { Machine } from '../machine.ts';
-import { pause } from '../machine.ts';
+import type { Machine } from '../support/machine.ts';
+import { pause } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
+import type { Random } from '../support/random.ts';
 import { type Kind, type Process, processesOf } from './processes.ts';
-import type { Random } from './random.ts';
 
 /** How often each is struck, as against the others. */
 export type Shares = Partial<Record<Kind, number>>;

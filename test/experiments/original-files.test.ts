@@ -8,8 +8,8 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
 import { show } from '../../lib/experiments/written.ts';
-import { finished, output, python } from '../machine.ts';
-import { Experiment } from './experiment.ts';
+import { Experiment } from '../support/experiment.ts';
+import { finished, output, python } from '../support/machine.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures/original');
 const files = readdirSync(fixtures).filter((name) => name.endsWith('.yaml'));

@@ -1,6 +1,6 @@
 // The processes of a simulated machine as the kernel has them: whoever has inherited the machine's directory in the environment.
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import type { Machine } from '../machine.ts';
+import type { Machine } from '../support/machine.ts';
 
 export type Kind = 'manager' | 'worker' | 'keeper' | 'guard' | 'command' | 'child' | 'other';
 

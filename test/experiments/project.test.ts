@@ -18,7 +18,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findProject, openProject } from '../../lib/experiments/project.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { onWarning } from '../../lib/platform/warnings.ts';
-import { NOBODY } from '../machine.ts';
+import { NOBODY } from '../support/machine.ts';
 
 let directory: string;
 let project: string;

@@ -1,4 +1,4 @@
-import { noRedis, RedisServer, type ServerOptions } from './queue/redis-server.ts';
+import { noRedis, RedisServer, type ServerOptions } from '../support/redis-server.ts';
 
 /** Somewhere to have the queue of an experiment. */
 export interface QueueKind {

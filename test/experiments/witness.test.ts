@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { finished, Machine, output, pause, python } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { finished, Machine, output, pause, python } from '../support/machine.ts';
 import {
   type Fate,
   type Row,

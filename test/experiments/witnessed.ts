@@ -2,8 +2,8 @@
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import { binaries } from '../binaries.ts';
-import { command, type Finished, finished, Machine, python } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { command, type Finished, finished, Machine, python } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { describeProcess, processesOf } from './processes.ts';
 import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';

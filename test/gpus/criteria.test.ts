@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
 import { checkDevices } from '../../lib/gpus/devices.ts';
-import { GIB, makeGPU, refusal } from './fixtures.ts';
+import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 
 describe('normalizeCriteria', () => {
   it('sets no condition by default', () => {

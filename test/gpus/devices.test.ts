@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { matchesName, resolveDevices } from '../../lib/gpus/devices.ts';
-import { makeGPU, refusal } from './fixtures.ts';
+import { makeGPU, refusal } from '../support/snapshots.ts';
 
 const gpus = [
   makeGPU(0, { uuid: 'GPU-5d2c1111-0000-4000-8000-000000000000' }),

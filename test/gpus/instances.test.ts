@@ -6,7 +6,7 @@ import { judge } from '../../lib/gpus/judge.ts';
 import { select } from '../../lib/gpus/selection.ts';
 import type { GPU, Verdict } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
-import { GIB, makeGPU, refusal } from './fixtures.ts';
+import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 
 const parent = makeGPU(0, {
   migEnabled: true,

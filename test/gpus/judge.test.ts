@@ -3,7 +3,7 @@ import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
 import { type JudgeContext, judge } from '../../lib/gpus/judge.ts';
 import type { GPU, GPUProcess } from '../../lib/gpus/types.ts';
 import type { ProcessDescription } from '../../lib/platform/processes.ts';
-import { GIB, MIB, makeGPU, makeLease, usedGPU } from './fixtures.ts';
+import { GIB, MIB, makeGPU, makeLease, usedGPU } from '../support/snapshots.ts';
 
 function verdict(gpu: GPU, criteria: Criteria = {}, context: Partial<JudgeContext> = {}) {
   return judge(gpu, { lease: null, visible: null, criteria: normalizeCriteria(criteria), ...context });

@@ -4,7 +4,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { describeProcess, nameIn, userName } from '../../lib/platform/processes.ts';
-import { python } from '../machine.ts';
+import { python } from '../support/machine.ts';
 
 describe('describeProcess', () => {
   const children: ChildProcess[] = [];

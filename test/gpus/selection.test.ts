@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { isPossible, select } from '../../lib/gpus/selection.ts';
-import { GIB, makeGPU, refusal } from './fixtures.ts';
+import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 
 const free = (index: number, freeBytes: number | null) => makeGPU(index, { memory: { freeBytes } });
 const chosen = (gpus: ReturnType<typeof free>[], count: number) =>

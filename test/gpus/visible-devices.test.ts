@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
-import { makeGPU, refusal } from './fixtures.ts';
+import { makeGPU, refusal } from '../support/snapshots.ts';
 
 const instance = (uuid: string, gpuInstanceId: number, computeInstanceId = 0) => ({
   uuid,

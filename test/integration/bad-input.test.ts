@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { type Finished, Machine, root } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { type Finished, Machine, root } from '../support/machine.ts';
 
 let machine: Machine;
 beforeAll(async () => {

@@ -5,8 +5,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { launcher, Machine, root } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { launcher, Machine, root } from '../support/machine.ts';
 
 const GPUS = 8;
 const noTracing =

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { launcher, Machine, python, until } from '../machine.ts';
+import { launcher, Machine, python, until } from '../support/machine.ts';
 
 const refuse = (call: string) => [python, join(import.meta.dirname, '../fixtures/refuse.py'), call];
 const [program = '', ...words] = [...refuse('signalfd4'), 'true'];

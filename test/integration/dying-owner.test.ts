@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, pause } from '../machine.ts';
+import { finished, Machine, output, pause } from '../support/machine.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -42,7 +42,7 @@ test('a stranger that uses the GPU is not waited for', async () => {
   machine = new Machine(1);
   const stranger = machine.start(['python3', '-c', 'pass']);
   await finished(stranger);
-  const { binaries } = await import('../binaries.ts');
+  const { binaries } = await import('../support/binaries.ts');
   const occupant = machine.start([
     `${binaries()}/gpu-owner-simulator`,
     'occupy',

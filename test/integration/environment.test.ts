@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { launcher, Machine, python, root } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { launcher, Machine, python, root } from '../support/machine.ts';
 
 const shells = [['dash'], ['bash'], ['busybox', 'sh']].filter(
   ([file = '']) => spawnSync(file, ['-c', ':']).error === undefined,

@@ -2,8 +2,17 @@
 import { chmodSync, closeSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnose, said } from '../doctor/doctor.ts';
-import { finished, Machine, NOBODY, output, python, type Starting, until, whyNotNobody } from '../machine.ts';
+import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
+import {
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  type Starting,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { Line } from './line.ts';
 
 const noOtherUser = whyNotNobody();

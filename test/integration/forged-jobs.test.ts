@@ -14,7 +14,7 @@ import {
   signalAll,
   until,
   whyNotNobody,
-} from '../machine.ts';
+} from '../support/machine.ts';
 import { childrenOf, nameOf, sendSignal } from '../support/processes.ts';
 
 const VICTIM = 1;

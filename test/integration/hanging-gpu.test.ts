@@ -1,6 +1,6 @@
 // Each test waits for seconds, on a machine of its own: several at a time.
 import { describe, expect, type TestContext, test } from 'vitest';
-import { finished, Machine, output, until } from '../machine.ts';
+import { finished, Machine, output, until } from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
 // What is promised is 2 s; a process's start and a loaded machine come on top.

@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnose, said } from '../doctor/doctor.ts';
+import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
 import {
   command,
   finished,
@@ -24,7 +24,7 @@ import {
   type Starting,
   until,
   whyNotNobody,
-} from '../machine.ts';
+} from '../support/machine.ts';
 import { Line, names } from './line.ts';
 
 const noOtherUser = whyNotNobody();

@@ -3,7 +3,7 @@
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Machine, NOBODY, output, python, type Starting, whyNotNobody } from '../machine.ts';
+import { Machine, NOBODY, output, python, type Starting, whyNotNobody } from '../support/machine.ts';
 import { fixture } from './line.ts';
 
 /** How long each way is tried. */

@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, pause, processState, python, until } from '../machine.ts';
+import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 
 // What is promised is 100 ms; a loaded machine may need longer to schedule two processes. The waits themselves last 2 s and more.
 const SOON = 1_000;

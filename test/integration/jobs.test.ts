@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, pause, python, until } from '../machine.ts';
+import { finished, Machine, output, pause, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const fixture = join(import.meta.dirname, '../jobs/fixtures/job.py');

@@ -3,7 +3,16 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { STEPS } from '../../lib/claims/steps.ts';
-import { finished, Machine, NOBODY, output, processState, python, until, whyNotNobody } from '../machine.ts';
+import {
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  python,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 
 const CLAIM_ALL = 'const owner = new GPUOwner(2); console.log(owner.devices.length)';
 const anotherUser = whyNotNobody() === null ? { uid: NOBODY } : {};

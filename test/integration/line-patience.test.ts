@@ -1,6 +1,6 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
-import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../machine.ts';
+import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../support/machine.ts';
 import { Line, names } from './line.ts';
 
 function newLine({ onTestFinished }: TestContext): Line {

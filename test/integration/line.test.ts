@@ -1,8 +1,8 @@
 import { chmodSync, mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { finished, Machine, NOBODY, output, pause, python, until, whyNotNobody } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { finished, Machine, NOBODY, output, pause, python, until, whyNotNobody } from '../support/machine.ts';
 import { fixture, Line, names } from './line.ts';
 
 let machine: Machine;

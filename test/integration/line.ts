@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Machine, output, python, type Starting, until } from '../machine.ts';
+import { type Machine, output, python, type Starting, until } from '../support/machine.ts';
 
 export interface Request {
   name: string;

@@ -16,7 +16,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
+import { binaries } from '../support/binaries.ts';
 import {
   command,
   type Finished,
@@ -29,7 +29,7 @@ import {
   type Starting,
   until,
   whyNotNobody,
-} from '../machine.ts';
+} from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);

@@ -4,8 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { command, finished, Machine, output, until } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { command, finished, Machine, output, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;

@@ -16,7 +16,7 @@ import {
   signalAll,
   until,
   whyNotNobody,
-} from '../machine.ts';
+} from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { quickest } from '../support/time.ts';
 

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, python, root, until } from '../machine.ts';
+import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
 import { childrenOf, sendSignal } from '../support/processes.ts';
 import { PATIENCE } from '../support/time.ts';
 

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../machine.ts';
+import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../support/machine.ts';
 
 const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 32;
 const GPUS = 8;

@@ -1,7 +1,7 @@
 // A driver library that opens descriptors and starts a thread when it is loaded, as NVIDIA's do, and others who use it in the same process.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Machine } from '../machine.ts';
-import { because, compileDriverLibrary, compileOtherUser, noCompiler } from './driver-library.ts';
+import { because, compileDriverLibrary, compileOtherUser, noCompiler } from '../support/driver-library.ts';
+import { Machine } from '../support/machine.ts';
 
 /** Of each command. An abort by a descriptor that isn't the library's own came every time. */
 const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 2;

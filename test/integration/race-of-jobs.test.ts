@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, pause, python } from '../machine.ts';
+import { finished, Machine, pause, python } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const GPUS = 4;

@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, pause, whyNotNobody } from '../machine.ts';
+import { finished, Machine, NOBODY, pause, whyNotNobody } from '../support/machine.ts';
 
 const CLAIMANTS = 64;
 const GPUS = 8;

@@ -3,8 +3,8 @@
 import type { ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { finished, Machine, output, pause, processState, until } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { finished, Machine, output, pause, processState, until } from '../support/machine.ts';
 
 const tool = join(binaries(), 'gpu-owner-simulator');
 

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Machine, NOBODY, output, python, whyNotNobody } from '../machine.ts';
+import { Machine, NOBODY, output, python, whyNotNobody } from '../support/machine.ts';
 import { fixture, Line } from './line.ts';
 
 /** To take them, the kernel goes through all of them for each. */

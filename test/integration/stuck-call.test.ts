@@ -3,10 +3,10 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { command, output, pause, processState, python, root, until } from '../machine.ts';
+import { because } from '../support/driver-library.ts';
+import { command, output, pause, processState, python, root, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { because } from './driver-library.ts';
-import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from './stuck-machine.ts';
+import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from '../support/stuck-machine.ts';
 
 /** How processes end; each is told on its standard input, or by a signal. */
 const ENDS: Record<string, (child: ChildProcess) => void> = {

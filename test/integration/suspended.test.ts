@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, type TestContext, test } from 'vitest';
 import { openWitness } from '../../bench/witness.js';
 import { STEPS } from '../../lib/claims/steps.ts';
-import { finished, Machine, output, pause, processState, python, until } from '../machine.ts';
+import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
 import { PATIENCE, quickest } from '../support/time.ts';
 import { Line } from './line.ts';

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { complete, keeperPath, Probe, Running, workspace } from './keeper.ts';
+import { complete, keeperPath, Probe, Running, workspace } from '../support/keeper.ts';
 
 const probe = new Probe();
 

@@ -1,9 +1,18 @@
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import {
+  complete,
+  isAlive,
+  launch,
+  Probe,
+  pidIn,
+  type Running,
+  until,
+  workspace,
+} from '../support/keeper.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { quickest, settled } from '../support/time.ts';
-import { complete, isAlive, launch, Probe, pidIn, type Running, until, workspace } from './keeper.ts';
 
 const probe = new Probe();
 

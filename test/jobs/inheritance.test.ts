@@ -2,8 +2,6 @@
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { sendSignal, signalLiving } from '../support/processes.ts';
-import { settled } from '../support/time.ts';
 import {
   complete,
   fixture,
@@ -16,7 +14,9 @@ import {
   stat,
   until,
   workspace,
-} from './keeper.ts';
+} from '../support/keeper.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
+import { settled } from '../support/time.ts';
 
 const probe = new Probe();
 

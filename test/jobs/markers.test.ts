@@ -3,7 +3,6 @@
 import { existsSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { sendSignal } from '../support/processes.ts';
 import {
   complete,
   fixture,
@@ -15,7 +14,8 @@ import {
   restingKeeperOf,
   until,
   workspace,
-} from './keeper.ts';
+} from '../support/keeper.ts';
+import { sendSignal } from '../support/processes.ts';
 
 const probe = new Probe();
 const TOKEN = '123456789';

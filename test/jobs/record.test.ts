@@ -2,8 +2,8 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, statSync } from 'node:fs';
 import { uptime } from 'node:os';
 import { expect, test } from 'vitest';
+import { complete, fixture, keeperOf, launch, pidIn, python, until, workspace } from '../support/keeper.ts';
 import { sendSignal } from '../support/processes.ts';
-import { complete, fixture, keeperOf, launch, pidIn, python, until, workspace } from './keeper.ts';
 
 interface Record {
   user: string;

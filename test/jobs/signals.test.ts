@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { fixture, keeperOf, launch, python, type Running, slow, stat, until } from '../support/keeper.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
-import { fixture, keeperOf, launch, python, type Running, slow, stat, until } from './keeper.ts';
 
 async function start(args: string[] = [], env = process.env): Promise<{ running: Running; command: number }> {
   // In a group of its own, so that a signal to the group doesn't end the test.

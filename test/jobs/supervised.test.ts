@@ -1,9 +1,9 @@
 import { openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { signalAll } from '../machine.ts';
+import { fixture, isAlive, pidIn, python, until } from '../support/keeper.ts';
+import { signalAll } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
-import { fixture, isAlive, pidIn, python, until } from './keeper.ts';
 import { chain, script, task } from './supervising.ts';
 
 test('a command that ends by itself', async () => {

@@ -5,8 +5,8 @@ import { afterEach } from 'vitest';
 import type { Lease } from '../../lib/claims/lease.ts';
 import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
+import { python, until, workspace } from '../support/keeper.ts';
 import { childrenOf, isAlive, nameOf } from '../support/processes.ts';
-import { python, until, workspace } from './keeper.ts';
 
 export interface Task extends Supervised {
   directory: string;

@@ -3,7 +3,6 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { basename } from 'node:path';
 import { expect, test } from 'vitest';
-import { sendSignal, signalLiving } from '../support/processes.ts';
 import {
   childrenOf,
   fixture,
@@ -19,7 +18,8 @@ import {
   stat,
   until,
   workspace,
-} from './keeper.ts';
+} from '../support/keeper.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 
 const probe = new Probe();
 

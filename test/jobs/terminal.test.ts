@@ -2,7 +2,6 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { processState, sendSignal, signalLiving } from '../support/processes.ts';
 import {
   fixture,
   isAlive,
@@ -13,7 +12,8 @@ import {
   Running,
   until,
   workspace,
-} from './keeper.ts';
+} from '../support/keeper.ts';
+import { processState, sendSignal, signalLiving } from '../support/processes.ts';
 
 const probe = new Probe();
 const env = { ...process.env, TERM: 'dumb', PYTHONSTARTUP: '', INPUTRC: '/dev/null', HISTFILE: '' };

@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, relative, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { binaries } from '../binaries.ts';
+import { binaries } from '../support/binaries.ts';
 
 const packageRoot = resolve(import.meta.dirname, '../..');
 let root: string;

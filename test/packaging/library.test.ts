@@ -14,8 +14,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { binaries } from '../binaries.ts';
-import { root } from '../machine.ts';
+import { binaries } from '../support/binaries.ts';
+import { root } from '../support/machine.ts';
 
 const CACHE = `library.${process.version}-${process.arch}.cache`;
 const NAMES = [

@@ -4,7 +4,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeF
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { binaries } from '../binaries.ts';
+import { binaries } from '../support/binaries.ts';
 
 const packageRoot = resolve(import.meta.dirname, '../..');
 let scratch: string;

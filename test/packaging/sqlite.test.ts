@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from '../machine.ts';
+import { root } from '../support/machine.ts';
 
 const prebuilds = join(root, 'node_modules/@photostructure/sqlite/prebuilds');
 const hasReadelf = spawnSync('readelf', ['--version']).status === 0;

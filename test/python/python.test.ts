@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from '../machine.ts';
+import { root } from '../support/machine.ts';
 
 const claims = join(root, 'python/tests/test_gpu_owner.py');
 const tasks = join(root, 'python/tests/test_tasks.py');

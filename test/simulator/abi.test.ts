@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { CONTEXT, libraries, NO_INSTANCE, Simulated } from './simulated.ts';
+import { CONTEXT, libraries, NO_INSTANCE, Simulated } from '../support/simulated.ts';
 
 const nvml = join(libraries, 'libnvidia-ml.so.1');
 const cuda = join(libraries, 'libcuda.so.1');

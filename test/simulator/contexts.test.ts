@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { CONTEXT, GiB, MiB, type Session, Simulated } from './simulated.ts';
+import { CONTEXT, GiB, MiB, type Session, Simulated } from '../support/simulated.ts';
 
 const machine = new Simulated(2);
 let session: Session;

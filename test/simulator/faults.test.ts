@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { CONTEXT, GiB, type Session, Simulated, until } from '../support/simulated.ts';
 import { quickest } from '../support/time.ts';
-import { CONTEXT, GiB, type Session, Simulated, until } from './simulated.ts';
 
 const machine = new Simulated(3);
 let session: Session;

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { isThere } from '../support/processes.ts';
-import { CONTEXT, GiB, MiB, NO_INSTANCE, Simulated, tool } from './simulated.ts';
+import { CONTEXT, GiB, MiB, NO_INSTANCE, Simulated, tool } from '../support/simulated.ts';
 
 const names: string[] = JSON.parse(execFileSync(tool, ['machines', '--json'], { encoding: 'utf8' })).map(
   (machine: { name: string }) => machine.name,

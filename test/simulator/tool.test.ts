@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { openSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { CONTEXT, GiB, Simulated, tool, until } from './simulated.ts';
+import { CONTEXT, GiB, Simulated, tool, until } from '../support/simulated.ts';
 
 let machine: Simulated;
 beforeEach(() => {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Session, Simulated } from './simulated.ts';
+import { type Session, Simulated } from '../support/simulated.ts';
 
 // Plain GPUs by their UUIDs; fixtures/cuda.py leaves out the prefix.
 const uuid = (index: number) => `00000000-0000-4000-8000-00000000000${index}`;

@@ -2,8 +2,8 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { Experiment } from '../../experiments/experiment.ts';
-import { finished, output } from '../../machine.ts';
+import { Experiment } from '../../support/experiment.ts';
+import { finished, output } from '../../support/machine.ts';
 
 let experiment: Experiment;
 beforeAll(() => {

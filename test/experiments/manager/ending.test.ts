@@ -8,10 +8,10 @@ import { GPUOwnerError } from '../../../lib/errors.ts';
 import { Manager } from '../../../lib/experiments/manager/manager.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { until } from '../../machine.ts';
+import { until } from '../../support/machine.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom } from '../queue/conformance.ts';
 import { spec } from '../queue/fixtures/tasks.ts';
-import { noRedis, RedisServer } from '../queue/redis-server.ts';
 
 let project: string;
 let told: string[];

@@ -11,7 +11,7 @@ import { Admission } from '../../../lib/experiments/protocol/admission.ts';
 import { uidInTables } from '../../../lib/experiments/protocol/peer.ts';
 import type { Request } from '../../../lib/experiments/protocol/requests.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
-import { finished, NOBODY, python } from '../../machine.ts';
+import { finished, NOBODY, python } from '../../support/machine.ts';
 import { sendSignal } from '../../support/processes.ts';
 
 const STATUS = '{"type": "status"}';

@@ -8,7 +8,7 @@ import { Admission } from '../../../lib/experiments/protocol/admission.ts';
 import { ProtocolService } from '../../../lib/experiments/protocol/service.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { until } from '../../machine.ts';
+import { until } from '../../support/machine.ts';
 import { spec } from '../queue/fixtures/tasks.ts';
 
 let directory: string;

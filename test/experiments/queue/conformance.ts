@@ -6,13 +6,13 @@ import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Attempt, Queue, Taker, TaskRow } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskSpec } from '../../../lib/experiments/task.ts';
 import { sendSignal } from '../../support/processes.ts';
-import { testArrival } from './promises/arrival.ts';
-import { testAttempts } from './promises/attempts.ts';
-import { testCrowds } from './promises/crowds.ts';
-import { testDeaths } from './promises/deaths.ts';
-import { testLifetimes } from './promises/lifetimes.ts';
-import { testLists } from './promises/lists.ts';
-import { testSelections } from './promises/selections.ts';
+import { testArrival } from './contract/arrival.ts';
+import { testAttempts } from './contract/attempts.ts';
+import { testCrowds } from './contract/crowds.ts';
+import { testDeaths } from './contract/deaths.ts';
+import { testLifetimes } from './contract/lifetimes.ts';
+import { testLists } from './contract/lists.ts';
+import { testSelections } from './contract/selections.ts';
 import { Remote } from './remote.ts';
 
 export interface Engine {

@@ -5,10 +5,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Written } from '../../../lib/experiments/written.ts';
-import { pause } from '../../machine.ts';
+import { pause } from '../../support/machine.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, taker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
-import { noRedis, RedisServer } from './redis-server.ts';
 
 describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRedis}`}`, () => {
   let server: RedisServer;

@@ -3,12 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
-import { Random } from '../random.ts';
+import { Random } from '../../support/random.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { all } from './conformance.ts';
 import { Pair } from './fixtures/pair.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
-import { noRedis, RedisServer } from './redis-server.ts';
 
 /** Of the first random sequence; the next one's is one more. */
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);

@@ -1,11 +1,11 @@
 // Redis is killed, stopped, or can't be reached: who waits goes on, and who has a task keeps it for a while.
 import { describe, expect, type TestContext, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { pause } from '../../machine.ts';
+import { pause } from '../../support/machine.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { Bench, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
-import { noRedis, RedisServer } from './redis-server.ts';
 
 // A fifteenth of what people have: 60 s become 4 s.
 const TIMES = 'patience=4&margin=1';

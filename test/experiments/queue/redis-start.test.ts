@@ -6,9 +6,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import { onWarning } from '../../../lib/platform/warnings.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { all, takeFrom } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
-import { noRedis, RedisServer } from './redis-server.ts';
 
 /** What the manual gives a user for workers alone. */
 const RIGHTS = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');

@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/engine.ts';
-import { Random } from '../random.ts';
+import { Random } from '../../support/random.ts';
 import { all, rowOf, takeFrom, taker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 import { misuse } from './misuse.ts';

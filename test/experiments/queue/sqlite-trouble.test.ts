@@ -6,7 +6,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { pause, until } from '../../machine.ts';
+import { pause, until } from '../../support/machine.ts';
 import { all, rowOf, takeFrom, taker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 import { Remote } from './remote.ts';

@@ -4,7 +4,7 @@ import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/
 import { plainScalar } from '../../../lib/experiments/sweep/scalars.ts';
 import { taskId } from '../../../lib/experiments/task.ts';
 import { canonical, show, stringify, Written } from '../../../lib/experiments/written.ts';
-import { python } from '../../machine.ts';
+import { python } from '../../support/machine.ts';
 import { open, parameters, tasks } from './sweeps.ts';
 
 const refuse = (why: string) => new Error(why);

@@ -2,8 +2,8 @@
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, until } from '../../machine.ts';
-import { Experiment } from '../experiment.ts';
+import { Experiment } from '../../support/experiment.ts';
+import { finished, until } from '../../support/machine.ts';
 import { processesOf } from '../processes.ts';
 
 let experiment: Experiment;

@@ -2,8 +2,8 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Failures } from '../../../lib/experiments/worker/failures.ts';
-import { pause, until } from '../../machine.ts';
-import { Bench } from './bench.ts';
+import { pause, until } from '../../support/machine.ts';
+import { Bench } from './fixture.ts';
 
 test('no GPUs are claimed where there is nothing to do', async () => {
   const bench = await Bench.open();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { GPUOwnerError } from '../../../lib/errors.ts';
 import { Insistence } from '../../../lib/experiments/worker/insistence.ts';
-import { Bench } from './bench.ts';
+import { Bench } from './fixture.ts';
 
 describe('claims that fail', () => {
   beforeEach(() => {

@@ -1,0 +1,344 @@
+// What shells offer, asked of the shells themselves.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { command, python } from '../support/machine.ts';
+
+const BASH_COMPLETION = '/usr/share/bash-completion/bash_completion';
+
+function has(program: string): boolean {
+  return spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
+}
+
+function run(words: string[], input = ''): string {
+  const { status, stdout, stderr } = spawnSync(words[0] as string, words.slice(1), {
+    env,
+    cwd: directory,
+    input,
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+  if (status !== 0 || stderr !== '') throw new Error(`${words[0]} ended with ${status}: ${stderr}`);
+  return stdout;
+}
+
+let directory = '';
+let env: NodeJS.ProcessEnv = {};
+
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'gpu-owner-completion-'));
+  const bin = join(directory, 'bin');
+  mkdirSync(bin);
+  for (const name of ['zz-train', 'zz-other']) writeFileSync(join(bin, name), '#!/bin/sh\n', { mode: 0o755 });
+  mkdirSync(join(directory, 'locks-here'));
+  writeFileSync(join(directory, 'unmistakable.py'), '');
+  env = {
+    PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
+    HOME: directory,
+    LC_ALL: 'C.UTF-8',
+    TERM: 'dumb',
+    GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+    GPU_OWNER_SIMULATE_DIR: join(directory, 'machines'),
+    GPU_OWNER_NVML_LIBRARY: '/nonexistent', // no driver is needed
+  };
+  for (const shell of ['bash', 'zsh', 'fish']) {
+    writeFileSync(join(directory, `script.${shell}`), run([process.execPath, command, 'completion', shell]));
+  }
+});
+
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+/** What a shell offers for each of the lines. */
+type Complete = (lines: readonly string[]) => string[][];
+
+/** Calls the function as readline does, with words split where it splits them. */
+const bash =
+  (before: string): Complete =>
+  (lines) => {
+    const calls = lines.map((line) => {
+      const words = line.split(/ +|(?<==)|(?==)/).map((word) => `'${word}'`);
+      return `COMP_WORDS=(${words.join(' ')}) COMP_CWORD=${words.length - 1} COMP_LINE='${line}' COMP_POINT=${line.length}
+        ${'$'}(complete -p gpu-owner | sed 's/.*-F //; s/ .*//'); printf '%s\\n' "${'$'}{COMPREPLY[@]}" ===`;
+    });
+    writeFileSync(
+      join(directory, 'ask.bash'),
+      `${before}\ncompopt() { :; }\nset -u\nsource script.bash\n${calls.join('\n')}`,
+    );
+    return segments(run(['bash', '--norc', 'ask.bash']), lines.length);
+  };
+
+const fish: Complete = (lines) => {
+  const calls = lines.map((line) => `complete -C '${line}'; echo ===`);
+  writeFileSync(join(directory, 'ask.fish'), `source script.fish\n${calls.join('\n')}`);
+  const offered = segments(run(['fish', '--no-config', 'ask.fish']), lines.length);
+  return offered.map((words) => words.map((word) => word.split('\t')[0] as string));
+};
+
+/** Listens to what is offered to the line editor. */
+const zsh: Complete = (lines) => {
+  const log = join(directory, 'log.zsh');
+  rmSync(log, { force: true });
+  writeFileSync(
+    join(directory, 'setup.zsh'),
+    `autoload -Uz compinit && compinit -u -D
+     LISTMAX=10000 PS1='READY>'; setopt no_auto_list no_beep no_auto_menu extended_glob; bindkey -e
+     source script.zsh
+     compadd() {
+       local -a offered
+       # Calls that only store what would match.
+       if [[ " \${argv[1,(i)(-|--)]} " == *' -'[a-zA-Z]#[OAD]' '* ]]; then builtin compadd "$@"; return; fi
+       builtin compadd -A offered "$@"
+       print -rl -- $offered >>${log}
+       builtin compadd "$@"
+     }
+     trace() { print -r -- '===' >>${log} }; zle -N trace; bindkey '^Xd' trace`,
+  );
+  run(
+    [python, join(import.meta.dirname, 'fixtures/type.py'), 'zsh', '-f', '-i'],
+    ['. ./setup.zsh', ...lines].join('\n'),
+  );
+  return segments(readFileSync(log, 'utf8'), lines.length);
+};
+
+function segments(text: string, count: number): string[][] {
+  const parts = text.split('===\n');
+  expect(parts).toHaveLength(count + 1);
+  return parts
+    .slice(0, -1)
+    .map((part) => [...new Set(part.split('\n').filter((word) => word !== ''))].sort());
+}
+
+const helpOf = (words: string[]) => run([process.execPath, command, ...words, '--help']);
+
+/** From the main help, so that no list of commands has to be kept here. */
+function commands(): string[] {
+  return namesIn(helpOf([]));
+}
+
+function namesIn(help: string): string[] {
+  return [...help.matchAll(/^ {2}([a-z]+) {2,}\S/gm)].map(([, name]) => name as string);
+}
+
+/** In the help of a command; where a value is attached (--wait[=DURATION]), both forms. */
+function optionsOf(name: string): string[] {
+  const found = [...helpOf(name.split(' ')).matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[=)?/gm)];
+  return found.flatMap(([, option, attached]) => [option as string, ...(attached ? [`${option}=`] : [])]);
+}
+
+const SHELLS: [string, Complete, string | null][] = [
+  ['bash', bash(''), has('bash') ? null : 'bash is not installed'],
+  [
+    'bash with bash-completion',
+    bash(`source ${BASH_COMPLETION}`),
+    existsSync(BASH_COMPLETION) ? null : 'bash-completion is not installed',
+  ],
+  ['zsh', zsh, has('zsh') ? null : 'zsh is not installed'],
+  ['fish', fish, has('fish') ? null : 'fish is not installed'],
+];
+
+for (const [shell, complete, missing] of SHELLS) {
+  describe.skipIf(missing !== null)(`${shell}${missing === null ? '' : ` (skipped: ${missing})`}`, () => {
+    const one = (line: string) => complete([line])[0] as string[];
+
+    test('offers every command that the help names', () => {
+      expect(one('gpu-owner ')).toEqual([...commands(), 'help'].sort());
+    });
+
+    test('offers the options in the help of each command, and no others', () => {
+      const names = commands().filter((name) => name !== 'simulate');
+      const offered = complete(names.map((name) => `gpu-owner ${name} --`));
+      for (const [i, name] of names.entries()) {
+        // zsh and fish show the form with '=' only once it is typed.
+        const plain = (words: string[]) => [...new Set(words.map((word) => word.replace(/=$/, '')))].sort();
+        expect([name, plain(offered[i] as string[])]).toEqual([name, plain(optionsOf(name))]);
+      }
+    });
+
+    test('offers the commands of a group, and the options of each', () => {
+      const names = namesIn(helpOf(['exp']));
+      expect(names.length).toBeGreaterThan(8);
+      const [all, begun, explained] = complete([
+        'gpu-owner exp ',
+        'gpu-owner exp re',
+        'gpu-owner help exp st',
+      ]);
+      expect(all).toEqual([...names].sort());
+      expect(begun).toEqual(['resume', 'retry']);
+      expect(explained).toEqual(['status']);
+      const offered = complete(names.map((name) => `gpu-owner exp ${name} --`));
+      for (const [i, name] of names.entries()) {
+        const plain = (words: string[]) => [...new Set(words.map((word) => word.replace(/=$/, '')))].sort();
+        expect([name, plain(offered[i] as string[])]).toEqual([name, plain(optionsOf(`exp ${name}`))]);
+      }
+    });
+
+    test('files before the dashes, and behind them the command as it would be alone', () => {
+      const [file, option, first, path, state, format, exported] = complete([
+        'gpu-owner exp run --gpus 2 unmis',
+        'gpu-owner exp run unmistakable.py --placeholder ',
+        'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
+        'gpu-owner exp plan -- ./bin/zz-t',
+        'gpu-owner exp retry ',
+        'gpu-owner exp export --format ',
+        'gpu-owner exp export -o unmis',
+      ]);
+      expect(file).toEqual(['unmistakable.py']);
+      expect(option).toEqual(['auto', 'keep', 'none']);
+      expect(first).toEqual(['zz-other', 'zz-train']);
+      expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
+      expect(state).toEqual(expect.arrayContaining(['cancelled', 'failed']));
+      expect(format).toEqual(['csv', 'jsonl']);
+      expect(exported).toEqual(['unmistakable.py']);
+    });
+
+    test('offers values, in both forms, and nothing where it knows none', () => {
+      const [next, attached, short, waiting, machines, none, directories] = complete([
+        'gpu-owner run --placeholder ',
+        'gpu-owner find --visible-devices=',
+        'gpu-owner hold -n ',
+        'gpu-owner run --wait=1',
+        'gpu-owner status --json --simulate h200',
+        'gpu-owner run --max-power ',
+        'gpu-owner run --lock-dir ',
+      ]).map((words) => words.map((word) => word.replace(/^--[a-z-]+=/, '')));
+      expect(next).toEqual(['auto', 'keep', 'none']);
+      expect(attached).toEqual(['index', 'uuid']);
+      expect(short).toEqual(['1', '2', '4', '8']);
+      expect(waiting).toEqual(['10m', '1h']);
+      expect(machines).toEqual(['h200x16', 'h200x8']);
+      expect(none).toEqual([]);
+      const here = (directories as string[]).map((name) => name.replace(/\/$/, ''));
+      expect(here).toContain('locks-here');
+      expect(here).not.toContain('unmistakable.py');
+    });
+
+    test('what `completion`, `help` and `simulate` take', () => {
+      const [shells, help, simulate, lost] = complete([
+        'gpu-owner completion ',
+        'gpu-owner help st',
+        'gpu-owner simulate s',
+        'gpu-owner simulate set gpu=1 lost=o',
+      ]);
+      expect(shells).toEqual(['bash', 'fish', 'zsh']);
+      expect(help).toEqual(['status']);
+      expect(simulate).toEqual(['set', 'show']);
+      expect((lost as string[]).map((word) => word.replace(/^lost=/, ''))).toEqual(['off', 'on']);
+    });
+
+    test('the command after `run` is completed as it would be alone', () => {
+      const [first, afterDashes, file, path, nothingOfOurs] = complete([
+        'gpu-owner run -n 2 zz-',
+        'gpu-owner run --wait=10m -- zz-',
+        'gpu-owner run -- cat unmis',
+        'gpu-owner run -n 1 ./bin/zz-t',
+        'gpu-owner run -- zz-train --pl',
+      ]);
+      expect(first).toEqual(['zz-other', 'zz-train']);
+      expect(afterDashes).toEqual(['zz-other', 'zz-train']);
+      // Where bash itself completes file names, it does so by itself: see below.
+      if (shell !== 'bash') expect(file).toEqual(['unmistakable.py']);
+      expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
+      expect(nothingOfOurs).toEqual([]);
+    });
+
+    test('the completion of the command after `run` is its own', () => {
+      const [words] = complete(['gpu-owner run -n 2 -- gpu-owner status --js']);
+      expect(words).toEqual(['--json']);
+    });
+  });
+}
+
+test('values that are offered are right', () => {
+  const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
+  const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
+  expect(cases.length).toBeGreaterThan(5);
+  const places: Record<string, string[]> = { watch: [], machine: [], memory: [], format: [] };
+  const exp = ['gpus-per-task', 'grace'];
+  const words = (name: string, value: string) => [
+    ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
+    ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
+    'true',
+  ];
+  for (const [, name = '', values = ''] of cases) {
+    if (places[name]) continue;
+    for (const value of values.split(' ')) {
+      const { stderr } = spawnSync(process.execPath, words(name, value), {
+        env,
+        encoding: 'utf8',
+      });
+      // It came as far as the driver, or ran.
+      expect([name, value, stderr.replace(/^gpu-owner: no NVIDIA driver found.*$/s, '')]).toEqual([
+        name,
+        value,
+        '',
+      ]);
+    }
+  }
+});
+
+describe('typed at a prompt', () => {
+  const typed = (shell: string[], setup: string, lines: string[]) => {
+    const log = join(directory, `log.${shell[0]}`);
+    rmSync(log, { force: true });
+    writeFileSync(join(directory, 'setup'), setup.replaceAll('$LOG', log));
+    run(
+      [python, join(import.meta.dirname, 'fixtures/type.py'), ...shell],
+      ['. ./setup', ...lines].join('\n'),
+    );
+    return readFileSync(log, 'utf8').split('\n').slice(0, -1);
+  };
+  const LINES = [
+    'gpu-owner comp',
+    'gpu-owner run --pla',
+    'gpu-owner run --placeholder=ke',
+    'gpu-owner run --lock-dir lock',
+    'gpu-owner run -n 2 zz-tr',
+    'gpu-owner run -- cat unmis',
+    'gpu-owner run --devices unmis',
+  ];
+  const COMPLETED = [
+    'gpu-owner completion ',
+    'gpu-owner run --placeholder ',
+    'gpu-owner run --placeholder=keep ',
+    'gpu-owner run --lock-dir locks-here/',
+    'gpu-owner run -n 2 zz-train ',
+    'gpu-owner run -- cat unmistakable.py ',
+    'gpu-owner run --devices unmis',
+  ];
+
+  test.skipIf(!has('bash'))('bash', () => {
+    const setup = `bind 'set bell-style none'
+      dump() { printf '%s\\n' "$READLINE_LINE" >>$LOG; }; bind -x '"\\C-xd": dump'
+      source script.bash; PS1='READY>'`;
+    expect(typed(['bash', '--norc', '-i'], setup, LINES)).toEqual(COMPLETED);
+  });
+
+  test.skipIf(!has('zsh'))('zsh, from a file in fpath', () => {
+    mkdirSync(join(directory, 'functions'));
+    writeFileSync(join(directory, 'functions/_gpu-owner'), readFileSync(join(directory, 'script.zsh')));
+    chmodSync(join(directory, 'functions'), 0o755);
+    const setup = `fpath=(${join(directory, 'functions')} $fpath); autoload -Uz compinit; compinit -u -D
+      PS1='READY>'; setopt no_beep; bindkey -e
+      dump() { print -r -- "$BUFFER" >>$LOG }; zle -N dump; bindkey '^Xd' dump`;
+    const trimmed = (lines: string[]) => lines.map((line) => line.trimEnd());
+    const expected = trimmed(COMPLETED).map((line) => line.replace('--placeholder$', '--placeholder'));
+    const got = trimmed(typed(['zsh', '-f', '-i'], setup, LINES)).map((line) => line.replace(/=$/, ''));
+    expect(got).toEqual(expected);
+  });
+});
+
+test.skipIf(!has('shellcheck'))('shellcheck has nothing to say about the script for bash', () => {
+  expect(run(['shellcheck', '--shell=bash', 'script.bash'])).toBe('');
+});
+
+test.each([[[]], [['tcsh']], [['bsh']], [['bash', 'zsh']]])('completion %j is refused', (words) => {
+  const { status, stderr } = spawnSync(process.execPath, [command, 'completion', ...words], {
+    encoding: 'utf8',
+  });
+  expect(stderr).toMatch(
+    /^gpu-owner: (which shell\? right|no completion for .*; (right|did you mean 'bash'))/,
+  );
+  expect(status).toBe(64);
+});

@@ -1,0 +1,113 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Machine } from '../support/machine.ts';
+
+let machine: Machine;
+beforeAll(() => {
+  machine = new Machine(1);
+});
+afterAll(() => machine.close());
+
+const COMMANDS = ['run', 'hold', 'status', 'find'];
+
+const EXPERIMENTS = [
+  'run',
+  'plan',
+  'worker',
+  'manager',
+  'status',
+  'logs',
+  'retry',
+  'pause',
+  'resume',
+  'cancel',
+  'export',
+];
+const ALL = [...COMMANDS, 'completion', 'exp'].map((name) => [name]);
+
+describe.each([[[]], ...ALL.map((words) => [words]), ...EXPERIMENTS.map((name) => [['exp', name]])])(
+  'help of %j',
+  (words) => {
+    const nowhere = { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
+
+    test('needs no driver, says how it is used, and fits 80 columns', async () => {
+      for (const option of ['--help', '-h']) {
+        const { code, stdout, stderr } = await machine.runCommand([...words, option], { env: nowhere });
+        expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+        expect(stdout).toMatch(/^Usage: gpu-owner /);
+        for (const line of stdout.split('\n')) expect([line, line.length <= 80]).toEqual([line, true]);
+      }
+    });
+  },
+);
+
+test('`help NAME` is the same as `NAME --help`', async () => {
+  for (const name of COMMANDS) {
+    const [a, b] = [await machine.runCommand(['help', name]), await machine.runCommand([name, '--help'])];
+    expect(a).toEqual(b);
+  }
+  expect((await machine.runCommand(['help'])).stdout).toBe((await machine.runCommand(['--help'])).stdout);
+  expect((await machine.runCommand(['help', 'nonsense'])).code).toBe(64);
+});
+
+test('commands of a group: explained as others, unknown ones with the closest name', async () => {
+  const run = (...words: string[]) => machine.runCommand(words);
+  const group = await run('help', 'exp');
+  expect(group.stdout).toBe((await run('exp', '--help')).stdout);
+  for (const name of EXPERIMENTS) expect(group.stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  const explained = (await run('exp', 'run', '--help')).stdout;
+  expect((await run('help', 'exp', 'run')).stdout).toBe(explained);
+  expect((await run('exp', 'help', 'run')).stdout).toBe(explained);
+  expect((await run('exp')).code).toBe(64);
+  for (const words of [
+    ['exp', 'rnu'],
+    ['help', 'exp', 'rnu'],
+    ['exp', 'help', 'rnu'],
+  ]) {
+    const { code, stderr } = await run(...words);
+    expect({ code, stderr }).toEqual({
+      code: 64,
+      stderr: "gpu-owner: there is no command 'rnu'; did you mean 'run'?\n",
+    });
+  }
+});
+
+test('the main help names every command, and every command’s help every option it takes', async () => {
+  const main = (await machine.runCommand(['--help'])).stdout;
+  for (const name of COMMANDS) expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  for (const name of [...COMMANDS, 'exp run', 'exp worker', 'exp manager']) {
+    const command = name.split(' ');
+    const { stdout } = await machine.runCommand([...command, '--help']);
+    const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)].map(
+      ([, option, value]) => [option, value],
+    );
+    expect(options.length).toBeGreaterThan(8);
+    // Every one of them is known: the complaint is about the last.
+    const words = options.map(
+      ([option, value]) => (value?.startsWith(' ') ? `${option}=-` : option) as string,
+    );
+    const known = words.filter((word) => word !== '--help');
+    const { stderr } = await machine.runCommand([...command, ...known, '--nonsense']);
+    expect(stderr).toMatch(/there is no option --nonsense/);
+  }
+});
+
+test('options of the help belong to the command, not to what `run` runs', async () => {
+  const { stdout } = await machine.runCommand(['run', '--', 'echo', '--help', '-n', '5']);
+  expect(stdout).toBe('--help -n 5\n');
+  const without = await machine.runCommand([
+    'run',
+    '-n',
+    '1',
+    'echo',
+    '-n',
+    '5',
+    '--',
+    '--force',
+    '--nonsense',
+  ]);
+  expect(without.stdout).toBe('5 -- --force --nonsense');
+});
+
+test('--version', async () => {
+  expect((await machine.runCommand(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+});

@@ -1,0 +1,339 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../support/binaries.ts';
+import {
+  command,
+  finished,
+  launcher,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  processState,
+  python,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const cudaUser = join(import.meta.dirname, 'fixtures/cuda_user.py');
+const simulator = join(binaries(), 'gpu-owner-simulator');
+const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+const FREE = ['free', 'free'];
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+describe('the exit code of run', () => {
+  test.each([0, 1, 2, 63, 64, 69, 75, 125, 126, 127, 128, 130, 254, 255])(
+    'is the command’s: %i',
+    async (code) => {
+      expect(
+        await machine.runCommand(['run', '--placeholder', 'none', '--', 'sh', '-c', `exit ${code}`]),
+      ).toEqual({
+        code,
+        signal: null,
+        stdout: '',
+        stderr: '',
+      });
+    },
+  );
+
+  test('is what --conflict-exit-code says where GPUs are not to be had, and only there', async () => {
+    const run = (...args: string[]) => machine.runCommand(['run', ...args]);
+    const holder = machine.startCommand(['hold', '-n', '2']);
+    await output(holder, /visibleDevices/);
+    const refused = await run('--no-wait', '--conflict-exit-code', '0', '--', 'echo', 'it ran');
+    expect(refused).toMatchObject({ code: 0, stdout: '' });
+    expect(refused.stderr).toMatch(/^gpu-owner: 1 GPU asked for, none is free:\n/);
+    const late = await run('--wait=100ms', '--conflict-exit-code=255', '--', 'echo', 'it ran');
+    expect(late).toMatchObject({ code: 255, stdout: '' });
+    expect(late.stderr).toMatch(/waited 100 ms in vain/);
+    expect(await run('--no-wait', '--', 'true')).toMatchObject({ code: 75 });
+    holder.stdin?.end();
+    await finished(holder, 'exit');
+    expect(await run('--conflict-exit-code=0', '--', 'sh', '-c', 'exit 75')).toMatchObject({ code: 75 });
+    expect(await run('--conflict-exit-code=0', '-n', '3', '--', 'true')).toMatchObject({ code: 64 });
+  });
+
+  test.each([1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 34, 64])(
+    'is 128 + the signal that ended it: %i',
+    async (signal) => {
+      const result = await machine.runCommand([
+        'run',
+        '--placeholder',
+        'none',
+        '--',
+        'sh',
+        '-c',
+        `ulimit -c 0; kill -${signal} $$`,
+      ]);
+      expect(result).toMatchObject({ code: 128 + signal, signal: null });
+      await expect.poll(() => machine.states()).toEqual(FREE);
+    },
+  );
+
+  test('is 127 for a command that is not there, 126 for one that can’t be run, and nothing stays claimed', async () => {
+    const file = join(machine.directory, 'file');
+    writeFileSync(file, 'text');
+    const folder = join(machine.directory, 'folder');
+    mkdirSync(folder);
+    for (const [words, code, message] of [
+      [['pyhton'], 127, /cannot run 'pyhton': not found/],
+      [['/nonexistent/python'], 127, /not found/],
+      [[''], 127, /cannot run '': not found/],
+      [[file], 126, /not executable \(permission denied\)/],
+      [[folder], 126, /is a directory/],
+      [[`${file}/x`], 127, /not found/],
+    ] as const) {
+      const result = await machine.runCommand(['run', '--', ...words]);
+      expect([words, result.code]).toEqual([words, code]);
+      expect(result.stderr).toMatch(message);
+    }
+    await expect.poll(() => machine.states()).toEqual(FREE);
+    expect(machine.processes(0)).toEqual([]);
+  });
+
+  test('comes when the command ends, though a child lives on and keeps the GPU', async () => {
+    const { code, stderr } = await machine.runCommand([
+      'run',
+      '--',
+      'sh',
+      '-c',
+      'setsid sleep 60 >/dev/null 2>&1 </dev/null & echo $! >&2; exit 7',
+    ]);
+    expect(code).toBe(7);
+    expect(stderr).toMatch(
+      /sh has ended \(exit code 7\), but 1 of its processes still runs and keeps GPU 0: \d+ \(sleep\)/,
+    );
+    const [gpu] = await machine.status();
+    expect(gpu).toMatchObject({ state: 'leased', lease: { survivors: 1 } });
+    expect(gpu.reason).toMatch(/has ended, 1 of its processes still runs?/);
+    sendSignal(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
+    await until(async () => (await machine.states())[0] === 'free');
+  });
+});
+
+describe('output and input', () => {
+  test('are the command’s: large, binary, in order, and ended when it closes them', async () => {
+    const bytes = Buffer.from(Array.from({ length: 1 << 20 }, (_, i) => (i * 31) & 0xff));
+    const file = join(machine.directory, 'input');
+    writeFileSync(file, bytes);
+    const { code, stdout } = await machine.run([
+      'sh',
+      '-c',
+      `${process.execPath} ${command} run -- cat <${file} | cmp - ${file} && echo same`,
+    ]);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'same\n' });
+  });
+
+  test('what the command leaves unread stays for the next', async () => {
+    const { stdout } = await machine.run(
+      ['sh', '-c', `${launcher} run -- sh -c 'read a; echo "command: $a"'; read b; echo "shell: $b"`],
+      {},
+      'one\ntwo\n',
+    );
+    expect(stdout).toBe('command: one\nshell: two\n');
+  });
+});
+
+describe('the GPU of a command', () => {
+  test('is the one that CUDA shows it, and the lease names the command', async () => {
+    const runs = [0, 1].map(() => machine.startCommand(['run', '--', python, cudaUser]));
+    const seen = await Promise.all(runs.map((run) => output(run, /using (\S+)/)));
+    expect(seen.sort()).toEqual([uuid(0), uuid(1)]);
+    for (const gpu of await machine.status()) {
+      expect(gpu.state).toBe('leased');
+      expect(gpu.lease.command).toBe(`${python} ${cudaUser}`);
+    }
+    const outcomes = runs.map((run) => finished(run));
+    for (const run of runs) run.stdin?.end();
+    for (const { code } of await Promise.all(outcomes)) expect(code).toBe(0);
+  });
+
+  test('is taken by number as well, for software that parses integers', async () => {
+    const holder = machine.startCommand(['hold', '--devices', '0']);
+    await output(holder, /visibleDevices/);
+    const run = machine.startCommand(['run', '--visible-devices', 'index', '--', python, cudaUser]);
+    expect(await output(run, /using (\S+)/)).toBe(uuid(1));
+  });
+
+  test('in exclusive-process mode lets the command in: no placeholder is in its way', async () => {
+    await machine.status();
+    machine.set('gpu=all', 'compute-mode=exclusive-process');
+    const run = machine.startCommand(['run', '-n', '2', '--placeholder', 'keep', '--', python, cudaUser]);
+    expect(await output(run, /using (\S+)|failed \d+/)).toBe(`${uuid(0)},${uuid(1)}`);
+    expect(machine.processes(0)).toHaveLength(1);
+  });
+
+  test('in prohibited mode is not given out', async () => {
+    await machine.status();
+    machine.set('gpu=0', 'compute-mode=prohibited');
+    expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
+      `${uuid(1)}\n`,
+    );
+  });
+});
+
+describe('the placeholder', () => {
+  /** Starts a command that uses CUDA only when it is told to. */
+  async function late(mode: string[]) {
+    const run = machine.startCommand([
+      'run',
+      ...mode,
+      '--',
+      'sh',
+      '-c',
+      `echo begun $$; read line; exec ${python} ${cudaUser} 200`,
+    ]);
+    const pid = Number(await output(run, /begun (\d+)/));
+    return { run, pid, go: () => run.stdin?.write('go\n') };
+  }
+
+  test('auto: taken from the start, until the command has come', async () => {
+    const { run, pid, go } = await late([]);
+    const [placeholder] = machine.processes(0);
+    expect(placeholder).not.toBe(pid);
+    expect(readFileSync(`/proc/${placeholder}/comm`, 'utf8')).toMatch(/^gpu-owner-place/);
+    go();
+    await output(run, /using/);
+    await until(() => machine.processes(0).join() === String(pid));
+    run.stdin?.end();
+    expect((await finished(run)).code).toBe(0);
+    expect(machine.processes(0)).toEqual([]);
+  });
+
+  test('keep: until the command has ended', async () => {
+    const { run, pid, go } = await late(['--placeholder', 'keep']);
+    go();
+    await output(run, /using/);
+    await pause(700);
+    expect(machine.processes(0)).toHaveLength(2);
+    expect(machine.processes(0)).toContain(pid);
+    run.stdin?.end();
+    expect((await finished(run)).code).toBe(0);
+    await until(() => machine.processes(0).length === 0);
+  });
+
+  test('none: nothing but the command', async () => {
+    const { run, pid, go } = await late(['--placeholder', 'none']);
+    expect(machine.processes(0)).toEqual([]);
+    go();
+    await output(run, /using/);
+    expect(machine.processes(0)).toEqual([pid]);
+  });
+
+  test('goes with the command, also where that never touches the GPU, and when all is killed', async () => {
+    expect((await machine.runCommand(['run', '--', 'true'])).code).toBe(0);
+    await until(() => machine.processes(0).length === 0);
+    const { run, pid } = await late(['--placeholder', 'keep']);
+    sendSignal(pid, 'SIGKILL');
+    expect((await finished(run)).code).toBe(137);
+    await until(() => machine.processes(0).length === 0);
+  });
+
+  test('that fails gives all back and says how to do without', async () => {
+    await machine.status();
+    machine.set('gpu=all', 'error=cuda-context:2');
+    const { code, stdout, stderr } = await machine.runCommand(['run', '--', 'echo', 'it ran']);
+    expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
+    expect(stderr).toMatch(/the placeholder on GPU 0 failed: .*memory.*CUDA code 2.*`--placeholder none`/);
+    await expect.poll(() => machine.states()).toEqual(FREE);
+  });
+});
+
+describe('somebody who does not claim', () => {
+  test('keeps the GPU that they use', async () => {
+    const stranger = machine.start([simulator, 'occupy', '0', '--name', 'jupyter']);
+    await output(stranger, /ready/);
+    expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
+      `${uuid(1)}\n`,
+    );
+    const { code, stderr } = await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'true']);
+    expect(code).toBe(75);
+    expect(stderr).toMatch(/GPU 0: busy: jupyter \(pid \d+, \w+\) uses/);
+  });
+
+  test('who comes between the lease and the placeholder has it, and the claim goes to another', async () => {
+    const run = machine.startCommand(['run', '--', 'sh', '-c', 'echo has $CUDA_VISIBLE_DEVICES'], {
+      env: { GPU_OWNER_STOP_AT: 'environment' },
+    });
+    await until(() => processState(run.pid as number) === 'T');
+    expect((await machine.states())[0]).toBe('leased');
+    const stranger = machine.start([simulator, 'occupy', '0']);
+    await output(stranger, /ready/);
+    // It stops at this step again, this time with the other GPU.
+    run.kill('SIGCONT');
+    await until(async () => (await machine.states())[1] === 'leased');
+    await until(() => processState(run.pid as number) === 'T');
+    run.kill('SIGCONT');
+    expect(await output(run, /has (\S+)/)).toBe(uuid(1));
+  });
+
+  test('and whoever waits goes on as soon as they have left', async () => {
+    const stranger = machine.start([simulator, 'occupy', '0']);
+    await output(stranger, /ready/);
+    const run = machine.startCommand(['run', '-n', '2', '--', 'echo', 'it ran']);
+    const outcome = finished(run);
+    await output(run, /waiting for 2 GPUs, 1st in line:\n {2}GPU 0: busy/);
+    stranger.kill('SIGKILL');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
+  });
+});
+
+describe('kill -9 in the middle', () => {
+  test.each(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+    '%s while the claim is made, at any moment: nothing is left',
+    async (signal) => {
+      for (const milliseconds of [20, 45, 60, 75, 90, 120]) {
+        const run = machine.startCommand(['run', '-n', '2', '--', 'true']);
+        const outcome = finished(run);
+        await pause(milliseconds);
+        run.kill(signal);
+        await outcome;
+      }
+      await until(() => machine.processes(0).length + machine.processes(1).length === 0);
+      expect(await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'echo', 'it ran'])).toMatchObject(
+        { code: 0, stdout: 'it ran\n' },
+      );
+    },
+  );
+
+  test('of a placeholder: the command goes on, the lease stays', async () => {
+    const run = machine.startCommand([
+      'run',
+      '--placeholder',
+      'keep',
+      '--',
+      'sh',
+      '-c',
+      'echo begun; read line; echo done',
+    ]);
+    const outcome = finished(run);
+    await output(run, /begun/);
+    sendSignal(machine.processes(0)[0], 'SIGKILL');
+    await until(() => machine.processes(0).length === 0);
+    expect((await machine.states())[0]).toBe('leased');
+    run.stdin?.end('\n');
+    expect(await outcome).toMatchObject({ code: 0, stdout: 'begun\ndone\n', stderr: '' });
+    await expect.poll(() => machine.states()).toEqual(FREE);
+  });
+});
+
+test.skipIf(whyNotNobody() !== null)(
+  'two users: each sees who the other is, and can’t end the other’s lease',
+  async () => {
+    const theirs = machine.startCommand(['run', '--', python, cudaUser], { uid: NOBODY, umask: '077' });
+    await output(theirs, /using/);
+    const ours = machine.startCommand(['run', '--', python, cudaUser], { umask: '077' });
+    expect(await output(ours, /using (\S+)/)).toBe(uuid(1));
+    const [a, b] = await machine.status();
+    expect([a.lease.user, b.lease.user]).toEqual(['nobody', 'root']);
+    const seen = await machine.runCommand(['run', '--no-wait', '--', 'true'], { uid: NOBODY });
+    expect(seen.stderr).toMatch(/GPU 0: leased by nobody since .*\n {2}GPU 1: leased by root since/);
+  },
+);

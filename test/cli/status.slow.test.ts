@@ -1,0 +1,243 @@
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { binaries } from '../support/binaries.ts';
+import { command, finished, Machine, output, pause, python } from '../support/machine.ts';
+
+const MACHINES = [
+  'h200x8',
+  'h200x16',
+  'a100x4-mig',
+  'rtx4090x2-display',
+  'workstation',
+  'mixed',
+  'old-driver',
+  'oldest-driver',
+  'early-r535',
+  'wsl',
+  '64',
+];
+const pty = join(import.meta.dirname, '../jobs/fixtures/pty_bridge.py');
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+function expectToFit(text: string, columns = 80): void {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(text).not.toMatch(/\x1b/);
+  for (const line of text.trimEnd().split('\n'))
+    expect([line, [...line].length <= columns]).toEqual([line, true]);
+}
+
+describe.each(MACHINES)('the table of machine %s', (name) => {
+  test('fits 80 columns, whatever goes on, and has a line for each GPU', async () => {
+    machine = new Machine(name);
+    const count = (await machine.status()).length;
+    const look = async () => {
+      const { code, stdout, stderr } = await machine.runCommand(['status']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expectToFit(stdout);
+      expect(stdout.match(/^ *\d+(?::\d)? {2}.* (free|leased|busy|unavailable)$/gm)).toHaveLength(
+        (await machine.status()).length,
+      );
+      return stdout;
+    };
+    await look();
+    const busy = machine.start([
+      join(binaries(), 'gpu-owner-simulator'),
+      'occupy',
+      String(name === 'a100x4-mig' ? 3 : count - 1),
+      '--memory',
+      '3GiB',
+      '--name',
+      'a-process-with-a-very-long-name',
+    ]);
+    await output(busy, /ready|cannot|error/);
+    const holder = machine.startCommand(['hold', '--force', '--no-wait', '--placeholder', 'none']);
+    await Promise.race([output(holder, /visibleDevices/), finished(holder)]).catch(() => {});
+    machine.set('gpu=all', 'utilization=100', 'power=9999', 'temperature=105');
+    await look();
+    machine.set('gpu=all', 'lost=on');
+    await look();
+    machine.set('gpu=all', 'lost=off', 'no-permission=on');
+    await look();
+    busy.kill('SIGKILL');
+    holder.kill('SIGKILL');
+  });
+
+  test('--json has every member of the contract, null where the driver can’t tell', async () => {
+    machine = new Machine(name);
+    const [gpu] = await machine.status();
+    const numberOrNull = expect.toSatisfy(
+      (value) => value === null || (Number.isFinite(value) && value >= 0),
+    );
+    expect(gpu).toEqual({
+      index: 0,
+      instance: null,
+      parent: null,
+      uuid: expect.stringMatching(/^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
+      name: expect.stringMatching(/./),
+      pciBusId: expect.stringMatching(/^[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0$/),
+      state: expect.stringMatching(/^(free|unavailable)$/),
+      reason: expect.toSatisfy((reason) => reason === null || /^MIG is on/.test(reason)),
+      memory: {
+        totalBytes: expect.any(Number),
+        usedBytes: expect.any(Number),
+        freeBytes: expect.any(Number),
+        reservedBytes: numberOrNull,
+      },
+      powerWatts: numberOrNull,
+      powerLimitWatts: numberOrNull,
+      utilizationPercent: numberOrNull,
+      temperatureCelsius: numberOrNull,
+      computeMode: expect.stringMatching(/^default$/),
+      displayActive: expect.toSatisfy((value) => [true, false, null].includes(value)),
+      migEnabled: expect.toSatisfy((value) => [true, false, null].includes(value)),
+      migInstances: expect.any(Array),
+      processes: expect.toSatisfy((value) => value === null || Array.isArray(value)),
+      lease: null,
+    });
+    if (name === 'wsl') expect(gpu).toMatchObject({ processes: null, utilizationPercent: null });
+    if (name === 'a100x4-mig') expect(gpu).toMatchObject({ migEnabled: true, utilizationPercent: null });
+  });
+});
+
+test('--json of what is used: processes and lease with all their members', async () => {
+  machine = new Machine(2);
+  await machine.status();
+  const stranger = machine.start([
+    join(binaries(), 'gpu-owner-simulator'),
+    'occupy',
+    '1',
+    '--memory',
+    '2GiB',
+    '--graphics',
+  ]);
+  const pid = Number(await output(stranger, /ready (\d+)/));
+  const holder = machine.startCommand(['hold']);
+  await output(holder, /visibleDevices/);
+  const [held, other] = await machine.status();
+  expect(held).toMatchObject({
+    state: 'leased',
+    reason: expect.stringMatching(/^leased by \w+ since \d\d:\d\d \(pid \d+: .*hold\)$/),
+    processes: [{ pid: expect.any(Number), type: 'compute', usedBytes: expect.any(Number) }],
+  });
+  expect(held.lease).toEqual({
+    user: expect.any(String),
+    uid: process.getuid?.(),
+    pid: holder.pid,
+    host: expect.any(String),
+    command: expect.stringMatching(/hold$/),
+    since: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+    convention: 'gpu-owner',
+  });
+  expect(Math.abs(Date.now() - Date.parse(held.lease.since))).toBeLessThan(30_000);
+  expect(other.processes).toEqual([{ pid, type: 'graphics', usedBytes: expect.any(Number) }]);
+});
+
+test('a reason with words longer than the line is broken, not cut', async () => {
+  machine = new Machine(1);
+  const name = join(machine.directory, 'a'.repeat(120));
+  writeFileSync(name, 'exclude: [0]\n');
+  const { stdout } = await machine.runCommand(['status'], { env: { GPU_OWNER_MACHINE_CONFIG: name } });
+  expectToFit(stdout);
+  expect(stdout.replaceAll(/\s/g, '')).toContain(`bannedby${name}`);
+});
+
+describe('colours and terminals', () => {
+  const inTerminal = (args: string[], env = {}) =>
+    machine.start([python, pty, process.execPath, command, ...args], {
+      env: { TERM: 'xterm', NO_COLOR: undefined, ...env },
+    });
+
+  test('colours on a terminal, none with NO_COLOR or a dumb one, none in a pipe', async () => {
+    machine = new Machine(1);
+    await machine.status();
+    for (const [env, coloured] of [
+      [{}, true],
+      [{ NO_COLOR: '1' }, false],
+      [{ TERM: 'dumb' }, false],
+    ] as const) {
+      const child = inTerminal(['status'], env);
+      const text = await output(child, /GPU[\s\S]*free/);
+      expect(text.includes('\u001b[32mfree')).toBe(coloured);
+      child.kill('SIGKILL');
+    }
+    expectToFit(
+      (await machine.runCommand(['status'], { env: { FORCE_COLOR: '1', CLICOLOR_FORCE: '1' } })).stdout,
+    );
+  });
+
+  test('--watch shows changes; Ctrl-C ends it', async () => {
+    machine = new Machine(1);
+    await machine.status();
+    const child = inTerminal(['status', '--watch=100ms']);
+    const outcome = finished(child);
+    await output(child, /free/);
+    const holder = machine.startCommand(['hold', '--placeholder', 'none']);
+    await output(child, /leased/);
+    holder.stdin?.end();
+    await output(child, /free/);
+    child.stdin?.write('\u0003');
+    expect((await outcome).stdout).toMatch(/\[status (-2|130)\]/);
+  });
+
+  test('--watch --json is a line per look, for programs', async () => {
+    machine = new Machine(1);
+    for (const words of [
+      ['--watch', '--json'],
+      ['--watch=50ms', '--json'],
+    ]) {
+      const child = machine.startCommand(['status', ...words]);
+      let text = '';
+      child.stdout?.on('data', (data) => (text += data));
+      await output(child, /\]\n.*\]\n/s);
+      child.kill();
+      for (const line of text.trim().split('\n')) expect(JSON.parse(line)[0].state).toBe('free');
+    }
+  });
+
+  test('a reader that ends (head) ends --watch as well', async () => {
+    machine = new Machine(1);
+    const { code, stderr } = await machine.run([
+      'sh',
+      '-c',
+      `${process.execPath} ${command} status --watch=20ms | head -n 3 >/dev/null`,
+    ]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    await pause(50);
+    expect(spawnSync('pgrep', ['-f', machine.directory]).status).toBe(1);
+  });
+});
+
+describe('find', () => {
+  test('prints what CUDA_VISIBLE_DEVICES would be, and takes nothing', async () => {
+    machine = new Machine('mixed');
+    const uuids = (await machine.status()).map(({ uuid }) => uuid);
+    expect((await machine.runCommand(['find'])).stdout).toBe(`${uuids[2]}\n`); // most free memory
+    expect((await machine.runCommand(['find', '-n', '3'])).stdout).toBe(`${uuids.join(',')}\n`);
+    expect((await machine.runCommand(['find', '-n', '2', '--visible-devices', 'index'])).stdout).toBe(
+      '1,2\n',
+    );
+    expect(
+      (
+        await machine.runCommand(['find', '--devices', '0'], {
+          env: { CUDA_VISIBLE_DEVICES: '0', CUDA_DEVICE_ORDER: 'PCI_BUS_ID' },
+        })
+      ).stdout,
+    ).toBe(`${uuids[0]}\n`);
+    const json = JSON.parse((await machine.runCommand(['find', '-n', '2', '--json'])).stdout);
+    expect(json).toEqual((await machine.status()).slice(1));
+    await expect.poll(() => machine.states()).toEqual(['free', 'free', 'free']);
+  });
+
+  test('not enough free: 75, and why for each GPU', async () => {
+    machine = new Machine(2);
+    const holder = machine.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    const { code, stdout, stderr } = await machine.runCommand(['find', '-n', '2']);
+    expect({ code, stdout }).toEqual({ code: 75, stdout: '' });
+    expect(stderr).toMatch(/^gpu-owner: .*1.*\n {2}GPU 0: leased by .*\n {2}GPU 1: free\n$/);
+  });
+});

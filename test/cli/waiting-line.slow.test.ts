@@ -1,0 +1,113 @@
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { command, finished, Machine, output, pause, python } from '../support/machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+const bridge = join(import.meta.dirname, '../jobs/fixtures/pty_bridge.py');
+
+async function holder(...options: string[]) {
+  const child = machine.startCommand(['hold', '--placeholder', 'none', ...options]);
+  await output(child, /visibleDevices/);
+  return child;
+}
+
+test('on a terminal: one line that is kept current, cut to the width, and gone when the wait is over', async () => {
+  const first = await holder();
+  const script = `stty cols 60; exec ${process.execPath} ${command} run -- echo ran`;
+  const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
+  const outcome = finished(terminal);
+  await output(terminal, /\(2 s\)/);
+  first.stdin?.end();
+  const { stdout } = await outcome;
+  const [line, ...rest] = stdout.split('\r\n');
+  const frames = (line as string).split('\r\u001b[K');
+  expect(frames.shift()).toBe('');
+  expect(frames.pop()).toBe('ran');
+  for (const frame of frames) {
+    expect(frame).toMatch(/^gpu-owner: waiting for a GPU, 1st in line \(\d+ m?s\): GPU 0:.*…$/);
+    expect(frame.length).toBeLessThan(60);
+  }
+  expect(frames.length).toBeGreaterThan(1);
+  expect(rest.join('')).toContain('[status 0]');
+});
+
+test('on a terminal: characters that take two columns count as two', async () => {
+  const first = await holder('--as', '\u8bad\u7ec3'.repeat(20));
+  const script = `stty cols 120; exec ${process.execPath} ${command} run -- echo ran`;
+  const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
+  const outcome = finished(terminal);
+  await output(terminal, /waiting/);
+  first.stdin?.end();
+  const frames = (await outcome).stdout.split('\r\u001b[K').filter((text) => text.includes('waiting'));
+  for (const frame of frames) {
+    expect(frame).toMatch(/\u8bad.*\u2026$/);
+    expect(frame.replace(/[\u8bad\u7ec3]/g, 'xx').length).toBeLessThan(120);
+  }
+  expect(frames.length).toBeGreaterThan(0);
+});
+
+test('in the background of a terminal: plain lines, so that nothing is painted over the prompt', async () => {
+  const first = await holder();
+  const script = `set -m; ${process.execPath} ${command} run -- echo ran & wait`;
+  const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
+  const outcome = finished(terminal);
+  await output(terminal, /waiting/);
+  await pause(1_500);
+  first.stdin?.end();
+  const { stdout } = await outcome;
+  expect(stdout.match(/waiting/g)).toHaveLength(1);
+  expect(stdout).not.toContain('\u001b');
+  expect(stdout).toMatch(/^ran\r$/m);
+});
+
+test('elsewhere: plain lines, and a new one only when something has changed', async () => {
+  const first = await holder();
+  const waiting = machine.startCommand(['run', '--', 'true']);
+  const outcome = finished(waiting);
+  await output(waiting, /waiting/);
+  const second = machine.startCommand(['run', '--', 'true']);
+  const behind = finished(second);
+  await output(second, /waiting for a GPU, 2nd in line:\n {2}GPU 0: leased by/);
+  let said = '';
+  second.stderr?.on('data', (text) => {
+    said += text;
+  });
+  await pause(3_000);
+  expect(said).toBe('');
+  first.stdin?.end();
+  expect((await outcome).stderr).toMatch(
+    /^gpu-owner: waiting for a GPU, 1st in line:\n {2}GPU 0: leased by .*\n$/,
+  );
+  const { code, stderr } = await behind;
+  expect(code).toBe(0);
+  // That the first waiter has the GPU now may be news.
+  const news = stderr.split(/(?=gpu-owner: waiting)/);
+  expect(new Set(news).size).toBe(news.length);
+});
+
+test('in a job that somebody else watches: the same line says who stands ahead', async () => {
+  const first = await holder();
+  const waiting = machine.startCommand(['run', '--', 'true']);
+  const outcome = finished(waiting);
+  await output(waiting, /waiting/);
+  const { code, stderr } = await machine.runCommand(['run', '--wait=300ms', '--', 'true']);
+  expect(code).toBe(75);
+  expect(stderr).toMatch(/waiting for a GPU, 2nd in line:\n {2}GPU 0: leased by/);
+  first.stdin?.end();
+  expect((await outcome).code).toBe(0);
+});
+
+test('where nobody reads what it says, the command runs all the same', async () => {
+  const first = await holder();
+  const script = '{ "$@" 2>&1 >&3 | true; } 3>&1';
+  const words = [process.execPath, command, 'run', '--', 'echo', 'ran'];
+  const outcome = finished(machine.start(['sh', '-c', script, 'sh', ...words]));
+  await pause(700);
+  first.stdin?.end();
+  expect((await outcome).stdout).toBe('ran\n');
+});

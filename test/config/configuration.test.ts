@@ -1,0 +1,320 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
+import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
+import { judge } from '../../lib/gpus/judge.ts';
+import { command, Machine } from '../support/machine.ts';
+import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
+import { processorTime } from '../support/time.ts';
+
+let base: string;
+let machine: string;
+let user: string;
+let env: NodeJS.ProcessEnv;
+
+beforeEach(() => {
+  base = mkdtempSync(join(tmpdir(), 'configuration-'));
+  machine = join(base, 'machine.yaml');
+  user = join(base, 'home/.config/gpu-owner/config.yaml');
+  mkdirSync(dirname(user), { recursive: true });
+  env = { GPU_OWNER_MACHINE_CONFIG: '/dev/null', HOME: join(base, 'home') };
+});
+afterEach(() => rmSync(base, { recursive: true, force: true }));
+
+function write(path: string, content: string | Buffer): void {
+  writeFileSync(path, content);
+  chmodSync(path, 0o644);
+  if (path === machine) env.GPU_OWNER_MACHINE_CONFIG = machine;
+}
+
+const load = () => loadConfiguration(env);
+const failure = () => refusal(load, 'ERR_CONFIGURATION');
+
+describe('files', () => {
+  it('may be missing', () => {
+    expect(load()).toEqual({ files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] });
+    expect(loadConfiguration({ ...env, HOME: '/nonexistent' }).files).toEqual([]);
+    expect(loadConfiguration({ ...env, HOME: '/etc/passwd' }).files).toEqual([]);
+  });
+
+  it('may be empty', () => {
+    for (const text of ['', '\n', '# nothing\n', '---\n', '\ufeff# with a mark\n', '{}']) {
+      write(user, text);
+      expect(load().files).toEqual([user]);
+      expect(load().thresholds).toEqual({});
+    }
+  });
+
+  it("are the machine's and the user's", () => {
+    write(
+      machine,
+      'minFreeMemory: 20GiB\nlockDirectory: /run/lock/gpu-owner\nlockTimeout: 5s\nplaceholder: none\n',
+    );
+    write(
+      user,
+      'maxPower: 80\nplaceholder: keep\nvisibleDevices: index\nconventions: [safe-gpu, gpu_lock]\n',
+    );
+    expect(load()).toEqual({
+      files: [machine, user],
+      thresholds: { minFreeMemory: 20 * GIB, maxPower: 80 },
+      devices: [],
+      exclude: [],
+      excludeNames: [],
+      placeholder: 'keep',
+      visibleDevices: 'index',
+      conventions: ['safe-gpu', 'gpu_lock'],
+      lockDirectory: '/run/lock/gpu-owner',
+      lockTimeout: 5000,
+    });
+  });
+
+  it('are found where XDG_CONFIG_HOME says, unless it is relative', () => {
+    mkdirSync(join(base, 'xdg/gpu-owner'), { recursive: true });
+    write(join(base, 'xdg/gpu-owner/config.yaml'), 'maxPower: 1');
+    write(user, 'maxPower: 2');
+    env.XDG_CONFIG_HOME = join(base, 'xdg');
+    expect(load().thresholds.maxPower).toBe(1);
+    env.XDG_CONFIG_HOME = 'xdg';
+    expect(load().thresholds.maxPower).toBe(2);
+  });
+
+  it('must exist where the variable names one', () => {
+    env.GPU_OWNER_MACHINE_CONFIG = machine;
+    expect(failure()).toContain("GPU_OWNER_MACHINE_CONFIG names this file, and it doesn't exist");
+  });
+
+  it('are not waited for when they are something else', () => {
+    execFileSync('mkfifo', [user]);
+    chmodSync(user, 0o644);
+    expect(failure()).toContain('not a regular file');
+    rmSync(user);
+    mkdirSync(user);
+    expect(failure()).toContain('it is a directory');
+  });
+
+  it('must be small, in UTF-8, and not writable by everybody', () => {
+    write(user, `# ${'x'.repeat(70_000)}`);
+    expect(failure()).toContain('larger than 64 KiB');
+    write(user, Buffer.from([0x61, 0xff, 0xfe]));
+    expect(failure()).toContain('not UTF-8');
+    for (const path of [user, machine]) {
+      write(user, '');
+      write(path, 'maxPower: 80');
+      chmodSync(path, 0o666);
+      expect(failure()).toMatch(new RegExp(`^${path}: everybody may write to it`));
+    }
+  });
+
+  it.runIf(process.geteuid?.() === 0)("must belong to root where they are the machine's", () => {
+    write(machine, 'maxPower: 80');
+    chownSync(machine, 12345, 12345);
+    expect(failure()).toContain('it belongs to uid 12345');
+  });
+
+  it.skipIf(process.geteuid?.() === 0)('must be readable', () => {
+    write(user, 'maxPower: 80');
+    chmodSync(user, 0);
+    expect(failure()).toContain('no permission to read it');
+  });
+
+  it.runIf(process.geteuid?.() === 0)("that can't be read are told from a home that isn't ours", () => {
+    const script = `
+      process.setegid(65534); process.seteuid(65534);
+      const { loadConfiguration } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/config/configuration.ts'))});
+      try { console.log(JSON.stringify(loadConfiguration(${JSON.stringify(env)}))); } catch (error) { console.log(error.code, error.message); }
+    `;
+    const bundle = join(base, 'load.mjs');
+    execFileSync(
+      join(import.meta.dirname, '../../node_modules/.bin/esbuild'),
+      [
+        '--bundle',
+        '--platform=node',
+        '--format=esm',
+        '--external:yaml',
+        `--outfile=${bundle}`,
+        '--log-level=error',
+      ],
+      { input: script, cwd: join(import.meta.dirname, '../..') },
+    );
+    const run = () => execFileSync(process.execPath, [bundle], { encoding: 'utf8' });
+    chmodSync(base, 0o755);
+    write(user, 'maxPower: 80');
+    chmodSync(user, 0o600);
+    expect(run()).toMatch(/^ERR_CONFIGURATION .*no permission to read it/);
+    chmodSync(join(base, 'home'), 0o700);
+    expect(JSON.parse(run()).files).toEqual([]);
+  });
+});
+
+describe('mistakes', () => {
+  it.each([
+    ['maxPowr: 80', ":1: there is no key 'maxPowr'; did you mean 'maxPower'?"],
+    ['# x\n\nmin_free_memory: 1', ":3: there is no key 'min_free_memory'; did you mean 'minFreeMemory'?"],
+    ['colour: red', ":1: there is no key 'colour'; there are exclude,"],
+    ['force: true', ":1: there is no key 'force'"],
+    ['__proto__: 1', ":1: there is no key '__proto__'"],
+    ['constructor: 1', ":1: there is no key 'constructor'"],
+    ['maxPower: 80\nminFreeMemory: lots', ":2: minFreeMemory: 'lots' is not a size"],
+    ['minFreeMemory:\n  - 1', ':2: minFreeMemory: a list is not a size'],
+    ['minFreeMemory: .nan', ':1: minFreeMemory: NaN is not a size'],
+    ['maxPower: .inf', ':1: maxPower: Infinity is not'],
+    ['maxPower: -1', ':1: maxPower: -1 is not'],
+    ['maxPower: 080x', ":1: maxPower: '080x' is not"],
+    ['allowProcesses: yes', ":1: allowProcesses: 'yes' is neither true nor false"],
+    ['devices: []', ':1: devices: an empty list'],
+    ['devices: 3-1', ":1: devices: '3-1' runs backwards"],
+    ['exclude: 1.5', ':1: exclude: 1.5'],
+    ['exclude: [0, [1]]', ':1: exclude: the entries of a list must be single values'],
+    ['exclude:\n  gpu: 1', ':2: exclude: it must be a single value or a list'],
+    ['exclude: [~]', ':1: exclude: the entries of a list'],
+    ['maxPower:', ':1: maxPower: it has no value'],
+    ['maxPower: ~', ':1: maxPower: it has no value'],
+    ['placeholder: maybe', ":1: placeholder: 'maybe' isn't possible; right are 'auto', 'keep' or 'none'"],
+    ['visibleDevices: 0', ":1: visibleDevices: 0 isn't possible"],
+    ['conventions: [auto]', ":1: conventions: 'auto' isn't possible"],
+    ['conventions: ../x', ":1: conventions: '../x' isn't possible"],
+    ['maxPower: 1\nmaxPower: 2', ':2: maxPower is there twice'],
+    ['maxPower: "80', ':1: not valid YAML'],
+    ['maxPower: [1\nx: 2', 'not valid YAML'],
+    ['\tmaxPower: 1', ':1: not valid YAML'],
+    ['maxPower: 1\n---\nmaxPower: 2', 'not valid YAML'],
+    ['maxPower: !!js/function "x"', ':1: not valid YAML'],
+    ['- maxPower', ':1: it must have lines such as'],
+    ['maxPower', ':1: it must have lines such as'],
+    [`maxPower: 1\n\nexclude: ${'['.repeat(30)}`, ':3: nested too deep'],
+    ['? [a]\n: 1', ":1: there is no key ''"],
+    ['"\\e[2Jx": 1', ":1: there is no key 'x'"],
+    ['exclude: &a [0]\ndevices: *a', ':2: devices: references (*name)'],
+    ['exclude: &a 0\ndevices: [*a]', ':2: devices: references (*name)'],
+    ['<<: {maxPower: 1}', ":1: there is no key '<<'"],
+  ])('%j is refused', (text, message) => {
+    write(user, text);
+    const said = failure();
+    expect(said).toContain(message);
+    expect(said.startsWith(user)).toBe(true);
+    expect(said).not.toContain('\x1b');
+  });
+
+  it("a user's file can't set what all users must share, and says why", () => {
+    write(user, 'lockDirectory: /tmp/mine');
+    expect(failure()).toContain(
+      ":1: lockDirectory is for the machine's file only: all users must lock in the same directory",
+    );
+    write(user, 'lockTimeout: 1s');
+    expect(failure()).toContain("lockTimeout is for the machine's file only");
+  });
+
+  it("the machine's lock directory must be an absolute path", () => {
+    for (const value of ['relative', '""', '1', '[/a]', '"/a\\0b"']) {
+      write(machine, `lockDirectory: ${value}`);
+      expect(failure()).toContain('lockDirectory: ');
+    }
+  });
+
+  it('meant to harm are refused at once', async () => {
+    const levels = Array.from(
+      { length: 9 },
+      (_, i) => `a${i}: &a${i} [${Array(9).fill(i ? `*a${i - 1}` : 'x')}]`,
+    );
+    const texts = [
+      levels.join('\n'),
+      `exclude: ${'['.repeat(60_000)}`,
+      `exclude: ${'['.repeat(9_000)}${']'.repeat(9_000)}`,
+      '- '.repeat(30_000),
+      '? '.repeat(30_000),
+      Array.from({ length: 5000 }, (_, i) => `key${i}: 1`).join('\n'),
+      `exclude: ${'&a '.repeat(20_000)}`,
+      `exclude: "${'\\x'.repeat(30_000)}`,
+      '\0'.repeat(60_000),
+    ];
+    const time = await processorTime(() => {
+      for (const text of texts) {
+        write(user, text);
+        expect(failure().length).toBeLessThan(1000);
+      }
+    });
+    expect(time).toBeLessThan(20_000);
+  });
+});
+
+describe('together with a call', () => {
+  const judged = (gpu: ReturnType<typeof makeGPU>, options: object = {}) =>
+    judge(gpu, { lease: null, visible: null, criteria: mergeCriteria(options, load()) });
+
+  it('bans add up, and nobody lifts them', () => {
+    write(machine, 'exclude: 0\nexcludeNames: T400');
+    write(user, 'exclude: [GPU-1, "5-6"]\nexcludeNames: ["*3090"]\ndevices: 0-9');
+    const options = { devices: [0, 1, 2, 3, 4, 5], exclude: 4, excludeNames: [], force: true };
+    expect(judged(makeGPU(0), options).reason).toBe(`banned by ${machine}`);
+    expect(judged(makeGPU(1), options).reason).toBe(`banned by ${user}`);
+    expect(judged(makeGPU(2, { name: 'NVIDIA T400' }), options).reason).toBe(`banned by ${machine} (T400)`);
+    expect(judged(makeGPU(2, { name: 'RTX 3090' }), options).reason).toBe(`banned by ${user} (*3090)`);
+    expect(judged(makeGPU(4), options).reason).toBe('excluded by exclude');
+    expect(judged(makeGPU(5), options).state).toBe('excluded');
+    expect(judged(makeGPU(3), options).state).toBe('free');
+  });
+
+  it('devices of machine, user and call intersect', () => {
+    write(machine, 'devices: 0-2');
+    write(user, 'devices: [1, 2, 3]');
+    const free = [0, 1, 2, 3, 4].filter((index) => judged(makeGPU(index)).state === 'free');
+    expect(free).toEqual([1, 2]);
+    expect(
+      [0, 1, 2, 3, 4].filter((index) => judged(makeGPU(index), { devices: '2-4' }).state === 'free'),
+    ).toEqual([2]);
+    expect(judged(makeGPU(3), { devices: '2-4' }).reason).toBe(
+      `not among the devices that ${machine} allows`,
+    );
+  });
+
+  it("thresholds are the call's, else the user's, else the machine's", () => {
+    write(machine, 'maxPower: 10\nmaxTemperature: 10\nmaxUtilization: 10\nallowProcesses: true');
+    write(user, 'maxPower: 20\nmaxTemperature: 20');
+    const merged = mergeCriteria({ maxPower: 30, maxTemperature: undefined }, load());
+    expect(merged).toMatchObject({
+      maxPower: 30,
+      maxTemperature: 20,
+      maxUtilization: 10,
+      allowProcesses: true,
+    });
+    expect(mergeCriteria(undefined, load()).maxPower).toBe(20);
+    expect(mergeCriteria({ allowProcesses: false }, load()).allowProcesses).toBe(false);
+  });
+
+  it("mistakes of the call are the call's", () => {
+    expect(
+      refusal(() => mergeCriteria({ maxPower: 'x' }, load(), { names: { maxPower: '--max-power' } })),
+    ).toMatch(/^--max-power: /);
+    expect(refusal(() => mergeCriteria(7, load()))).toContain('options must be an object');
+    expect(mergeCriteria({ count: 2 }, load(), { alsoKnown: ['count'] }).force).toBe(false);
+  });
+});
+
+const noMounts =
+  process.getuid?.() === 0 && spawnSync('unshare', ['-m', 'true']).status === 0
+    ? null
+    : 'needs root and mount namespaces';
+
+test.skipIf(noMounts !== null)("configuration: a variable doesn't lift the machine's bans", async () => {
+  const simulated = new Machine(4);
+  try {
+    write(join(base, 'etc.yaml'), 'exclude: [0]\nexcludeNames: [T400]\nminFreeMemory: 1TiB\n');
+    mkdirSync(join(base, 'etc'));
+    const setup = `cp -a /etc/. ${base}/etc && mkdir -p ${base}/etc/gpu-owner &&
+      cp ${base}/etc.yaml ${base}/etc/gpu-owner/config.yaml && mount --bind ${base}/etc /etc && exec "$@"`;
+    const configuration = async (GPU_OWNER_SIMULATE?: string) => {
+      const doctor = ['sh', process.execPath, command, 'doctor', '--json'];
+      const env = { GPU_OWNER_SIMULATE, GPU_OWNER_LOCK_DIR: join(simulated.directory, 'locks') };
+      const { stdout } = await simulated.run(['unshare', '-m', 'sh', '-c', setup, ...doctor], { env });
+      const findings = JSON.parse(stdout) as { id: string; text: string }[];
+      return findings.find(({ id }) => id === 'configuration')?.text;
+    };
+    expect(await configuration()).toBe('/etc/gpu-owner/config.yaml is valid.');
+    // Simulated GPUs aren't the machine's.
+    expect(await configuration('4')).toContain('No configuration file');
+  } finally {
+    await simulated.close();
+  }
+});

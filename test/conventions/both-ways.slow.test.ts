@@ -1,0 +1,371 @@
+// Other tools' locks and ours: whoever comes first has the GPU, however either of them ends.
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, NOBODY, output, processState, until, whyNotNobody } from '../support/machine.ts';
+import {
+  directoryOf,
+  fileOf,
+  here,
+  holdAs,
+  type Name,
+  placeOf,
+  startOriginal,
+  tryAs,
+} from '../support/other-tools.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const NAMES = ['gpu_lock', 'pid-files', 'gpu-scheduler'] as const;
+const twoUsers = whyNotNobody() === null;
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
+
+async function leases(): Promise<(string | null)[]> {
+  const { stdout } = await machine.runCommand(['status', '--json'], here(machine));
+  return JSON.parse(stdout).map(
+    ({ lease }: { lease: { convention: string } | null }) => lease?.convention ?? null,
+  );
+}
+
+async function claimed(args: string[] = ['-n', '1']): Promise<string> {
+  const { stdout, stderr, code } = await machine.runCommand(
+    ['run', '--no-wait', ...args, '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
+    here(machine),
+  );
+  return code === 0 ? stdout.trim() : stderr;
+}
+
+/** A process of ours that holds GPU 0 in itself. */
+async function owner(): Promise<ReturnType<Machine['start']>> {
+  const script = machine.script(
+    `const owner = new GPUOwner({ devices: 0, placeholder: 'none' }); console.log('claimed');
+     process.stdin.on('data', () => { owner.release(); console.log('released'); }); process.on('SIGTERM', () => process.exit(3));
+     setTimeout(() => {}, 60_000)`,
+  );
+  const child = machine.start([process.execPath, '--input-type=module', '-e', script], here(machine));
+  await output(child, /claimed/);
+  return child;
+}
+
+describe.each(NAMES)('%s', (name: Name) => {
+  test('they have it first: we take another, say who, and have it when they end', async () => {
+    const holder = await holdAs(machine, name, here(machine));
+    const status = await machine.status();
+    expect(status[0].state).toBe(name === 'pid-files' ? 'free' : 'leased'); // another working directory
+    const [first, second] = JSON.parse(
+      (await machine.runCommand(['status', '--json'], here(machine))).stdout,
+    );
+    expect(first).toMatchObject({
+      state: 'leased',
+      lease: { convention: name, pid: holder.pid, host: null },
+    });
+    expect(first.reason).toContain(`leased by ${name === 'gpu_lock' ? 'alice' : first.lease.user}`);
+    expect(first.reason).toContain(`(${name}, pid ${holder.pid}`);
+    expect(second.state).toBe('free');
+    expect(await claimed()).toBe(uuid(1));
+    expect(await claimed(['-n', '2'])).toContain(`GPU 0: leased by ${first.lease.user}`);
+    expect(await claimed(['--devices', '0', '--force'])).toContain('leased by');
+    holder.stdin?.end();
+    await finished(holder);
+    expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+  });
+
+  test('they are killed: their GPU is free at once', async () => {
+    const holder = await holdAs(machine, name, here(machine));
+    holder.kill('SIGKILL');
+    await finished(holder);
+    expect(await leases()).toEqual([null, null]);
+    expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+  });
+
+  test('a waiter gets it when they end', async () => {
+    const holder = await holdAs(machine, name, here(machine));
+    const waiting = machine.startCommand(
+      ['run', '--devices', '0', '--wait=20s', '--', 'true'],
+      here(machine),
+    );
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    holder.stdin?.end();
+    expect((await finished(waiting)).code).toBe(0);
+  });
+
+  test('we have it first, for a command: they see it until the last descendant has ended', async () => {
+    const directory = directoryOf(machine, name);
+    const job = machine.startCommand(
+      ['run', '--devices', '0', '--', 'sh', '-c', '(sleep 60 & echo child $! ; wait) & echo up; exit 0'],
+      here(machine),
+    );
+    const child = Number(await output(job, /child (\d+)/));
+    await until(() => job.exitCode !== null);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+    expect(await tryAs(machine, name, 1, here(machine))).toBe('locked');
+    expect((await leases())[0]).toBe('gpu-owner');
+    sendSignal(child, 'SIGKILL');
+    await expect.poll(() => leases()).toEqual([null, null]);
+    if (name !== 'gpu-scheduler')
+      expect(existsSync(`${directory}/${fileOf(machine, name).split('/').pop()}`)).toBe(false);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+  });
+
+  test.each(['keeper', 'front'])(
+    'the %s is killed: they still see it, until the job has ended',
+    async (victim) => {
+      directoryOf(machine, name);
+      const job = machine.startCommand(
+        ['run', '--devices', '0', '--', 'sh', '-c', 'echo me $$; exec sleep 60'],
+        here(machine),
+      );
+      const command = Number(await output(job, /me (\d+)/));
+      const stat = readFileSync(`/proc/${command}/stat`, 'utf8');
+      const keeper = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+      if (victim === 'keeper') {
+        sendSignal(keeper, 'SIGKILL');
+        await output(job, /the keeper .* was killed/);
+      } else {
+        job.kill('SIGKILL');
+        await until(() => job.signalCode !== null);
+      }
+      expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+      sendSignal(command, 'SIGKILL');
+      await expect.poll(() => leases()).toEqual([null, null]);
+      if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
+      expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    },
+  );
+
+  test('hold: they see it as long as its input is open', async () => {
+    directoryOf(machine, name);
+    const hold = machine.startCommand(['hold', '--devices', '0'], here(machine));
+    await output(hold, /visibleDevices/);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+    hold.stdin?.end();
+    expect((await finished(hold)).code).toBe(0);
+    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+  });
+
+  test.each(['release', 'exit', 'kill'])('an owner in a process, until %s', async (way) => {
+    directoryOf(machine, name);
+    const child = await owner();
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+    if (way === 'release') {
+      child.stdin?.write('x');
+      await output(child, /released/);
+    } else {
+      child.kill(way === 'exit' ? 'SIGTERM' : 'SIGKILL');
+      await finished(child);
+    }
+    // What a killed owner leaves behind is cleaned up by the next claim, and is not in its way.
+    if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+  });
+
+  test('a claim that fails leaves nothing behind', async () => {
+    directoryOf(machine, name);
+    const other = await holdAs(machine, name, { ...here(machine), gpu: 1 });
+    expect(await claimed(['-n', '2'])).toContain('only 1 is free');
+    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
+    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    other.kill();
+  });
+});
+
+describe('gpu_lock', () => {
+  test('what we write: a PID that it finds alive whoever asks, no user of its own, for all to read', async () => {
+    directoryOf(machine, 'gpu_lock');
+    const child = await owner();
+    const path = fileOf(machine, 'gpu_lock');
+    const lock = JSON.parse(readFileSync(path, 'utf8'));
+    expect(lock).toMatchObject({ owner: 0, uid: 0, id: 0, 'gpu-owner': { uuid: uuid(0), pid: child.pid } });
+    expect(lock.user).toMatch(/ \(gpu-owner\)$/);
+    expect(statSync(path).mode & 0o777).toBe(0o644);
+    child.kill('SIGKILL');
+  });
+
+  test('what a killed owner left behind is removed by the next claim, whichever GPU that takes', async () => {
+    directoryOf(machine, 'gpu_lock');
+    const child = await owner();
+    child.kill('SIGKILL');
+    await finished(child);
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
+    await machine.status(); // looking leaves it alone
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
+    expect(await claimed(['--devices', '1'])).toBe(uuid(1));
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
+  });
+
+  test('the directory of its documentation counts as well, and ours is in both', async () => {
+    const code = directoryOf(machine, 'gpu_lock');
+    const documented = placeOf(machine, '/var/tmp/gpu_locks');
+    const { mkdirSync } = await import('node:fs');
+    mkdirSync(documented);
+    const child = await owner();
+    expect([code, documented].map((path) => existsSync(`${path}/gpu_0.json`))).toEqual([true, true]);
+    child.kill('SIGKILL');
+    await finished(child);
+    const theirs = startOriginal(machine, ['hold', 'gpu_lock', documented, '1']);
+    await output(theirs, /locked/);
+    expect(await leases()).toEqual([null, 'gpu_lock']);
+  });
+
+  test('their lock of the moment in which they look and write: seen before a command starts, and left to them', async () => {
+    const directory = directoryOf(machine, 'gpu_lock');
+    const slow = startOriginal(machine, ['hold', 'gpu_lock', directory, '0', '--window', '1']);
+    await output(slow, /looked/);
+    const child = await owner(); // between their look and their writing
+    await output(slow, /locked/);
+    const theirs = readFileSync(fileOf(machine, 'gpu_lock'), 'utf8');
+    expect(JSON.parse(theirs).owner).toBe(slow.pid);
+    child.stdin?.write('x');
+    await output(child, /released/);
+    expect(readFileSync(fileOf(machine, 'gpu_lock'), 'utf8')).toBe(theirs);
+    expect(await leases()).toEqual(['gpu_lock', null]);
+  });
+
+  test('a lock that comes while the placeholder is being made is noticed: another GPU is taken', async () => {
+    const directory = directoryOf(machine, 'gpu_lock');
+    const job = machine.startCommand(['run', '-n', '1', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], {
+      ...here(machine),
+      env: { GPU_OWNER_STOP_AT: 'environment' },
+    });
+    const outcome = finished(job);
+    await until(() => processState(job.pid as number) === 'T');
+    const slow = startOriginal(machine, ['hold', 'gpu_lock', `${directory}`, '0', '--overwrite']);
+    await output(slow, /locked/);
+    const resume = setInterval(() => job.kill('SIGCONT'), 20); // it stops there again in its next attempt
+    const { stdout, code } = await outcome;
+    clearInterval(resume);
+    expect([stdout.trim(), code]).toEqual([uuid(1), 0]);
+  });
+
+  describe('a lock that comes some ms after our claim, as nvidia-smi runs between their look and their writing', () => {
+    beforeEach(async () => {
+      await machine.close();
+      machine = new Machine(3);
+    });
+
+    const withoutPlaceholder = ['run', '--placeholder', 'none', '--no-wait', '--'];
+
+    test('where they have been seen it is waited for, and the GPU left to them', async () => {
+      const directory = directoryOf(machine, 'gpu_lock');
+      await holdAs(machine, 'gpu_lock', { gpu: 1 });
+      for (let round = 0; ; round++) {
+        const slow = startOriginal(machine, ['late', directory, '0', '0.06']);
+        await output(slow, /looked/);
+        const [late, { stdout, stderr }] = await Promise.all([
+          output(slow, /wrote after (\S+) ms/).then(Number),
+          machine.runCommand([...withoutPlaceholder, 'printenv', 'CUDA_VISIBLE_DEVICES']),
+        ]);
+        slow.stdin?.end();
+        await finished(slow);
+        if (late > 150 && round < 10) continue; // on a machine that is too busy for it
+        expect([stdout.trim(), stderr]).toEqual([uuid(2), '']);
+        return;
+      }
+    });
+
+    test('where nobody uses it, nothing is waited for', async () => {
+      const { stdout, stderr } = await machine.runScript(`
+        const times = [];
+        for (let i = 0; i < 10; i++) {
+          const started = performance.now();
+          new GPUOwner({ placeholder: 'none' }).release();
+          times.push(performance.now() - started);
+        }
+        console.log(Math.min(...times));`);
+      expect([Number(stdout), stderr]).toEqual([expect.toSatisfy((time: number) => time < 100), '']);
+    });
+  });
+
+  test.skipIf(!twoUsers)('of another user (needs root, to act as two)', async () => {
+    const holder = await holdAs(machine, 'gpu_lock', { uid: NOBODY });
+    expect(await leases()).toEqual(['gpu_lock', null]);
+    holder.stdin?.end();
+    await finished(holder);
+    const child = await owner();
+    expect(await tryAs(machine, 'gpu_lock', 0, { uid: NOBODY })).toBe('refused');
+    child.kill('SIGKILL');
+    await finished(child);
+    const { stdout } = await machine.runCommand(['run', '--devices', '0', '--', 'id', '-u'], { uid: NOBODY });
+    expect(stdout.trim()).toBe(String(NOBODY));
+    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
+  });
+});
+
+test('GPU Scheduler takes a lock file that a claim of ours has left', async () => {
+  const own = await owner();
+  own.stdin?.write('x');
+  await output(own, /released/);
+  expect(readFileSync(fileOf(machine, 'gpu-scheduler'), 'utf8')).toBe('gpu-owner\n');
+  await holdAs(machine, 'gpu-scheduler');
+  expect(await leases()).toEqual(['gpu-scheduler', null]);
+  expect(await claimed()).toBe(uuid(1));
+});
+
+test('GPU Scheduler probes by taking the lock for a moment: that is not believed', async () => {
+  const path = fileOf(machine, 'gpu-scheduler');
+  const source = `
+import fcntl, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o666)
+print("probing", flush=True)
+end = time.time() + 3
+while time.time() < end:
+    fcntl.flock(fd, fcntl.LOCK_EX); time.sleep(0.01); fcntl.flock(fd, fcntl.LOCK_UN); time.sleep(0.02)
+`;
+  const prober = machine.start(['python3', '-c', source, path]);
+  await output(prober, /probing/);
+  const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true']);
+  expect([code, stderr]).toEqual([0, '']);
+});
+
+test('in the home directory PID files are GPU Scheduler’s files: written into, never emptied', async () => {
+  const home = `${machine.directory}`;
+  const directory = directoryOf(machine, 'pid-files');
+  const env = { HOME: home };
+  const { closeSync, openSync, writeFileSync } = await import('node:fs');
+  writeFileSync(`${directory}/gpu_0.lock`, '');
+  const before = statSync(`${directory}/gpu_0.lock`).ino;
+  closeSync(openSync(`${directory}/gpu_0.lock`, 'r'));
+  const job = machine.startCommand(['hold', '--devices', '0'], { cwd: home, env });
+  await output(job, /visibleDevices/);
+  expect(statSync(`${directory}/gpu_0.lock`).ino).toBe(before);
+  expect(readFileSync(`${directory}/gpu_0.lock`, 'utf8').trim()).toBe(String(job.pid));
+  expect(
+    await output(startOriginal(machine, ['hold', 'gpu-scheduler', directory, '0']), /locked|refused/),
+  ).toBe('refused');
+  job.stdin?.end();
+  await finished(job);
+  const holder = startOriginal(machine, ['hold', 'gpu-scheduler', directory, '0']);
+  await output(holder, /locked/);
+  const { stderr, code } = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'], {
+    cwd: home,
+    env,
+  });
+  expect(code).toBe(75);
+  expect(stderr).toContain('(gpu-scheduler, pid');
+  const only = ['run', '--no-wait', '--devices', '0', '--conventions', 'pid-files', '--', 'true'];
+  expect((await machine.runCommand(only, { cwd: home, env })).stderr).toContain('(pid-files, pid');
+  expect(existsSync(`${directory}/gpu_0.lock`)).toBe(true);
+});
+
+test('numbers are CUDA’s where models differ: fastest first', async () => {
+  const mixed = new Machine('mixed');
+  try {
+    const directory = directoryOf(mixed, 'gpu-scheduler');
+    const holder = startOriginal(mixed, ['hold', 'gpu-scheduler', directory, '0']);
+    await output(holder, /locked/);
+    const states = (await mixed.status()).map(({ name, lease }) => [name, lease?.convention ?? null]);
+    expect(states.filter(([, convention]) => convention !== null)).toHaveLength(1);
+    const [held] = states.find(([, convention]) => convention === 'gpu-scheduler') ?? [];
+    expect(held).not.toMatch(/T400/); // which is GPU 0 by its place, and the slowest
+  } finally {
+    await mixed.close();
+  }
+});

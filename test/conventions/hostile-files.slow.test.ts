@@ -1,0 +1,237 @@
+// Anybody can put anything where other tools have their locks. Nothing of it may stop a claim, lead it elsewhere, or signal
+// anybody.
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+import {
+  directoryOf,
+  fileOf,
+  here,
+  makeDirectory,
+  type Name,
+  placeOf,
+  SAFE_GPU,
+} from '../support/other-tools.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+/** Old enough not to be being written just now. */
+function write(path: string, text: string): void {
+  writeFileSync(path, text);
+  utimesSync(path, new Date('2020-01-01'), new Date('2020-01-01'));
+}
+
+async function claim(starting = {}) {
+  const started = performance.now();
+  const { code, stdout, stderr } = await machine.runCommand(
+    ['run', '--no-wait', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
+    { ...here(machine), ...starting },
+  );
+  expect(performance.now() - started).toBeLessThan(10_000);
+  return { code, stdout, stderr };
+}
+
+const PIDS: Record<string, unknown> = {
+  '0': 0,
+  'minus one': -1,
+  'a group': -2,
+  '2 ** 31': 2 ** 31,
+  '2 ** 53': 2 ** 53,
+  'a float': 1.5,
+  'a text': '1',
+  null: null,
+  'a list': [1],
+  true: true,
+  'far away': 1e308,
+};
+
+describe('PIDs that can’t be are nobody’s', () => {
+  test.each(Object.entries(PIDS))('gpu_lock: %s', async (_, owner) => {
+    const path = fileOf(machine, 'gpu_lock');
+    write(path, JSON.stringify({ user: 'eve', time: 1, uid: 0, owner }));
+    expect((await claim()).code).toBe(0);
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test.each([
+    '0',
+    '-1',
+    '-2',
+    '2147483648',
+    '9007199254740993',
+    '1.5',
+    '1e3',
+    '0x1',
+    'one',
+    '',
+    '\0\0',
+    '1 2',
+    '١',
+  ])('pid-files: %j', async (text) => {
+    write(fileOf(machine, 'pid-files'), text);
+    expect((await claim()).code).toBe(0);
+  });
+});
+
+test.each([
+  '',
+  '{',
+  '[]',
+  'null',
+  '"x"',
+  '{"owner"',
+  '{"gpu-owner": null, "owner": 4194304}',
+  '{"gpu-owner": {"uuid": "../../x", "generation": 1}}',
+  '{"gpu-owner": {"uuid": "GPU-00000000-0000-4000-8000-000000000000", "generation": 1e400}}',
+  '\xff\xfe\0',
+  `{"user": ${'['.repeat(20_000)}`,
+])('a gpu_lock file that says %j is stale, and is replaced', async (text) => {
+  const path = fileOf(machine, 'gpu_lock');
+  write(path, text);
+  expect(await claim()).toMatchObject({ code: 0, stderr: '' });
+  expect(existsSync(path)).toBe(false);
+});
+
+test('a file that somebody is just writing counts as held', async () => {
+  writeFileSync(fileOf(machine, 'gpu_lock'), '{"user":');
+  const { code, stderr } = await claim();
+  expect([code, stderr]).toEqual([75, expect.stringContaining('(gpu_lock')]);
+});
+
+test('what a lock says of its holder is harmless to print', async () => {
+  const user = '\u001b[31mevil\u001b]0;title\u0007\n\u202e';
+  write(fileOf(machine, 'gpu_lock'), JSON.stringify({ user, time: -1e300, uid: 0, owner: process.pid }));
+  const { code, stderr } = await claim();
+  expect(code).toBe(75);
+  expect(stderr).toMatch(/GPU 0: leased by evil \(gpu_lock, pid \d+/);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  expect(stderr).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u202e]/);
+});
+
+type Kind = 'link' | 'dangling link' | 'link to a FIFO' | 'second name' | 'directory' | 'FIFO' | 'huge';
+const KINDS: Kind[] = ['link', 'dangling link', 'link to a FIFO', 'second name', 'directory', 'FIFO', 'huge'];
+
+function put(kind: Kind, path: string, text: string): string {
+  const victim = join(machine.directory, 'victim');
+  writeFileSync(victim, text);
+  const fifo = join(machine.directory, 'fifo');
+  execFileSync('mkfifo', ['-m', '666', fifo]);
+  if (kind === 'link') symlinkSync(victim, path);
+  if (kind === 'dangling link') symlinkSync(join(machine.directory, 'made-by-us'), path);
+  if (kind === 'link to a FIFO') symlinkSync(fifo, path);
+  if (kind === 'second name') linkSync(victim, path);
+  if (kind === 'directory') mkdirSync(path);
+  if (kind === 'FIFO') execFileSync('mkfifo', ['-m', '666', path]);
+  if (kind === 'huge') {
+    writeFileSync(path, '');
+    truncateSync(path, 2 ** 40);
+  }
+  return victim;
+}
+
+describe.each(KINDS)('a %s where a lock file should be', (kind) => {
+  test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)('%s', async (name: Name) => {
+    const path = fileOf(machine, name);
+    const text = name === 'gpu_lock' ? JSON.stringify({ user: 'eve', owner: process.pid }) : `${process.pid}`;
+    const victim = put(kind, path, text);
+    const before = lstatSync(path);
+    const { code, stderr } = await claim();
+    expect(code).toBe(0); // it holds nothing
+    if (name !== 'gpu-scheduler' || kind !== 'huge')
+      expect(stderr).toMatch(/warning: .*gpu_0\.(json|lock) can't be/);
+    const after = lstatSync(path);
+    expect([after.ino, after.size, after.nlink]).toEqual([before.ino, before.size, before.nlink]);
+    expect(readFileSync(victim, 'utf8')).toBe(text);
+    expect(existsSync(join(machine.directory, 'made-by-us'))).toBe(false);
+  });
+
+  test('safe-gpu', async () => {
+    const path = join(makeDirectory(placeOf(machine, '/tmp/safe_gpu')), SAFE_GPU);
+    const victim = put(kind, path, 'text');
+    const { code, stderr } = await claim();
+    expect(code).toBe(0);
+    if (kind !== 'huge') expect(stderr).toMatch(/warning: .* isn't a file that can be locked here/);
+    expect(readFileSync(victim, 'utf8')).toBe('text');
+    expect(existsSync(join(machine.directory, 'made-by-us'))).toBe(false);
+  });
+});
+
+test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
+  '%s: a link in place of the directory',
+  async (name) => {
+    const directory = directoryOf(machine, name);
+    const elsewhere = makeDirectory(join(machine.directory, 'elsewhere'));
+    rmSync(directory, { recursive: true });
+    symlinkSync(elsewhere, directory);
+    expect(await claim()).toMatchObject({ code: 0, stderr: '' });
+    expect(execFileSync('ls', [elsewhere], { encoding: 'utf8' })).toBe('');
+  },
+);
+
+test('the note on sharing safe-gpu’s lock: whatever it says, a claim takes no more than a moment', async () => {
+  expect((await claim()).code).toBe(0);
+  const note = join(machine.lockDirectory, 'safe-gpu.sharing');
+  const far = Date.now() + 1e9;
+  for (const text of [
+    `since ${far} full 1 gap ${far}`,
+    'since 0 full 1 gap 0',
+    'x'.repeat(5000),
+    '',
+    'since -1',
+  ]) {
+    writeFileSync(note, text);
+    const started = performance.now();
+    expect(await claim()).toMatchObject({ code: 0, stderr: '' });
+    expect(performance.now() - started).toBeLessThan(5_000);
+  }
+  rmSync(note);
+  mkdirSync(note);
+  expect((await claim()).code).toBe(0);
+});
+
+const why = whyNotNobody();
+describe.skipIf(why !== null)(`another user's files${why ? ` (${why})` : ''}`, () => {
+  test('that can’t be read count as held by their owner', async () => {
+    const path = fileOf(machine, 'gpu_lock');
+    write(path, '{}');
+    chmodSync(path, 0o600);
+    const { code, stderr } = await claim({ uid: NOBODY });
+    expect(code).toBe(75);
+    expect(stderr).toContain('GPU 0: leased by root (gpu_lock)');
+  });
+
+  test('that can’t be removed are left, with a warning', async () => {
+    const path = fileOf(machine, 'gpu_lock');
+    write(path, '{}');
+    chmodSync(dirname(path), 0o1777);
+    const { code, stderr } = await claim({ uid: NOBODY });
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/can't be made or replaced/);
+    expect(readFileSync(path, 'utf8')).toBe('{}');
+  });
+
+  test('that can only be read are locked all the same', async () => {
+    const path = fileOf(machine, 'gpu-scheduler');
+    write(path, '');
+    chmodSync(path, 0o644);
+    expect(await claim({ uid: NOBODY })).toMatchObject({ code: 0, stderr: '' });
+  });
+});

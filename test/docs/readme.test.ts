@@ -1,0 +1,565 @@
+// README.md and docs/ promise things; this holds them to it. What a fence shows is run if a comment above it says so:
+//
+//   <!-- runs on MACHINE [in PROJECT] [while: COMMAND[; COMMAND…]] -->
+//   <!-- in PROJECT: PATH -->
+//
+// The second is a file, which fences of the page that run in this project find there. These share a directory and a machine.
+// MACHINE is a simulated one, new for each fence. The commands behind `while:` go on in the background meanwhile, each started
+// when the one before has made a GPU unavailable. In ```console, lines with `$ ` are commands and the others their output, where
+// `…` stands for anything, and a line of it for any lines. ```js is a module, ```python a program; they must end with exit code 0.
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
+import { loadConfiguration } from '../../lib/config/configuration.ts';
+import { ErrorCode } from '../../lib/errors.ts';
+import { STATES } from '../../lib/experiments/queue/queue.ts';
+import { until } from '../support/simulated.ts';
+
+const root = join(import.meta.dirname, '../..');
+const command = join(root, 'bin/gpu-owner.cjs');
+const pages = ['README.md', ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`)].filter((name) =>
+  name.endsWith('.md'),
+);
+const texts = new Map(pages.map((page) => [page, readFileSync(join(root, page), 'utf8')]));
+const readme = texts.get('README.md') as string;
+const everything = [...texts.values()].join('\n');
+
+interface Fence {
+  page: string;
+  line: number;
+  language: string;
+  /** How it is run; null: it isn't. */
+  runs: { machine: string; project: string | null; meanwhile: string[] } | null;
+  /** It is what this file has. */
+  file: { project: string; path: string } | null;
+  body: string;
+}
+
+function fencesOf(page: string): Fence[] {
+  const lines = (texts.get(page) as string).split('\n');
+  const fences: Fence[] = [];
+  for (let i = 0; i < lines.length; i++) {
+    const language = /^```(\w*)$/.exec(lines[i] as string)?.[1];
+    if (language === undefined) continue;
+    const end = lines.indexOf('```', i + 1);
+    const comment = lines[i - 1] ?? '';
+    const [, machine, inside, meanwhile] =
+      /^<!-- runs on (\S+)(?: in (\w+))?(?: while: (.+))? -->$/.exec(comment) ?? [];
+    const [, project, path] = /^<!-- in (\w+): (\S+) -->$/.exec(comment) ?? [];
+    fences.push({
+      page,
+      line: i + 1,
+      language,
+      runs:
+        machine === undefined
+          ? null
+          : { machine, project: inside ?? null, meanwhile: meanwhile?.split('; ') ?? [] },
+      file: project === undefined || path === undefined ? null : { project, path },
+      body: lines.slice(i + 1, end).join('\n'),
+    });
+    i = end;
+  }
+  return fences;
+}
+
+const fences = pages.flatMap(fencesOf);
+
+function firstFence(heading: string): string | undefined {
+  const start = readme.indexOf(`\n## ${heading}\n`);
+  if (start < 0) return undefined;
+  const section = readme.slice(start + 1).split(/\n## /)[0] as string;
+  return /```\w*\n([\s\S]*?)\n```/.exec(section)?.[1];
+}
+
+// Everything below happens here: simulated machines, a `gpu-owner` in PATH, and what stands for the user's programs.
+let home = '';
+let variables: NodeJS.ProcessEnv = {};
+
+beforeAll(() => {
+  home = mkdtempSync(join(tmpdir(), 'gpu-owner-docs-'));
+  chmodSync(home, 0o755);
+  const bin = join(home, 'bin');
+  mkdirSync(bin);
+  symlinkSync(command, join(bin, 'gpu-owner'));
+  for (const program of ['python', 'torchrun']) {
+    writeFileSync(join(bin, program), '#!/bin/sh\nexit 0\n', { mode: 0o755 });
+  }
+  mkdirSync(join(home, 'node_modules'));
+  symlinkSync(root, join(home, 'node_modules/gpu-owner'));
+  const { CUDA_VISIBLE_DEVICES: _, CUDA_DEVICE_ORDER: __, GPU_OWNER_LOCK_DIR: ___, ...env } = process.env;
+  variables = {
+    ...env,
+    PATH: `${bin}:${env.PATH}`,
+    HOME: home,
+    XDG_CONFIG_HOME: join(home, 'config'),
+    GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+    COLUMNS: '80',
+    PYTHONPATH: join(root, 'python'),
+    PYTHONDONTWRITEBYTECODE: '1',
+  };
+});
+
+afterAll(() => rmSync(home, { recursive: true, force: true }));
+
+let machines = 0;
+
+/** The environment of a machine that nobody has used yet. */
+function machine(name: string): NodeJS.ProcessEnv {
+  machines++;
+  return {
+    ...variables,
+    GPU_OWNER_SIMULATE: name,
+    GPU_OWNER_SIMULATE_DIR: join(home, `machine-${machines}`),
+  };
+}
+
+function taken(env: NodeJS.ProcessEnv): number {
+  const { stdout, stderr } = spawnSync(command, ['status', '--json'], {
+    env,
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+  if (stdout === '') throw new Error(stderr);
+  // A GPU that is divided by MIG is never free.
+  const gpus = JSON.parse(stdout) as { state: string; migEnabled: boolean | null }[];
+  return gpus.filter(({ state, migEnabled }) => state !== 'free' && migEnabled !== true).length;
+}
+
+function waiting(env: NodeJS.ProcessEnv): number {
+  return JSON.parse(spawnSync(command, ['queue', '--json'], { env, encoding: 'utf8' }).stdout).length;
+}
+
+/** Something that takes a GPU, or waits for one. */
+async function inBackground(line: string, env: NodeJS.ProcessEnv): Promise<ChildProcess> {
+  const [program = '', ...args] = line.split(' ');
+  const before = taken(env) + waiting(env);
+  const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
+  await until(() => taken(env) + waiting(env) > before);
+  return child;
+}
+
+/** By the end of its input if that will do, as processes of its own may hang on it. */
+async function end(child: ChildProcess): Promise<void> {
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  child.stdin?.end();
+  const timer = setTimeout(() => child.kill('SIGTERM'), 500);
+  await ended;
+  clearTimeout(timer);
+}
+
+interface Project {
+  directory: string;
+  env: NodeJS.ProcessEnv;
+  /** Lines of the fences whose files have been written. */
+  files: Set<number>;
+}
+
+const projects = new Map<string, Project>();
+
+/** Where a fence runs: with the files that its page has shown before. */
+function projectOf({ page, line, runs }: Fence): Project {
+  const { machine: name = '', project = null } = runs ?? {};
+  const key = `${page} ${project}`;
+  const known = projects.get(key);
+  const here = (project !== null && known) || {
+    directory: mkdtempSync(join(home, 'here-')),
+    env: machine(name),
+    files: new Set<number>(),
+  };
+  projects.set(key, here);
+  for (const { page: other, line: where, file, body } of fences) {
+    if (file === null || other !== page || file.project !== project || where > line) continue;
+    const path = join(here.directory, file.path);
+    if (here.files.has(where)) continue; // commands may have changed it since
+    here.files.add(where);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${body}\n`);
+  }
+  return here;
+}
+
+const MARK = '\u0001';
+
+/** What each command of a console fence printed, in the order of the commands. */
+function runConsole(body: string, directory: string, env: NodeJS.ProcessEnv): string {
+  const script = ['mark() { local code=$?; echo "\u0001"; return $code; }'];
+  for (const line of body.split('\n')) if (line.startsWith('$ ')) script.push('mark', line.slice(2));
+  const { stdout, error } = spawnSync('bash', ['-c', `exec 2>&1\n${script.join('\n')}`], {
+    cwd: directory,
+    env,
+    encoding: 'utf8',
+    timeout: 60_000,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  if (error) throw error;
+  const outputs = stdout.split(`${MARK}\n`).slice(1);
+  let next = 0;
+  return body
+    .split('\n')
+    .filter((line) => line.startsWith('$ '))
+    .map((line) => `${line}\n${outputs[next++] ?? ''}`)
+    .join('');
+}
+
+function patternOf(body: string): RegExp {
+  const lines = body.split('\n').map((line) => {
+    if (line === '…') return '(?:.*\\n)*?';
+    const literal = line.split('…').map((part) => part.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'));
+    return `${literal.join('.*')}\\n`;
+  });
+  return new RegExp(`^${lines.join('')}$`);
+}
+
+describe('what is shown is what happens', () => {
+  const shown = fences.filter(({ runs }) => runs !== null);
+  test.each(shown.map((fence) => [`${fence.page}:${fence.line}`, fence] as const))('%s', async (_, fence) => {
+    const { runs, language, body } = fence;
+    const { directory, env } = projectOf(fence);
+    const meanwhile: ChildProcess[] = [];
+    try {
+      for (const line of runs?.meanwhile ?? []) meanwhile.push(await inBackground(line, env));
+      if (language === 'js') {
+        const path = join(home, `${fence.page.replace(/\W/g, '-')}-${fence.line}.mjs`);
+        writeFileSync(path, body);
+        const run = spawnSync(process.execPath, [path], { env, encoding: 'utf8', timeout: 60_000 });
+        expect(run.stderr + (run.status ?? run.signal)).toBe('0');
+      } else if (language === 'python') {
+        const run = spawnSync('python3', ['-'], {
+          env,
+          input: body,
+          encoding: 'utf8',
+          timeout: 60_000,
+        });
+        expect(run.stderr + (run.status ?? run.signal)).toBe('0');
+      } else {
+        expect(language).toBe('console');
+        const output = runConsole(body, directory, env);
+        // A string that differs shows where; the pattern alone would only say no.
+        expect(patternOf(body).test(output) ? body : output).toBe(body);
+      }
+    } finally {
+      for (const child of meanwhile) await end(child);
+    }
+    expect(taken(env)).toBe(0);
+  });
+
+  test('enough of it is run', () => {
+    const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
+    expect(ran('README.md')).toBeGreaterThanOrEqual(2);
+    for (const page of [
+      'docs/claims.md',
+      'docs/experiments.md',
+      'docs/mig.md',
+      'docs/nodejs.md',
+      'docs/python.md',
+      'docs/results.md',
+      'docs/resuming.md',
+      'docs/simulator.md',
+      'docs/sweeps.md',
+    ]) {
+      expect(ran(page), page).toBeGreaterThan(0);
+    }
+  });
+});
+
+describe('a fresh clone', () => {
+  test('Try it: one line, whose second half shows the main job', () => {
+    const line = firstFence('Try it') ?? '';
+    expect(line).toMatch(/^npm ci && node \S+$/);
+    const [, script = ''] = /node (\S+)$/.exec(line) ?? [];
+    const env = { ...variables, GPU_OWNER_LOCK_DIR: '/nonexistent/one', CUDA_VISIBLE_DEVICES: '7' };
+    const { status, stdout } = spawnSync(process.execPath, [script], {
+      cwd: root,
+      env,
+      encoding: 'utf8',
+      timeout: 60_000,
+    });
+    expect(stdout).not.toContain('NOT TRUE');
+    expect(stdout.match(/^worker \d runs on GPU \d/gm)).toHaveLength(5); // four, and one after the kill
+    expect(new Set(stdout.match(/(?<=^worker \d runs on )GPU \d(?= \(pid)/gm))).toHaveLength(4);
+    expect(
+      stdout.match(/^worker \d ended with exit code 75: gpu-owner: 1 GPU asked for, none is free/gm),
+    ).toHaveLength(2);
+    expect(stdout.match(/^ok: /gm)).toHaveLength(5);
+    expect(status).toBe(0);
+  });
+
+  test('the example fails where what it shows is not true', () => {
+    const broken = join(home, 'broken-clone');
+    mkdirSync(join(broken, 'bin'), { recursive: true });
+    symlinkSync(join(root, 'examples'), join(broken, 'examples'));
+    // Every worker gets the same GPU.
+    const lines = [
+      '#!/bin/sh',
+      'case $1 in status) exec "$REAL" "$@" ;; esac',
+      'shift 5; CUDA_VISIBLE_DEVICES=GPU-0 exec "$@"',
+    ];
+    writeFileSync(join(broken, 'bin/gpu-owner.cjs'), lines.join('\n'), { mode: 0o755 });
+    const run = spawnSync(
+      process.execPath,
+      ['--preserve-symlinks', '--preserve-symlinks-main', 'examples/six-workers.mjs'],
+      {
+        cwd: broken,
+        env: { ...variables, REAL: command },
+        encoding: 'utf8',
+        timeout: 60_000,
+      },
+    );
+    expect(run.stdout).toContain('NOT TRUE: each of them on a GPU of its own');
+    expect(run.status).toBe(1);
+  });
+
+  test('Run the tests: the line that .ci/run calls', () => {
+    expect(firstFence('Run the tests')).toBe('npm ci && npm test');
+    const path = join(root, '.ci/run');
+    expect(existsSync(path), '.ci/run is missing').toBe(true);
+    expect(statSync(path).mode & 0o111, '.ci/run is not executable').not.toBe(0);
+    // It takes the commands from here, so that there is one truth.
+    const [, program = ''] = /awk '([^']*)' README\.md/.exec(readFileSync(path, 'utf8')) ?? [];
+    const { stdout } = spawnSync('awk', [program, 'README.md'], { cwd: root, encoding: 'utf8' });
+    expect(stdout).toBe('npm ci && npm test\n');
+  });
+
+  test('the commands that the package promises exist', () => {
+    const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+    for (const [, name] of everything.matchAll(/\bnpm run ([\w:-]+)/g))
+      expect(Object.keys(scripts)).toContain(name);
+  });
+
+  test('examples/hold.py claims a GPU and gives it back', () => {
+    const env = machine('2');
+    const run = spawnSync('python3', [join(root, 'examples/hold.py')], {
+      env,
+      encoding: 'utf8',
+      timeout: 60_000,
+    });
+    expect(run.stderr).toBe('');
+    expect(run.stdout).toBe('this process owns GPU 0 (Simulated GPU)\n');
+    expect(run.status).toBe(0);
+    expect(taken(env)).toBe(0);
+  });
+
+  test('examples/claim.py claims a GPU and gives it back', () => {
+    const env = machine('2');
+    const run = spawnSync('python3', [join(root, 'examples/claim.py')], {
+      env,
+      encoding: 'utf8',
+      timeout: 60_000,
+    });
+    expect(run.stderr).toBe('');
+    expect(run.stdout).toMatch(
+      /^this process owns GPU 0 \(Simulated GPU\); to CUDA it is cuda:0\nCUDA_VISIBLE_DEVICES=GPU-.*\n$/,
+    );
+    expect(run.status).toBe(0);
+    expect(taken(env)).toBe(0);
+  });
+
+  test('a link to the command in another directory works', () => {
+    const { stdout } = spawnSync('gpu-owner', ['--version'], { env: variables, cwd: '/', encoding: 'utf8' });
+    expect(stdout.trim()).toBe(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
+  });
+});
+
+const EXPERIMENTS = [
+  'run',
+  'plan',
+  'worker',
+  'manager',
+  'status',
+  'retry',
+  'cancel',
+  'pause',
+  'resume',
+  'logs',
+  'export',
+].map((name) => `exp ${name}`);
+
+describe('names', () => {
+  const helps = new Map<string, string>();
+  beforeAll(() => {
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'simulate', ...EXPERIMENTS]) {
+      const { stdout } = spawnSync(command, [...name.split(' '), '--help'], {
+        env: variables,
+        encoding: 'utf8',
+      });
+      helps.set(name, stdout);
+    }
+  });
+  const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z-]*/g) ?? []);
+
+  test('options in commands exist in the help of the command', () => {
+    const lines = [
+      ...everything.matchAll(/\bgpu-owner (run|hold|status|find|doctor|simulate|exp [a-z]+)\b([^\n`|;#]*)/g),
+    ];
+    expect(lines.length).toBeGreaterThan(20);
+    for (const [line, name = '', rest = ''] of lines) {
+      const own = rest.split(/ -- /)[0] as string;
+      expect([...helps.keys()], line).toContain(name);
+      const known = new Set([...optionsIn(helps.get(name) ?? ''), '--help']);
+      for (const option of optionsIn(own)) expect(known, line).toContain(option);
+    }
+  });
+
+  test('options in the text exist in some help', () => {
+    const known = optionsIn([...helps.values()].join('\n'));
+    // Of other programs, or of the example.
+    const foreign = new Set([
+      ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
+      ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
+      ...['--device', '--nv'],
+      ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
+      ...['--poll-interval', '--max-wait-time'],
+    ]);
+    for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
+      for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);
+    }
+  });
+
+  test('every option of the commands is explained in docs/claims.md, or in the README', () => {
+    const page = `${texts.get('docs/claims.md')}${readme}${texts.get('docs/simulator.md')}`;
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor']) {
+      for (const option of optionsIn(helps.get(name) ?? '')) {
+        if (option !== '--help') expect(optionsIn(page), name).toContain(option);
+      }
+    }
+  });
+
+  test('every option about experiments is explained in docs/experiments-reference.md, or among claims and sweeps', () => {
+    const page = ['experiments-reference', 'sweeps', 'claims', 'simulator'].map((name) =>
+      texts.get(`docs/${name}.md`),
+    );
+    for (const name of EXPERIMENTS) {
+      const options = optionsIn(helps.get(name) ?? '');
+      expect(options.size, name).toBeGreaterThan(0);
+      for (const option of options) {
+        if (option !== '--help') expect(optionsIn(page.join('')), name).toContain(option);
+      }
+    }
+  });
+
+  test('exit codes are those of the command', () => {
+    const rows = [...readme.matchAll(/^\| (\d+) \| (.*?) \|/gm)];
+    const table = Object.fromEntries(
+      rows.flatMap(([, code, codes]) =>
+        [...(codes as string).matchAll(/`(ERR_\w+)`/g)].map(([, name]) => [name, Number(code)]),
+      ),
+    );
+    expect(table).toEqual(EXIT_CODES);
+  });
+
+  test('docs/troubleshooting.md has a section for each error code, and no other', () => {
+    const headings = [...(texts.get('docs/troubleshooting.md') as string).matchAll(/^## (ERR_\w+)$/gm)];
+    expect(headings.map(([, code]) => code).sort()).toEqual(Object.keys(ErrorCode).sort());
+  });
+
+  test('error codes in the text exist', () => {
+    for (const [code] of everything.matchAll(/\bERR_[A-Z_]+\b/g))
+      expect(Object.keys(ErrorCode)).toContain(code);
+  });
+
+  test('environment variables: those that are read are explained, and those explained are read', () => {
+    const pattern = '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|_MARK = .)GPU_OWNER_[A-Z_]+';
+    const places = ['lib', 'bin', 'native', 'python', '--exclude-dir=tests'];
+    const sources = spawnSync('grep', ['-rhoE', '--exclude-dir=__pycache__', pattern, ...places], {
+      cwd: root,
+      encoding: 'utf8',
+    }).stdout;
+    const read = new Set(sources.match(/GPU_OWNER_[A-Z_]+/g));
+    const explained = new Set(everything.match(/\bGPU_OWNER_[A-Z]+(_[A-Z]+)*\b/g));
+    expect([...explained].sort()).toEqual([...read].sort());
+  });
+
+  test('keys of configuration files are those that are read', () => {
+    const page = texts.get('docs/administrators.md') as string;
+    const table = page.slice(page.indexOf('## The configuration file'));
+    const documented = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, key]) => key as string);
+    const path = join(home, 'machine.yaml');
+    writeFileSync(path, 'zzzzzzzzzzzzzzzz: 1\n');
+    const load = () => loadConfiguration({ GPU_OWNER_MACHINE_CONFIG: path, XDG_CONFIG_HOME: '/nonexistent' });
+    let known = '';
+    try {
+      load();
+    } catch (error) {
+      known = /there are (.*)$/.exec((error as Error).message)?.[1] ?? '';
+    }
+    expect(documented.sort()).toEqual(known.split(/, | and /).sort());
+  });
+
+  test('examples of configuration files are valid', () => {
+    const examples = fences.filter(({ language, file }) => language === 'yaml' && file === null);
+    expect(examples.length).toBeGreaterThan(1);
+    for (const { page, line, body } of examples) {
+      const path = join(home, 'example.yaml');
+      writeFileSync(path, body);
+      const load = () =>
+        loadConfiguration({ GPU_OWNER_MACHINE_CONFIG: path, XDG_CONFIG_HOME: '/nonexistent' });
+      expect(load, `${page}:${line}`).not.toThrow();
+    }
+  });
+
+  test('members of status --json are those in docs/claims.md', () => {
+    const { stdout } = spawnSync(command, ['status', '--json'], { env: machine('1'), encoding: 'utf8' });
+    const page = texts.get('docs/claims.md') as string;
+    const section = page.slice(page.indexOf('## The JSON of status'));
+    const documented = [...section.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
+      [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+    );
+    expect(documented.sort()).toEqual(Object.keys(JSON.parse(stdout)[0]).sort());
+  });
+});
+
+test('members of exp status --json are those in docs/experiments-reference.md', () => {
+  const env = machine('1');
+  const cwd = mkdtempSync(join(home, 'here-'));
+  const run = spawnSync(command, ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'], { env, cwd });
+  expect(run.status).toBe(0);
+  const { stdout } = spawnSync(command, ['exp', 'status', '--json'], { env, cwd, encoding: 'utf8' });
+  const page = texts.get('docs/experiments-reference.md') as string;
+  const section = page.slice(page.indexOf('## exp status')).split('\n## ')[0] as string;
+  const documented = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+  );
+  const status = JSON.parse(stdout);
+  expect(documented.sort()).toEqual(Object.keys(status).sort());
+  expect(Object.keys(status.counts).sort()).toEqual([...STATES].sort());
+});
+
+test('links lead somewhere', () => {
+  const anchorsOf = (page: string) =>
+    [...(texts.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
+      (heading as string)
+        .toLowerCase()
+        .replace(/[^\p{L}\p{N} _-]/gu, '')
+        .replace(/ /g, '-'),
+    );
+  for (const page of pages) {
+    const prose = (texts.get(page) as string).replace(/```[\s\S]*?\n```/g, '');
+    for (const [link, target = ''] of prose.matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^https?:/.test(target)) continue;
+      const [path = '', anchor] = target.split('#');
+      const file = path === '' ? page : relative(root, join(root, dirname(page), path));
+      expect(existsSync(join(root, file)), `${page}: ${link}`).toBe(true);
+      if (anchor !== undefined) expect(anchorsOf(file), `${page}: ${link}`).toContain(anchor);
+    }
+  }
+});
+
+test('source files that are named exist', () => {
+  const paths = [...everything.matchAll(/`((?:lib|native|test|examples|scripts|bin)\/[\w./-]*)`/g)];
+  for (const [, path] of paths) expect(existsSync(join(root, path as string)), path).toBe(true);
+});

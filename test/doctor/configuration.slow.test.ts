@@ -1,0 +1,120 @@
+// What may be claimed: configuration files, CUDA_VISIBLE_DEVICES, and other tools' locks.
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
+import { Machine } from '../support/machine.ts';
+import { placeOf } from '../support/other-tools.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine('mixed'); // a T400, an RTX 4090 and an A100
+});
+afterEach(() => machine.close());
+
+function configured(text: string, env: Record<string, string> = {}): Promise<Diagnosis> {
+  const path = join(machine.directory, 'config.yaml');
+  writeFileSync(path, text);
+  return diagnose(machine, { env: { GPU_OWNER_MACHINE_CONFIG: path, ...env } });
+}
+
+describe('configuration files', () => {
+  test('none', async () => {
+    const diagnosis = await diagnose(machine);
+    expect(diagnosis.ids).toEqual([]);
+    expect(said(diagnosis, 'configuration')).toMatch(/^No configuration file/);
+  });
+
+  test('a valid one', async () => {
+    const diagnosis = await configured('lockTimeout: 3s\n');
+    expect(diagnosis.ids).toEqual([]);
+    expect(said(diagnosis, 'configuration')).toMatch(/config\.yaml is valid/);
+  });
+
+  test.each([
+    ['exclude: [0\n', /config\.yaml:\d+: not valid YAML/],
+    ['exlcude: 0\n', /config\.yaml:1: there is no key 'exlcude'; did you mean 'exclude'\?/],
+    ['minFreeMemory: much\n', /config\.yaml:1: minFreeMemory/],
+  ])('a broken one: %j', async (text, words) => {
+    const diagnosis = await configured(text);
+    expect(diagnosis).toMatchObject({ code: 1, ids: ['configuration-broken'] });
+    expect(said(diagnosis, 'configuration-broken')).toMatch(words);
+  });
+
+  test('one that anybody may write to', async () => {
+    const path = join(machine.directory, 'config.yaml');
+    writeFileSync(path, '');
+    chmodSync(path, 0o666);
+    const diagnosis = await diagnose(machine, { env: { GPU_OWNER_MACHINE_CONFIG: path } });
+    expect(said(diagnosis, 'configuration-broken')).toMatch(/everybody may write to it/);
+  });
+
+  test('thresholds and bans', async () => {
+    const diagnosis = await configured('minFreeMemory: 4GiB\nexclude: [2]\nexcludeNames: [T400]\n');
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['thresholds', 'gpus-banned'] });
+    expect(said(diagnosis, 'thresholds')).toMatch(/minFreeMemory: 4 GiB/);
+    expect(said(diagnosis, 'gpus-banned')).toMatch(
+      /^GPUs 0 and 2 may not be claimed: .*config\.yaml says so/,
+    );
+  });
+
+  test('a ban of a GPU that there is not', async () => {
+    const diagnosis = await configured('exclude: [7, 0]\n');
+    expect(diagnosis.ids).toEqual(['gpus-banned', 'rule-without-gpu']);
+    expect(said(diagnosis, 'rule-without-gpu')).toMatch(/^'7' in .*config\.yaml names no GPU/);
+    // While one doesn't say who it is, it may be the one.
+    machine.set('gpu=1', 'lost=on');
+    expect((await configured('exclude: [7]\n')).ids).toEqual(['gpu-lost']);
+  });
+
+  test('nothing is left', async () => {
+    const diagnosis = await configured('devices: [A100]\nexcludeNames: [A100]\n');
+    expect(diagnosis).toMatchObject({ code: 1, ids: ['gpus-banned', 'nothing-claimable'] });
+    expect(said(diagnosis, 'gpus-banned')).toMatch(/^GPUs 0 to 2 may not/);
+  });
+});
+
+describe('CUDA_VISIBLE_DEVICES', () => {
+  const visible = (value: string, order = 'PCI_BUS_ID') =>
+    diagnose(machine, { env: { CUDA_VISIBLE_DEVICES: value, CUDA_DEVICE_ORDER: order } });
+
+  test('that allows some: in which order it counts is known', async () => {
+    const inOrder = await visible('0');
+    expect(inOrder).toMatchObject({ code: 0, ids: ['visible-devices'] });
+    expect(said(inOrder, 'visible-devices')).toMatch(/is '0', so only GPU 0 can be claimed/);
+    expect(said(await visible('0', 'FASTEST_FIRST'), 'visible-devices')).toMatch(/so only GPU [12] can/);
+  });
+
+  test('that allows none', async () => {
+    const diagnosis = await visible('');
+    expect(diagnosis).toMatchObject({ code: 1, ids: ['visible-devices-odd', 'nothing-claimable'] });
+    expect(diagnosis.stderr).toBe('');
+  });
+
+  test('that means less than it seems to', async () => {
+    const diagnosis = await visible('1,7,2');
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['visible-devices', 'visible-devices-odd'] });
+    expect(said(diagnosis, 'visible-devices')).toMatch(/only GPU 1 can/);
+    expect(said(diagnosis, 'visible-devices-odd')).toMatch(/'7' names no single GPU/);
+  });
+});
+
+test('locks of other tools, by their directories', async () => {
+  const home = join(machine.directory, 'home');
+  const away = join(machine.directory, 'away');
+  for (const path of [home, away]) mkdirSync(path);
+  mkdirSync(placeOf(machine, join(home, '.gpu_locks')), { recursive: true });
+  const place = placeOf(machine, join(home, '.gpu_locks'));
+  const of = async (cwd: string, HOME: string, env = {}) =>
+    (await diagnose(machine, { cwd, env: { HOME, ...env } })).findings
+      .filter(({ id }) => id === 'convention-in-use')
+      .map(({ text }) => text)
+      .join('\n');
+  expect(await of(away, home)).toContain(`gpu-scheduler: ${place}; its locks are honoured.`);
+  expect(await of(away, home)).not.toContain('pid-files');
+  expect(await of(home, away)).toContain(`pid-files: ${place}; its locks are honoured.`);
+  expect(await of(away, away)).not.toContain(home);
+  expect(await of(away, home, { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toContain(
+    `gpu-scheduler: ${place}; its locks don't count: it was not asked for.`,
+  );
+});

@@ -1,0 +1,131 @@
+// The doctor itself: whatever happens to one of its checks, the others are told.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { CATALOGUE, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
+import {
+  because,
+  compile,
+  type Diagnosis,
+  diagnose,
+  diagnosisOf,
+  noCompiler,
+  said,
+} from '../support/doctor.ts';
+import { command, Machine, root } from '../support/machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+/** With JavaScript that runs first in each of its processes; `part` is the check, undefined in the process that asks. */
+async function hooked(source: string): Promise<Diagnosis> {
+  const hook = join(machine.directory, 'hook.cjs');
+  writeFileSync(
+    hook,
+    `const part = process.argv[process.argv.indexOf('--part') + 1 || Infinity];\n${source}`,
+  );
+  const { code, stdout, stderr } = await machine.run([
+    process.execPath,
+    '-r',
+    hook,
+    command,
+    'doctor',
+    '--json',
+  ]);
+  return diagnosisOf(code, stdout, stderr);
+}
+
+test.skipIf(noCompiler !== null)(`a file system that hangs${because(noCompiler)}`, async () => {
+  const begin = performance.now();
+  const diagnosis = await diagnose(machine, {
+    env: {
+      GPU_OWNER_LOCK_DIR: machine.directory,
+      LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
+      HANG_AT: machine.directory,
+    },
+  });
+  expect(performance.now() - begin).toBeLessThan(12_000);
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['check-hangs'] });
+  expect(diagnosis.findings.find(({ id }) => id === 'check-hangs')?.subject).toBe('lock-directory');
+  expect(said(diagnosis, 'check-hangs')).toMatch(
+    /No answer within 5 s while looking for the lock directory\./,
+  );
+  expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
+});
+
+test('a check that crashes, and one that throws', async () => {
+  const diagnosis = await hooked(`
+    if (part === 'driver') console.log('hello from a library\\n3\\nnull');
+    if (part === 'conventions') process.kill(process.pid, 'SIGSEGV');
+    if (part === 'surroundings') { console.error('it is broken'); process.exit(3); }
+    if (part === 'installation') require('node:fs').readFileSync = () => { throw new TypeError('no reading today'); };`);
+  expect(diagnosis.code).toBe(1);
+  const failed = diagnosis.findings.filter(({ id }) => id === 'check-failed');
+  expect(failed.map(({ subject }) => subject)).toEqual(['installation', 'surroundings', 'conventions']);
+  expect(failed[0]?.text).toMatch(/no reading today/);
+  expect(failed[1]?.text).toMatch(/it is broken/);
+  expect(failed[2]?.text).toMatch(/SIGSEGV, while looking for lock files|SIGSEGV/);
+  expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
+});
+
+test('a check whose process can not end, as the driver has a thread of it: its word counts', async () => {
+  const begin = performance.now();
+  const diagnosis = await hooked(`if (part === 'driver') process.exit = () => setInterval(() => {}, 1_000);`);
+  expect(performance.now() - begin).toBeLessThan(8_000);
+  expect(diagnosis).toMatchObject({ code: 0, ids: [] });
+  expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
+});
+
+test('where no process can be started, it looks itself', async () => {
+  const diagnosis = await hooked(`process.execPath = '/nonexistent/node';`);
+  expect(diagnosis.findings.filter(({ id }) => id === 'check-failed')).toEqual([]);
+  expect(diagnosis).toMatchObject({ code: 0, ids: [] });
+  expect(diagnosis.findings.map(({ id }) => id)).toEqual(
+    expect.arrayContaining(['driver', 'gpus', 'version']),
+  );
+});
+
+test('a simulated machine that can not be used: the simulator’s own words are not lost', async () => {
+  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_SIMULATE: 'no-such-machine' } });
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['driver-failed'] });
+  expect(said(diagnosis, 'driver-failed')).toMatch(/There is no simulated machine 'no-such-machine'/);
+});
+
+test('what others have written is harmless to print', () => {
+  const { text, remedy } = finding('mig', 'a\u001b[31mb\nc\u202ed', 'x\ny');
+  expect({ text, remedy }).toEqual({ text: 'ab cd', remedy: 'x y' });
+});
+
+test('docs/doctor.md explains each finding, with the level that it has, and no other', () => {
+  const page = readFileSync(join(root, 'docs/doctor.md'), 'utf8');
+  const rows = [...page.matchAll(/^\| `([a-z-]+)` \| (ok|note|warning|problem) \| (.+?) \| (.+?) \|$/gm)];
+  const documented = rows.map(([, id, level]) => `${id} ${level}`).sort();
+  expect(documented).toEqual(
+    Object.entries(CATALOGUE)
+      .map(([id, [, level]]) => `${id} ${level}`)
+      .sort(),
+  );
+  for (const [, id, level, , remedy] of rows) {
+    if (level === 'problem' || level === 'warning') expect(remedy, id).not.toBe('–');
+  }
+});
+
+test('each finding that is not ok is looked for by a test', () => {
+  const sources = readdirSync(import.meta.dirname)
+    .filter((name) => name.endsWith('.test.ts'))
+    .map((name) => readFileSync(join(import.meta.dirname, name), 'utf8'))
+    .join('\n');
+  for (const [id, [, level]] of Object.entries(CATALOGUE)) {
+    if (level !== 'ok') expect(sources.includes(`'${id}'`) || sources.includes(`${id}: `), id).toBe(true);
+  }
+});
+
+test('subjects are told in one order', async () => {
+  const { findings } = await diagnose(machine);
+  const order = findings.map(({ subject }) => SUBJECTS.indexOf(subject));
+  expect(order).toEqual(order.toSorted((a, b) => a - b));
+  expect(new Set(order).size).toBe(SUBJECTS.length);
+});

@@ -1,0 +1,99 @@
+// A sweep of commands that misbehave, on a machine where managers, workers, keepers and commands are killed and stopped at random.
+// Whether all promises are kept is told by witnesses of which gpu-owner knows nothing.
+import { afterEach, expect, test } from 'vitest';
+import { until } from '../support/machine.ts';
+import { Random } from '../support/random.ts';
+import { Storm } from './chaos-run.ts';
+import { violationsIn, violationsOfTables } from './witness.ts';
+import { CHAOTIC, WitnessedExperiment } from './witnessed.ts';
+
+const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
+const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [110, 10];
+const TASKS = QUICK + STUBBORN;
+const GPUS = 4;
+const WEATHER = SOAK
+  ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
+  : { gpus: GPUS, workers: 4, rest: 200, mischief: 7_000, patience: 180_000 };
+
+const given = process.env.GPU_OWNER_CHAOS_SEED;
+const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);
+const SEEDS = Array.from({ length: SOAK && given === undefined ? 10 : 1 }, (_, i) => first + i);
+
+const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
+
+let experiment: WitnessedExperiment;
+afterEach(() => experiment.close());
+
+test.each(SEEDS)(
+  `${TASKS} tasks on ${GPUS} GPUs, GPU_OWNER_CHAOS_SEED=%i: each is done once or fails, no GPU is used twice, nothing is left`,
+  {
+    timeout: WEATHER.mischief + WEATHER.patience + 60_000,
+  },
+  async (seed) => {
+    experiment = new WitnessedExperiment(GPUS, { seed });
+    const { machine } = experiment;
+    experiment.sweep(CHAOTIC, {
+      chaos: { dataset: 'mnist', seed: range(0, TASKS - 10) },
+      // Equal tasks run once, and have a row in either table.
+      again: { dataset: 'mnist', seed: range(TASKS - 20, TASKS) },
+    });
+    const storm = new Storm(experiment, new Random(seed), WEATHER);
+    await storm.pass();
+
+    await until(() => experiment.left().length === 0).catch(() => {});
+    expect(experiment.left()).toEqual([]);
+    const log = experiment.testimony();
+    const { tasks, givenBack, check, counts, living } = await experiment.fates();
+    const rows = await experiment.rows();
+    const violations = [
+      ...violationsIn(log),
+      ...violationsOfTables(log, tasks, rows),
+      ...storm.watch.violations(log),
+    ];
+    expect(violations.slice(0, 20)).toEqual([]);
+    expect(storm.complaints).toEqual([]);
+    // Whatever else happens here is the task's own fault.
+    expect(givenBack.filter(({ why }) => !why.startsWith('exit code 75'))).toEqual([]);
+    expect({ check, living, tasks: tasks.length }).toEqual({ check: 'ok', living: 0, tasks: TASKS });
+    for (const [state, count] of Object.entries(counts)) {
+      expect([state, tasks.filter((each) => each.state === state).length]).toEqual([state, count]);
+    }
+    expect(await machine.states()).toEqual(Array(GPUS).fill('free'));
+    expect(machine.allProcesses()).toEqual(Array(GPUS).fill([]));
+    expect(JSON.parse((await machine.runCommand(['queue', '--json'])).stdout)).toEqual([]);
+
+    const completed = tasks.filter(({ state }) => state === 'completed').length;
+    const commands = log.filter(({ role, kind }) => role === 'command' && kind === 'start').length;
+    console.log(
+      `seed ${seed}: ${completed} of ${TASKS} tasks completed in ${commands} attempts; ${storm.starts} managers, workers and ` +
+        `claimants; ${storm.watch.looks} looks at the driver; ${JSON.stringify(storm.monkey.deeds)}`,
+    );
+    expect(completed).toBeGreaterThan(TASKS / 2);
+  },
+);
+
+test.each(SEEDS)(
+  'commands that go on for seconds after their worker was killed, GPU_OWNER_CHAOS_SEED=%i: idle workers wait for their end',
+  {
+    timeout: 180_000,
+  },
+  async (seed) => {
+    experiment = new WitnessedExperiment(8, { seed });
+    // Fewer than workers, so that there is always one that would take a task at once.
+    experiment.sweep(CHAOTIC, { stubborn: { stubborn: 3, seed: range(0, 4) } });
+    const storm = new Storm(experiment, new Random(seed), {
+      gpus: 2,
+      workers: 5,
+      rest: 400,
+      shares: { manager: 1, worker: 3 },
+      mischief: SOAK ? 30_000 : 6_000,
+      patience: 120_000,
+    });
+    await storm.pass();
+    const log = experiment.testimony();
+    const { tasks } = await experiment.fates();
+    expect(violationsIn(log)).toEqual([]);
+    expect(violationsOfTables(log, tasks, await experiment.rows())).toEqual([]);
+    expect(storm.complaints).toEqual([]);
+  },
+);

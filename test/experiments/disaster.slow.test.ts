@@ -1,0 +1,259 @@
+// What happens to machines on which sweeps run for days: kill -9, a full disk, everything stopped, other programs and people.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, type TestContext, test } from 'vitest';
+import { command, finished, NOBODY, output, pause, python, until, whyNotNobody } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+import { type Kind, processesOf } from './processes.ts';
+import { violationsIn } from './witness.ts';
+import { type Setting, WitnessedExperiment } from './witnessed.ts';
+
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const honest = (seconds: number, lines = 1) => [
+  python,
+  '-S',
+  fixture('honest_task.py'),
+  String(seconds),
+  String(lines),
+];
+const range = (size: number) => Array.from({ length: size }, (_, i) => i);
+
+function newExperiment({ onTestFinished }: TestContext, gpus: number, setting: Setting = {}) {
+  const experiment = new WitnessedExperiment(gpus, setting);
+  onTestFinished(() => experiment.close());
+  return experiment;
+}
+
+const starts = (experiment: WitnessedExperiment) =>
+  experiment.testimony().filter(({ kind, role }) => kind === 'start' && role === 'command').length;
+
+const strike = (experiment: WitnessedExperiment, kinds: readonly Kind[], signal: NodeJS.Signals) => {
+  for (const { pid, kind } of processesOf(experiment.machine)) {
+    if (kinds.includes(kind)) sendSignal(pid, signal);
+  }
+};
+
+/** Every task of the sweep has one row, from one attempt that ended well; nothing is left, nothing was wrong. */
+async function expectWhole(
+  experiment: WitnessedExperiment,
+  tasks: number,
+  tables = ['results_exp1_vary_width'],
+  before = 0,
+) {
+  expect(experiment.tables()).toEqual([...tables].sort());
+  const rows = await experiment.rows();
+  expect(rows).toHaveLength(tasks);
+  expect(new Set(rows.map(({ attempt }) => attempt).filter(Boolean)).size).toBe(tasks - before);
+  const log = experiment.testimony();
+  expect(violationsIn(log)).toEqual([]);
+  const done = new Set(log.filter(({ kind }) => kind === 'end').map(({ task }) => task));
+  expect(done.size).toBe(tasks - before);
+  await until(() => experiment.left().length === 0).catch(() => {});
+  expect(experiment.left()).toEqual([]);
+}
+
+describe('240 tasks, 45 of them done before, killed -9 in the middle and started again: 240 rows', () => {
+  const KEEPERS: Kind[] = ['keeper', 'guard'];
+  // Fewer tasks will do for the others.
+  const some = process.env.GPU_OWNER_SOAK ? 6 : 2;
+  const ways: [string, number, readonly Kind[]][] = [
+    ['the whole tree', 6, ['manager', ...KEEPERS, 'command', 'child', 'other']],
+    ['only the manager', some, ['manager']],
+    ['manager and keepers', some, ['manager', ...KEEPERS]],
+  ];
+  test.for(ways)('%s', { timeout: 90_000 }, async ([, widths, kinds], context) => {
+    const tasks = widths * 4 * 10;
+    const experiment = newExperiment(context, 4);
+    experiment.sweep(honest(0.02), {
+      exp1_vary_width: { dataset: 'mnist', width_factor: range(widths), depth: range(4), seed: range(10) },
+    });
+    const table = join(experiment.project, 'results_exp1_vary_width');
+    mkdirSync(table);
+    const known = range(45).map(
+      (i) => `mnist,${Math.floor(i / 40)}.0,${Math.floor(i / 10) % 4},${i % 10},0.9`,
+    );
+    writeFileSync(
+      join(table, 'final_results.csv'),
+      `dataset,width_factor,depth,seed,accuracy\n${known.join('\n')}\n`,
+    );
+    const first = experiment.start(['run', '--gpus', '4']);
+    const end = finished(first, 'exit');
+    await until(() => starts(experiment) > (tasks - 45) / 3, 30_000);
+    strike(experiment, kinds, 'SIGKILL');
+    expect((await end).signal).toBe('SIGKILL');
+    const { code, stderr, stdout } = await experiment.run(['run', '--gpus', '4']);
+    expect({ code, stderr, stdout }).toMatchObject({ code: 0 });
+    await expectWhole(experiment, tasks, undefined, 45);
+    const [header = [], ...cells] = await experiment.cells('results_exp1_vary_width');
+    expect(cells.slice(0, 45).map((row) => row.slice(0, 5).join(','))).toEqual(
+      expect.arrayContaining(known.map((row) => expect.stringContaining(row))),
+    );
+    const combinations = cells.map((row) =>
+      ['width_factor', 'depth', 'seed'].map((key) => Number(row[header.indexOf(key)])).join(),
+    );
+    expect(new Set(combinations).size).toBe(tasks);
+    expect(experiment.log()).toMatch(/Marked 45 tasks as already completed/);
+  });
+});
+
+const mounted = process.getuid?.() === 0 && canMount();
+
+function canMount(): boolean {
+  const directory = `/tmp/gpu-owner-mount-${process.pid}`;
+  mkdirSync(directory);
+  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', directory]).status === 0;
+  if (isMounted) spawnSync('umount', [directory]);
+  rmSync(directory, { recursive: true });
+  return isMounted;
+}
+
+describe('a full disk', () => {
+  let disk: string | null = null;
+  afterEach(() => {
+    if (disk === null) return;
+    spawnSync('umount', ['-l', disk]);
+    rmdirSync(disk);
+    disk = null;
+  });
+
+  test.skipIf(!mounted)(
+    'in the middle: nothing is lost, and the sweep goes on when there is space again [needs root, to mount a small one]',
+    { timeout: 90_000 },
+    async (context) => {
+      disk = `/tmp/gpu-owner-disk-${process.pid}`;
+      mkdirSync(disk);
+      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m', 'none', disk]).status).toBe(0);
+      const experiment = newExperiment(context, 2, { project: disk });
+      experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
+      const first = experiment.start(['run', '--gpus', '2']);
+      const end = finished(first);
+      await until(() => starts(experiment) > 15, 30_000);
+      const ballast = join(disk, 'ballast');
+      spawnSync('sh', ['-c', 'cat /dev/zero > "$1"', 'sh', ballast]);
+      await pause(4_000);
+      rmSync(ballast);
+      const { code, stderr } = await end;
+      // It may wait for space, or end saying so: then it is started again.
+      if (code !== 0) {
+        expect(stderr).toMatch(/space|full/i);
+        const again = await experiment.run(['run', '--gpus', '2']);
+        expect(again).toMatchObject({ code: 0 });
+      }
+      await expectWhole(experiment, 60);
+    },
+  );
+});
+
+// These wait more than they work, each on a machine of its own.
+
+test.concurrent('everything stopped for some seconds: it goes on, and no task is started twice', async (context) => {
+  const experiment = newExperiment(context, 2);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
+  const end = finished(experiment.start(['run', '--gpus', '2']));
+  await until(() => starts(experiment) > 8);
+  const all: Kind[] = ['manager', 'worker', 'keeper', 'guard', 'command', 'child', 'other'];
+  strike(experiment, all, 'SIGSTOP');
+  await pause(4_000);
+  strike(experiment, all, 'SIGCONT');
+  expect(await end).toMatchObject({ code: 0 });
+  await expectWhole(experiment, 30);
+  expect(starts(experiment)).toBe(30);
+});
+
+test.concurrent('a table that an editor saves again and again: at the end it has every row once', async (context) => {
+  const experiment = newExperiment(context, 2);
+  experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
+  const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
+  const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '20']));
+  const { code, stderr } = await experiment.run(['run', '--gpus', '2']);
+  expect({ code, stderr }).toMatchObject({ code: 0 });
+  expect((await editor).stdout).toMatch(/saved 20 times/);
+  // The editor may have been the last to save.
+  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
+  await expectWhole(experiment, 80);
+});
+
+test.concurrent('two managers: one writes the tables, both work, and each ends when all is done', async (context) => {
+  const experiment = newExperiment(context, 4);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
+  const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
+  const [one, other] = await Promise.all(ends);
+  expect(one).toMatchObject({ code: 0 });
+  expect(other).toMatchObject({ code: 0 });
+  await expectWhole(experiment, 80);
+  expect(starts(experiment)).toBe(80);
+  const gpus = new Set(experiment.testimony().flatMap((line) => line.gpus));
+  expect(gpus.size).toBe(4);
+});
+
+test.concurrent('the first manager is killed: the second takes over', async (context) => {
+  const experiment = newExperiment(context, 4);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
+  const first = experiment.start(['run', '--gpus', '2']);
+  const firstEnd = finished(first, 'exit');
+  await until(() => starts(experiment) > 0);
+  const second = finished(experiment.start(['run', '--gpus', '2']));
+  await until(() => starts(experiment) > 25);
+  first.kill('SIGKILL');
+  await firstEnd;
+  expect(await second).toMatchObject({ code: 0 });
+  await expectWhole(experiment, 80);
+});
+
+const user = whyNotNobody() === null ? { uid: NOBODY } : {};
+
+test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
+  const experiment = newExperiment(context, 1);
+  experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
+  const end = finished(experiment.start(['run', '--gpus', '1']));
+  await until(() => starts(experiment) > 2);
+  const before = starts(experiment);
+  expect(
+    await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
+  ).toMatchObject({ code: 0 });
+  expect(starts(experiment) - before).toBeLessThan(10);
+  expect(await end).toMatchObject({ code: 0 });
+  await expectWhole(experiment, 30);
+});
+
+test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on the other', async (context) => {
+  const experiment = newExperiment(context, 2);
+  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
+  const holder = experiment.machine.start(
+    [process.execPath, command, 'run', '--', python, '-S', fixture('chaotic_task.py'), 'claimant', '4'],
+    { env: experiment.env },
+  );
+  const holding = finished(holder);
+  await until(() => experiment.testimony().length > 0);
+  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
+  expect(await holding).toMatchObject({ code: 0 });
+  expect(violationsIn(experiment.testimony())).toEqual([]);
+  expect(await experiment.rows()).toHaveLength(20);
+});
+
+test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', async (context) => {
+  const experiment = newExperiment(context, 4);
+  experiment.sweep(honest(5), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
+  const first = experiment.start(['run', '--gpus', '2']);
+  const firstEnd = finished(first);
+  await until(() => starts(experiment) === 2);
+  rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
+  const next = experiment.start(['run', '--gpus', '2']);
+  const second = finished(next);
+  await output(next, /no task is given out/);
+  await pause(500);
+  expect(starts(experiment)).toBe(2);
+  first.kill('SIGINT');
+  await pause(100);
+  first.kill('SIGINT');
+  expect((await firstEnd).code).not.toBe(0);
+  const { code, stderr } = await second;
+  expect({ code, stderr }).toEqual({
+    code: 0,
+    stderr: expect.stringContaining(
+      'was removed while tasks of it ran, and 2 still do: no task is given out',
+    ),
+  });
+  await expectWhole(experiment, 4);
+});

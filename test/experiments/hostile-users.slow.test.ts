@@ -1,0 +1,216 @@
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Unsafe } from '../../lib/experiments/project-files.ts';
+import { AttemptLog } from '../../lib/experiments/worker/log.ts';
+import { command, Machine, NOBODY, python, until, whyNotNobody } from '../support/machine.ts';
+
+/** The one who works; NOBODY attacks. */
+const VICTIM = 54_321;
+/** Shares a project with a member of its group. */
+const GROUP = 54_400;
+const MEMBER = 54_322;
+
+const whyNot = whyNotNobody();
+
+describe.skipIf(whyNot !== null)(
+  `another user of the machine${whyNot === null ? '' : ` (${whyNot})`}`,
+  () => {
+    let machine: Machine;
+    let project: string;
+    let home: string;
+    let treasure: string;
+
+    beforeEach(() => {
+      machine = new Machine(1);
+      project = join(machine.directory, 'project');
+      home = join(machine.directory, 'home');
+      mkdirSync(project);
+      chmodSync(project, 0o1777);
+      mkdirSync(home);
+      treasure = join(home, 'treasure');
+      writeFileSync(treasure, 'mine\n');
+      for (const path of [home, treasure]) chownSync(path, VICTIM, VICTIM);
+    });
+    afterEach(() => machine.close());
+
+    const exp = (...args: string[]) =>
+      machine.runCommand(['exp', ...args], { cwd: project, uid: VICTIM, env: { HOME: home } });
+    const attack = async (shell: string) => {
+      const { code, stderr } = await machine.run(['sh', '-c', shell], { cwd: project, uid: NOBODY });
+      expect(stderr).toBe('');
+      expect(code).toBe(0);
+    };
+    const untouched = () => {
+      expect(readFileSync(treasure, 'utf8')).toBe('mine\n');
+      expect(readdirSync(home).filter((name) => !name.startsWith('.'))).toEqual(['treasure']);
+    };
+    const GRID = ['--grid', 'n=1', '--output-dir', 'results', '--', 'echo', 'hello'];
+
+    test('who has made the output directory is told of, and gets nothing', async () => {
+      await attack(
+        `mkdir -m 777 results && ln -s ${treasure} results/worker_gpu0.log && ln -s ${treasure} results/final_results.csv`,
+      );
+      const { code, stderr } = await exp('run', '--gpus', '1', ...GRID);
+      expect(stderr).toMatch(
+        /project\/results belongs to \S+, who has put it into a directory that everybody may write/,
+      );
+      expect(code).toBe(78);
+      untouched();
+    });
+
+    test('who makes it once tasks are there stops their worker, and gets nothing', async () => {
+      const manager = machine.startCommand(['exp', 'manager', '--no-listen', ...GRID], {
+        cwd: project,
+        uid: VICTIM,
+        env: { HOME: home },
+      });
+      await until(() => existsSync(join(project, 'experiment_manager.log')));
+      await until(() => readFileSync(join(project, 'experiment_manager.log'), 'utf8').includes('Marked 0'));
+      await attack(`mkdir -m 777 results && ln -s ${treasure} results/worker_gpu0.log`);
+      const { stdout, stderr } = await exp('worker');
+      expect(stdout + stderr).toMatch(/its output can't be written: .*project\/results belongs to/);
+      manager.kill();
+      untouched();
+    });
+
+    test('a link in the place of a log or a table in the directory of the project is not followed', async () => {
+      await attack(
+        `for f in experiment_manager.log worker_gpu0.log final_results.csv .final_results.csv.gpu-owner; do ln -s ${treasure} $f; done`,
+      );
+      const grid = GRID.map((word) => (word === 'results' ? '.' : word));
+      const { stdout, stderr, code } = await exp('run', '--gpus', '1', ...grid);
+      expect(stdout + stderr).toMatch(/final_results\.csv/);
+      expect(code).not.toBe(0);
+      untouched();
+      await attack('rm final_results.csv .final_results.csv.gpu-owner');
+      const second = await exp('run', '--gpus', '1');
+      expect(second.stdout + second.stderr).toMatch(
+        /experiment_manager\.log can't be written: .* is a symbolic link, which is not followed/,
+      );
+      expect(second.stdout + second.stderr).toMatch(
+        /its output can't be written: .*worker_gpu0\.log is a symbolic link/,
+      );
+      untouched();
+    });
+
+    test('a directory that changes places with a link all the time leads nobody astray', async () => {
+      const swap = `import os
+os.mkdir('theirs'); os.chmod('theirs', 0o777); os.symlink(${JSON.stringify(home)}, 'link')
+while not os.path.exists('stop'):
+    for one in ('theirs', 'link'):
+        try:
+            os.rename(one, 'results')
+            os.rename('results', one)
+        except OSError: pass`;
+      const attacker = machine.start([python, '-c', swap], { cwd: project, uid: NOBODY });
+      await until(() => existsSync(join(project, 'link')) || existsSync(join(project, 'results')));
+      const ends = new Set<string>();
+      process.seteuid?.(VICTIM);
+      try {
+        for (let round = 0; round < 3_000; round++) {
+          await AttemptLog.open(join(project, 'results', 'worker_gpu0.log'), project, 'hello').then(
+            (log) => log.close(),
+            (error) => ends.add(error instanceof Unsafe ? 'unsafe' : error.code),
+          );
+        }
+      } finally {
+        process.seteuid?.(0);
+      }
+      writeFileSync(join(project, 'stop'), '');
+      await new Promise((resolve) =>
+        attacker.exitCode === null ? attacker.once('exit', resolve) : resolve(null),
+      );
+      untouched();
+    });
+
+    test("root follows no link of a project's owner to what isn't theirs", async () => {
+      const system = join(machine.directory, 'system');
+      mkdirSync(system);
+      const theirs = join(machine.directory, 'theirs');
+      mkdirSync(theirs);
+      symlinkSync(system, join(theirs, 'results'));
+      chownSync(theirs, NOBODY, NOBODY);
+      lchownSync(join(theirs, 'results'), NOBODY, NOBODY);
+      const { code, stderr } = await machine.runCommand(['exp', 'run', '--gpus', '1', ...GRID], {
+        cwd: theirs,
+      });
+      expect(stderr).toMatch(/results is a symbolic link of \S+ to something that isn't theirs/);
+      expect(code).toBe(78);
+      expect(readdirSync(system)).toEqual([]);
+    });
+
+    test('can lock nothing of a queue, also of one that everybody could read before', async () => {
+      chmodSync(project, 0o755);
+      chownSync(project, VICTIM, VICTIM);
+      const lock = `import fcntl, os, sys
+held = []
+for name in sys.argv[1:]:
+    try: held.append(os.open('.gpu-owner/' + name, os.O_RDONLY))
+    except PermissionError: continue
+    fcntl.lockf(held[-1], fcntl.LOCK_SH)
+print(len(held), flush=True)
+sys.stdin.read()`;
+      const names = ['queue.db', 'queue.db-wal', 'queue.db-shm', 'queue.db-lock'];
+      const held = async () =>
+        (await machine.run([python, '-c', lock, ...names], { cwd: project, uid: NOBODY })).stdout;
+      expect((await exp('run', '--gpus', '1', ...GRID)).code).toBe(0);
+      expect(await held()).toBe('0\n');
+      const state = join(project, '.gpu-owner');
+      chmodSync(state, 0o755);
+      for (const name of readdirSync(state))
+        if (name.startsWith('queue')) chmodSync(join(state, name), 0o644);
+      expect(await held()).not.toBe('0\n');
+      expect((await exp('status')).code).toBe(0);
+      expect(await held()).toBe('0\n');
+    });
+
+    test('of a project that a group shares, its members work, and nobody else', async () => {
+      chmodSync(project, 0o2770);
+      chownSync(project, VICTIM, GROUP);
+      const as = (uid: number, gid: number, ...args: string[]) =>
+        machine.run(
+          [
+            'setpriv',
+            `--reuid=${uid}`,
+            `--regid=${gid}`,
+            '--clear-groups',
+            '--',
+            process.execPath,
+            command,
+            'exp',
+            ...args,
+          ],
+          { env: { HOME: home }, umask: '002' },
+        );
+      const there = ['--project', project];
+      const run = await as(VICTIM, GROUP, 'run', '--gpus', '1', ...there, ...GRID);
+      expect(run).toMatchObject({ code: 0 });
+      const again = await as(
+        MEMBER,
+        GROUP,
+        'run',
+        '--gpus',
+        '1',
+        ...there,
+        '--grid',
+        'n=2',
+        ...GRID.slice(2),
+      );
+      expect(again.stderr).toBe('');
+      expect(again.code).toBe(0);
+      expect((await as(VICTIM, GROUP, 'status', ...there)).stdout).toContain('2/2');
+      expect((await as(NOBODY, NOBODY, 'status', ...there)).code).not.toBe(0);
+    });
+  },
+);

@@ -1,0 +1,117 @@
+// `exp manager` with workers of our own, and what both tell Prometheus.
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Experiment } from '../support/experiment.ts';
+import { finished, output, until } from '../support/machine.ts';
+import { KINDS, type QueueKind } from './queue-kinds.ts';
+
+describe.each(KINDS)('on $name', (kind) => {
+  describe.skipIf(kind.missing !== null)('', () => {
+    let experiment: Experiment;
+    let queue: Awaited<ReturnType<QueueKind['start']>>;
+    beforeEach(async () => {
+      queue = await kind.start();
+      experiment = new Experiment(2, queue.env);
+    });
+    afterEach(async () => {
+      await experiment.close();
+      await queue.remove();
+    });
+
+    test('a manager without a port, and workers: one row per task, though the manager is killed', async () => {
+      const words = [
+        'manager',
+        '--no-listen',
+        '--grid',
+        'seed=1..6',
+        ...experiment.train('--seconds', '0.3', 'x={seed}'),
+      ];
+      const first = experiment.start(words);
+      await output(first, /Marked 0 tasks/);
+      const workers = experiment.run(['worker', '--gpus', '2']);
+      await experiment.untilStarted(2);
+      first.kill('SIGKILL');
+      const again = await experiment.run(words);
+      expect(again.code).toBe(0);
+      expect((await workers).code).toBe(0);
+      expect(again.stdout).toMatch(/6 tasks: 6 completed/);
+      expect(experiment.rows('results_grid')).toHaveLength(6);
+      expect(experiment.starts()).toHaveLength(6);
+    });
+
+    test('--stay: it goes on when everything has ended, until it is told to', async () => {
+      const child = experiment.start([
+        'manager',
+        '--no-listen',
+        '--stay',
+        '--grid',
+        'seed=1..1',
+        ...experiment.train('x=1'),
+      ]);
+      const ended = finished(child);
+      await output(child, /Marked 0 tasks/);
+      const { code } = await experiment.run(['worker']);
+      expect(code).toBe(0);
+      await until(() => /Progress: 1\/1/.test(experiment.log()));
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      expect(child.exitCode).toBeNull();
+      child.kill('SIGTERM');
+      // Nothing was left to do.
+      expect((await ended).code).toBe(0);
+    });
+
+    test('tasks that came without a command are for workers over TCP: others say what is missing', async () => {
+      writeFileSync(join(experiment.project, 'sweep.yaml'), 'phase:\n  combinations:\n    - seed: [1]\n');
+      const child = experiment.start(['manager', '--listen', '127.0.0.1:0', 'sweep.yaml']);
+      const ended = finished(child);
+      await output(child, /workers can ask/);
+      const worker = await experiment.run(['worker']);
+      expect(worker.code).not.toBe(0);
+      expect(worker.stdout).toMatch(/the task has no command: .*gpu-owner exp run -- COMMAND/);
+      child.kill('SIGTERM');
+      expect((await ended).code).toBe(143);
+      const none = await experiment.run(['manager', '--no-listen', 'sweep.yaml']);
+      expect(none.code).toBe(78);
+      expect(none.stderr).toMatch(/has no command to run/);
+    });
+
+    test('a worker that waits for GPUs notices that the queue was removed', async () => {
+      const holder = experiment.machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
+      await until(async () => !(await experiment.machine.states()).includes('free'));
+      const manager = experiment.start(['manager', '--no-listen', '--grid', 'seed=1', ...experiment.train()]);
+      await output(manager, /Marked 0 tasks/);
+      const worker = experiment.start(['worker']);
+      await until(async () => (await experiment.machine.runCommand(['queue', '--json'])).stdout !== '[]\n');
+      manager.kill('SIGKILL');
+      if (queue.server === null) rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
+      else queue.server.command('FLUSHALL');
+      await output(worker, /the queue .* was removed .*trying again/);
+      for (const child of [worker, worker, holder]) child.kill('SIGTERM');
+    });
+
+    test('exp run and exp worker have metrics of their workers', async () => {
+      const run = experiment.start([
+        ...['run', '--gpus', '1', '--metrics', '127.0.0.1:0', '--grid', 'seed=1..2'],
+        ...experiment.train('--wait-for', 'go', 'x=1'),
+      ]);
+      const ended = finished(run);
+      const url = /metrics: (\S+)/.exec(await output(run, /metrics: \S+\n/))?.[1] as string;
+      await experiment.untilStarted(1);
+      const worker = experiment.start(['worker', '--metrics', '0']);
+      const workerEnded = finished(worker);
+      const other = /metrics: (\S+)/.exec(await output(worker, /metrics: \S+\n/))?.[1] as string;
+      await experiment.untilStarted(2);
+      const [own, workers] = await Promise.all([url, other].map(async (each) => (await fetch(each)).text()));
+      expect(own).toMatch(/^gpu_owner_tasks\{state="active"\} 2$/m);
+      expect(own).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
+      expect(workers).toMatch(/^gpu_owner_tasks_started_total 1$/m);
+      expect(workers).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
+      // What all have in common is told by one.
+      expect(workers).not.toMatch(/gpu_owner_tasks\{/);
+      writeFileSync(join(experiment.project, 'go'), '');
+      expect((await ended).code).toBe(0);
+      await workerEnded;
+    });
+  });
+});

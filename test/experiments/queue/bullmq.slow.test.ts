@@ -1,0 +1,106 @@
+import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { takeFrom, testConformance } from './conformance.ts';
+import { spec } from './fixtures/tasks.ts';
+
+/** In seconds: tests can't wait for a minute until a task is given out again. */
+const TIMES = 'patience=1&margin=0.5';
+
+describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  let made = 0;
+  beforeAll(async () => {
+    server = await RedisServer.start();
+  });
+  afterAll(() => server.remove());
+
+  testConformance({
+    name: 'BullMQ',
+    make: async () => ({
+      url: server.url(`project=test-${++made}&${TIMES}`),
+      remove: async () => {
+        server.command('FLUSHALL');
+      },
+    }),
+    recovery: 10_000,
+    seesProcesses: false,
+  });
+
+  test('a task costs Redis two scripts, and few commands in them', async () => {
+    const queue = await openQueue(server.url('project=counted'), '/');
+    try {
+      await queue.enqueue(Array.from({ length: 201 }, (_, n) => spec({ n })));
+      const work = async (tasks: number) => {
+        for (let n = 0; n < tasks; n++)
+          await queue.complete((await takeFrom(queue)).token, { accuracy: 0.5 });
+      };
+      await work(1); // loads the scripts
+      server.command('CONFIG', 'RESETSTAT');
+      await work(200);
+      const calls = [...server.command('INFO', 'commandstats').matchAll(/^cmdstat_(\S+):calls=(\d+)/gm)];
+      const of = (kind: (name: string) => boolean) =>
+        calls.reduce((sum, [, name = '', count]) => sum + (kind(name) ? Number(count) : 0), 0) / 200;
+      const mine = ['evalsha', 'config|resetstat', 'info'];
+      // BullMQ's own are 25 of them. More come with looks, four per second.
+      expect(of((name) => !mine.includes(name))).toBeLessThan(39);
+      expect(of((name) => name === 'evalsha')).toBeLessThan(2.1);
+    } finally {
+      await queue.close();
+    }
+  });
+
+  test('BullMQ sees the tasks where they are, as its dashboards do', async () => {
+    const queue = await openQueue(server.url('project=seen'), '/');
+    const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;
+    const seen = new Queue('seen', {
+      connection: { host: '127.0.0.1', port: server.port },
+      prefix: 'gpu-owner',
+    });
+    try {
+      await queue.enqueue(
+        ['completed', 'failed', 'delayed', 'cancelled', 'active', 'waiting'].map((n) => spec({ n })),
+      );
+      const tokens: string[] = [];
+      for (let n = 0; n < 5; n++) tokens.push((await takeFrom(queue)).token);
+      const [completed, failed, delayed, cancelled] = tokens as [string, string, string, string];
+      await queue.complete(completed, { accuracy: 0.5 });
+      await queue.fail(failed, { error: 'exit code 1', retry: false });
+      await queue.giveBack(delayed, 'busy', 60_000);
+      await queue.cancel({ ids: ['exp1_3'] });
+      expect(await seen.getJobCounts('active')).toEqual({ active: 2 }); // its command may still run
+      await queue.giveBack(cancelled, 'it has ended');
+      expect(await seen.getJobCounts('active', 'completed', 'failed', 'delayed', 'prioritized')).toEqual({
+        active: 1,
+        completed: 1,
+        failed: 2,
+        delayed: 1,
+        prioritized: 1,
+      });
+      const [job] = await seen.getJobs(['completed']);
+      expect(job).toMatchObject({ name: 'exp1_0', data: { n: 'completed' }, returnvalue: { accuracy: 0.5 } });
+      expect((await seen.getJobs(['failed'])).map(({ failedReason }) => failedReason).sort()).toEqual([
+        'cancelled',
+        'exit code 1',
+      ]);
+      await queue.pause('person', 'lunch');
+      expect(await seen.isPaused()).toBe(true);
+      await queue.resume();
+      await seen.pause();
+      expect(await queue.paused()).toMatchObject({
+        by: 'person',
+        message: expect.stringMatching(/dashboard/),
+      });
+      await queue.resume();
+      expect(await seen.isPaused()).toBe(false);
+      await queue.retry({ state: 'failed' });
+      await queue.retry({ state: 'cancelled' });
+      expect(await seen.getJobCounts('failed', 'prioritized')).toEqual({ failed: 0, prioritized: 3 });
+    } finally {
+      await seen.close();
+      await queue.close();
+    }
+  });
+});

@@ -1,0 +1,110 @@
+import { expect, test } from 'vitest';
+import { pause } from '../../../support/machine.ts';
+import { PATIENCE } from '../../../support/time.ts';
+import { type Bench, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { spec } from '../fixtures/tasks.ts';
+import type { RemoteAttempt } from '../remote.ts';
+
+/** Attempts of clients that give no sign of life. */
+export function testLifetimes(bench: () => Bench): void {
+  test('they survive the process that gave them out', async () => {
+    const remote = await bench().remote();
+    await remote.ask('enqueue', 1, 'exp1');
+    const { token, descriptors } = (await remote.take({ lifetime: 60_000 })) as RemoteAttempt;
+    expect(descriptors).toEqual([]);
+    await remote.kill();
+    const queue = await bench().open();
+    expect(await queue.take(taker)).toBeNull();
+    expect((await queue.attempts('living')).map((attempt) => attempt.token)).toEqual([token]);
+    expect(await queue.submit(token, { a: 1 })).toBe(true);
+    const later = await bench().remote();
+    expect(await later.ask('complete', token, null)).toBe(true);
+    expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ a: 1 }]);
+  });
+
+  test('after its lifetime the task is given out again; three times at most', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    for (let start = 1; start <= 3; start++) {
+      expect((await takeFrom(queue, { lifetime: 100 })).start).toBe(start);
+      expect(await queue.take(taker)).toBeNull();
+      await pause(150);
+    }
+    expect(await queue.take(taker)).toBeNull();
+    expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3 });
+  });
+
+  test('that its time is over is noticed without anybody who wants a task', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const { token } = await takeFrom(queue, { lifetime: 100 });
+    const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
+    await queue.endLost();
+    expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
+    await pause(150);
+    await queue.endLost();
+    await told;
+    expect(await queue.counts()).toMatchObject({ active: 0, pending: 1 });
+    const { id } = (await rowOf(queue, 'exp1_0')).task;
+    expect(await queue.attempts({ taskId: id })).toMatchObject([
+      { token, outcome: 'lost', error: expect.stringMatching(/not been heard of in time/) },
+    ]);
+    expect((await takeFrom(queue)).start).toBe(2);
+    await queue.endLost();
+    expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
+  });
+
+  test('who took a task is told as it is, whatever is in the names', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const worker = 'gpu "0" \\ \n [ü] 🙂';
+    await queue.take({ ...taker, worker }, { lifetime: 50 });
+    await pause(100);
+    await queue.endLost();
+    const { id } = (await rowOf(queue, 'exp1_0')).task;
+    expect(await queue.attempts({ taskId: id })).toMatchObject([
+      { taker: { ...taker, worker }, error: expect.stringContaining(`worker ${worker} (PID`) },
+    ]);
+  });
+
+  test('a late result counts where there is none, and whoever has the task now is told', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const late = await takeFrom(queue, { lifetime: 50 });
+    await pause(100);
+    const current = await takeWithin(queue, PATIENCE);
+    expect(await queue.submit(late.token, { who: 'late' })).toBe(true);
+    expect(await queue.complete(late.token, null)).toBe(true);
+    const aborted = new Promise((resolve) =>
+      current.signal.addEventListener('abort', resolve, { once: true }),
+    );
+    await aborted;
+    expect(await queue.complete(current.token, { who: 'current' })).toBe(false);
+    expect((await queue.completions(0, 10)).map(({ result }) => result.who)).toEqual(['late']);
+    expect(await queue.counts()).toMatchObject({ completed: 1, active: 0 });
+    // It was lost, and isn't any longer.
+    expect(await queue.attempts({ taskId: late.task.id })).toMatchObject([
+      { outcome: 'completed', error: null },
+      { outcome: 'cancelled', error: 'worker gpu0 came late, but with a result' },
+    ]);
+  });
+
+  test('a late result is rejected where there is one, also after a retry', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const late = await takeFrom(queue, { lifetime: 50 });
+    await pause(100);
+    const current = await takeWithin(queue, PATIENCE);
+    expect(await queue.complete(current.token, { who: 'current' })).toBe(true);
+    expect(await queue.submit(late.token, { who: 'late' })).toBe(false);
+    expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
+    expect(await queue.retry({ state: 'completed' })).toEqual(['exp1_0']);
+    expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
+    expect(await queue.counts()).toMatchObject({ pending: 1 });
+  });
+
+  test('what was cancelled stays so', async () => {
+    const queue = await bench().opened(spec({ n: 0 }));
+    const { token } = await takeFrom(queue, { lifetime: 60_000 });
+    await queue.cancel('all');
+    expect(await queue.complete(token, { a: 1 })).toBe(false);
+    expect(await queue.counts()).toMatchObject({ cancelled: 1 });
+    await queue.retry({ state: 'cancelled' });
+    expect((await takeFrom(queue)).start).toBe(1);
+  });
+}

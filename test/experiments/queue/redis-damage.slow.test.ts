@@ -1,0 +1,202 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { Random } from '../../support/random.ts';
+import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { takeFrom, taker } from './conformance.ts';
+import { plainTasks } from './fixtures/tasks.ts';
+import { misuse } from './misuse.ts';
+
+/** Records on a Redis that anybody who may write there has changed: what was asked is answered, or ERR_QUEUE. */
+
+const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
+const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? 5);
+const FEWEST = 10;
+
+const VALUES: readonly string[] = [
+  '',
+  '0',
+  '-1',
+  '1e400',
+  'x',
+  '{',
+  'null',
+  '[]',
+  '{}',
+  '{"a":',
+  '[1,2,3]',
+  '["a"]',
+  '["a",5]',
+  '{"words":5}',
+  '\u001b]0;title\u0007',
+  '"',
+  '"NaN',
+  '\xff\xfe',
+  '['.repeat(300),
+  '999999999999999999999',
+];
+
+describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  let url: string;
+  beforeAll(async () => {
+    server = await RedisServer.start({ settings: ['appendfsync no'] });
+  });
+  afterAll(() => server.remove());
+
+  beforeEach(make);
+
+  /** A new one, with tasks in all states. */
+  async function make(): Promise<void> {
+    server.command('FLUSHALL');
+    url = server.url('project=damaged&patience=0.4&margin=0.1');
+    const queue = await openQueue(url, '/');
+    await queue.enqueue(plainTasks(30));
+    for (let n = 0; n < 8; n++) {
+      const { token } = await takeFrom(queue);
+      await queue.note(token, { path: '/log', from: 0, to: n });
+      if (n % 4 === 0) await queue.fail(token, { error: 'exit code 1', retry: n % 8 === 0 });
+      else await queue.complete(token, { loss: n / 7, list: [1, { a: null }] });
+    }
+    await queue.cancel({ ids: ['exp1_20_2', 'exp1_21_0'] });
+    await queue.retry({ ids: ['exp1_1_1'] });
+    await queue.take(taker, { lifetime: 60_000 });
+    await queue.take(taker, { lifetime: 1 }); // overdue
+    await queue.take(taker); // of somebody who gives no sign of life any longer
+    await queue.pause('failures', 'too many');
+    await queue.close();
+  }
+
+  const keys = (pattern: string) =>
+    server.command('--scan', '--pattern', `gpu-owner-tasks:damaged:${pattern}`).trim().split('\n').sort();
+
+  async function expectNothingWrong(what: string): Promise<void> {
+    expect(await misuse(() => openQueue(url, '/')), what).toEqual([]);
+  }
+
+  test('a sound one answers everything', () => expectNothingWrong('nothing'));
+
+  const FIELDS = {
+    'task:*':
+      'name parameters command places starts number state attempt due error ended sequence source result by without retried',
+    'attempt:*': 'begun before silent deadline outcome ended error log log_from log_to result excused',
+    settings: 'tasks sequence version format pause pausedBy pausedOutside',
+  };
+
+  test.each(
+    Object.entries(FIELDS).flatMap(([kind, fields]) =>
+      fields.split(' ').map((field) => [kind, field] as const),
+    ),
+  )(
+    '%s with anything in %s, or nothing',
+    async (kind, field) => {
+      const change = (value: string | null, part: number, parts: number) => {
+        for (const [at, key] of keys(kind).entries()) {
+          if (at % parts !== part) continue;
+          if (value === null) server.command('HDEL', key, field);
+          else server.command('HSET', key, field, value);
+        }
+      };
+      // Of the queue there is one, of the others each has another value.
+      const values = [null, ...VALUES];
+      if (kind === 'settings') {
+        for (const value of values.filter((_, at) => at % 4 === 0)) {
+          await make();
+          change(value, 0, 1);
+          await expectNothingWrong(`${field}: ${value}`);
+        }
+        return;
+      }
+      for (const [at, value] of values.entries()) change(value, at, values.length);
+      await expectNothingWrong(field);
+    },
+    120_000,
+  );
+
+  test.each([
+    'task:*',
+    'attempt:*',
+    'states',
+    'names',
+    'phases',
+    'deadlines',
+    'without',
+    'completions',
+    'due',
+    'retracted',
+    'manager',
+  ])(
+    '%s that are gone, or of another kind',
+    async (kind) => {
+      const some = () => keys(kind).filter((key, at) => key !== '' && at % 2 === 0);
+      for (const key of some()) server.command('DEL', key);
+      await expectNothingWrong('gone');
+      await make();
+      for (const key of some()) server.command('SET', key, 'something else');
+      await expectNothingWrong('a text');
+      await make();
+      for (const key of some()) {
+        server.command('DEL', key);
+        server.command('RPUSH', key, 'a', 'list');
+      }
+      await expectNothingWrong('a list');
+    },
+    60_000,
+  );
+
+  test('an attempt that comes before itself is an end', async () => {
+    for (const key of keys('attempt:*'))
+      server.command('HSET', key, 'before', key.split(':').at(-1) as string);
+    await expectNothingWrong('a circle');
+  });
+
+  test(`random fields (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
+    const end = performance.now() + 1_000 * SECONDS;
+    for (let seed = SEED; seed < SEED + FEWEST || performance.now() < end; seed++) {
+      const random = new Random(seed);
+      await make();
+      const kinds = Object.entries(FIELDS);
+      for (let times = 0; times < 20; times++) {
+        const [kind, fields] = random.pick(kinds) as (typeof kinds)[number];
+        const key = random.pick(keys(kind)) as string;
+        const field = random.pick(fields.split(' ')) as string;
+        server.command('HSET', key, field, random.pick(VALUES) as string);
+      }
+      await expectNothingWrong(`GPU_OWNER_TEST_SEED=${seed}`);
+    }
+  }, 120_000);
+
+  test('a damaged task fails, and everybody else goes on', async () => {
+    const ids = server
+      .command('HMGET', 'gpu-owner-tasks:damaged:names', 'exp1_14_2', 'exp1_15_0', 'exp1_3_0')
+      .trim()
+      .split('\n');
+    const [parameters, whole, result] = ids.map((id) => `gpu-owner-tasks:damaged:task:${id}`) as [
+      string,
+      string,
+      string,
+    ];
+    server.command('HSET', parameters, 'parameters', '{"lr":');
+    server.command('DEL', whole);
+    server.command('HSET', result, 'result', '{"loss"');
+    const queue = await openQueue(url, '/');
+    try {
+      await queue.resume();
+      const names: string[] = [];
+      for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+        names.push(attempt.task.name);
+        await queue.complete(attempt.token, {});
+      }
+      expect(names).toContain('exp1_16_1');
+      const failed = new Map<string, string | null>();
+      for await (const { task, error } of queue.tasks({ state: 'failed' })) failed.set(task.id, error);
+      expect(failed.get(ids[0] as string)).toBe('its record in the queue is damaged (parameters)');
+      expect(failed.get(ids[1] as string)).toMatch(/its record in the queue is damaged \(name, parameters/);
+      const completions = await queue.completions(0, 100);
+      expect(completions.filter(({ damage }) => damage !== undefined)).toEqual([
+        expect.objectContaining({ result: {}, damage: 'its record in the queue is damaged (result)' }),
+      ]);
+    } finally {
+      await queue.close();
+    }
+  });
+});

@@ -1,0 +1,417 @@
+// `exp run` from outside: whole processes, real signals. Each test has a machine and a project of its own, and waits for much of the time.
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, type TestContext, test } from 'vitest';
+import { Experiment } from '../support/experiment.ts';
+import { command, finished, output, processState, until } from '../support/machine.ts';
+
+function newExperiment({ onTestFinished }: TestContext): Experiment {
+  const experiment = new Experiment(4);
+  onTestFinished(() => experiment.close());
+  return experiment;
+}
+
+const grid = (count: number) => ['--grid', 'lr=0.1,0.2', `seed=1..${count / 2}`];
+const alive = (pid: number) => ![null, 'Z'].includes(processState(pid));
+
+test.concurrent('a sweep file from YAML to the table', async (context) => {
+  const experiment = newExperiment(context);
+  mkdirSync(join(experiment.project, 'configs'));
+  writeFileSync(
+    join(experiment.project, 'configs/config_exp1.yaml'),
+    `defaults:
+  dataset: mnist
+  output_dir: results_{dataset}
+exp1_width:
+  combinations:
+    - width_factor: [1.0, 2]
+    - seed: [42, 43]
+`,
+  );
+  const words = ['run', '--gpus', '3', ...experiment.train('loss={width_factor}')];
+  const { code, stdout, stderr } = await experiment.run(words);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(/4 tasks: 4 completed, 0 running, 0 waiting/);
+  expect(
+    experiment
+      .rows('results_mnist')
+      .map((row) => row.split(',')[0])
+      .sort(),
+  ).toEqual(['exp1_width_0_42', 'exp1_width_1_43', 'exp1_width_2_42', 'exp1_width_3_43']);
+  const log = experiment.log();
+  for (const pattern of [
+    /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d Generated 4 total tasks$/m,
+    / Marked 0 tasks as already completed$/m,
+    / Assigned task exp1_width_0_42 to gpu\d$/m,
+    / Task exp1_width_0_42 completed by gpu\d$/m,
+    / Progress: 4\/4 \(100\.0%\)$/m,
+  ]) {
+    expect(log).toMatch(pattern);
+  }
+  // Started again, nothing is left to do.
+  const again = await experiment.run(words);
+  expect(again.code).toBe(0);
+  expect(again.stdout).toMatch(/Marked 4 tasks as already completed/);
+  expect(experiment.starts()).toHaveLength(4);
+});
+
+test.concurrent('killed with SIGKILL it goes on where it was, and every task has one row', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--seconds', '0.3', 'x=1')];
+  const child = experiment.start(words);
+  await experiment.untilStarted(4);
+  child.kill('SIGKILL');
+  await finished(child, 'exit');
+  const { code } = await experiment.run(words);
+  expect(code).toBe(0);
+  const names = experiment.rows('results_grid').map((row) => row.split(',')[0]);
+  expect(new Set(names).size).toBe(8);
+  expect(names).toHaveLength(8);
+  // Those that it was about were started once more, and no others.
+  expect(experiment.starts().length).toBeLessThanOrEqual(10);
+});
+
+test.concurrent.for([
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+  ['SIGHUP', 129],
+] as const)('%s: what runs is finished, nothing more is started', async ([signal, expected], context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--wait-for', 'go', 'x=1')];
+  const child = experiment.start(words);
+  const ended = finished(child);
+  await experiment.untilStarted(2);
+  child.kill(signal);
+  await output(child, /ending: no task is started any more/);
+  writeFileSync(join(experiment.project, 'go'), '');
+  const { code, stdout } = await ended;
+  expect(code).toBe(expected);
+  expect(stdout).toMatch(/8 tasks: 2 completed, 0 running, 6 waiting/);
+  expect(experiment.starts()).toHaveLength(2);
+  expect(experiment.rows('results_grid')).toHaveLength(2);
+});
+
+test.concurrent('a second signal ends at once: commands are gone, and their starts do not count', async (context) => {
+  const experiment = newExperiment(context);
+  const words = [
+    'run',
+    '--gpus',
+    '2',
+    ...grid(4),
+    ...experiment.train('--stubborn', '--fork', '--wait-for', 'go'),
+  ];
+  const child = experiment.start(words);
+  const ended = finished(child);
+  await experiment.untilStarted(2);
+  child.kill('SIGINT');
+  await output(child, /ending: no task is started/);
+  child.kill('SIGINT');
+  const { code, stdout } = await ended;
+  expect(code).toBe(130);
+  expect(stdout).toMatch(/ending at once/);
+  expect(experiment.pids().filter(alive)).toEqual([]);
+  const { counts } = await experiment.status();
+  expect(counts).toEqual({ pending: 4, active: 0, completed: 0, failed: 0, cancelled: 0 });
+  writeFileSync(join(experiment.project, 'go'), '');
+  expect((await experiment.run(words)).code).toBe(0);
+});
+
+test.concurrent('failures: three starts each, exit code 1, and retry brings them back', async (context) => {
+  const experiment = newExperiment(context);
+  const fails = ['run', '--gpus', '1', '--grid', 'seed=1,2', ...experiment.train('--exit', '3')];
+  const first = await experiment.run(fails);
+  expect(first.code).toBe(1);
+  expect(experiment.starts().sort()).toEqual([...Array(3).fill('grid_0_1'), ...Array(3).fill('grid_1_2')]);
+  expect(first.stdout).toMatch(/failed: grid_0_1: exit code 3/);
+  expect(first.stdout).toMatch(/gpu-owner exp logs NAME; once more: gpu-owner exp retry failed/);
+  // They stay failed until somebody wants them again, with a command that works now.
+  expect((await experiment.run(fails)).code).toBe(1);
+  expect(experiment.starts()).toHaveLength(6);
+  expect((await experiment.run(['retry', 'failed'])).stdout).toMatch(/2 tasks \(grid_0_1, grid_1_2\)/);
+  const works = ['run', '--gpus', '1', '--grid', 'seed=1,2', ...experiment.train('x=1')];
+  const refused = await experiment.run(works);
+  expect(refused.code).toBe(64);
+  const { code } = await experiment.run([...works.slice(0, 3), '--replace-commands', ...works.slice(3)]);
+  expect(code).toBe(0);
+});
+
+test.concurrent('three different tasks that fail in a row pause the sweep, and the next start goes on', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--wait-for', 'go', '--exit', '1')];
+  writeFileSync(join(experiment.project, 'go'), '');
+  const { code, stdout } = await experiment.run(words);
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/paused after failures: 3 tasks failed one after the other, all with: exit code 1/);
+  expect(experiment.starts()).toHaveLength(3);
+  const { pause } = await experiment.status();
+  expect(pause).toMatchObject({ by: 'failures' });
+  const again = await experiment.run(words);
+  expect(again.stdout).toMatch(/the pause after failures is over/);
+  expect(experiment.starts().length).toBeGreaterThan(3);
+});
+
+test.concurrent('a second run works and watches, and takes over when the first is killed', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--seconds', '0.4', 'x=1')];
+  const first = experiment.start(words);
+  await experiment.untilStarted(1);
+  const second = experiment.start(words);
+  const ended = finished(second);
+  await output(second, new RegExp(`pid ${first.pid} manages this queue`));
+  await until(
+    async () =>
+      new Set((await experiment.status()).running.map(({ worker }: { worker: string }) => worker)).size === 2,
+  );
+  first.kill('SIGKILL');
+  await output(second, /the other manager is gone/);
+  const { code } = await ended;
+  expect(code).toBe(0);
+  expect(experiment.rows('results_grid')).toHaveLength(8);
+});
+
+test.concurrent('nobody reads its output any longer: it goes on', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '2', ...grid(6), ...experiment.train('--seconds', '0.2', 'x=1')];
+  const child = experiment.start(words);
+  child.stdout?.destroy();
+  child.stderr?.destroy();
+  const { code } = await finished(child, 'exit');
+  expect(code).toBe(0);
+  expect(experiment.rows('results_grid')).toHaveLength(6);
+});
+
+test.concurrent('a log that can not be written stops nothing', async (context) => {
+  const experiment = newExperiment(context);
+  mkdirSync(join(experiment.project, 'experiment_manager.log'));
+  const { code, stdout } = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    ...grid(2),
+    ...experiment.train('x=1'),
+  ]);
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/warning: .*experiment_manager.log can't be written/);
+});
+
+test.concurrent('a person’s pause holds until resume; cancel takes tasks out', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '2', ...grid(6), ...experiment.train('--wait-for', 'go', 'x=1')];
+  const child = experiment.start(words);
+  const ended = finished(child);
+  await experiment.untilStarted(2);
+  expect((await experiment.run(['pause', 'the disk is full'])).stdout).toMatch(/2 that run go on/);
+  writeFileSync(join(experiment.project, 'go'), '');
+  await until(async () => (await experiment.status()).counts.completed === 2);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  expect(experiment.starts()).toHaveLength(2);
+  expect((await experiment.status()).pause).toMatchObject({ by: 'person', message: 'the disk is full' });
+  expect((await experiment.run(['cancel', 'grid_5_3'])).stdout).toBe('Cancelled: 1 task (grid_5_3).\n');
+  expect((await experiment.run(['resume'])).stdout).toMatch(/Tasks are started again: 3 wait/);
+  const { code, stdout } = await ended;
+  expect(code).toBe(1);
+  expect(stdout).toMatch(/6 tasks: 5 completed, 1 cancelled, 0 running, 0 waiting/);
+});
+
+test.concurrent('without a sweep it goes on with what the project has; with nothing at all it says what to do', async (context) => {
+  const experiment = newExperiment(context);
+  const nothing = await experiment.run(['run', '--gpus', '1']);
+  expect(nothing.code).toBe(64);
+  expect(nothing.stderr).toMatch(/name a sweep file/);
+  const child = experiment.start([
+    'run',
+    '--gpus',
+    '1',
+    ...grid(4),
+    ...experiment.train('--seconds', '0.2', 'x=1'),
+  ]);
+  await experiment.untilStarted(2);
+  child.kill('SIGKILL');
+  await finished(child, 'exit');
+  expect((await experiment.run(['run', '--gpus', 'all'])).code).toBe(0);
+  expect(experiment.rows('results_grid')).toHaveLength(4);
+});
+
+test.concurrent('how many GPUs it may take has to be said, and be possible', async (context) => {
+  const experiment = newExperiment(context);
+  const run = (...args: string[]) => experiment.run(['run', ...args, ...grid(2), ...experiment.train()]);
+  const unsaid = await run();
+  expect(unsaid.code).toBe(64);
+  expect(unsaid.stderr).toMatch(
+    /how many GPUs may it take\? --gpus 4, or --gpus all \(4 of 4 are free now\)/,
+  );
+  for (const [args, message] of [
+    [['--gpus', 'none'], /'none' is not a number of GPUs/],
+    [['--gpus', '9'], /9 GPUs asked for, but this machine has 4/],
+    [['--gpus', '3', '--gpus-per-task', '2'], /3 can't be shared out to tasks with 2 each; right are 2 or 4/],
+    [['--gpus', '1', '--gpus-per-task', 'x'], /--gpus-per-task: 'x' is not a number/],
+  ] as const) {
+    const { code, stderr } = await run(...args);
+    expect([args, code]).toEqual([args, 64]);
+    expect(stderr).toMatch(message);
+  }
+  expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
+});
+
+test.concurrent('two GPUs for each task', async (context) => {
+  const experiment = newExperiment(context);
+  const { code } = await experiment.run([
+    'run',
+    '--gpus',
+    'all',
+    '--gpus-per-task',
+    '2',
+    ...grid(4),
+    ...experiment.train('x=1'),
+  ]);
+  expect(code).toBe(0);
+  expect(experiment.log()).toMatch(/to gpu0-1$/m);
+  expect(experiment.log()).toMatch(/to gpu2-3$/m);
+});
+
+test.concurrent('`exp worker` helps, and ends when nothing is left', async (context) => {
+  const experiment = newExperiment(context);
+  const words = ['run', '--gpus', '1', ...grid(6), ...experiment.train('--seconds', '0.4', 'x=1')];
+  const child = experiment.start(words);
+  const ended = finished(child);
+  await experiment.untilStarted(1);
+  const worker = await experiment.run(['worker', '--gpus', '2']);
+  expect(worker.code).toBe(0);
+  expect(worker.stdout).toMatch(/Task grid_\d_\d completed by gpu1/);
+  expect((await ended).code).toBe(0);
+  expect(experiment.log()).toMatch(/Task grid_\d_\d completed by gpu1/);
+  expect(experiment.rows('results_grid')).toHaveLength(6);
+});
+
+test.concurrent('standard input is not what a task reads', async (context) => {
+  const experiment = newExperiment(context);
+  const { code } = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    '--grid',
+    'a=1',
+    '--',
+    'sh',
+    '-c',
+    '! read line',
+  ]);
+  expect(code).toBe(0);
+});
+
+const BAD = 'task_id,seed\n"a"b,1\nc,d\n';
+
+test.concurrent('a table that can not be read is refused before anything runs: its rows may be those of the tasks', async (context) => {
+  const experiment = newExperiment(context);
+  mkdirSync(join(experiment.project, 'results_grid'));
+  const table = join(experiment.project, 'results_grid/final_results.csv');
+  writeFileSync(table, BAD);
+  const { code, stderr } = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    ...grid(2),
+    ...experiment.train('x=1'),
+  ]);
+  expect(code).toBe(78);
+  expect(stderr).toMatch(/a table of results can't be read.*put it right or move it away/);
+  expect(experiment.starts()).toEqual([]);
+  // Whoever has mistaken the directory takes the tasks out.
+  const cancel = /gpu-owner exp (cancel \S+)/.exec(stderr)?.[1] as string;
+  expect((await experiment.run([...cancel.split(' '), 'grid_1_1'])).code).toBe(0);
+  const other = await experiment.run([
+    'run',
+    '--gpus',
+    '1',
+    '--grid',
+    'b=1',
+    'output_dir=other',
+    '--',
+    'true',
+  ]);
+  expect(other.stdout).toMatch(/3 tasks: 1 completed, 2 cancelled/);
+  expect(experiment.rows('other')).toHaveLength(1);
+  expect(readFileSync(table, 'utf8')).toBe(BAD);
+});
+
+test.concurrent('an output directory that can not be one is told of before anything is added', async (context) => {
+  const experiment = newExperiment(context);
+  writeFileSync(join(experiment.project, 'results_2'), '');
+  const words = [...grid(4), '--output-dir', 'results_{seed}', ...experiment.train()];
+  for (const command of [
+    ['run', '--gpus', '1'],
+    ['manager', '--no-listen'],
+  ]) {
+    const { code, stderr } = await experiment.run([...command, ...words]);
+    expect({ code, stderr }).toEqual({
+      code: 78,
+      stderr: expect.stringMatching(
+        /output_dir 'results_2' of 2 tasks \(.* is not a directory\).*Nothing was/,
+      ),
+    });
+    expect((await experiment.status()).total).toBe(0);
+  }
+});
+
+test.concurrent('a table that can not be written keeps it waiting until it can', async (context) => {
+  const experiment = newExperiment(context);
+  mkdirSync(join(experiment.project, 'results_grid'));
+  const table = join(experiment.project, 'results_grid/final_results.csv');
+  writeFileSync(table, 'task_id,seed\n"grid_9_1,1\n'); // its last line is cut off
+  const child = experiment.start(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]);
+  const ended = finished(child);
+  await output(child, /this waits until the tables can be written/);
+  writeFileSync(table, 'task_id,seed\n');
+  expect((await ended).code).toBe(0);
+  expect(experiment.rows('results_grid')).toHaveLength(2);
+});
+
+const canMount =
+  spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;
+
+test
+  .skipIf(!canMount)
+  .concurrent('a disk that is full for a while: nothing is lost (needs to mount)', async (context) => {
+    const experiment = newExperiment(context);
+    const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
+    const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];
+    // The machine is elsewhere: only the project's disk is full.
+    const script = `mount -t tmpfs -o size=2m tmpfs . && cd "$PWD" && { "$@" & run=$!
+    while ! grep -q completed experiment_manager.log 2>/dev/null; do sleep 0.05; done
+    dd if=/dev/zero of=fill bs=1k count=3000 2>/dev/null; sleep 1.5; rm fill
+    wait $run; echo "code $?"; cat results_grid/final_results.csv; }`;
+    const { stdout } = await experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...run], {
+      cwd: experiment.project,
+    });
+    expect(stdout).toMatch(/^code 0$/m);
+    expect(stdout).toMatch(/disk \(or the quota\) is full|no space left on device/);
+    expect(new Set(stdout.match(/^grid_\d+_\d(?=,)/gm)).size).toBe(12);
+    expect(stdout.match(/^grid_\d+_\d(?=,)/gm)).toHaveLength(12);
+  });
+
+test
+  .skipIf(!canMount)
+  .concurrent(
+    'on a read-only file system a queue that nobody uses is to be copied, and the copy is read (needs to mount)',
+    async (context) => {
+      const experiment = newExperiment(context);
+      expect(
+        await experiment.run(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]),
+      ).toMatchObject({
+        code: 0,
+      });
+      const script = 'mount --bind . . && mount -o remount,ro,bind . && cd "$PWD" && "$@"';
+      const status = (...words: string[]) => {
+        const asked = [process.execPath, command, 'exp', 'status', ...words];
+        return experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...asked], {
+          cwd: experiment.project,
+        });
+      };
+      const refused = await status();
+      expect(refused.stderr).toMatch(/its file system is read-only.*Copy it elsewhere/);
+      const copy = join(experiment.machine.directory, 'copy.db');
+      copyFileSync(join(experiment.project, '.gpu-owner/queue.db'), copy);
+      expect((await status('--queue', `sqlite:${copy}`)).stdout).toMatch(/2 completed/);
+    },
+  );

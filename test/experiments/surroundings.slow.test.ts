@@ -1,0 +1,126 @@
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Experiment } from '../support/experiment.ts';
+import { command, python } from '../support/machine.ts';
+import { noRedis, RedisServer } from '../support/redis-server.ts';
+
+/** What commands meet before they begin, and what they hand on. */
+
+let experiment: Experiment;
+beforeEach(() => {
+  experiment = new Experiment(1);
+});
+afterEach(() => experiment.close());
+
+const COMMANDS: readonly (readonly string[])[] = [
+  ['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'],
+  ['plan', '--grid', 'n=1'],
+  ['worker'],
+  ['manager', '--no-listen', '--grid', 'n=1', '--', 'true'],
+  ['status'],
+  ['logs', 'grid_0'],
+  ['retry', 'failed'],
+  ['pause'],
+  ['resume'],
+  ['cancel', 'all'],
+  ['export'],
+];
+
+test('in a directory that was removed, every command says so', async () => {
+  const script = `d=$1; shift; mkdir "$d"; cd "$d"; rmdir "$d"; exec "$@"`;
+  for (const [at, args] of COMMANDS.entries()) {
+    const gone = join(experiment.machine.directory, `gone${at}`);
+    const words = ['sh', '-c', script, 'sh', gone, process.execPath, command, 'exp', ...args];
+    const { code, stderr } = await experiment.machine.run(words);
+    expect(stderr).toMatch(/^gpu-owner: the current directory has been removed: .*--project.*\n$/);
+    expect(code).toBe(64);
+  }
+  const there = await experiment.run(['plan', '--project', experiment.project, '--grid', 'n=1']);
+  expect(there.code).toBe(0);
+});
+
+test("a project's path that isn't UTF-8 is told with what to do", async () => {
+  const script = `import os, sys
+path = os.fsencode(sys.argv[1]) + b'/caf\\xe9'
+os.mkdir(path); os.chdir(path)
+os.execv(sys.argv[2], sys.argv[2:])`;
+  const { code, stderr } = await experiment.machine.run([
+    ...[python, '-c', script, experiment.machine.directory],
+    ...[process.execPath, command, 'exp', 'run', '--gpus', '1', '--grid', 'n=1', '--', 'true'],
+  ]);
+  expect(stderr).toMatch(
+    /project directory .*caf\ufffd can't be used, because its path isn't UTF-8: give it another/,
+  );
+  expect(code).toBe(64);
+});
+
+describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  beforeEach(async () => {
+    server = await RedisServer.start({ password: 's3cret' });
+  });
+  afterEach(() => server.remove());
+
+  test('tasks get no password, however it was given', async () => {
+    const url = server.url('project=lab');
+    const train = ['--', 'env'];
+    const given = [
+      { GPU_OWNER_QUEUE: url },
+      { GPU_OWNER_QUEUE: url.replace(/\/\/.*@/, '//'), GPU_OWNER_QUEUE_PASSWORD: 's3cret' },
+    ];
+    for (const [at, env] of given.entries()) {
+      const args = ['run', '--gpus', '1', '--grid', `n=${at}`, '--output-dir', `results${at}`, ...train];
+      const { code, stdout, stderr } = await experiment.run(args, { env });
+      expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: '' });
+      const { stdout: log } = await experiment.run(['logs', `grid_${at}`], { env });
+      expect(log).toMatch(/^GPU_OWNER_QUEUE=redis:\/\/127\.0\.0\.1:\d+\/0\?project=lab$/m);
+      expect(log).not.toContain('s3cret');
+    }
+  });
+
+  test('a manager writes tables in its project, and where a sweep that it was given says', async () => {
+    const env = { GPU_OWNER_QUEUE: server.url('project=lab') };
+    const outside = join(experiment.machine.directory, 'outside');
+    const table = join(outside, 'final_results.csv');
+    const manage = (...args: string[]) => experiment.run(['manager', '--no-listen', ...args], { env });
+    const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
+    expect(code).toBe(0);
+    const key = server.command('--scan', '--pattern', '*:task:*').trim();
+    for (const directory of [outside, '../outside', '/etc/../etc']) {
+      server.command('HSET', key, 'places', JSON.stringify(['grid', directory]));
+      const told = await manage();
+      expect(told.stdout).toMatch(/the output_dir of task grid_0 in the queue, is outside of the project/);
+      expect(told.code).toBe(0);
+      expect([existsSync(outside), existsSync('/etc/final_results.csv')]).toEqual([false, false]);
+    }
+    const sweep = ['--grid', 'n=1', '--output-dir', outside, '--', 'true'];
+    expect((await manage(...sweep)).code).toBe(0);
+    expect(existsSync(table)).toBe(true);
+    rmSync(table);
+    expect((await manage()).code).toBe(0); // it was named before
+    expect(existsSync(table)).toBe(true);
+  });
+
+  test('where a log is, as the queue says, is told without what plays tricks', async () => {
+    const env = { GPU_OWNER_QUEUE: server.url('project=lab') };
+    const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
+    expect(code).toBe(0);
+    const key = server.command('--scan', '--pattern', '*:attempt:*').trim();
+    const logs = async () => (await experiment.run(['logs', 'grid_0'], { env })).stdout;
+    const [since, id] = server.command('HGET', key, 'begun').split(' ') as [string, string];
+    const host = (name: string) =>
+      server.command('HSET', key, 'begun', `${since} ${id} ${JSON.stringify(['gpu0', name, 1, []])}`);
+
+    const secret = join(experiment.machine.directory, 'secret');
+    writeFileSync(secret, 'a secret\n');
+    server.command('HSET', key, 'log', secret, 'log_from', '0');
+    expect(await logs()).toMatch(/its output is in .*secret on .*, but that file has none of it/);
+    host('-oProxyCommand=touch x');
+    expect(await logs()).toMatch(/not on this machine\n$/);
+    host('far');
+    expect(await logs()).toMatch(/; to see it: ssh -- far 'tail -c \+1 -- \S+secret \| head -c \d+'\n$/);
+    server.command('HSET', key, 'log', '/x\u001b]0;title\u0007y');
+    expect(await logs()).toMatch(/its output is in \/xy on far, not on this machine\n$/);
+  });
+});

@@ -1,0 +1,51 @@
+// What is kept for a command's sake sleeps while it runs: a processor of a shared machine is somebody's.
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterEach, expect, test } from 'vitest';
+import { Machine, pause, until } from '../support/machine.ts';
+import { settled } from '../support/time.ts';
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+test("a placeholder that is kept doesn't wake up, and neither does the keeper", async () => {
+  machine = new Machine(1);
+  const child = machine.startCommand(['run', '--placeholder', 'keep', '--', 'sleep', '30']);
+  const front = child.pid as number;
+  await until(() => started(front).some(({ name }) => name === 'sleep'));
+  const look = () => started(front).map(({ pid, name }) => `${name} ${wakeups(pid)}`);
+  const before = await settled(look);
+  expect(before.map((text) => text.split(' ')[0]).sort()).toEqual([
+    'gpu-owner',
+    'gpu-owner-group',
+    'gpu-owner-keep',
+    'gpu-owner-place',
+    'sleep',
+  ]);
+  await pause(1_500);
+  expect(look()).toEqual(before);
+});
+
+/** The process and everything below it. */
+function started(front: number): { pid: number; name: string }[] {
+  const all = readdirSync('/proc')
+    .filter((entry) => /^\d+$/.test(entry))
+    .flatMap((entry) => {
+      try {
+        const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
+        const end = stat.lastIndexOf(')');
+        const name = stat.slice(stat.indexOf('(') + 1, end);
+        return [{ pid: Number(entry), name, parent: Number(stat.slice(end + 2).split(' ')[1]) }];
+      } catch {
+        return []; // it has just ended
+      }
+    });
+  const found = all.filter(({ pid }) => pid === front);
+  for (let i = 0; i < found.length; i++) found.push(...all.filter(({ parent }) => parent === found[i]?.pid));
+  return found;
+}
+
+function wakeups(pid: number): number {
+  return readdirSync(`/proc/${pid}/task`)
+    .map((thread) => readFileSync(`/proc/${pid}/task/${thread}/status`, 'utf8'))
+    .reduce((sum, text) => sum + Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(text)?.[1]), 0);
+}

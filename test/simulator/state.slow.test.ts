@@ -1,0 +1,309 @@
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { canBeNobody, NOBODY, Simulated } from '../support/simulated.ts';
+
+let machine: Simulated;
+beforeEach(() => {
+  machine = new Simulated(2);
+});
+afterEach(() => machine[Symbol.dispose]());
+
+const mode = (path: string) => (statSync(path).mode & 0o7777).toString(8);
+
+/** What both libraries and the tool make of the state: none may crash, each has to say why. */
+async function refused(
+  words: string | RegExp,
+  environment: Record<string, string | undefined> = {},
+): Promise<void> {
+  const session = machine.session({ environment });
+  expect(await session.do('nvml.init()')).toBe(9);
+  expect(await session.do('cuda.init()')).toBe(999);
+  expect(await session.do('cuda.count()')).toBe(-3);
+  session.child.stdin?.end();
+  await session.ended();
+  const lines = session.stderr.trim().split('\n');
+  expect(lines.length).toBe(2);
+  for (const line of lines) {
+    expect(line).toMatch(/^gpu-owner simulator: /);
+    expect(line).toMatch(words);
+  }
+  const { status, stderr } = machine.tool(['show'], { environment });
+  expect(stderr).toMatch(words);
+  expect([64, 74]).toContain(status);
+}
+
+test('modes do not depend on the umask', () => {
+  expect(machine.tool(['show'], { umask: '077' }).status).toBe(0);
+  expect(mode(machine.directory)).toBe('1777');
+  expect(mode(machine.home)).toBe('1777');
+  expect(mode(join(machine.home, 'state'))).toBe('666');
+  expect(mode(join(machine.home, 'slots'))).toBe('666');
+});
+
+test('64 processes that find nothing make one machine', async () => {
+  const session = machine.session();
+  await session.do(`def together(n):
+    go, start = os.pipe()
+    pids = []
+    for _ in range(n):
+        pid = os.fork()
+        if pid == 0:
+            os.close(start)
+            os.read(go, 1)
+            os._exit(nvml.init() or cuda.use(0) or len(nvml.pids(0)) < 1)
+        pids.append(pid)
+    os.close(start)
+    return [os.waitpid(pid, 0)[1] for pid in pids]
+`);
+  await session.do('[nvml.call, cuda.init]');
+  for (let round = 0; round < 5; round++) {
+    expect(await session.do('together(64)')).toEqual(Array(64).fill(0));
+    expect(readdirSync(machine.directory)).toEqual(['2']);
+    expect(readdirSync(machine.home).sort()).toEqual(['slots', 'state']);
+    rmSync(machine.directory, { recursive: true });
+  }
+});
+
+test('creators killed in the middle leave nothing that others stumble over', async () => {
+  const session = machine.session();
+  await session.do(`def kill_at(us):
+    pid = os.fork()
+    if pid == 0:
+        nvml.init()
+        os._exit(0)
+    end = time.perf_counter() + us / 1e6
+    while time.perf_counter() < end:
+        pass
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+`);
+  await session.do('nvml.call');
+  for (let us = 0; us < 1500; us += 50) {
+    await session.do(`kill_at(${us})`);
+    const { status, stderr } = machine.tool(['show']);
+    expect(stderr).toBe('');
+    expect(status).toBe(0);
+    rmSync(machine.directory, { recursive: true });
+  }
+});
+
+test('the directories may be there already', () => {
+  mkdirSync(join(machine.home, 'locks'), { recursive: true });
+  expect(machine.tool(['show']).status).toBe(0);
+});
+
+describe('names', () => {
+  test.each(['', '0', '65', '-1', '1.5', '04', 'nosuch', '../x', 'h200x8/', 'a'.repeat(200), '\u001b[31m'])(
+    '%j',
+    async (name) => {
+      await refused(/h200x8, h200x16, a100x4-mig/, { GPU_OWNER_SIMULATE: name });
+      expect(existsSync(machine.directory)).toBe(false);
+    },
+  );
+
+  test('unset', async () => {
+    await refused(/GPU_OWNER_SIMULATE is not set/, { GPU_OWNER_SIMULATE: undefined });
+  });
+});
+
+describe('a state that is not ours', () => {
+  const state = () => join(machine.home, 'state');
+  beforeEach(() => {
+    machine.show();
+  });
+
+  test('empty', async () => {
+    truncateSync(state(), 0);
+    await refused(/state is damaged \(0 bytes\)/);
+  });
+
+  test('cut short', async () => {
+    truncateSync(state(), 5000);
+    await refused(/state is damaged \(5000 bytes instead of/);
+  });
+
+  test('too long', async () => {
+    truncateSync(state(), statSync(state()).size + 4096);
+    await refused(/state is damaged/);
+  });
+
+  test('something else', async () => {
+    writeFileSync(state(), Buffer.alloc(statSync(state()).size, 'x'));
+    await refused(/is not the state of a simulated machine/);
+  });
+
+  test('of another version', async () => {
+    const bytes = readFileSync(state());
+    bytes.writeUInt32LE(99, 8);
+    writeFileSync(state(), bytes);
+    await refused(/is of version 99/);
+  });
+
+  test('of another machine', async () => {
+    using other = new Simulated(3);
+    other.show();
+    writeFileSync(state(), readFileSync(join(other.home, 'state')));
+    await refused(/is that of another machine/);
+  });
+
+  test('with another number of GPUs', async () => {
+    const bytes = readFileSync(state());
+    bytes.writeUInt32LE(4_000_000_000, 12);
+    writeFileSync(state(), bytes);
+    await refused(/state is damaged/);
+  });
+
+  test.each(['state', 'slots'])('%s is a symbolic link', async (name) => {
+    const path = join(machine.home, name);
+    const target = join(dirname(machine.directory), 'target');
+    linkSync(path, target);
+    rmSync(path);
+    symlinkSync(target, path);
+    await refused(/is a symbolic link/);
+  });
+
+  test.each(['state', 'slots'])('%s is a directory', async (name) => {
+    rmSync(join(machine.home, name));
+    mkdirSync(join(machine.home, name));
+    await refused(/cannot open|is not a regular file/);
+  });
+
+  test('slots were replaced', async () => {
+    const slots = join(machine.home, 'slots');
+    linkSync(slots, join(machine.home, 'kept'));
+    rmSync(slots);
+    writeFileSync(slots, '');
+    await refused(/slots was replaced/);
+  });
+
+  test('the machine’s directory is a symbolic link', async () => {
+    const target = join(dirname(machine.directory), 'target');
+    mkdirSync(target);
+    rmSync(machine.home, { recursive: true });
+    symlinkSync(target, machine.home);
+    await refused(/is not a directory of its own/);
+  });
+
+  test('the base is a file', async () => {
+    rmSync(machine.directory, { recursive: true });
+    writeFileSync(machine.directory, '');
+    await refused(/is not a directory of its own/);
+  });
+
+  test('the base’s parent does not exist', async () => {
+    await refused(/cannot create .*: No such file/, { GPU_OWNER_SIMULATE_DIR: '/nonexistent/a/b' });
+  });
+
+  test('a path that is too long', async () => {
+    await refused(/too long/, { GPU_OWNER_SIMULATE_DIR: `/tmp/${'x/'.repeat(2500)}` });
+  });
+});
+
+test('a relative directory is that of the start, and may be removed while in use', async () => {
+  const environment = { GPU_OWNER_SIMULATE_DIR: 'here' };
+  const session = machine.session({ environment });
+  await session.do(`os.chdir(${JSON.stringify(dirname(machine.directory))})`);
+  await session.do('nvml.init() or cuda.init() or os.chdir("/")');
+  expect(existsSync(join(dirname(machine.directory), 'here', '2', 'state'))).toBe(true);
+  rmSync(join(dirname(machine.directory), 'here'), { recursive: true });
+  expect(await session.do('[cuda.use(0), nvml.pids(0)]')).toEqual([0, [session.pid]]);
+});
+
+test('a program that closes all descriptors gets errors, and others no wrong idea of it', async () => {
+  const careless = machine.session();
+  const watcher = machine.session();
+  await watcher.do('nvml.init() or cuda.use(0)');
+  await careless.do('nvml.init() or cuda.init()');
+  await careless.do('os.closerange(3, 256)');
+  expect(await careless.do('[cuda.retain(0)[0], nvml.pids(0)]')).toEqual([304, [watcher.pid]]);
+  expect(await watcher.do('nvml.pids(0)')).toEqual([watcher.pid]);
+});
+
+test('the default place is in TMPDIR, one per user', () => {
+  const temporary = dirname(machine.directory);
+  const environment = { GPU_OWNER_SIMULATE_DIR: undefined, TMPDIR: temporary };
+  expect(machine.tool(['show'], { environment }).status).toBe(0);
+  expect(existsSync(join(temporary, `gpu-owner-simulated-${process.getuid?.()}`, '2', 'state'))).toBe(true);
+});
+
+test('scribbling all over the state crashes nobody', async () => {
+  machine[Symbol.dispose]();
+  machine = new Simulated('a100x4-mig');
+  const session = machine.session();
+  const victims = [machine.session(), machine.session()];
+  await session.do('nvml.init()');
+  for (const victim of victims) await victim.do('cuda.use(0)');
+  // Everything that isn't checked when it is opened, while everybody is attached.
+  await session.do(`def scribble(path, seed):
+    import random
+    generator = random.Random(seed)
+    with open(path, "r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(96)
+        if seed % 3 == 0:
+            file.write(b"\\xff" * (size - 96))
+        else:
+            file.write(generator.randbytes(size - 96))
+`);
+  const state = join(machine.home, 'state');
+  // What was scribbled there would do as it says.
+  const calm = ['hang=off', 'latency=off', 'error=off', 'gpu=all', 'hang=off', 'latency=off', 'error=off'];
+  const health = ['hidden-processes=off', 'lost=off', 'reset-required=off', 'no-permission=off'];
+  for (let seed = 0; seed < 4; seed++) {
+    await session.do(`scribble(${JSON.stringify(state)}, ${seed})`);
+    machine.set('teardown=0', ...calm, ...health);
+    for (const who of [session, ...victims]) {
+      await who.do('nvml.init()');
+      await who.do(
+        '[[nvml.process_count(i), nvml.processes(i), nvml.memory(i), nvml.memory_v2(i)] for i in range(4)]',
+      );
+    }
+    for (const victim of victims)
+      await victim.do('[cuda.info(), cuda.allocate(2**20), cuda.release(0), cuda.retain(0), cuda.create(0)]');
+    expect(machine.tool(['show']).status).toBe(0);
+    expect(machine.tool(['show', '--json']).status).toBe(0);
+  }
+});
+
+describe.skipIf(!canBeNobody())('another user’s state', () => {
+  test('that one may not write', async () => {
+    machine.show();
+    chmodSync(join(machine.home, 'state'), 0o600);
+    const { status, stderr } = machine.tool(['show'], { uid: NOBODY });
+    expect(status).toBe(74);
+    expect(stderr).toMatch(/cannot open .*state for writing: Permission denied; make it so \(chmod 666\)/);
+  });
+
+  test('in a directory that one may not enter', () => {
+    machine.show();
+    chmodSync(machine.directory, 0o700);
+    const { status, stderr } = machine.tool(['show'], { uid: NOBODY });
+    expect(status).toBe(74);
+    expect(stderr).toMatch(/cannot open .*Permission denied/);
+  });
+
+  test('where one may not make a directory', () => {
+    const { status, stderr } = machine.tool(['show'], { uid: NOBODY });
+    expect(status).toBe(74);
+    expect(stderr).toMatch(/cannot create .*Permission denied/);
+  });
+
+  test('switches of one user are seen by the other', () => {
+    machine.show();
+    expect(machine.tool(['set', 'gpu=0', 'lost=on'], { uid: NOBODY }).status).toBe(0);
+    expect(machine.show().gpus[0].faults.lost).toBe(true);
+  });
+});

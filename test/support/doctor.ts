@@ -1,0 +1,78 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import type { Finding, FindingId } from '../../lib/doctor/finding.ts';
+import type { Machine, Starting } from './machine.ts';
+
+/** Findings that the system the tests run on causes, whatever they do. */
+export const OF_THIS_SYSTEM: readonly string[] = [
+  'container',
+  'pid-namespace',
+  'wsl',
+  'surroundings',
+  'convention-in-use',
+  'conventions',
+  'installation-private',
+  'installation-changeable',
+];
+
+export const noMounts =
+  process.getuid?.() !== 0
+    ? 'needs root, to mount file systems'
+    : spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0
+      ? null
+      : 'mounting in a namespace of its own is not permitted here';
+export const noCompiler = spawnSync('cc', ['--version']).status === 0 ? null : 'needs a C compiler (cc)';
+
+/** For titles: why a test is skipped. */
+export function because(...reasons: (string | null)[]): string {
+  const found = reasons.filter((reason) => reason !== null);
+  return found.length === 0 ? '' : ` (${found.join(', ')})`;
+}
+
+export interface Diagnosis {
+  code: number | null;
+  findings: Finding[];
+  /** Those that are worse than ok, and not caused by this system. */
+  ids: string[];
+  stderr: string;
+}
+
+/** What the doctor says, in a process of its own. */
+export async function diagnose(
+  machine: Machine,
+  starting: Starting = {},
+  args: string[] = [],
+): Promise<Diagnosis> {
+  const { code, stdout, stderr } = await machine.runCommand(['doctor', '--json', ...args], starting);
+  return diagnosisOf(code, stdout, stderr);
+}
+
+export function diagnosisOf(code: number | null, stdout: string, stderr: string): Diagnosis {
+  let findings: Finding[];
+  try {
+    findings = JSON.parse(stdout);
+  } catch {
+    throw new Error(`no JSON, exit code ${code}: ${stdout}${stderr}`);
+  }
+  const ids = findings
+    .filter(({ level, id }) => level !== 'ok' && id !== 'simulated' && !OF_THIS_SYSTEM.includes(id))
+    .map(({ id }) => id);
+  return { code, findings, ids, stderr };
+}
+
+/** The text and remedy of a finding that must be there. */
+export function said({ findings }: Diagnosis, id: FindingId): string {
+  const found = findings.filter((each) => each.id === id);
+  if (found.length === 0) throw new Error(`no ${id} in ${findings.map((each) => each.id).join()}`);
+  return found.map(({ text, remedy }) => `${text} -> ${remedy}`).join('\n');
+}
+
+/** Compiles a library for LD_PRELOAD. */
+export function compile(machine: Machine, source: string): string {
+  const library = join(machine.directory, 'shim.so');
+  const { status, stderr } = spawnSync('cc', ['-shared', '-fPIC', '-o', library, source, '-ldl'], {
+    encoding: 'utf8',
+  });
+  if (status !== 0) throw new Error(stderr);
+  return library;
+}

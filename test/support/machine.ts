@@ -1,0 +1,201 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { binaries } from './binaries.ts';
+import { PATIENCE } from './time.ts';
+
+export { processState, signalAll } from './processes.ts';
+export { pause, until } from './time.ts';
+
+export const root = resolve(import.meta.dirname, '../..');
+export const command = join(root, 'dist/gpu-owner.cjs');
+export const launcher = join(root, 'bin/gpu-owner.cjs');
+/** One that other users can run, too. */
+export const python = existsSync('/usr/bin/python3') ? '/usr/bin/python3' : 'python3';
+
+/** Another user's id, for tests as root. */
+export const NOBODY = 65534;
+
+export interface Starting {
+  env?: Record<string, string | undefined>;
+  uid?: number;
+  /** In octal. */
+  umask?: string;
+  cwd?: string;
+}
+
+export interface Finished {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** Can tests be another user, who may read this checkout and run its programs? Otherwise: why not. */
+export function whyNotNobody(): string | null {
+  if (process.getuid?.() !== 0) return 'needs root, to act as two users';
+  const [program, args] = wrapped(
+    [process.execPath, '-e', `require('node:fs').readFileSync(${JSON.stringify(command)})`],
+    {
+      uid: NOBODY,
+    },
+  );
+  return spawnSync(program, args).status === 0 ? null : 'user nobody may not read this checkout';
+}
+
+function wrapped(words: string[], { uid, umask }: Starting): [string, string[]] {
+  const all = [
+    ...(uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--']),
+    ...(umask === undefined ? [] : ['sh', '-c', `umask ${umask}; exec "$@"`, 'sh']),
+    ...words,
+  ];
+  return [all[0] as string, all.slice(1)];
+}
+
+/** A simulated machine of its own for a test, with whole processes on it. */
+export class Machine {
+  readonly directory: string;
+  readonly name: string;
+  readonly #children: ChildProcess[] = [];
+
+  constructor(name: string | number) {
+    this.name = String(name);
+    this.directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+    chmodSync(this.directory, 0o755);
+    // The simulator would make it, but whoever comes first may not be the user whom this directory belongs to.
+    mkdirSync(join(this.directory, 'machines'));
+    chmodSync(join(this.directory, 'machines'), 0o1777);
+  }
+
+  get env(): Record<string, string | undefined> {
+    return {
+      ...process.env,
+      NODE_EXTRA_CA_CERTS: undefined, // costs every start of Node.js 30 ms
+      GPU_OWNER_SIMULATE: this.name,
+      GPU_OWNER_SIMULATE_DIR: join(this.directory, 'machines'),
+      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      XDG_CONFIG_HOME: join(this.directory, 'no-configuration'),
+      GPU_OWNER_LOCK_DIR: undefined,
+      CUDA_VISIBLE_DEVICES: undefined,
+      CUDA_DEVICE_ORDER: undefined,
+    };
+  }
+
+  get lockDirectory(): string {
+    return join(this.directory, 'machines', this.name, 'locks');
+  }
+
+  /** Starts a program on this machine. */
+  start(words: string[], starting: Starting = {}, stdio: 'pipe' | 'ignore' = 'pipe'): ChildProcess {
+    const [program, args] = wrapped(words, starting);
+    const child = spawn(program, args, {
+      env: { ...this.env, ...starting.env } as NodeJS.ProcessEnv,
+      ...(starting.cwd === undefined ? {} : { cwd: starting.cwd }),
+      stdio: [stdio, stdio, stdio],
+    });
+    this.#children.push(child);
+    return child;
+  }
+
+  /** Starts the command. */
+  startCommand(args: string[], starting: Starting = {}): ChildProcess {
+    return this.start([process.execPath, command, ...args], starting);
+  }
+
+  /** Runs a program to its end. */
+  async run(words: string[], starting: Starting = {}, input = ''): Promise<Finished> {
+    const child = this.start(words, starting);
+    child.stdin?.on('error', () => {});
+    child.stdin?.end(input);
+    return finished(child);
+  }
+
+  /** Runs the command to its end. */
+  runCommand(args: string[], starting: Starting = {}): Promise<Finished> {
+    return this.run([process.execPath, command, ...args], starting);
+  }
+
+  /** Runs JavaScript with the library as `gpuOwner` in scope. */
+  runScript(source: string, starting: Starting = {}): Promise<Finished> {
+    return this.run([process.execPath, '--input-type=module', '-e', this.script(source)], starting);
+  }
+
+  script(source: string): string {
+    return `import * as gpuOwner from ${JSON.stringify(join(root, 'dist/index.js'))};\nconst { GPUOwner } = gpuOwner;\n${source}`;
+  }
+
+  /** Switches a fault of the simulated driver: ('gpu=0', 'lost=on'). */
+  set(...pairs: string[]): void {
+    const { status, stderr } = spawnSync(join(binaries(), 'gpu-owner-simulator'), ['set', ...pairs], {
+      env: this.env as NodeJS.ProcessEnv,
+      encoding: 'utf8',
+    });
+    if (status !== 0) throw new Error(stderr);
+  }
+
+  /** The process table of the simulated driver, read from its state: what is true, whatever gpu-owner thinks. */
+  processes(gpu: number): number[] {
+    return this.allProcesses()[gpu] as number[];
+  }
+
+  /** By GPU. */
+  allProcesses(): number[][] {
+    const { stdout } = spawnSync(join(binaries(), 'gpu-owner-simulator'), ['show', '--json'], {
+      env: this.env as NodeJS.ProcessEnv,
+      encoding: 'utf8',
+    });
+    return JSON.parse(stdout).gpus.map(({ processes }: { processes: { pid: number }[] }) =>
+      processes.map(({ pid }) => pid),
+    );
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
+  async status(): Promise<any[]> {
+    const { code, stdout, stderr } = await this.runCommand(['status', '--json']);
+    if (code !== 0) throw new Error(stderr);
+    return JSON.parse(stdout);
+  }
+
+  async states(): Promise<string[]> {
+    return (await this.status()).map(({ state }) => state);
+  }
+
+  /** Ends what is left and removes all traces. */
+  async close(): Promise<void> {
+    for (const child of this.#children) {
+      if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
+    }
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+/** @param event close: it has ended, and nobody has its output open any longer; exit: it has ended */
+export async function finished(child: ChildProcess, event: 'close' | 'exit' = 'close'): Promise<Finished> {
+  let stdout = '';
+  let stderr = '';
+  child.stdout?.setEncoding('utf8').on('data', (text) => (stdout += text));
+  child.stderr?.setEncoding('utf8').on('data', (text) => (stderr += text));
+  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
+    child.once(event, (code: number | null, signal: NodeJS.Signals | null) => resolve([code, signal]));
+  });
+  return { code, signal, stdout, stderr };
+}
+
+/** Resolves with the first output that matches. */
+export function output(child: ChildProcess, pattern: RegExp, milliseconds = PATIENCE): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = '';
+    const timer = setTimeout(() => reject(new Error(`${pattern} not seen in: ${text}`)), milliseconds);
+    const look = (more: Buffer) => {
+      text += more.toString();
+      const found = pattern.exec(text);
+      if (found === null) return;
+      clearTimeout(timer);
+      resolve(found[1] ?? found[0]);
+    };
+    child.stdout?.on('data', look);
+    child.stderr?.on('data', look);
+    child.once('close', () => reject(new Error(`ended before ${pattern} was seen: ${text}`)));
+  });
+}
