@@ -242,6 +242,30 @@ test(`random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
   }
 }, 120_000);
 
+test.each(['damaged', 'sound'])('an index that names a %s task that is not pending', async (kind) => {
+  const damage = kind === 'damaged' ? `UPDATE task SET name = '', command = '{' WHERE number = 1;` : '';
+  edit(`${damage} DELETE FROM setting WHERE key = 'pause'; DROP INDEX task_pending;
+    CREATE INDEX task_pending ON task (starts, number);
+    UPDATE sqlite_schema SET sql = sql || ' WHERE state = ''pending''' WHERE name = 'task_pending';
+    PRAGMA schema_version = 999`);
+  const queue = await openSQLiteQueue(path);
+  try {
+    const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
+    const given: string[] = [];
+    const takeAll = async () => {
+      for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+        given.push(attempt.task.name);
+        await queue.complete(attempt.token, {});
+      }
+    };
+    await expect(takeAll()).rejects.toMatchObject({ code: 'ERR_QUEUE' });
+    expect(ended.length).toBeGreaterThan(0);
+    expect(given.filter((name) => ended.includes(name))).toEqual([]);
+  } finally {
+    await queue.close();
+  }
+});
+
 test('of damaged tasks everybody else knows nothing', async () => {
   edit(`UPDATE task SET parameters = '{' WHERE number = 30; UPDATE task SET command = '[]' WHERE number = 31;
     UPDATE task SET result = '{"a"' WHERE sequence = 2; DELETE FROM setting WHERE key = 'pause'`);

@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { bootId } from '../../../claims/index.ts';
+import type { GPUOwnerError } from '../../../errors.ts';
 import { MOST_DELAY, MOST_STARTS, type Taker } from '../queue.ts';
 import { endAttempt, presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
-import { unusable } from './errors.ts';
+import { DAMAGED, unusable } from './errors.ts';
 import { awaitsForebears } from './forebears.ts';
 import type { Held, LockFile } from './locks.ts';
 import { type AttemptRecord, plain, type TaskRecord, taskOf } from './rows.ts';
@@ -65,10 +66,11 @@ export async function take(
           deadline: lifetime === undefined ? null : now + Math.ceil(lifetime),
         },
       );
-      database.run(`UPDATE task SET state = 'active', starts = :start, due = NULL WHERE number = :number`, {
-        number: task.number,
-        start,
-      });
+      const changed = database.run(
+        `UPDATE task SET state = 'active', starts = :start, due = NULL WHERE number = :number AND state = 'pending'`,
+        { number: task.number, start },
+      );
+      if (changed !== 1) throw disagreeing(database);
       return { token, task, start, lock: held?.descriptor ?? null };
     });
   } catch (error) {
@@ -79,13 +81,22 @@ export async function take(
 
 /** Damaged ones have failed: nobody can run them, and everybody else is to go on. */
 function nextSoundTask(database: Database): TaskRecord | null {
+  let failed: number | null = null;
   for (;;) {
     const record = nextTask(database);
     if (record === undefined) return null;
+    const { number } = record;
     const { damage } = taskOf(record);
     if (damage === undefined) return record;
-    if (failTask(database, record.number, damage, false) !== 'failed') return null;
+    if (number === failed) throw disagreeing(database);
+    failTask(database, number, damage, false);
+    failed = number;
   }
+}
+
+/** The index of pending tasks names one that isn't pending. SQLite answers from the index alone, so the row must tell. */
+function disagreeing({ path }: Database): GPUOwnerError {
+  return unusable(path, 'is damaged: its index of pending tasks is wrong', DAMAGED);
 }
 
 function lockNext(locks: LockFile, first: number): { number: number; held: Held } {
