@@ -2,8 +2,8 @@ import { now, sleeping } from '../platform/index.ts';
 import { type Claim, type ClaimRequest, claim, type Refusal } from './claim.ts';
 import type { NotFound } from './discovery.ts';
 import type { Effectful } from './effects.ts';
-import { PULSE, type Standing, thatCount, waitersIn } from './line.ts';
-import { AHEAD_PER_LOOK, Patience, reservedFor } from './turn.ts';
+import { AHEAD_PER_LOOK, Patience, reservedFor } from './fairness.ts';
+import { PULSE, type Standing, thatCount, waitersIn } from './wait-queue.ts';
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */
 const FIRST_PAUSE = 10;

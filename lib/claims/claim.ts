@@ -21,6 +21,9 @@ import {
 import { now, sleeping } from '../platform/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { bootId } from './boot.ts';
+import { refuseImpossible, unavailable } from './claim-errors.ts';
+import { firstLook } from './driver-startup.ts';
+import { type Effectful, looking } from './effects.ts';
 import {
   type Candidate,
   explained,
@@ -33,25 +36,16 @@ import {
   scopeOf,
   spoil,
   wishOf,
-} from './candidates.ts';
-import { type Effectful, looking } from './effects.ts';
-import {
-  type EnclosingJob,
-  enclosingJob,
-  type JobSecret,
-  makeJobFile,
-  newJobSecret,
-} from './enclosing-job.ts';
-import { firstLook } from './first-look.ts';
-import { claimantOf, leasesIn } from './foreign.ts';
+} from './evaluate.ts';
+import type { Wish } from './fairness.ts';
+import { claimantOf, leasesIn } from './interop-context.ts';
 import { Lease } from './lease.ts';
-import { type Standing, waitersAhead } from './line.ts';
 import { LockDirectory } from './lock-directory.ts';
+import { type EnclosingJob, enclosingJob, type JobSecret, makeJobFile, newJobSecret } from './parent-job.ts';
 import type { Binding } from './placeholder.ts';
 import { naming, ownRecord, type RecordContents } from './record.ts';
-import { refuseImpossible, unavailable } from './refusals.ts';
-import { reached } from './steps.ts';
-import type { Wish } from './turn.ts';
+import { reached } from './trace-points.ts';
+import { type Standing, waitersAhead } from './wait-queue.ts';
 
 /** A claim, checked and with its defaults. */
 export interface ClaimRequest {

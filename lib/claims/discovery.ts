@@ -13,16 +13,16 @@ import {
   select,
   type Verdict,
 } from '../gpus/index.ts';
-import { type Candidate, explained, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './candidates.ts';
 import type { ClaimRequest, Refusal } from './claim.ts';
+import { listed, notEnough, refuseImpossible } from './claim-errors.ts';
+import { firstLook } from './driver-startup.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
-import { type EnclosingJob, enclosingJob } from './enclosing-job.ts';
-import { firstLook } from './first-look.ts';
-import { leasesIn } from './foreign.ts';
-import { type Standing, waitersAhead } from './line.ts';
+import { type Candidate, explained, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './evaluate.ts';
+import { leasesIn } from './interop-context.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { listed, notEnough, refuseImpossible } from './refusals.ts';
+import { type EnclosingJob, enclosingJob } from './parent-job.ts';
+import { type Standing, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {

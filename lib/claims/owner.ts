@@ -5,15 +5,15 @@ import type { GPU } from '../gpus/index.ts';
 import { now, parseDuration, showValue, warnOnce } from '../platform/index.ts';
 import { type Claim, giveBack, type Refusal } from './claim.ts';
 import { claimAtOnce } from './claim-at-once.ts';
+import { findIntruders } from './conflicting-processes.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';
 import { hide, type Share, show } from './environment.ts';
-import { findOverwritten } from './foreign.ts';
-import { findIntruders } from './intruders.ts';
+import { findOverwritten } from './interop-context.ts';
 import { isMainThread } from './main-thread.ts';
 import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
-import { reached } from './steps.ts';
-import { claimWhenFree } from './waiting.ts';
+import { reached } from './trace-points.ts';
+import { claimWhenFree } from './wait.ts';
 
 /** A GPU that is owned. */
 export interface Device {

@@ -3,10 +3,10 @@ import type { GPUReason } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { discover } from './discovery.ts';
 import { runAsync } from './effects.ts';
-import { thatCount, waitersIn } from './line.ts';
+import { reservedFor } from './fairness.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { reservedFor } from './turn.ts';
+import { thatCount, waitersIn } from './wait-queue.ts';
 
 /** Somebody who stands in line. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {

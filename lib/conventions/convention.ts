@@ -2,7 +2,7 @@ import type { ConventionName } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import type { Waiting } from '../platform/index.ts';
 import type { Mark } from './marks.ts';
-import type { placeOf } from './places.ts';
+import type { placeOf } from './paths.ts';
 
 /** What is known of leases. */
 export interface Leases {

@@ -10,8 +10,8 @@ import type { Claimant, Convention, Entry, Holders, Leases } from './convention.
 import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
 import { type Mark, remove } from './marks.ts';
+import { rootOfOthers } from './paths.ts';
 import { PidFiles } from './pid-files.ts';
-import { rootOfOthers } from './places.ts';
 import { SafeGPU } from './safe-gpu.ts';
 
 const ALL: Record<ConventionName, Convention> = {

@@ -1,7 +1,7 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type Attempt, type DriverFailure, native, nativeFile } from '../native.ts';
-import { isWSL, whichContainer } from './platform.ts';
+import { isWSL, whichContainer } from './containers.ts';
 
 /** What the simulator's tool exits with when it doesn't know the machine. */
 const EX_USAGE = 64;

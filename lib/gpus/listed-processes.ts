@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
 import { describeProcess, type ProcessDescription, targetOf } from '../platform/index.ts';
-import { hasPidNamespace } from './platform.ts';
+import { hasPidNamespace } from './containers.ts';
 
 /**
  * Who a process is that the driver lists. In a container, some drivers list processes by their number on the host, where it

@@ -5,8 +5,8 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import { endHelpers } from './children.ts';
 import type { JobClaim } from './job-claim.ts';
+import { endHelpers } from './reaper.ts';
 
 /** What the program that started us had and Node.js has changed: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';

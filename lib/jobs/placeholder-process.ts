@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
-import { collect, collected, helperStarted } from './children.ts';
+import { collect, collected, helperStarted } from './reaper.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const PATIENCE = 60_000;

@@ -1,6 +1,6 @@
 import { label } from '../gpus/index.ts';
 import { INHERITED, markOptions, parseInherited } from './keeper.ts';
-import type { Supervising } from './supervised.ts';
+import type { Supervising } from './supervised-process.ts';
 
 const MOST_TITLE = 300; // characters
 

@@ -21,7 +21,7 @@ import { warnOnce } from '../platform/index.ts';
 import { admitsPlaceholder } from './job-claim.ts';
 import { environmentOf } from './keeper.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
-import { type Supervised, type Supervising, supervise } from './supervised.ts';
+import { type Supervised, type Supervising, supervise } from './supervised-process.ts';
 
 const MOST_INTRUSIONS = 5;
 /** How long a GPU may look free between two commands, in ms. */

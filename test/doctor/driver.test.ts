@@ -1,8 +1,8 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { whichContainer } from '../../lib/gpus/containers.ts';
 import { notLoaded } from '../../lib/gpus/driver.ts';
-import { whichContainer } from '../../lib/gpus/platform.ts';
 import { native } from '../../lib/native.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, compile, diagnose, diagnosisOf, noCompiler, noMounts, said } from '../support/doctor.ts';

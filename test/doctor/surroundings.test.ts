@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { examineSurroundings, type World } from '../../lib/doctor/surroundings.ts';
-import { whichContainer } from '../../lib/gpus/platform.ts';
+import { whichContainer } from '../../lib/gpus/containers.ts';
 import { because, diagnosisOf, said } from '../support/doctor.ts';
 import { command, Machine } from '../support/machine.ts';
 

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/fairness.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -8,7 +9,6 @@ import {
   RECORD_SIZE,
   type RecordContents,
 } from '../../lib/claims/record.ts';
-import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/turn.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {

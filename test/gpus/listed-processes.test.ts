@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { describeListedProcess } from '../../lib/gpus/listed-processes.ts';
 
 const namespace = vi.hoisted(() => ({ own: false }));
-vi.mock(import('../../lib/gpus/platform.ts'), async (original) => ({
+vi.mock(import('../../lib/gpus/containers.ts'), async (original) => ({
   ...(await original()),
   hasPidNamespace: () => namespace.own,
 }));

@@ -3,7 +3,7 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
 import type { Lease } from '../../lib/claims/lease.ts';
-import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised.ts';
+import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised-process.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
 import { python, until, workspace } from '../support/keeper.ts';
 import { childrenOf, isAlive, nameOf } from '../support/processes.ts';

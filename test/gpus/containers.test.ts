@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import { isWSL, isWSLKernel, mountPointOf } from '../../lib/gpus/platform.ts';
+import { isWSL, isWSLKernel, mountPointOf } from '../../lib/gpus/containers.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'platform-'));
 afterAll(() => rmSync(directory, { recursive: true }));

@@ -5,8 +5,8 @@ import type { Claim } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
-import { adoptOrphans, collect, collected, endOrphans, started } from './children.ts';
 import { INHERITED, parseInherited, showSimulatedLibraries } from './keeper.ts';
+import { adoptOrphans, collect, collected, endOrphans, started } from './reaper.ts';
 import { changesTo, describe } from './task-arguments.ts';
 
 /** A command to be run under the leases of a worker, which keeps them. */

@@ -1,12 +1,12 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, timerOf } from '../platform/index.ts';
-import { type Candidate, keepBack, reasonsOf } from './candidates.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
+import { type Candidate, keepBack, reasonsOf } from './evaluate.ts';
+import { AHEAD_PER_LOOK, blockersOf, Patience } from './fairness.ts';
 import { isLeased, openLeases } from './lease-holders.ts';
-import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './line.ts';
-import { AHEAD_PER_LOOK, blockersOf, Patience } from './turn.ts';
+import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './wait-queue.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
 export interface Attempting {

@@ -22,6 +22,7 @@ import {
   sleeping,
   type Waiting,
 } from '../platform/index.ts';
+import { reservedFor, type Wish } from './fairness.ts';
 import {
   depthFor,
   endedWithin,
@@ -34,11 +35,10 @@ import {
   type UnexplainedLock,
   whyUntakable,
 } from './lease-holders.ts';
-import type { Waiter } from './line.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';
-import { reservedFor, type Wish } from './turn.ts';
+import type { Waiter } from './wait-queue.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END = 500;

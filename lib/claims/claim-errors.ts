@@ -2,8 +2,8 @@
 
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { label, type Verdict } from '../gpus/index.ts';
-import { type Candidate, reasonsOf } from './candidates.ts';
-import type { EnclosingJob } from './enclosing-job.ts';
+import { type Candidate, reasonsOf } from './evaluate.ts';
+import type { EnclosingJob } from './parent-job.ts';
 import type { Binding } from './placeholder.ts';
 
 /** What no waiting mends is refused at once. @throws ERR_INVALID_ARGUMENT */

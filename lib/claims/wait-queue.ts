@@ -4,9 +4,9 @@ import type { LeaseInfo } from '../gpus/index.ts';
 import { errno, type NativePulse, native } from '../native.ts';
 import { pathIn, systemError, warnOnce } from '../platform/index.ts';
 import { bootId } from './boot.ts';
+import type { Wish } from './fairness.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
-import type { Wish } from './turn.ts';
 
 // A place is a byte of this file that its waiter has locked; what it waits for stands in a block of the file.
 export const NAME = 'line.lock';

@@ -2,14 +2,14 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now } from '../platform/index.ts';
-import { leaseKey, reasonsOf } from './candidates.ts';
 import { type Claim, claim, type Refusal } from './claim.ts';
 import { PatienceFromOutside } from './claim-at-once.ts';
 import { type Discovering, type Found, findForClaim, type NotFound } from './discovery.ts';
 import { aborted, runAsync } from './effects.ts';
+import { leaseKey, reasonsOf } from './evaluate.ts';
 import { findTenure } from './lease-holders.ts';
-import { Line, PULSE } from './line.ts';
-import { type Attempting, StandingInLine, type StandingOptions } from './standing.ts';
+import { type Attempting, StandingInLine, type StandingOptions } from './queued-waiter.ts';
+import { Line, PULSE } from './wait-queue.ts';
 
 export interface WaitOptions extends Omit<StandingOptions, 'end'> {
   /** ms; null: without limit */

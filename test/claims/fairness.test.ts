@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/turn.ts';
+import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/fairness.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 

@@ -5,12 +5,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vi
 import { bootId } from '../../lib/claims/boot.ts';
 import { type Claim, claim, giveBack, type Refusal } from '../../lib/claims/claim.ts';
 import { runSync } from '../../lib/claims/effects.ts';
-import { Place } from '../../lib/claims/line.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { checkOptions } from '../../lib/claims/options.ts';
+import type { Attempting } from '../../lib/claims/queued-waiter.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
-import type { Attempting } from '../../lib/claims/standing.ts';
-import { claimWhenFree } from '../../lib/claims/waiting.ts';
+import { claimWhenFree } from '../../lib/claims/wait.ts';
+import { Place } from '../../lib/claims/wait-queue.ts';
 import { Machine } from '../support/machine.ts';
 
 let machine: Machine;

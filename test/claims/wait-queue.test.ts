@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { bootId } from '../../lib/claims/boot.ts';
-import { Place, waitersIn } from '../../lib/claims/line.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
+import { Place, waitersIn } from '../../lib/claims/wait-queue.ts';
 
 let path: string;
 let directory: LockDirectory;
