@@ -21,7 +21,7 @@ export {
   type PlanState,
   planSweep,
 } from './plan.ts';
-export { openProject, type Project } from './project.ts';
+export { openProject, type Project } from './project/index.ts';
 export {
   Admission,
   type Endpoint,
@@ -41,6 +41,6 @@ export {
 } from './queue/index.ts';
 export { type ExportFormat, exportResults, recordedTasks } from './results/index.ts';
 export { findSweepFiles, openSweep, type Sweep, type SweepSource } from './sweep/index.ts';
+export { show, stringify, type Value, type Values } from './task/index.ts';
 export { asKnown } from './unseeded.ts';
 export { Worker, type WorkerEnd, type WorkerEvent } from './worker/index.ts';
-export { show, stringify, type Value, type Values } from './written.ts';

@@ -3,7 +3,7 @@ import { sanitize } from '../platform/index.ts';
 import { Novelty } from './novelty.ts';
 import { type Queue, STATES, type State, type TaskRow } from './queue/index.ts';
 import type { Sweep } from './sweep/index.ts';
-import { type TaskCommand, type TaskSpec, taskId } from './task.ts';
+import { type TaskCommand, type TaskSpec, taskId } from './task/index.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;

@@ -1,6 +1,6 @@
 import type { Queue } from './queue/index.ts';
 import type { Sweep } from './sweep/index.ts';
-import { type TaskSpec, taskId } from './task.ts';
+import { type TaskSpec, taskId } from './task/index.ts';
 
 /** Tasks per question to the queue. */
 const BATCH = 500;

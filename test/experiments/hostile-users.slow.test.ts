@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Unsafe } from '../../lib/experiments/project-files.ts';
+import { Unsafe } from '../../lib/experiments/project/project-files.ts';
 import { AttemptLog } from '../../lib/experiments/worker/log.ts';
 import { command, Machine, NOBODY, python, until, whyNotNobody } from '../support/machine.ts';
 

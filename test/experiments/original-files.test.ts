@@ -7,7 +7,7 @@ import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
-import { show } from '../../lib/experiments/written.ts';
+import { show } from '../../lib/experiments/task/literal.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python } from '../support/machine.ts';
 

@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { findProject, openProject } from '../../lib/experiments/project.ts';
+import { findProject, openProject } from '../../lib/experiments/project/project.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { onWarning } from '../../lib/platform/warnings.ts';
 import { NOBODY } from '../support/machine.ts';

@@ -22,7 +22,7 @@ import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/shell-line.ts';
 import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
-import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/written.ts';
+import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/task/literal.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));

@@ -11,7 +11,7 @@ import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import { readPause } from '../../lib/experiments/queue/records.ts';
 import * as sqlite from '../../lib/experiments/queue/sqlite/rows.ts';
-import { stringify } from '../../lib/experiments/written.ts';
+import { stringify } from '../../lib/experiments/task/literal.ts';
 import { native } from '../../lib/native.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 

@@ -1,7 +1,7 @@
 import { commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
 import { recordedTasks } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { type TaskCommand, taskId } from '../task.ts';
+import { type TaskCommand, taskId } from '../task/index.ts';
 
 /** Tasks per question to the queue. */
 const BATCH = 500;

@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { sanitize, systemError } from '../../platform/index.ts';
-import { locate, readable } from '../project-files.ts';
+import { locate, readable } from '../project/index.ts';
 
 /** Lines that are kept while the file can't be written. */
 const MOST_KEPT = 1_000;

@@ -1,7 +1,6 @@
 import { sanitize } from '../../platform/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
-import { DEFAULT_SEED, seedOf, type Task } from '../task.ts';
-import { stringify, type Values } from '../written.ts';
+import { DEFAULT_SEED, seedOf, stringify, type Task, type Values } from '../task/index.ts';
 import type { Answer } from './connection.ts';
 
 export const ACK: Answer = { text: '{"type":"ack"}' };

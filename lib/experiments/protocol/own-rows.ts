@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AttemptInfo, Queue } from '../queue/index.ts';
 import type { RowsOfTask } from '../results/index.ts';
-import type { Values } from '../written.ts';
+import type { Values } from '../task/index.ts';
 
 export interface OwnRowsOptions {
   queue: Pick<Queue, 'attempts'>;

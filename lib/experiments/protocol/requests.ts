@@ -1,5 +1,5 @@
 import { sanitize, showValue } from '../../platform/index.ts';
-import { parse, type Value, type Values, Written } from '../written.ts';
+import { parse, type Value, type Values, Written } from '../task/index.ts';
 
 /** A request that can't be met: the client is told why. */
 export class RequestError extends Error {}

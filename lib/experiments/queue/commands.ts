@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import type { TaskCommand } from '../task.ts';
+import type { TaskCommand } from '../task/index.ts';
 import { readCommand } from './records.ts';
 
 /** How many conflicting tasks an error names. */

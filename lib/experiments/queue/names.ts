@@ -1,4 +1,4 @@
-import { show, type Value, Written } from '../written.ts';
+import { show, type Value, Written } from '../task/index.ts';
 
 /** In bytes, so that a name with a suffix is still good for a file. */
 const LONGEST_PHASE = 120;

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../platform/index.ts';
-import { findProject, openProject } from '../project.ts';
+import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
 import { isRedisURL, withoutPassword } from './redis-url.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';

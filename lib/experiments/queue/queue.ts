@@ -1,5 +1,4 @@
-import type { Place, Task, TaskCommand, TaskSpec } from '../task.ts';
-import type { Values } from '../written.ts';
+import type { Place, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
 
 /** `active`: some attempt has it. `failed`: it has used up its starts, or left a result that can't be read. */
 export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';

@@ -1,7 +1,14 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import type { Place, Task, TaskCommand } from '../task.ts';
-import { parse, type Value, type Values, Written } from '../written.ts';
+import {
+  type Place,
+  parse,
+  type Task,
+  type TaskCommand,
+  type Value,
+  type Values,
+  Written,
+} from '../task/index.ts';
 import { type AttemptInfo, type Pause, STATES, type State, type Taker } from './queue.ts';
 
 // What a queue has kept may be damaged: a disk fails, people edit databases, anybody may write to a Redis. Whoever reads a record that is

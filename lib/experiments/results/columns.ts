@@ -1,5 +1,4 @@
-import type { Place, Task } from '../task.ts';
-import { canonical, type Value, type Values } from '../written.ts';
+import { canonical, type Place, type Task, type Value, type Values } from '../task/index.ts';
 import { cellText, valueOfCell } from './meaning.ts';
 import { columnOf, NAME_COLUMN } from './task-index.ts';
 

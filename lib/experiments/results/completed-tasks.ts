@@ -1,7 +1,7 @@
 import { warn } from '../../platform/index.ts';
 import type { Queue } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { taskId } from '../task.ts';
+import { taskId } from '../task/index.ts';
 import { findResults, type Sought } from './find.ts';
 
 /** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */

@@ -2,10 +2,10 @@ import { accessSync, closeSync, constants, openSync, readFileSync, writeSync } f
 import { dirname, join, relative, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
-import { inDirectory, Unsafe } from '../project-files.ts';
+import { inDirectory, Unsafe } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { taskId } from '../task.ts';
+import { taskId } from '../task/index.ts';
 import { recordedTasks } from './completed-tasks.ts';
 
 /** Directories that an error names. */

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
-import { stringify, type Value, type Values } from '../written.ts';
+import { stringify, type Value, type Values } from '../task/index.ts';
 import { cellsOf } from './columns.ts';
 import { formatRow } from './quoting.ts';
 import { columnOf, NAME_COLUMN } from './task-index.ts';

@@ -1,5 +1,5 @@
-import type { BigIntStats } from 'node:fs';
 import {
+  type BigIntStats,
   closeSync,
   constants,
   fstatSync,
@@ -13,7 +13,7 @@ import {
 import { type FileHandle, lstat, open, rm } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type FilePlace, locate, readable } from '../project-files.ts';
+import { type FilePlace, locate, readable } from '../project/index.ts';
 
 /** Which file, and the project that it belongs to: whoever owns that may lay links. */
 export interface TableFile {

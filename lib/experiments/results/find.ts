@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Values } from '../written.ts';
+import type { Values } from '../task/index.ts';
 import { withPlace } from './columns.ts';
 import { Busy, Changed } from './file.ts';
 import { commonTablePath, shownPath, tablePath } from './paths.ts';

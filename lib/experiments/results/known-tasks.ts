@@ -1,8 +1,7 @@
 import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
 import type { Completion, Queue } from '../queue/index.ts';
-import type { Task } from '../task.ts';
-import type { Values } from '../written.ts';
+import type { Task, Values } from '../task/index.ts';
 import { withPlace } from './columns.ts';
 import type { TableFile } from './file.ts';
 import { commonTablePath, shownPath, tablePath } from './paths.ts';

@@ -1,4 +1,4 @@
-import { parse, show, type Value, type Values, Written } from '../written.ts';
+import { parse, show, type Value, type Values, Written } from '../task/index.ts';
 
 // Cells of tables are text, and every program spells values its own way. Two cells mean the same if these texts are equal.
 // Coarser than the meaning of parameters (the string "1" is the number 1): what then fits several tasks is reported.

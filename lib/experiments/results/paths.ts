@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
-import { realPath } from '../project-files.ts';
+import { realPath } from '../project/index.ts';
 
 const TABLE_NAME = 'final_results.csv';
 

@@ -1,4 +1,4 @@
-import type { Value, Values } from '../written.ts';
+import type { Value, Values } from '../task/index.ts';
 import { meaningOfCell, meaningOfValue } from './meaning.ts';
 
 /** A row that fits several tasks: they differ only in what it doesn't say, such as the seed. */

@@ -1,10 +1,9 @@
 import { sanitize } from '../../platform/index.ts';
-import { Unsafe } from '../project-files.ts';
-import type { Values } from '../written.ts';
+import { Unsafe } from '../project/index.ts';
+import type { Values } from '../task/index.ts';
 import { resultOf } from './columns.ts';
 import { type Contents, readContents } from './contents.ts';
-import type { Row } from './csv.ts';
-import { Malformed } from './csv.ts';
+import { Malformed, type Row } from './csv.ts';
 import {
   Busy,
   Changed,

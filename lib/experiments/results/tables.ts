@@ -1,6 +1,6 @@
-import { Unsafe } from '../project-files.ts';
+import { Unsafe } from '../project/index.ts';
 import { NO_PID, type Queue } from '../queue/index.ts';
-import type { Values } from '../written.ts';
+import type { Values } from '../task/index.ts';
 import { Disk } from './disk.ts';
 import { Busy, Changed, codeOf } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';

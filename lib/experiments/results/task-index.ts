@@ -1,4 +1,4 @@
-import { stringify, type Value, type Values, Written } from '../written.ts';
+import { stringify, type Value, type Values, Written } from '../task/index.ts';
 import { cellText, meaningOfCell, meaningOfValue } from './meaning.ts';
 import { TaskGroup, Texts } from './task-group.ts';
 

@@ -1,4 +1,4 @@
-import type { Value } from '../written.ts';
+import type { Value } from '../task/index.ts';
 import type { Origin } from './origin.ts';
 import { type Filler, isFilled } from './placeholders.ts';
 

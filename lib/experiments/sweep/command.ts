@@ -1,5 +1,5 @@
 import { closest, listWords, sanitize, showValue } from '../../platform/index.ts';
-import type { TaskCommand } from '../task.ts';
+import type { TaskCommand } from '../task/index.ts';
 import { mistake, type Origin } from './origin.ts';
 import { fillTemplate, parseTemplate } from './placeholders.ts';
 import { parseShellLine } from './shell-line.ts';

@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import type { TaskCommand, TaskSpec } from '../task.ts';
+import type { TaskCommand, TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, checkPlaceholder } from './command.ts';
 import { mistake } from './origin.ts';
 import { outputDirectory } from './output-directory.ts';

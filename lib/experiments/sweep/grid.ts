@@ -1,5 +1,5 @@
 import { showValue } from '../../platform/index.ts';
-import { numberInString, type Value, Written } from '../written.ts';
+import { numberInString, type Value, Written } from '../task/index.ts';
 import type { Axis, Given, Range } from './axes.ts';
 import { checkParameterName } from './names.ts';
 import { mistake, type Origin } from './origin.ts';

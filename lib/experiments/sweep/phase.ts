@@ -1,6 +1,5 @@
 import { listWords, showValue } from '../../platform/index.ts';
-import type { TaskSpec } from '../task.ts';
-import { show, type Value } from '../written.ts';
+import { show, type TaskSpec, type Value } from '../task/index.ts';
 import { type Axis, countOf, type Fill, type Given, product, stepThrough } from './axes.ts';
 import { type CommandTemplate, checkPlaceholder } from './command.ts';
 import { mistake, type Origin } from './origin.ts';

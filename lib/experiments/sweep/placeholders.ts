@@ -1,5 +1,5 @@
 import { sanitize } from '../../platform/index.ts';
-import { type Value, type Values, Written } from '../written.ts';
+import { type Value, type Values, Written } from '../task/index.ts';
 
 /** A text with `{names}` in it: literal text and names in turn, text first and last. */
 export interface Template {

@@ -1,4 +1,4 @@
-import { type Value, Written } from '../written.ts';
+import { type Value, Written } from '../task/index.ts';
 
 /**
  * Scalars as YAML 1.1 has them, and PyYAML reads them: `yes`, `010` (octal), `1:30` (base 60), `1_000`. A number with an exponent

@@ -1,6 +1,5 @@
 import { closest, listWords, showValue } from '../../platform/index.ts';
-import { DEFAULT_SEED } from '../task.ts';
-import { show } from '../written.ts';
+import { DEFAULT_SEED, show } from '../task/index.ts';
 import type { Axis, Given } from './axes.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
 import { checkParameterName, checkPhaseName } from './names.ts';

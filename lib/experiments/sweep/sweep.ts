@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
-import type { TaskSpec } from '../task.ts';
+import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands.ts';
 import { findSweepFiles, readCommands, readSweepFile } from './files.ts';

@@ -1,7 +1,7 @@
 import type * as YAML from 'yaml';
 import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
-import type { Value } from '../written.ts';
+import type { Value } from '../task/index.ts';
 import { plainScalar } from './scalars.ts';
 
 /** What a YAML file says, references and merges resolved, with the line in which each part begins. */

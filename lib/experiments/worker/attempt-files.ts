@@ -13,10 +13,9 @@ import {
 import { rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
-import { giveTo, isShared } from '../project-files.ts';
+import { giveTo, isShared } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import { seedOf } from '../task.ts';
-import { stringify } from '../written.ts';
+import { seedOf, stringify } from '../task/index.ts';
 
 /** In an attempt's directory: locked as long as anything of the attempt lives. Where there is none, the directory stays. */
 const ALIVE = 'alive';

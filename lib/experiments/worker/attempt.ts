@@ -1,10 +1,9 @@
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
-import { Unsafe } from '../project-files.ts';
+import { Unsafe } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import type { Task, TaskCommand } from '../task.ts';
-import type { Values } from '../written.ts';
+import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles } from './attempt-files.ts';
 import { environmentFor, freePort } from './environment.ts';
 import { AttemptLog } from './log.ts';

@@ -1,8 +1,7 @@
 import type { WaitingState } from '../../claims/index.ts';
 import type { GPU } from '../../gpus/index.ts';
 import type { State } from '../queue/index.ts';
-import type { Task } from '../task.ts';
-import type { Values } from '../written.ts';
+import type { Task, Values } from '../task/index.ts';
 
 /** What happens to a worker, as it happens: for progress displays and logs. `worker` is its name: 'gpu0', 'gpu0-1', 'gpu0.2'. */
 export type WorkerEvent =

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { sanitize } from '../../platform/index.ts';
-import { locate, readable } from '../project-files.ts';
+import { locate, readable } from '../project/index.ts';
 
 const TAIL_BYTES = 8192;
 const TAIL_LINES = 8;

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open, statfs } from 'node:fs/promises';
 import { sanitize, systemError } from '../../platform/index.ts';
-import { parse, type Values, Written } from '../written.ts';
+import { parse, type Values, Written } from '../task/index.ts';
 
 const MOST_BYTES = 1024 ** 2;
 /** A disk with less is full: other writers have taken the rest, or soon will. */

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { parse, stringify, type Value } from '../../../lib/experiments/written.ts';
+import { parse, stringify, type Value } from '../../../lib/experiments/task/literal.ts';
 import { bundle } from '../bundle.ts';
 
 let program: string | undefined;

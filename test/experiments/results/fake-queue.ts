@@ -8,8 +8,8 @@ import type {
   State,
   TaskRow,
 } from '../../../lib/experiments/queue/queue.ts';
-import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task.ts';
-import { parse, type Values } from '../../../lib/experiments/written.ts';
+import { parse, type Values } from '../../../lib/experiments/task/literal.ts';
+import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task/task.ts';
 
 type Part =
   | 'tasks'

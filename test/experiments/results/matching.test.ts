@@ -8,8 +8,8 @@ import { findResults } from '../../../lib/experiments/results/find.ts';
 import { RowMatcher } from '../../../lib/experiments/results/matching.ts';
 import { meaningOfCell, valueOfCell } from '../../../lib/experiments/results/meaning.ts';
 import { TaskIndex } from '../../../lib/experiments/results/task-index.ts';
-import { taskId } from '../../../lib/experiments/task.ts';
-import { stringify, Written } from '../../../lib/experiments/written.ts';
+import { stringify, Written } from '../../../lib/experiments/task/literal.ts';
+import { taskId } from '../../../lib/experiments/task/task.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
 async function matcher(header: string, ...tasks: string[]) {

@@ -9,8 +9,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/engine.ts';
 import { ResultTables } from '../../../lib/experiments/results/tables.ts';
-import type { TaskSpec } from '../../../lib/experiments/task.ts';
-import type { Values } from '../../../lib/experiments/written.ts';
+import type { Values } from '../../../lib/experiments/task/literal.ts';
+import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
 import { bundle } from '../bundle.ts';
 import { FakeQueue } from './fake-queue.ts';
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
-import { show } from '../../../lib/experiments/written.ts';
+import { show } from '../../../lib/experiments/task/literal.ts';
 import { first, open, project, refusal } from './sweeps.ts';
 
 const grid = (...words: string[]) => open({ grid: words });

@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/meaning.ts';
 import { plainScalar } from '../../../lib/experiments/sweep/scalars.ts';
-import { taskId } from '../../../lib/experiments/task.ts';
-import { canonical, show, stringify, Written } from '../../../lib/experiments/written.ts';
+import { canonical, show, stringify, Written } from '../../../lib/experiments/task/literal.ts';
+import { taskId } from '../../../lib/experiments/task/task.ts';
 import { python } from '../../support/machine.ts';
 import { open, parameters, tasks } from './sweeps.ts';
 

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll } from 'vitest';
 import { openSweep, type Sweep, type SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
-import type { TaskSpec } from '../../../lib/experiments/task.ts';
-import { show } from '../../../lib/experiments/written.ts';
+import { show } from '../../../lib/experiments/task/literal.ts';
+import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-sweeps-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));

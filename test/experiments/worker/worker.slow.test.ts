@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { Written } from '../../../lib/experiments/written.ts';
+import { Written } from '../../../lib/experiments/task/literal.ts';
 import { childrenOf, isAlive } from '../../support/keeper.ts';
 import { signalAll, until } from '../../support/machine.ts';
 import { Bench } from './fixture.ts';

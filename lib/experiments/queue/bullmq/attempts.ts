@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { stringify, type Values } from '../../written.ts';
+import { stringify, type Values } from '../../task/index.ts';
 import { type Attempt, type Failure, MOST_DELAY, type State, type Taker } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';

@@ -1,5 +1,4 @@
-import type { Task, TaskSpec } from '../../task.ts';
-import type { Values } from '../../written.ts';
+import type { Task, TaskSpec, Values } from '../../task/index.ts';
 import type {
   Attempt,
   AttemptInfo,

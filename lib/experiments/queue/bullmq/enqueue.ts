@@ -1,5 +1,4 @@
-import { seedOf, type TaskSpec, taskId } from '../../task.ts';
-import { stringify } from '../../written.ts';
+import { seedOf, stringify, type TaskSpec, taskId } from '../../task/index.ts';
 import { commandText, conflict, conflicting } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
 import { type Enqueued, MOST_BYTES } from '../queue.ts';

@@ -1,4 +1,4 @@
-import type { Task } from '../../task.ts';
+import type { Task } from '../../task/index.ts';
 import type { AttemptInfo, Completed, Completion, Taker, TaskRow } from '../queue.ts';
 import {
   readCount,

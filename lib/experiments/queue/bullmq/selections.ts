@@ -1,4 +1,4 @@
-import { stringify, type Values } from '../../written.ts';
+import { stringify, type Values } from '../../task/index.ts';
 import { MOST_BYTES, type Pause, type Selection } from '../queue.ts';
 import { readPause, readTime } from '../records.ts';
 import type { Connection } from './connection.ts';

@@ -1,4 +1,4 @@
-import { stringify, type Values } from '../../written.ts';
+import { stringify, type Values } from '../../task/index.ts';
 import { type Failure, MOST_DELAY, type State } from '../queue.ts';
 import { completeTask, endAttempt, findAttempt } from './attempts.ts';
 import type { Database } from './database.ts';

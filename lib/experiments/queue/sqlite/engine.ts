@@ -1,6 +1,5 @@
 import { closeSync } from 'node:fs';
-import type { Task, TaskSpec } from '../../task.ts';
-import type { Values } from '../../written.ts';
+import type { Task, TaskSpec, Values } from '../../task/index.ts';
 import type {
   Attempt,
   AttemptInfo,

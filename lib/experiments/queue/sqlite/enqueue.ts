@@ -1,6 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { type Place, seedOf, type TaskSpec, taskId } from '../../task.ts';
-import { stringify, type Value } from '../../written.ts';
+import { type Place, seedOf, stringify, type TaskSpec, taskId, type Value } from '../../task/index.ts';
 import { commandText, conflict, conflicting, isCommand, NAMED, NO_COMMAND_TEXT } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
 import type { Enqueued } from '../queue.ts';

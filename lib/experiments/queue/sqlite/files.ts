@@ -1,7 +1,7 @@
 import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { networkFileSystem, systemError, userName } from '../../../platform/index.ts';
-import { giveTo, isShared, narrow } from '../../project-files.ts';
+import { giveTo, isShared, narrow } from '../../project/index.ts';
 import { unusable } from './errors.ts';
 
 /**

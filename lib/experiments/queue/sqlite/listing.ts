@@ -1,6 +1,6 @@
 import { setImmediate as breathe } from 'node:timers/promises';
 import type { GPUOwnerError } from '../../../errors.ts';
-import type { Task } from '../../task.ts';
+import type { Task } from '../../task/index.ts';
 import {
   type AttemptInfo,
   type Completed,

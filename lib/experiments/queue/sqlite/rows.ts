@@ -1,4 +1,4 @@
-import type { Place, Task } from '../../task.ts';
+import type { Place, Task } from '../../task/index.ts';
 import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
 import {
   readCount,

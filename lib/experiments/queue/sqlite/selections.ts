@@ -1,5 +1,5 @@
 import { setImmediate as breathe } from 'node:timers/promises';
-import { stringify, type Values } from '../../written.ts';
+import { stringify, type Values } from '../../task/index.ts';
 import type { Selection, State } from '../queue.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { type TaskSpec, taskId } from '../../../../lib/experiments/task.ts';
-import { parse, stringify, type Values, Written } from '../../../../lib/experiments/written.ts';
+import { parse, stringify, type Values, Written } from '../../../../lib/experiments/task/literal.ts';
+import { type TaskSpec, taskId } from '../../../../lib/experiments/task/task.ts';
 import { pause } from '../../../support/machine.ts';
 import { all, type Bench, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { taskId } from '../../../../lib/experiments/task.ts';
+import { taskId } from '../../../../lib/experiments/task/task.ts';
 import { all, type Bench, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError } from '../../errors.ts';
 import {
   hostName,
   networkFileSystem,
@@ -12,7 +12,7 @@ import {
   systemError,
   userName,
   warnOnce,
-} from '../platform/index.ts';
+} from '../../platform/index.ts';
 import { exchangeable, giveTo, inDirectory, isShared, narrow, Unsafe } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */

@@ -12,7 +12,7 @@ import {
   statSync,
 } from 'node:fs';
 import { basename, dirname, isAbsolute, join, relative, resolve } from 'node:path';
-import { isRoot, userName } from '../platform/index.ts';
+import { isRoot, userName } from '../../platform/index.ts';
 
 // docs/decisions/003-project-files.md has the rules and the reasons.
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { canonical, type Value, type Values } from './written.ts';
+import { canonical, type Value, type Values } from './literal.ts';
 
 /** What a task runs: words, or a line for `sh -c`. All placeholders are filled in. */
 export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
