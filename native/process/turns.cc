@@ -44,4 +44,11 @@ void Turns::unlock() {
   futex_wake(*turn);
 }
 
+int Turns::waiting() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  int count = 0;
+  for (const Place* place = first_; place != nullptr; place = place->next) count++;
+  return count;
+}
+
 }  // namespace gpu_owner::process

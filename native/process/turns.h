@@ -37,6 +37,9 @@ class Turns {
 
   void unlock();
 
+  // How many stand in line; it may have changed by the time the caller reads it.
+  int waiting();
+
  private:
   // Somebody who waits; on the stack of who does.
   struct Place {

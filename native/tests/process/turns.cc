@@ -1,7 +1,6 @@
 // Turns: one at a time, in order.
 #include "process/turns.h"
 
-#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -13,8 +12,9 @@ using gpu_owner::process::Turns;
 
 namespace {
 
-void wait_for(const std::atomic<int>& number, int value) {
-  while (number.load() < value) tests::sleep_milliseconds(1);
+template <typename Condition>
+void wait_for(const Condition& holds) {
+  while (!holds()) tests::sleep_milliseconds(1);
 }
 
 }  // namespace
@@ -42,14 +42,13 @@ TEST("in the order in which they came; who gives up is left out") {
   Turns turns;
   turns.lock();
   CHECK(!turns.try_lock());
-  std::atomic<int> come{0}, gone{0};
+  std::atomic<int> gone{0};
   std::atomic<bool> give_up{false};
   std::vector<int> order;
   std::vector<std::thread> threads;
   for (int i = 0; i < 5; i++) {
     const bool leaves = i % 2 == 0;  // the first, one in the middle, the last
     threads.emplace_back([&, i, leaves] {
-      come++;
       if (!turns.lock_unless([&] { return leaves && give_up; })) {
         gone++;
         return;
@@ -57,11 +56,10 @@ TEST("in the order in which they came; who gives up is left out") {
       order.push_back(i);
       turns.unlock();
     });
-    wait_for(come, i + 1);
-    tests::sleep_milliseconds(20 * tests::slowness());  // it is waiting by now
+    wait_for([&] { return turns.waiting() == i + 1; });
   }
   give_up = true;
-  wait_for(gone, 3);
+  wait_for([&] { return gone == 3; });
   turns.unlock();
   for (auto& thread : threads) thread.join();
   CHECK(order == (std::vector<int>{1, 3}));
@@ -70,31 +68,20 @@ TEST("in the order in which they came; who gives up is left out") {
 
 TEST("who takes it again at once comes after all who wait") {
   Turns turns;
-  std::atomic<bool> end{false};
-  std::atomic<int> looks{0};
+  turns.lock();
+  std::atomic<int> passed{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; i++) {
     threads.emplace_back([&] {
-      while (!end) {
-        turns.lock();
-        looks++;
-        tests::sleep_milliseconds(2);
-        turns.unlock();
-      }
+      turns.lock();
+      passed++;
+      turns.unlock();
     });
   }
-  wait_for(looks, 10);
-  std::vector<int> passed(21);
-  for (int& others : passed) {
-    const int before = looks;
-    turns.lock();
-    others = looks - before;
-    turns.unlock();
-  }
-  end = true;
+  wait_for([&] { return turns.waiting() == 3; });
+  turns.unlock();
+  turns.lock();
+  CHECK_EQUAL(passed.load(), 3);
+  turns.unlock();
   for (auto& thread : threads) thread.join();
-  // Those who wait come first, and no more than those, but for what happens between the two lines above.
-  std::sort(passed.begin(), passed.end());
-  CHECK(passed[10] >= 1);
-  CHECK(passed[10] <= 4);
 }
