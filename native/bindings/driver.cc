@@ -299,6 +299,9 @@ void end_look(void* pointer) {
 }
 
 void deliver_look(Napi::Env env, Napi::Function done, Look* look) {
+  // Waits until the thread has released the function: from here on nothing keeps the environment from ending, and it frees the
+  // function whether or not it was released.
+  { const std::lock_guard<std::mutex> lock(look->mutex); }
   napi_remove_env_cleanup_hook(env, end_look, look);
   look->release();
   done.Call({});

@@ -36,6 +36,26 @@ test.each([
   expect({ code, signal, stdout, stderr }).toEqual({ code: 0, signal: null, stdout: '4\n', stderr: '' });
 });
 
+test('a worker thread can end as soon as it has its answer', async () => {
+  machine = new Machine(2);
+  await machine.status();
+  const source = `import('file://${process.cwd()}/dist/index.js').then(async (gpuOwner) => {
+    await gpuOwner.getGPUs();
+    process.exit();
+  });`;
+  // The thread that looked may still be busy with the answer; on a machine with little to do it seldom is, so 8 at a time.
+  const { code, signal, stdout, stderr } = await machine.runScript(`
+    import { once } from 'node:events';
+    import { Worker } from 'node:worker_threads';
+    let left = 120;
+    const startMany = async () => {
+      while (left-- > 0) await once(new Worker(${JSON.stringify(source)}, { eval: true }), 'exit');
+    };
+    await Promise.all(Array.from({ length: 8 }, startMany));
+    console.log('alive');`);
+  expect({ code, signal, stdout, stderr }).toEqual({ code: 0, signal: null, stdout: 'alive\n', stderr: '' });
+});
+
 test('two looks at a time leave the event loop alone, also where a GPU hangs', async () => {
   machine = new Machine(2);
   await machine.status();
