@@ -68,7 +68,7 @@ export class GPUScheduler implements Convention {
     // Otherwise it doesn't matter how CUDA counts, which takes a second to find out or can't be known.
     if (!directories.some(isUsed)) return holders;
     const ordinals = ordinalsOf(gpus);
-    const started = now();
+    let firstSeen: number | null = null;
     for (;;) {
       holders.clear();
       let doubtful: string[] = [];
@@ -86,7 +86,9 @@ export class GPUScheduler implements Convention {
           if (!hasLasted(directory.pathOf(nameFor(id)), pid) && !isLeased(uuid)) doubtful.push(uuid);
         }
       }
-      if (now() - started > 2 * PROBE) {
+      // From the end of the first round on: on a busy machine a round takes longer than a probe.
+      firstSeen ??= now();
+      if (now() - firstSeen > 2 * PROBE) {
         // One after the other only wanted to know. Whether it can be had is seen when it is marked.
         for (const uuid of doubtful) holders.delete(uuid);
         doubtful = [];
