@@ -14,7 +14,7 @@ const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const CLAIMANTS = 16;
 const SUSPENDED = 6;
 /** In s: when the first is suspended, within which time all are, and when they go on. */
-const [FIRST, WITHIN, RESUMED] = SOAK ? [3, 3, 24] : [1.5, 3, 8];
+const [FIRST, WITHIN, RESUMED] = SOAK ? [3, 3, 24] : [1.5, 3, 12];
 /** How they claim, and by which conventions. */
 const KINDS: [how: string, conventions: string[]][] = [
   ['now', ['safe-gpu']],
@@ -26,7 +26,7 @@ const KINDS: [how: string, conventions: string[]][] = [
       ] as [string, string[]][])
     : []),
 ];
-/** The last part of the time before they go on, in s. */
+/** The last part of the time before they go on, in s. It begins when the delays that are allowed, 4 s, are over for sure. */
 const LAST = SOAK ? 8 : 3;
 /** In s. */
 const LONGEST_SILENCE = 4;
