@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { describeOwner, locking, now, ownersOf, pathIn, warn, warnOnce } from '../platform/index.ts';
 import type { Effectful } from './effects.ts';
-import type { UnexplainedLock } from './lease-holders.ts';
+import type { UnexplainedLock } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 

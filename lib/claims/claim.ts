@@ -18,9 +18,8 @@ import {
   openDriver,
   select,
 } from '../gpus/index.ts';
-import { now, sleeping } from '../platform/index.ts';
+import { bootId, now, sleeping } from '../platform/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
-import { bootId } from './boot.ts';
 import { refuseImpossible, unavailable } from './claim-errors.ts';
 import { firstLook } from './driver-startup.ts';
 import { type Effectful, looking } from './effects.ts';

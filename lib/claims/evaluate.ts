@@ -34,7 +34,7 @@ import {
   probeWhole,
   type UnexplainedLock,
   whyUntakable,
-} from './lease-holders.ts';
+} from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';

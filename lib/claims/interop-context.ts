@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, sleeping, type Waiting } from '../platform/index.ts';
-import { isLeased, isTenureHeld } from './lease-holders.ts';
+import { isLeased, isTenureHeld } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { RECORD_SIZE, type RecordContents } from './record.ts';
 

@@ -1,8 +1,10 @@
 import { readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
+import { bootId, bootMilliseconds, type LockOwner, ownersOf, targetOf } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, RECORD_SIZE } from './record.ts';
+import { decodeRecord, leaseInfo, RECORD_SIZE } from './record.ts';
 
 // Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this tenure: whoever wants to
 // know when the lease ends waits there, and so never stands in the way of the next claimant.
@@ -93,4 +95,254 @@ export function readRecord(descriptor: number): Record<string, unknown> | null {
   const block = Buffer.alloc(RECORD_SIZE);
   readSync(descriptor, block, 0, RECORD_SIZE, 0);
   return decodeRecord(block);
+}
+
+/** Which lease. */
+export interface LeaseKey {
+  uuid: string;
+  /** Of a MIG instance: the UUID of its GPU. Whoever holds that as a whole holds the instance. */
+  parent?: string | null;
+  /** The generation of the job inside of which it is asked for; null: on the machine. */
+  job?: number | null;
+}
+
+/** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
+const REMAINS_MILLISECONDS = 5_000;
+
+/**
+ * Who holds the lease, in this machine's directory or one that may be in use as well; null: nobody. A GPU of which only MIG
+ * instances are leased is leased, too: as a whole it can't be had.
+ */
+export function probeLease(directory: LockDirectory, key: LeaseKey): LeaseInfo | null {
+  const { uuid, parent = null, job = null } = key;
+  const holders: LeaseInfo[] = [];
+  for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
+    const holder = holderOf(directory, uuid, file);
+    if (holder !== null) holders.push(holder);
+  }
+  if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
+  return holders.reduceRight<LeaseInfo | null>(
+    (nested, holder) => (nested === null ? holder : { ...holder, nested }),
+    null,
+  );
+}
+
+function holderOf(
+  directory: LockDirectory,
+  uuid: string,
+  { depth, descriptor }: LeaseFile,
+): LeaseInfo | null {
+  if (isLocked(descriptor, SHARED)) return holderInfo(readHolder(descriptor));
+  // The record in the file is not of those who hold instances.
+  return isLocked(descriptor) ? holderInfo(depth === 0 ? recordOfInstance(directory, uuid) : null) : null;
+}
+
+function holderInfo(record: Record<string, unknown> | null): LeaseInfo {
+  return record === null ? { ...leaseInfo(null), stranger: true } : leaseInfo(record);
+}
+
+/** As {@link probeLease} on the machine, but who holds MIG instances of the GPU doesn't count. */
+export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | null {
+  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE)) return holderInfo(readHolder(descriptor));
+  }
+  return null;
+}
+
+/** A lock on a lease's file of which nobody has written that it is theirs. */
+export interface UnexplainedLock {
+  path: string;
+  /** As far as this user can see them. */
+  owners: readonly LockOwner[];
+}
+
+/** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
+export function findUnexplained(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
+  const { uuid, parent = null, job = null } = key;
+  for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
+    if (holderOf(directory, uuid, file)?.stranger === true) return unexplained(file);
+  }
+  if (parent === null || job !== null) return null;
+  for (const file of leaseFiles(directory, parent, 0)) {
+    const { depth, descriptor } = file;
+    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE) && readHolder(descriptor) === null)
+      return unexplained(file);
+  }
+  return null;
+}
+
+function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
+  return {
+    path: targetOf(`/proc/self/fd/${descriptor}`) ?? '',
+    owners: ownersOf(descriptor, LEASE),
+  };
+}
+
+/**
+ * Of which GPUs a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it: 1.
+ * 0: it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
+ */
+export function findUntouched(directory: LockDirectory | null, keys: readonly LeaseKey[]): Uint8Array {
+  const untouched = new Uint8Array(keys.length);
+  if (directory === null || directory.problem !== null) return untouched;
+  for (const [i, { uuid, parent = null, job = null }] of keys.entries()) {
+    if (uuid !== '' && parent === null && job === null) untouched[i] = 1;
+  }
+  const names = namesOf(keys);
+  directory.keepUntouched(names, LEASE, untouched);
+  return untouched;
+}
+
+let asked = { uuids: '', names: '' };
+
+/** A level without a file has never had a holder, and so none below it had: two names tell. */
+function namesOf(keys: readonly LeaseKey[]): string {
+  const uuids = keys.map(({ uuid }) => `${uuid},`).join(''); // one that is lost may have none
+  if (uuids !== asked.uuids) {
+    const names = keys.map(({ uuid }) => (uuid === '' ? '\n' : `${leaseName(uuid)}\n${leaseName(uuid, 1)}`));
+    asked = { uuids, names: names.join('\n') };
+  }
+  return asked.names;
+}
+
+/** As {@link probeLease}, for those who don't care who it is. */
+export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
+  return isHeldFrom(directory, key.uuid, depthFor(directory, key) ?? 0);
+}
+
+export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number): boolean {
+  for (const { descriptor } of leaseFiles(directory, uuid, depth)) if (isLocked(descriptor)) return true;
+  return false;
+}
+
+/** The level on which the GPU is leased within a job, or on the machine; null: the job doesn't hold it. */
+export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKey): number | null {
+  if (job === null) return 0;
+  const held = findHeld(directory, uuid, job);
+  return held === null || held.depth === DEEPEST ? null : held.depth + 1;
+}
+
+/**
+ * On which level a tenure of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: somebody else has locked such a
+ * byte, too, and the tenure may be that one's.
+ */
+export function findHeld(
+  directory: LockDirectory,
+  uuid: string,
+  generation: number,
+): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
+  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    // Who holds a MIG instance has a tenure in its GPU's file as well, but not the lease.
+    if (isTenure(descriptor, generation) && isLocked(descriptor, SHARED)) {
+      return { depth, isCertain: isOnlyTenure(descriptor, generation), record: readRecord(descriptor) };
+    }
+  }
+  return null;
+}
+
+/**
+ * Whether a tenure of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
+ * numbers that anybody may have written.
+ */
+export function isTenureHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
+  if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (!isLocked(descriptor)) continue;
+    const present = readRecord(descriptor)?.generation;
+    if (present === generation || typeof present !== 'number') return true;
+  }
+  return false;
+}
+
+/** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
+export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
+  const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
+  return directory.all
+    .map((path) => directory.openForProbe(name, path))
+    .filter((descriptor) => descriptor >= 0);
+}
+
+/** Of somebody who holds an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
+function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
+  for (const path of directory.all) {
+    for (const name of directory.namesIn(path)) {
+      if (!/^MIG-.*\.lease$/.test(name)) continue;
+      for (const descriptor of directory.filesNamed(name, [path])) {
+        const record = isLocked(descriptor, SHARED) ? readHolder(descriptor) : null;
+        const gpus: unknown[] = Array.isArray(record?.gpus) ? record.gpus : [];
+        if (gpus.some((gpu) => (gpu as { parent?: unknown } | null)?.parent === parent)) return record;
+      }
+    }
+  }
+  return null;
+}
+
+/** Why this process can't take the lease, whoever holds it; null: nothing keeps it from that. */
+export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerError | null {
+  const { parent = null, job = null } = key;
+  return (
+    directory.whyUnusable(leaseName(key.uuid, depthFor(directory, key) ?? 0)) ??
+    (parent === null || job !== null ? null : directory.whyUnusable(leaseName(parent)))
+  );
+}
+
+/**
+ * Whether the GPU was leased until a moment ago, or until its holder was killed: then what still shows on it may be the
+ * remains of that holder.
+ */
+export function mayHaveRemains(directory: LockDirectory, key: LeaseKey): boolean {
+  return endsOf(directory, key).some((ago) => ago === null || ago < REMAINS_MILLISECONDS);
+}
+
+/** Whether a tenure of the lease ended in an orderly way less than so many ms ago. */
+export function endedWithin(directory: LockDirectory, key: LeaseKey, milliseconds: number): boolean {
+  return endsOf(directory, key).some((ago) => ago !== null && ago < milliseconds);
+}
+
+/** How many ms ago the last tenures since the machine's start ended; null: nobody has noted an end. */
+function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
+  const ends: (number | null)[] = [];
+  const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
+  for (const descriptor of directory.filesNamed(name)) {
+    const record = readRecord(descriptor);
+    if (record?.boot !== bootId()) continue;
+    ends.push(typeof record.ended === 'number' ? bootMilliseconds() - record.ended : null);
+  }
+  return ends;
+}
+
+/** A descriptor and the byte on which a read lock is granted when the present tenure ends. */
+export interface Tenure {
+  descriptor: number;
+  byte: number;
+}
+
+/** What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor. */
+export function findTenure(directory: LockDirectory, key: LeaseKey): Tenure | null {
+  const { uuid, parent = null, job = null } = key;
+  const from = depthFor(directory, key);
+  const tenure = from === null ? null : tenureFrom(directory, uuid, from);
+  if (tenure !== null || parent === null || job !== null) return tenure;
+  // Who holds other instances of the GPU has tenures there as well, which are not in the way.
+  return probeWhole(directory, parent) === null ? null : tenureFrom(directory, parent, 0);
+}
+
+function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenure | null {
+  for (let depth = from; depth <= DEEPEST; depth++) {
+    const name = leaseName(uuid, depth);
+    let exists = false;
+    for (const path of directory.all) {
+      const descriptor = directory.openForProbe(name, path);
+      if (descriptor < 0) continue;
+      exists = true;
+      // The kernel tells which byte is locked: nothing hangs on what the file says.
+      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE, 0);
+      // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
+      const stranger = byte >= FIRST_TENURE && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
+      if (byte >= FIRST_TENURE && !stranger) return { descriptor, byte };
+      native().fileClose(descriptor);
+    }
+    if (!exists) return null;
+  }
+  return null;
 }

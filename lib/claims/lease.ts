@@ -1,10 +1,16 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
-import { pathIn, systemError } from '../platform/index.ts';
-import { bootMilliseconds } from './boot.ts';
-import { FIRST_TENURE, isLocked, LEASE, leaseName } from './lease-file.ts';
-import { depthFor, isHeldFrom, type LeaseKey } from './lease-holders.ts';
+import { bootMilliseconds, pathIn, systemError } from '../platform/index.ts';
+import {
+  depthFor,
+  FIRST_TENURE,
+  isHeldFrom,
+  isLocked,
+  LEASE,
+  type LeaseKey,
+  leaseName,
+} from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
 

@@ -2,18 +2,16 @@ import { refuseNoObject } from '../config/index.ts';
 import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
-import { now, parseDuration, showValue, warnOnce } from '../platform/index.ts';
+import { applyEnvironment, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
+import { now, parseDuration, showValue, targetOf, warnOnce } from '../platform/index.ts';
 import { type Claim, giveBack, type Refusal } from './claim.ts';
-import { claimAtOnce } from './claim-at-once.ts';
 import { findIntruders } from './conflicting-processes.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';
-import { hide, type Share, show } from './environment.ts';
 import { findOverwritten } from './interop-context.ts';
-import { isMainThread } from './main-thread.ts';
 import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
 import { reached } from './trace-points.ts';
-import { claimWhenFree } from './wait.ts';
+import { claimAtOnce, claimWhenFree } from './wait.ts';
 
 /** A GPU that is owned. */
 export interface Device {
@@ -30,15 +28,17 @@ export interface Device {
 /** What an owner consists of, while it is being put together. */
 interface Holding {
   claim: Claim;
-  share: Share;
+  share: ShownGPUs;
   visibleDevices: string;
   placeholder: Placeholder | null;
 }
 
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
 const CHECK_FILES_EVERY = 60_000;
+
 /** A look at the GPUs that is no older, in ms, needs no other one. */
 const JUST_LOOKED = 20;
+
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
 const MOST_INTRUSIONS = 5;
 
@@ -229,8 +229,8 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
   const { gpus, all, job } = granted;
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
   try {
-    const share: Share = { gpus, all, as: settings.visibleDevices };
-    holding.visibleDevices = show(share);
+    const share: ShownGPUs = { gpus, all, as: settings.visibleDevices };
+    holding.visibleDevices = applyEnvironment(share);
     holding.share = share;
     reached('environment');
     if (settings.placeholder !== 'none') holding.placeholder = Placeholder.take(gpus);
@@ -265,7 +265,7 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
 
 function letGo({ claim, share, placeholder }: Partial<Holding>): void {
   placeholder?.release();
-  if (share !== undefined) hide(share);
+  if (share !== undefined) restoreEnvironment(share);
   if (claim !== undefined) giveBack(claim);
 }
 
@@ -274,4 +274,19 @@ function inCudaOrder(gpus: readonly GPU[]): GPU[] {
   const order = currentBinding()?.uuids;
   if (order === undefined) return [...gpus];
   return [...gpus].sort((a, b) => order.indexOf(a.uuid) - order.indexOf(b.uuid));
+}
+
+let known: boolean | undefined;
+
+/**
+ * Whether this is Node.js's main thread. That is the process's first thread, unless another program has Node.js in it; only
+ * then, and in worker threads, node:worker_threads is asked: it takes milliseconds to load.
+ */
+export function isMainThread(): boolean {
+  known ??= isFirstThread() || process.getBuiltinModule('node:worker_threads').isMainThread;
+  return known;
+}
+
+function isFirstThread(): boolean {
+  return /^(\d+)\/task\/\1$/.test(targetOf('/proc/thread-self') ?? '');
 }

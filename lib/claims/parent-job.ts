@@ -7,10 +7,16 @@ import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
-import { showValue, statusBehind, systemError, userName, warnOnce } from '../platform/index.ts';
-import { descendsFrom, pidNamespace } from './ancestry.ts';
-import { DEEPEST, isLocked } from './lease-file.ts';
-import { findHeld } from './lease-holders.ts';
+import {
+  descendsFrom,
+  pidNamespace,
+  showValue,
+  statusBehind,
+  systemError,
+  userName,
+  warnOnce,
+} from '../platform/index.ts';
+import { DEEPEST, findHeld, isLocked } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo, MOST_GENERATIONS } from './record.ts';
 

@@ -5,7 +5,7 @@ import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
 import { type Candidate, keepBack, reasonsOf } from './evaluate.ts';
 import { AHEAD_PER_LOOK, blockersOf, Patience } from './fairness.ts';
-import { isLeased, openLeases } from './lease-holders.ts';
+import { isLeased, openLeases } from './lease-file.ts';
 import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './wait-queue.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */

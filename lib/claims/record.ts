@@ -1,6 +1,5 @@
 import type { LeaseInfo } from '../gpus/index.ts';
-import { hostName, isoTime, sanitize, userName } from '../platform/index.ts';
-import { pidNamespace } from './ancestry.ts';
+import { hostName, isoTime, pidNamespace, sanitize, userName } from '../platform/index.ts';
 
 /**
  * A record informs people who holds a lock. It fills a block of its own in the lock's file, so that writing it needs no

@@ -7,9 +7,9 @@ import {
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { isDirectory, listWords, type Waiting } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import { type Mark, remove } from './convention.ts';
 import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
-import { type Mark, remove } from './marks.ts';
 import { rootOfOthers } from './paths.ts';
 import { PidFiles } from './pid-files.ts';
 import { SafeGPU } from './safe-gpu.ts';

@@ -3,8 +3,8 @@ import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
+import { type Mark, remove } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
-import { type Mark, remove } from './marks.ts';
 import { ensureDirectory, placeOf } from './paths.ts';
 
 /** Where its code puts its files, and where its documentation says that it does. */

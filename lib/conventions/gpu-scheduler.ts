@@ -13,11 +13,9 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
-import { ordinalsOf } from './cuda-order.ts';
-import { holderInfo } from './foreign-files.ts';
-import { flockHolders, nameInLocks } from './kernel-locks.ts';
-import { type Mark, remove } from './marks.ts';
-import { ensureDirectory, home, openOwn, placeOf, strangerAt } from './paths.ts';
+import { type Mark, remove } from './convention.ts';
+import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
+import { ensureDirectory, home, openOwn, ordinalsOf, placeOf, strangerAt } from './paths.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;

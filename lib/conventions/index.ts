@@ -1,4 +1,12 @@
-export type { Claimant, Entry, Holders, Leases } from './convention.ts';
+export {
+  type Claimant,
+  type Entry,
+  type Holders,
+  hide,
+  isIntact,
+  type Leases,
+  type Mark,
+  remove,
+} from './convention.ts';
 export { Conventions, conventionsInUse } from './conventions.ts';
-export { hide, isIntact, type Mark, remove } from './marks.ts';
 export { safeGPUFiles } from './safe-gpu.ts';

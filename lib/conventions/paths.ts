@@ -1,5 +1,7 @@
 import { dirname, isAbsolute, resolve } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
+import type { GPU } from '../gpus/index.ts';
+import { cudaOrder } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
 
@@ -72,4 +74,23 @@ export function openOwn(path: string): Directory | null {
   if (owner === null) return directory;
   warnOnce(`${path} belongs to ${owner}: the locks in it don't count, and this claim isn't shown there.`);
   return null;
+}
+
+let known: { of: string; ordinals: Map<string, number> } | undefined;
+
+/**
+ * How CUDA counts this machine's GPUs without CUDA_VISIBLE_DEVICES, by UUID: the numbers of programs that use PyTorch. Where
+ * CUDA can't tell, nothing is known, as a guess would be about somebody else's GPU.
+ */
+export function ordinalsOf(gpus: readonly GPU[]): Map<string, number> {
+  const of = gpus.map(({ uuid, name }) => `${uuid} ${name}`).join();
+  if (known?.of !== of) known = { of, ordinals: ask(gpus) };
+  return known.ordinals;
+}
+
+function ask(gpus: readonly GPU[]): Map<string, number> {
+  const order = cudaOrder(gpus);
+  if ('uuids' in order) return new Map(order.uuids.map((uuid, ordinal) => [uuid, ordinal]));
+  warnOnce(`lock files of programs that count GPUs as PyTorch does are left alone: ${order.why}`);
+  return new Map();
 }

@@ -11,11 +11,26 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
-import { ordinalsOf } from './cuda-order.ts';
-import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
-import { flockHolders, nameInLocks } from './kernel-locks.ts';
-import { type Mark, pidText } from './marks.ts';
-import { ensureDirectory, home, openOwn, placeOf, strangerAt, workingDirectory } from './paths.ts';
+import { type Mark, pidText } from './convention.ts';
+import {
+  asPid,
+  type ForeignFile,
+  flockHolders,
+  holderInfo,
+  isAlive,
+  nameInLocks,
+  readForeign,
+  removeStale,
+} from './foreign-files.ts';
+import {
+  ensureDirectory,
+  home,
+  openOwn,
+  ordinalsOf,
+  placeOf,
+  strangerAt,
+  workingDirectory,
+} from './paths.ts';
 
 const DIRECTORY = '.gpu_locks';
 

@@ -11,10 +11,9 @@ import {
   warn,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders } from './convention.ts';
+import type { Claimant, Convention, Entry, Holders, Mark } from './convention.ts';
 import { waitForTurn } from './fair-sharing.ts';
 import { holderInfo } from './foreign-files.ts';
-import type { Mark } from './marks.ts';
 import { ensureDirectory, placeOf, rootOfOthers } from './paths.ts';
 
 const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';

@@ -1,8 +1,7 @@
 import type { NormalizedCriteria } from '../config/index.ts';
 import { formatBytes, formatSince, type ProcessDescription, sanitize } from '../platform/index.ts';
-import { matchesName, selects } from './devices.ts';
-import { isDivided } from './instances.ts';
-import { isIdleMPSServer, isMPSServer } from './mps.ts';
+import { isIdleMPSServer, isMPSServer } from './listed-processes.ts';
+import { isDivided, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */

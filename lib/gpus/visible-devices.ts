@@ -1,6 +1,8 @@
+import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../platform/index.ts';
-import { isInstance } from './instances.ts';
+import { nativeFile } from '../native.ts';
+import { sanitize, warnOnce } from '../platform/index.ts';
+import { isInstance } from './selection.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
 /** What an inherited CUDA_VISIBLE_DEVICES allows. */
@@ -188,4 +190,133 @@ export function formatVisibleDevices(
   const skipped = whole.filter(isHidden).map(({ index }) => index);
   const ordinals = gpus.map(({ index }) => index - skipped.filter((other) => other < index).length);
   return { CUDA_VISIBLE_DEVICES: ordinals.join(','), CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
+}
+
+type Name = 'CUDA_VISIBLE_DEVICES' | 'CUDA_DEVICE_ORDER';
+type Variables = Record<Name, string | undefined>;
+
+/** GPUs that one owner shows to CUDA in this process. */
+export interface ShownGPUs {
+  gpus: readonly GPU[];
+  /** All GPUs of the machine, to count indices as CUDA does. */
+  all: readonly GPU[];
+  as: 'uuid' | 'index';
+}
+
+// One process has one environment, so this state is the process's.
+const shown: ShownGPUs[] = [];
+/** The variables as they were before this process set them; null: they are as they were. */
+let inherited: Variables | null = null;
+/** What this process has set. */
+let applied: Variables | null = null;
+
+/** The UUIDs that the CUDA_VISIBLE_DEVICES allows with which this process was started; null: it isn't set, all. */
+export function inheritedDevices(gpus: readonly GPU[]): ReadonlySet<string> | null {
+  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER } = inherited ?? process.env;
+  const { uuids, migUuids, note } = resolveVisibleDevices(
+    CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER,
+    gpus,
+    fastestFirst,
+  );
+  if (note !== undefined) warnOnce(note);
+  return uuids === null ? null : new Set([...uuids, ...migUuids]);
+}
+
+/**
+ * As {@link inheritedDevices} for GPUs that are certain to have been claimed: where the variable lists whole UUIDs, one that
+ * has failed since and tells its own no longer doesn't end the list, as it would in CUDA.
+ */
+export function inheritedClaim(gpus: readonly GPU[]): ReadonlySet<string> | null {
+  const { CUDA_VISIBLE_DEVICES = '' } = inherited ?? process.env;
+  const names = CUDA_VISIBLE_DEVICES.split(',');
+  return names.every((name) => WHOLE_UUID.test(name)) ? new Set(names) : inheritedDevices(gpus);
+}
+
+const WHOLE_UUID = /^(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/**
+ * How CUDA orders all GPUs, with the CUDA_DEVICE_ORDER with which this process was started and without CUDA_VISIBLE_DEVICES;
+ * or why nobody knows. Where models differ, asking takes a second or more.
+ */
+export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | { why: string } {
+  const { CUDA_DEVICE_ORDER } = inherited ?? process.env;
+  const all = gpus.map((_, number) => number).join(',');
+  const { uuids, note } = resolveVisibleDevices(all, CUDA_DEVICE_ORDER, gpus, fastestFirst);
+  return uuids === null || uuids.length === 0 ? { why: note ?? 'there are none' } : { uuids };
+}
+
+/** Whether {@link cudaOrder} needn't ask CUDA. */
+export function hasBusOrder(gpus: readonly GPU[]): boolean {
+  const { CUDA_DEVICE_ORDER } = inherited ?? process.env;
+  return CUDA_DEVICE_ORDER?.trim() === 'PCI_BUS_ID' || new Set(gpus.map(({ name }) => name)).size <= 1;
+}
+
+const CUDA_PATIENCE = 20_000;
+
+/** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */
+function fastestFirst(): string[] {
+  const { spawnSync } = process.getBuiltinModule('node:child_process'); // rarely needed, so not loaded before
+  const { cuda } = driverLibraries();
+  const { CUDA_VISIBLE_DEVICES: _, CUDA_DEVICE_ORDER: __, ...env } = process.env;
+  const args = ['--list', ...(cuda ? ['--cuda', cuda] : [])];
+  const { stdout, error } = spawnSync(nativeFile('gpu-owner-placeholder'), args, {
+    env,
+    encoding: 'utf8',
+    timeout: CUDA_PATIENCE,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  if (error) throw error;
+  return stdout.split('\n').filter((line) => line.startsWith('GPU-'));
+}
+
+/** Shows CUDA the GPUs of one more owner: the variables name the union of all owners' GPUs, in the order of their claims. */
+export function applyEnvironment(added: ShownGPUs): string {
+  if (shown.length === 0) inherited = readVariables();
+  shown.push(added);
+  update(added);
+  return process.env.CUDA_VISIBLE_DEVICES ?? '';
+}
+
+/** Undoes {@link applyEnvironment}. The last owner restores the inherited values, unless somebody else has changed them since. */
+export function restoreEnvironment(removed: ShownGPUs): void {
+  const at = shown.indexOf(removed);
+  if (at < 0) return;
+  shown.splice(at, 1);
+  const current = readVariables();
+  const isOurs =
+    applied !== null &&
+    current.CUDA_VISIBLE_DEVICES === applied.CUDA_VISIBLE_DEVICES &&
+    current.CUDA_DEVICE_ORDER === applied.CUDA_DEVICE_ORDER;
+  const latest = shown.at(-1);
+  if (latest !== undefined) {
+    if (isOurs) update(latest);
+    return;
+  }
+  if (isOurs && inherited !== null) writeVariables(inherited);
+  inherited = applied = null;
+}
+
+function update(latest: ShownGPUs): void {
+  const seen = new Set<string>();
+  const union = shown.flatMap(({ gpus }) => gpus).filter(({ uuid }) => !seen.has(uuid) && seen.add(uuid));
+  const variables = formatVisibleDevices(union, latest.as, latest.all);
+  applied = {
+    CUDA_VISIBLE_DEVICES: variables.CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER: variables.CUDA_DEVICE_ORDER ?? inherited?.CUDA_DEVICE_ORDER,
+  };
+  writeVariables(applied);
+}
+
+function readVariables(): Variables {
+  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER } = process.env;
+  return { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER };
+}
+
+function writeVariables(variables: Variables): void {
+  for (const name of ['CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'] as const) {
+    const value = variables[name];
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  }
 }

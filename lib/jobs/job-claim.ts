@@ -6,17 +6,14 @@ import {
   findIntruders,
   findOverwritten,
   giveBack,
-  hide,
   looking,
   reached,
   removeOldJobFiles,
   runSync,
   type Settings,
-  type Share,
-  show,
   type WaitOptions,
 } from '../claims/index.ts';
-import type { GPU } from '../gpus/index.ts';
+import { applyEnvironment, type GPU, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 
 /** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
@@ -43,10 +40,10 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
     const ready = new ReadyPlaceholder(settings);
     const granted = await decide(ready);
     const { gpus, leases, marks, jobFile, all } = granted;
-    const share: Share = { gpus, all, as: settings.visibleDevices };
+    const share: ShownGPUs = { gpus, all, as: settings.visibleDevices };
     let placeholder: PlaceholderProcess | null = null;
     try {
-      const visibleDevices = show(share);
+      const visibleDevices = applyEnvironment(share);
       reached('environment');
       placeholder = ready.take(gpus);
       reached('placeholder');
@@ -68,7 +65,7 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       ready.end();
       placeholder?.end();
       placeholder = null;
-      hide(share);
+      restoreEnvironment(share);
       giveBack(granted);
     }
   }

@@ -1,33 +1,18 @@
 import { readlinkSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
-import type { Claim } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
-import { INHERITED, parseInherited, showSimulatedLibraries } from './keeper.ts';
+import {
+  changesTo,
+  describe,
+  INHERITED,
+  parseInherited,
+  type Supervising,
+  showSimulatedLibraries,
+} from './keeper.ts';
 import { adoptOrphans, collect, collected, endOrphans, started } from './reaper.ts';
-import { changesTo, describe } from './task-arguments.ts';
-
-/** A command to be run under the leases of a worker, which keeps them. */
-export interface Supervising {
-  /** The program, looked for in the environment's PATH, and its arguments. */
-  words: readonly string[];
-  /** All of its environment; on a simulated machine its libraries are added. */
-  env: NodeJS.ProcessEnv;
-  /** Where it starts. */
-  directory: string;
-  /** A descriptor of a file: its standard output and error. Standard input is /dev/null. */
-  output: number;
-  /** What it runs under. */
-  claim: Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
-  /** Descriptors that are to stay open as long as anything of the command lives. */
-  descriptors: readonly number[];
-  /** What the leases' records say of the command, for people. */
-  title: string;
-  /** Between SIGTERM and SIGKILL when the worker dies, in ms. */
-  grace: number;
-}
 
 /** How a command ended. Nothing of it is left then. */
 export type Outcome =
@@ -62,8 +47,10 @@ interface Event {
 
 /** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
 const FIRST_DESCRIPTOR = 200;
+
 /** How often processes that should never be stopped are told to go on, in ms. */
 const HEARTBEAT = 2_000;
+
 /** How long a guard may take to follow its keeper, in ms. */
 const FAREWELL = 300;
 

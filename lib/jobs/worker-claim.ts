@@ -19,13 +19,15 @@ import {
 import { describeListedProcess, formatVisibleDevices, type GPU, label } from '../gpus/index.ts';
 import { warnOnce } from '../platform/index.ts';
 import { admitsPlaceholder } from './job-claim.ts';
-import { environmentOf } from './keeper.ts';
+import { environmentOf, type Supervising } from './keeper.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
-import { type Supervised, type Supervising, supervise } from './supervised-process.ts';
+import { type Supervised, supervise } from './supervised-process.ts';
 
 const MOST_INTRUSIONS = 5;
+
 /** How long a GPU may look free between two commands, in ms. */
 const IDLE = 1_000;
+
 /** When to look again at processes that can't be told from what the driver hasn't forgotten yet, in ms. */
 const REMAINS = [20, 100, 300, 600];
 

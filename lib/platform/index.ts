@@ -2,11 +2,17 @@ export { isoTime, LONGEST_TIMER, now, timerOf } from './clock.ts';
 export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
 export { type FileStatus, isDirectory, isMissing, isRoot, statusBehind, statusOf } from './file-status.ts';
 export { decode, type Refuse, readAtMost } from './file-text.ts';
-export { hostName } from './host.ts';
+export { bootId, bootMilliseconds, hostName } from './host.ts';
 export { describeOwner, type LockOwner, lockedFiles, ownersOf } from './lock-owners.ts';
 export { networkFileSystem } from './network-file-system.ts';
 export { pathIn } from './paths.ts';
-export { describeProcess, type ProcessDescription, userName } from './processes.ts';
+export {
+  descendsFrom,
+  describeProcess,
+  type ProcessDescription,
+  pidNamespace,
+  userName,
+} from './processes.ts';
 export {
   formatBytes,
   formatDuration,

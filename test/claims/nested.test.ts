@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Lease } from '../../lib/claims/lease.ts';
-import { findTenure, probeLease } from '../../lib/claims/lease-holders.ts';
+import { findTenure, probeLease } from '../../lib/claims/lease-file.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { native, OFD, SHARED } from '../../lib/native.ts';

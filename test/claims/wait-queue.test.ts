@@ -2,10 +2,10 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { bootId } from '../../lib/claims/boot.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { Place, waitersIn } from '../../lib/claims/wait-queue.ts';
+import { bootId } from '../../lib/platform/host.ts';
 
 let path: string;
 let directory: LockDirectory;

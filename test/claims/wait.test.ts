@@ -2,7 +2,6 @@
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { bootId } from '../../lib/claims/boot.ts';
 import { type Claim, claim, giveBack, type Refusal } from '../../lib/claims/claim.ts';
 import { runSync } from '../../lib/claims/effects.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
@@ -11,6 +10,7 @@ import type { Attempting } from '../../lib/claims/queued-waiter.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { claimWhenFree } from '../../lib/claims/wait.ts';
 import { Place } from '../../lib/claims/wait-queue.ts';
+import { bootId } from '../../lib/platform/host.ts';
 import { Machine } from '../support/machine.ts';
 
 let machine: Machine;

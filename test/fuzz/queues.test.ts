@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
-import { bootId } from '../../lib/claims/boot.ts';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { Line } from '../../lib/claims/wait-queue.ts';
 import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
@@ -13,6 +12,7 @@ import { readPause } from '../../lib/experiments/queue/records.ts';
 import * as sqlite from '../../lib/experiments/queue/sqlite/rows.ts';
 import { stringify } from '../../lib/experiments/task/literal.ts';
 import { native } from '../../lib/native.ts';
+import { bootId } from '../../lib/platform/host.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const task = {

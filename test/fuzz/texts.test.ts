@@ -13,7 +13,7 @@ import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/redis-url.ts';
 import { splitWords } from '../../lib/experiments/sweep/words.ts';
 import { mountPointOf } from '../../lib/gpus/containers.ts';
-import { matchesName } from '../../lib/gpus/devices.ts';
+import { matchesName } from '../../lib/gpus/selection.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
 import { parseInherited } from '../../lib/jobs/keeper.ts';

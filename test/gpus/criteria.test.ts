@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
-import { checkDevices } from '../../lib/gpus/devices.ts';
+import { checkDevices } from '../../lib/gpus/selection.ts';
 import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 
 describe('normalizeCriteria', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { matchesName, resolveDevices } from '../../lib/gpus/devices.ts';
+import { matchesName, resolveDevices } from '../../lib/gpus/selection.ts';
 import { makeGPU, refusal } from '../support/snapshots.ts';
 
 const gpus = [

@@ -1,9 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { normalizeCriteria } from '../../lib/config/criteria.ts';
-import { resolveDevices } from '../../lib/gpus/devices.ts';
-import { byPlace, label, separateKinds } from '../../lib/gpus/instances.ts';
 import { judge } from '../../lib/gpus/judge.ts';
-import { select } from '../../lib/gpus/selection.ts';
+import { byPlace, label, resolveDevices, select, separateKinds } from '../../lib/gpus/selection.ts';
 import type { GPU, Verdict } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
 import { GIB, makeGPU, refusal } from '../support/snapshots.ts';

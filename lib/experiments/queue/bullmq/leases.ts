@@ -1,5 +1,4 @@
-import { bootMilliseconds } from '../../../claims/index.ts';
-import { now } from '../../../platform/index.ts';
+import { bootMilliseconds, now } from '../../../platform/index.ts';
 import { Lookout } from '../lookout.ts';
 import type { Answer, Connection } from './connection.ts';
 

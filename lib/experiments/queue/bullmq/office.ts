@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { bootId, pidNamespace } from '../../../claims/index.ts';
+import { bootId, pidNamespace } from '../../../platform/index.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
 
 /** Who manages, as Redis has it. */

@@ -1,4 +1,4 @@
-import { bootId } from '../../../claims/index.ts';
+import { bootId } from '../../../platform/index.ts';
 import type { AttemptInfo } from '../queue.ts';
 import type { Database } from './database.ts';
 import type { LockFile } from './locks.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
-import { bootId } from '../../../claims/index.ts';
 import type { GPUOwnerError } from '../../../errors.ts';
+import { bootId } from '../../../platform/index.ts';
 import { MOST_DELAY, MOST_STARTS, type Taker } from '../queue.ts';
 import { endAttempt, presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
