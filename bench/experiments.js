@@ -142,7 +142,7 @@ async function results({ directory, inMemory, log }, { rows: many }) {
   log(`a table grows to ${many} rows`);
   const { openQueue, ResultTables } = await bundled(`
     export { openQueue } from './experiments/queue/open.ts';
-    export { ResultTables } from './experiments/results/tables.ts';`);
+    export { ResultTables } from './experiments/results/result-tables.ts';`);
   const project = mkdtempSync(join(directory, 'table-'));
   // Getting results into the queue isn't what is measured, and needn't wait for a disk.
   const queue = await openQueue(`sqlite:${join(inMemory(), 'queue.db')}`, project);

@@ -14,13 +14,14 @@ export {
 } from './manager/index.ts';
 export { type Family, type MetricsServer, queueFamilies, serveMetrics, Tally } from './metrics/index.ts';
 export {
+  asKnown,
   type PhasePlan,
   type Plan,
   type PlannedTask,
   type PlanOptions,
   type PlanState,
   planSweep,
-} from './plan.ts';
+} from './plan/index.ts';
 export { openProject, type Project } from './project/index.ts';
 export {
   Admission,
@@ -42,5 +43,4 @@ export {
 export { type ExportFormat, exportResults, recordedTasks } from './results/index.ts';
 export { findSweepFiles, openSweep, type Sweep, type SweepSource } from './sweep/index.ts';
 export { show, stringify, type Value, type Values } from './task/index.ts';
-export { asKnown } from './unseeded.ts';
 export { Worker, type WorkerEnd, type WorkerEvent } from './worker/index.ts';

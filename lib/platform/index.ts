@@ -1,4 +1,4 @@
-export { isoTime, LONGEST_TIMER, now, timerOf } from './clock.ts';
+export { isoTime, LONGEST_TIMER, now, pause, timerOf } from './clock.ts';
 export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
 export { type FileStatus, isDirectory, isMissing, isRoot, statusBehind, statusOf } from './file-status.ts';
 export { decode, type Refuse, readAtMost } from './file-text.ts';

@@ -2,10 +2,10 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan.ts';
+import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan/plan.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../lib/experiments/queue/queue.ts';
-import { recordedTasks } from '../../lib/experiments/results/completed-tasks.ts';
+import { recordedTasks } from '../../lib/experiments/results/find-results.ts';
 import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
 import { onWarning } from '../../lib/platform/warnings.ts';
 

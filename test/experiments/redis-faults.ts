@@ -1,5 +1,5 @@
+import { pause as pauseUnless } from '../../lib/platform/clock.ts';
 // Kills, stops and cuts off a Redis at random, one after the other, and mends it again.
-import { pause as pauseUnless } from '../../lib/experiments/pause.ts';
 import { pause } from '../support/machine.ts';
 import type { Random } from '../support/random.ts';
 import type { RedisServer } from '../support/redis-server.ts';

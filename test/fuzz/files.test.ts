@@ -9,19 +9,18 @@ import { afterAll, expect } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
 import { RequestEnd } from '../../lib/experiments/protocol/request-end.ts';
 import { parseRequest, RequestError } from '../../lib/experiments/protocol/requests.ts';
-import { Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
 import {
   cellText,
   meaningOfCell,
   meaningOfValue,
   valueOfCell,
-} from '../../lib/experiments/results/meaning.ts';
-import { formatRow } from '../../lib/experiments/results/quoting.ts';
-import { commandsPhase } from '../../lib/experiments/sweep/commands.ts';
+} from '../../lib/experiments/results/cell-value.ts';
+import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
 import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
-import { parseShellLine } from '../../lib/experiments/sweep/shell-line.ts';
+import { parseShellLine } from '../../lib/experiments/sweep/placeholders.ts';
 import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
+import { commandsPhase } from '../../lib/experiments/sweep/sweep.ts';
 import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/task/literal.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 

@@ -11,7 +11,7 @@ import { parseSelectors } from '../../lib/config/selectors.ts';
 import { parseNetworks } from '../../lib/experiments/protocol/addresses.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/redis-url.ts';
-import { splitWords } from '../../lib/experiments/sweep/words.ts';
+import { splitWords } from '../../lib/experiments/sweep/command.ts';
 import { mountPointOf } from '../../lib/gpus/containers.ts';
 import { matchesName } from '../../lib/gpus/selection.ts';
 import type { GPU } from '../../lib/gpus/types.ts';

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { pause } from '../pause.ts';
+import { pause } from '../../platform/index.ts';
+import { asKnown } from '../plan/index.ts';
 import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueGone } from '../queue/index.ts';
 import {
   OutputDirectories,
@@ -10,7 +11,6 @@ import {
   tablePath,
 } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { asKnown } from '../unseeded.ts';
 import { refuseCommandless } from './commandless.ts';
 import { History } from './history.ts';
 import { ManagerLog } from './log.ts';

@@ -1,7 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName, sanitize } from '../../platform/index.ts';
+import { hostName, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
-import { pause } from '../pause.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueGone } from '../queue/index.ts';
 import { isLoopback } from './addresses.ts';
 import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';

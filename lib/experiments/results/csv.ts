@@ -39,7 +39,7 @@ const CHUNK = 256 * 1024;
 const LONGEST_RECORD = 16 * 1024 * 1024;
 
 /** Rows that were read at once, and their bytes. */
-export interface Batch {
+interface Batch {
   rows: Row[];
   bytes: Buffer;
   /** Where in the file the bytes begin. */
@@ -225,4 +225,18 @@ function breaks(bytes: Buffer, from: number, to: number): number {
   let count = 0;
   for (let at = bytes.indexOf(LF, from); at !== -1 && at < to; at = bytes.indexOf(LF, at + 1)) count++;
   return count;
+}
+
+/** What would be read otherwise without quotes, by RFC 4180 or by readers that strip spaces. */
+const NEEDS_QUOTES = /[",\r\n]|^\s|\s$/;
+
+function quote(cell: string): string {
+  return NEEDS_QUOTES.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+}
+
+/** A line of a table, without its line break. */
+export function formatRow(cells: readonly string[]): string {
+  // A lone empty cell would be an empty line, which readers skip.
+  if (cells.length === 1 && (cells[0] as string).trim() === '') return `"${cells[0]}"`;
+  return cells.map(quote).join(',');
 }

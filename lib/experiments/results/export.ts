@@ -2,9 +2,8 @@ import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
 import { stringify, type Value, type Values } from '../task/index.ts';
-import { cellsOf } from './columns.ts';
-import { formatRow } from './quoting.ts';
-import { columnOf, NAME_COLUMN } from './task-index.ts';
+import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
+import { formatRow } from './csv.ts';
 
 export type ExportFormat = 'csv' | 'jsonl';
 

@@ -1,6 +1,5 @@
-export { recordedTasks } from './completed-tasks.ts';
-export { OutputDirectories, refuseUnusable } from './directories.ts';
 export { type ExportFormat, exportResults } from './export.ts';
-export { findResults, type Sought } from './find.ts';
-export { tablePath } from './paths.ts';
-export { ResultTables, type RowsOfTask } from './tables.ts';
+export { findResults, recordedTasks, type Sought } from './find-results.ts';
+export { OutputDirectories, refuseUnusable } from './output-directories.ts';
+export { ResultTables, type RowsOfTask } from './result-tables.ts';
+export { tablePath } from './safe-file.ts';

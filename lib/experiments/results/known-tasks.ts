@@ -2,12 +2,10 @@ import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
 import type { Completion, Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
-import { withPlace } from './columns.ts';
-import type { TableFile } from './file.ts';
-import { commonTablePath, shownPath, tablePath } from './paths.ts';
-import { Problems } from './problems.ts';
-import { Table, type Tasks } from './table.ts';
-import type { Entry } from './writing.ts';
+import { withPlace } from './cell-value.ts';
+import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
+import type { Entry } from './table-writer.ts';
+import { Problems, Table, type Tasks } from './table.ts';
 
 /** Results per query, at most. */
 export const PAGE = 500;

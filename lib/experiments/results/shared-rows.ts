@@ -1,5 +1,5 @@
 import type { Value, Values } from '../task/index.ts';
-import { meaningOfCell, meaningOfValue } from './meaning.ts';
+import { meaningOfCell, meaningOfValue } from './cell-value.ts';
 
 /** A row that fits several tasks: they differ only in what it doesn't say, such as the seed. */
 export interface SharedRow {

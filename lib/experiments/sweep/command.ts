@@ -1,9 +1,7 @@
 import { closest, listWords, sanitize, showValue } from '../../platform/index.ts';
 import type { TaskCommand } from '../task/index.ts';
-import { mistake, type Origin } from './origin.ts';
-import { fillTemplate, parseTemplate } from './placeholders.ts';
-import { parseShellLine } from './shell-line.ts';
-import { splitWords } from './words.ts';
+import { fillTemplate, parseShellLine, parseTemplate } from './placeholders.ts';
+import { mistake, type Origin } from './source-location.ts';
 
 /** What tasks run, with placeholders in it. */
 export interface CommandTemplate {
@@ -62,4 +60,76 @@ export function checkPlaceholder(
     ? `did you mean {${meant}}?`
     : `there are ${listWords(known.map((each) => `{${sanitize(each, 60)}}`))}`;
   throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
+}
+
+/** What a shell would do something with. A reader who sees it expects just that. */
+const OPERATORS = '|&;<>()';
+const REMEDY =
+  'put it in single quotes if it is meant literally, or let a shell run the line (--shell; in sweep files shell: true)';
+
+/**
+ * Splits a line into words as a shell would: at blanks, with quotes and backslashes. Nothing is expanded; what a shell would
+ * expand, or take for an operator, is refused. `*`, `?` and `[` are ordinary characters, as they are for a shell that finds no
+ * such file. A ` #` begins a comment.
+ * @param refuse makes the error
+ */
+export function splitWords(line: string, refuse: (why: string) => Error): string[] {
+  const words: string[] = [];
+  let word: string | null = null; // null: between words
+  for (let i = 0; i < line.length; i++) {
+    const c = line[i] as string;
+    if (c === ' ' || c === '\t' || c === '\r') {
+      if (word !== null) words.push(word);
+      word = null;
+    } else if (c === '#' && word === null) {
+      const end = line.indexOf('\n', i);
+      i = (end < 0 ? line.length : end) - 1;
+    } else if (c === '\n') {
+      if (line.slice(i).trim() === '') break;
+      throw refuse('a second line begins; a command is one line, \\ before the line break continues it');
+    } else if (c === "'") {
+      const end = line.indexOf("'", i + 1);
+      if (end < 0) throw refuse(`the quote ' isn't closed`);
+      word = (word ?? '') + line.slice(i + 1, end);
+      i = end;
+    } else if (c === '"') {
+      const [inside, end] = doubleQuoted(line, i + 1, refuse);
+      word = (word ?? '') + inside;
+      i = end;
+    } else if (c === '\\') {
+      const next = line[++i];
+      if (next === undefined) throw refuse('it ends in a backslash');
+      if (next !== '\n') word = (word ?? '') + next;
+    } else {
+      if (OPERATORS.includes(c)) throw refuse(`${c} means something to a shell only; ${REMEDY}`);
+      if (expands(line, i) || /^\$['"]/.test(line.slice(i, i + 2)) || (c === '~' && word === null)) {
+        throw refuse(`${c} is filled in by a shell only; ${REMEDY}`);
+      }
+      word = (word ?? '') + c;
+    }
+  }
+  if (word !== null) words.push(word);
+  return words;
+}
+
+/** @returns the text, and where the closing quote is */
+function doubleQuoted(line: string, from: number, refuse: (why: string) => Error): [string, number] {
+  let inside = '';
+  for (let i = from; i < line.length; i++) {
+    const c = line[i] as string;
+    if (c === '"') return [inside, i];
+    if (c === '\\' && /[$`"\\\n]/.test(line[i + 1] ?? '')) {
+      i++;
+      if (line[i] !== '\n') inside += line[i];
+    } else {
+      if (expands(line, i))
+        throw refuse(`${c} is filled in by a shell only, in double quotes too; ${REMEDY}`);
+      inside += c;
+    }
+  }
+  throw refuse('the quote " isn\'t closed');
+}
+
+function expands(line: string, i: number): boolean {
+  return line[i] === '`' || (line[i] === '$' && /[\w({@*#?!$-]/.test(line[i + 1] ?? ''));
 }

@@ -1,10 +1,8 @@
 import { showValue } from '../../platform/index.ts';
 import { numberInString, type Value, Written } from '../task/index.ts';
-import type { Axis, Given, Range } from './axes.ts';
-import { checkParameterName } from './names.ts';
-import { mistake, type Origin } from './origin.ts';
-import { plainScalar } from './scalars.ts';
-import { type ReadScalar, readTree, toValue } from './tree.ts';
+import { type Axis, checkParameterName, type Given, type Range } from './phase.ts';
+import { mistake, type Origin } from './source-location.ts';
+import { plainScalar, type ReadScalar, readTree, toValue } from './yaml-tree.ts';
 
 const EXAMPLE = 'width=1,2 seed=42..44';
 const QUOTED = /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/sy;

@@ -1,2 +1,1 @@
-export { findSweepFiles } from './files.ts';
-export { openSweep, type Sweep, type SweepSource } from './sweep.ts';
+export { findSweepFiles, openSweep, type Sweep, type SweepSource } from './sweep.ts';

@@ -1,11 +1,9 @@
-import { listWords, showValue } from '../../platform/index.ts';
+import { normalize } from 'node:path';
+import { listWords, sanitize, showValue } from '../../platform/index.ts';
 import { show, type TaskSpec, type Value } from '../task/index.ts';
-import { type Axis, countOf, type Fill, type Given, product, stepThrough } from './axes.ts';
 import { type CommandTemplate, checkPlaceholder } from './command.ts';
-import { mistake, type Origin } from './origin.ts';
-import { outputDirectory } from './output-directory.ts';
 import { type Filler, filler, isFilled } from './placeholders.ts';
-import { inOrder } from './references.ts';
+import { mistake, type Origin } from './source-location.ts';
 
 /** A phase as it was written. */
 export interface PhaseSource {
@@ -148,4 +146,139 @@ export function compilePhase(source: PhaseSource): Phase {
       for (const indices of product(counts)) yield make(indices);
     },
   };
+}
+
+/** A value of a parameter, and where it was written. */
+export interface Given {
+  readonly value: Value;
+  readonly origin: Origin;
+}
+
+/** Whole numbers, counted rather than kept. */
+export interface Range {
+  readonly first: number;
+  readonly step: number;
+  readonly count: number;
+}
+
+/** A parameter with several values. */
+export interface Axis {
+  readonly key: string;
+  readonly origin: Origin;
+  readonly segments: readonly (Given | Range)[];
+}
+
+/** How to make a value. */
+type Fill = (textOf: (name: string) => string) => Value;
+
+/** A value that is ready, or how to make it. */
+type Choice = { readonly value: Value } | { readonly fill: Fill };
+
+function countOf({ segments }: Axis): number {
+  return segments.reduce((sum, each) => sum + ('step' in each ? each.count : 1), 0);
+}
+
+/** The value of an axis by its number. */
+function stepThrough(segments: readonly (Filler | Range)[]): (at: number) => Choice {
+  const choices = segments.map((each) =>
+    'step' in each ? each : isFilled(each) ? { value: each.value } : { fill: each.fill },
+  );
+  if (!choices.some((each) => 'step' in each)) return (at) => choices[at] as Choice;
+  return (at) => {
+    let rest = at;
+    for (const each of choices) {
+      if (!('step' in each)) {
+        if (rest-- === 0) return each;
+      } else {
+        if (rest < each.count) return { value: each.first + rest * each.step };
+        rest -= each.count;
+      }
+    }
+    throw new RangeError('beyond the axis');
+  };
+}
+
+/** All combinations, the last varying fastest. The same array each time. */
+function* product(counts: readonly number[]): Generator<readonly number[]> {
+  const indices = counts.map(() => 0);
+  for (;;) {
+    yield indices;
+    let i = counts.length - 1;
+    while (i >= 0 && indices[i] === (counts[i] as number) - 1) indices[i--] = 0;
+    if (i < 0) return;
+    indices[i] = (indices[i] as number) + 1;
+  }
+}
+
+/** Parameters after those that they refer to. @throws what `refuse` makes of those that have no such order */
+function inOrder(
+  references: ReadonlyMap<string, ReadonlySet<string>>,
+  refuse: (circle: string[]) => Error,
+): string[] {
+  const order: string[] = [];
+  const done = new Set<string>();
+  const path: string[] = [];
+  const visit = (key: string): void => {
+    if (done.has(key)) return;
+    if (path.includes(key)) throw refuse(path.slice(path.indexOf(key)));
+    path.push(key);
+    for (const each of references.get(key) ?? []) visit(each);
+    path.pop();
+    done.add(key);
+    order.push(key);
+  };
+  for (const key of references.keys()) visit(key);
+  return order;
+}
+
+const LONGEST = 100;
+
+/** Checks a parameter's name. @param refuse makes the error */
+export function checkParameterName(name: string, refuse: (why: string) => Error): void {
+  if (name === '') throw refuse('a parameter needs a name');
+  if (name === '__proto__') throw refuse(`a parameter can't be called ${name}`);
+  if (name.length > LONGEST) throw refuse(`${showValue(name)} is longer than ${LONGEST} characters`);
+  if (sanitize(name) !== name || /[{}]/.test(name)) {
+    throw refuse(
+      `the name ${showValue(name)} has characters in it that names of parameters can't have (braces, control characters, blanks at its ends)`,
+    );
+  }
+}
+
+/** Checks a phase's name, which begins the names of tasks and of files. @param refuse makes the error */
+export function checkPhaseName(name: string, refuse: (why: string) => Error): void {
+  if (name === '') throw refuse('a phase needs a name');
+  if (name.length > LONGEST) throw refuse(`the name ${showValue(name)} is longer than ${LONGEST} characters`);
+  if (sanitize(name) !== name || /^[-.]|[/\\{}*?]|\s/.test(name)) {
+    throw refuse(
+      `a phase can't be called ${showValue(name)}: its name begins those of tasks and directories; take letters, digits, _ and -`,
+    );
+  }
+}
+
+/** Limits of Linux: for a name, and for a path with room for what is below it. */
+const LONGEST_NAME = 255;
+const LONGEST_PATH = 3800;
+
+/**
+ * An output directory as places have it: `results/./a/` is `results/a`. Relative ones are the project's; absolute ones and `..`
+ * are allowed, since results often go to another disk.
+ * @param refuse makes the error for what can't be a directory
+ */
+export function outputDirectory(path: string, refuse: (why: string) => Error): string {
+  const shown = `output_dir '${sanitize(path, 80)}'`;
+  if (path.trim() === '') throw refuse('output_dir is empty; the current directory is .');
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  if (/[\x00-\x1f\x7f]/.test(path))
+    throw refuse(`${shown} has a line break or another control character in it`);
+  if (path.startsWith('~')) {
+    throw refuse(
+      `${shown}: ~ is filled in by shells only; write the home directory out, or ./~ for such a name`,
+    );
+  }
+  const normal = normalize(path).replace(/(?<=.)\/$/, '');
+  if (Buffer.byteLength(normal) > LONGEST_PATH) throw refuse(`${shown} is longer than ${LONGEST_PATH} bytes`);
+  const long = normal.split('/').find((name) => Buffer.byteLength(name) > LONGEST_NAME);
+  if (long !== undefined) throw refuse(`${shown}: a name in it is longer than ${LONGEST_NAME} bytes`);
+  return normal;
 }

@@ -1,11 +1,9 @@
 import { closest, listWords, showValue } from '../../platform/index.ts';
 import { DEFAULT_SEED, show } from '../task/index.ts';
-import type { Axis, Given } from './axes.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
-import { checkParameterName, checkPhaseName } from './names.ts';
-import { mistake } from './origin.ts';
-import type { PhaseSource } from './phase.ts';
-import { type Entry, type MapNode, type Node, readTree, toValue } from './tree.ts';
+import { type Axis, checkParameterName, checkPhaseName, type Given, type PhaseSource } from './phase.ts';
+import { mistake } from './source-location.ts';
+import { type Entry, type MapNode, type Node, readTree, toValue } from './yaml-tree.ts';
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
 const MOST_PARAMETERS = 1000;

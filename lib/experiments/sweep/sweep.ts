@@ -1,18 +1,18 @@
-import { resolve } from 'node:path';
+import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, showValue } from '../../platform/index.ts';
-import type { TaskSpec } from '../task/index.ts';
-import { type CommandTemplate, commandTemplate } from './command.ts';
-import { commandsPhase, phaseOfFile } from './commands.ts';
-import { findSweepFiles, readCommands, readSweepFile } from './files.ts';
+import { decode, listWords, type Refuse, readAtMost, sanitize, showValue } from '../../platform/index.ts';
+import type { TaskCommand, TaskSpec } from '../task/index.ts';
+import { type CommandTemplate, checkPlaceholder, commandTemplate, splitWords } from './command.ts';
 import { parseGrid } from './grid.ts';
-import { checkPhaseName } from './names.ts';
-import { mistake } from './origin.ts';
-import { compilePhase, type Phase, type PhaseSource } from './phase.ts';
+import { checkPhaseName, compilePhase, outputDirectory, type Phase, type PhaseSource } from './phase.ts';
+import { fillTemplate, parseTemplate } from './placeholders.ts';
+import { mistake } from './source-location.ts';
 import { parseSweepFile } from './sweep-file.ts';
 
 /** More tasks than that must be meant. */
-export const MOST_TASKS_UNASKED = 100_000;
+const MOST_TASKS_UNASKED = 100_000;
 
 /** Where the tasks come from. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
 export interface SweepSource {
@@ -162,4 +162,169 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
 /** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
 function formatCount(count: number): string {
   return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
+}
+
+const DIRECTORY = 'configs';
+const PATTERN = /^config_exp.*\.yaml$/s;
+const MIB = 1024 * 1024;
+/** A sweep has some kilobytes; the parser needs seconds, and hundreds of megabytes, for this. */
+const LARGEST_SWEEP = MIB;
+const LARGEST_COMMANDS = 64 * MIB;
+
+/**
+ * `configs/config_exp*.yaml` of a project, `config_exp2.yaml` before `config_exp10.yaml`.
+ * @throws ERR_INVALID_ARGUMENT if there are none
+ */
+export function findSweepFiles(project: string): string[] {
+  const directory = join(project, DIRECTORY);
+  let names: string[] = [];
+  try {
+    names = readdirSync(directory);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOENT' && code !== 'ENOTDIR') {
+      throw problem(directory, null, `it can't be listed (${code ?? message})`, error);
+    }
+  }
+  const found = names.filter((name) => PATTERN.test(name));
+  if (found.length === 0) {
+    const similar = names.find((name) => /\.ya?ml$/.test(name));
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `there is no ${sanitize(join(directory, 'config_exp*.yaml'), 500)}; name a sweep file${similar ? ` (such as ${sanitize(join(directory, similar), 500)})` : ''}, or use --grid or --commands`,
+    );
+  }
+  const collator = new Intl.Collator('en', { numeric: true });
+  return found
+    .sort((a, b) => collator.compare(a, b) || (a < b ? -1 : 1))
+    .map((name) => join(directory, name));
+}
+
+/** @throws ERR_CONFIGURATION if it can't be read, is no regular file, is too large, or isn't UTF-8 */
+function readSweepFile(path: string): string {
+  return readRegular(
+    path,
+    LARGEST_SWEEP,
+    'larger than 1 MiB; long ranges can be written as --grid seed=0..100000',
+  );
+}
+
+/** @param path '-': standard input @throws as {@link readSweepFile} */
+async function readCommands(path: string): Promise<string> {
+  if (path !== '-')
+    return readRegular(path, LARGEST_COMMANDS, 'larger than 64 MiB; is it really a list of commands?');
+  const refuse: Refuse = (why, cause) => problem('standard input', null, why, cause);
+  const chunks: Buffer[] = [];
+  let total = 0;
+  try {
+    for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+      total += chunk.length;
+      if (total > LARGEST_COMMANDS) break;
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
+  }
+  if (total > LARGEST_COMMANDS) throw refuse('it is larger than 64 MiB; is it really a list of commands?');
+  return decode(Buffer.concat(chunks), refuse);
+}
+
+function readRegular(path: string, most: number, tooLarge: string): string {
+  const refuse: Refuse = (why, cause) => problem(path, null, why, cause);
+  let descriptor: number;
+  try {
+    // O_NONBLOCK: a FIFO must not hold us up.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') throw refuse("it doesn't exist", error);
+    if (code === 'EACCES') throw refuse('no permission to read it', error);
+    throw refuse(`it can't be opened (${code ?? message})`, error);
+  }
+  try {
+    const stat = fstatSync(descriptor);
+    if (stat.isDirectory()) throw refuse('it is a directory; name the files in it, such as DIRECTORY/*.yaml');
+    if (!stat.isFile())
+      throw refuse('it is not a regular file; write what it has to one (commands can come by --commands -)');
+    return decode(readAtMost(descriptor, most, `it is ${tooLarge}`, refuse), refuse);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+interface CommandsOptions {
+  /** The phase's name. */
+  phase: string;
+  /** May have {phase} and {command} in it. */
+  outputDirectory: string;
+  /** What is run instead of the lines themselves, with {command} in it. */
+  template: CommandTemplate | null;
+  /** Whether each line is for `sh -c`. */
+  shell: boolean;
+}
+
+/**
+ * A task for each line; empty ones and those that begin with # are passed over, equal lines are one task. Braces are ordinary
+ * characters in them. The only parameter is `command`: the line.
+ * @param path of the file, for messages
+ * @throws ERR_CONFIGURATION, with file and line
+ */
+export function commandsPhase(text: string, path: string, options: CommandsOptions): Phase {
+  const { phase, template, shell } = options;
+  const known = ['command', 'phase', 'output_dir'];
+  for (const name of template?.names ?? []) {
+    checkPlaceholder(name, known, (why) =>
+      mistake((template as CommandTemplate).origin, `the command: ${why}`),
+    );
+  }
+  const refuseDirectory = (why: string) => mistake({ option: '--output-dir' }, why);
+  const directory = parseTemplate(options.outputDirectory, refuseDirectory);
+  for (const name of directory.names) checkPlaceholder(name, ['command', 'phase'], refuseDirectory);
+
+  const lines = new Map<string, number>();
+  text.split('\n').forEach((each, i) => {
+    const line = each.trim();
+    if (line === '' || line.startsWith('#') || lines.has(line)) return;
+    if (line.includes('\0')) throw mistake({ file: path, line: i + 1 }, 'the character U+0000 is in it');
+    lines.set(line, i + 1);
+  });
+  if (lines.size === 0) throw mistake({ file: path, line: 1 }, 'there is no command in it; a task is a line');
+
+  const make = (line: string, number: number): TaskSpec => {
+    const textOf = (name: string) => (name === 'command' ? line : name === 'phase' ? phase : place);
+    const place: string = outputDirectory(fillTemplate(directory, textOf), refuseDirectory);
+    const refuse = (why: string) => mistake({ file: path, line: number }, why);
+    const command = template?.fill(textOf) ?? (shell ? { shell: line } : words(line, refuse));
+    return { phase, outputDirectory: place, parameters: { command: line }, command };
+  };
+  // All of them, so that a mistake in the last line is known before the first is run.
+  if (template === null && !shell) {
+    for (const [line, number] of lines) words(line, (why) => mistake({ file: path, line: number }, why));
+  }
+  return {
+    name: phase,
+    size: lines.size,
+    factors: [{ name: 'command', count: lines.size }],
+    *tasks() {
+      for (const [line, number] of lines) yield make(line, number);
+    },
+  };
+}
+
+/** `more/jobs.txt` -> `jobs`; `-`, standard input -> `commands`. */
+function phaseOfFile(path: string): string {
+  if (path === '-') return 'commands';
+  const name = basename(path).replace(/\.[^.]*$/, '');
+  return (
+    name
+      .replace(/[^\w.+-]/g, '_')
+      .replace(/^[-.]+/, '')
+      .slice(0, 100) || 'commands'
+  );
+}
+
+function words(line: string, refuse: (why: string) => Error): TaskCommand {
+  const split = splitWords(line, refuse);
+  if (split.length === 0 || split[0] === '') throw refuse('the command is empty');
+  return { words: split };
 }

@@ -1,6 +1,5 @@
 import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
-import { sanitize } from '../../platform/index.ts';
-import { pause } from '../pause.ts';
+import { pause, sanitize } from '../../platform/index.ts';
 
 /** What may be over in a moment: a placeholder that was killed or had no memory left, a driver that is busy, a full disk. */
 const PASSING: readonly ErrorCode[] = ['ERR_PLACEHOLDER', 'ERR_DRIVER', 'ERR_LOCK_DIRECTORY'];

@@ -1,4 +1,4 @@
-import { pause } from '../pause.ts';
+import { pause } from '../../platform/index.ts';
 import { QueueGone } from '../queue/index.ts';
 import type { Stopping } from './stopping.ts';
 

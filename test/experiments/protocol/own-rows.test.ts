@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { OwnRows } from '../../../lib/experiments/protocol/own-rows.ts';
 import type { AttemptInfo } from '../../../lib/experiments/queue/queue.ts';
-import type { RowsOfTask } from '../../../lib/experiments/results/tables.ts';
+import type { RowsOfTask } from '../../../lib/experiments/results/result-tables.ts';
 
 /** A table whose rows fit three tasks, and what is known of them. */
 class Bench {

@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type Row, readRows } from '../../../lib/experiments/results/csv.ts';
-import { formatRow } from '../../../lib/experiments/results/quoting.ts';
+import { formatRow, type Row, readRows } from '../../../lib/experiments/results/csv.ts';
 
 let directory: string;
 beforeEach(() => {

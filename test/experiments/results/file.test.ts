@@ -23,7 +23,7 @@ import {
   type Stamp,
   settle,
   type TableFile,
-} from '../../../lib/experiments/results/file.ts';
+} from '../../../lib/experiments/results/safe-file.ts';
 
 let directory: string;
 let path: string;

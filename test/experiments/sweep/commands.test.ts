@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { splitWords } from '../../../lib/experiments/sweep/command.ts';
 import type { SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
-import { splitWords } from '../../../lib/experiments/sweep/words.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const P = 'p: {combinations: [{a: ["x y"]}]}\n';

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/meaning.ts';
-import { plainScalar } from '../../../lib/experiments/sweep/scalars.ts';
+import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/cell-value.ts';
+import { plainScalar } from '../../../lib/experiments/sweep/yaml-tree.ts';
 import { canonical, show, stringify, Written } from '../../../lib/experiments/task/literal.ts';
 import { taskId } from '../../../lib/experiments/task/task.ts';
 import { python } from '../../support/machine.ts';

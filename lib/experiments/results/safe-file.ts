@@ -2,6 +2,7 @@ import {
   type BigIntStats,
   closeSync,
   constants,
+  existsSync,
   fstatSync,
   ftruncateSync,
   linkSync,
@@ -11,9 +12,10 @@ import {
   writeSync,
 } from 'node:fs';
 import { type FileHandle, lstat, open, rm } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { basename, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type FilePlace, locate, readable } from '../project/index.ts';
+import { now } from '../../platform/index.ts';
+import { type FilePlace, locate, readable, realPath } from '../project/index.ts';
 
 /** Which file, and the project that it belongs to: whoever owns that may lay links. */
 export interface TableFile {
@@ -209,8 +211,8 @@ export async function removeLeftover(table: TableFile): Promise<void> {
   await inPlace(table, (place) => rm(temporaryOf(place), { force: true })).catch(() => {});
 }
 
-/** Until it is on the disk. */
-export function sync(table: TableFile): Promise<void> {
+/** Waits until the file is on the disk. */
+function sync(table: TableFile): Promise<void> {
   return inPlace(table, ({ at }) => syncAt(at, constants.O_NOFOLLOW));
 }
 
@@ -252,4 +254,51 @@ async function copyOwner(from: FilePlace, to: FileHandle): Promise<void> {
     await to.chown(old.uid, old.gid).catch(() => to.chown(own.uid, old.gid).catch(() => {}));
   }
   await to.chmod(old.mode & 0o777);
+}
+
+const TABLE_NAME = 'final_results.csv';
+
+/** Where the table of an output directory is. Two names of one directory have one table. @param project absolute */
+export function tablePath(project: string, outputDirectory: string): string {
+  return join(realPath(resolve(project, outputDirectory), project), TABLE_NAME);
+}
+
+/**
+ * The table in the directory of the project itself, where a later version of the original system has the rows of all output directories.
+ * It is read, and never written. null: there is none
+ */
+export function commonTablePath(project: string): string | null {
+  const path = tablePath(project, '.');
+  return existsSync(path) ? path : null;
+}
+
+/** For people: from the project on, if it is in there. */
+export function shownPath(project: string, path: string): string {
+  const inProject = relative(realPath(project, project), path);
+  return inProject.startsWith('..') ? path : inProject;
+}
+
+/** Tables with rows that may not be on the disk yet. */
+export class FsyncQueue<T extends { readonly file: TableFile; forget(): void }> {
+  /** When each was first written to. */
+  private readonly tables = new Map<T, number>();
+
+  add(table: T): void {
+    if (!this.tables.has(table)) this.tables.set(table, now());
+  }
+
+  /** @param age how long they must have been written at least, in ms: many appends are one wait for the disk */
+  async flush(age: number, onError: (table: T, error: unknown) => void): Promise<void> {
+    for (const [table, since] of this.tables) {
+      if (now() - since < age) continue;
+      this.tables.delete(table);
+      try {
+        await sync(table.file);
+      } catch (error) {
+        // The file was removed, or the data was lost on its way to the disk: the next read tells which rows are there.
+        table.forget();
+        if (codeOf(error) !== 'ENOENT') onError(table, error);
+      }
+    }
+  }
 }

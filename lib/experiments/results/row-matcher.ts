@@ -1,7 +1,6 @@
 import { sanitize } from '../../platform/index.ts';
-import { meaningOfCell } from './meaning.ts';
-import type { TaskGroup } from './task-group.ts';
-import { MOST_REMEMBERED, NAME_COLUMN, type TaskIndex } from './task-index.ts';
+import { stringify, type Value, type Values, Written } from '../task/index.ts';
+import { cellText, columnOf, meaningOfCell, meaningOfValue, NAME_COLUMN } from './cell-value.ts';
 
 /** Whose result a row is: one task's, nobody's, or it can't be told. */
 export type Match =
@@ -190,4 +189,168 @@ function add(map: Map<string, Tasks>, key: string, task: number): void {
   else if (typeof there === 'number') {
     if (there !== task) map.set(key, [there, task]);
   } else if (there.at(-1) !== task) there.push(task);
+}
+
+/** Cells whose meaning is remembered, since most repeat. */
+const MOST_REMEMBERED = 20_000;
+
+/** The tasks that have one output directory, by the numbers that the caller gives them. */
+export class TaskIndex {
+  /** The columns of all parameters, in the order of their first appearance, and the numbers of what tasks have in them. */
+  readonly columns = new Map<string, Set<number>>();
+  readonly names = new Map<string, number>();
+  private readonly byParameters = new Map<string, TaskGroup>();
+  private readonly texts = new Texts();
+  /** Of lists and maps, by their text; of cells. */
+  private readonly meanings = new Map<string, number>();
+  private readonly cells = new Map<string, number>();
+
+  get isEmpty(): boolean {
+    return this.byParameters.size === 0;
+  }
+
+  get groups(): Iterable<TaskGroup> {
+    return this.byParameters.values();
+  }
+
+  add(task: number, parameters: Values, name: string | null): void {
+    const keys = Object.keys(parameters).sort();
+    const group = this.groupWith(keys, parameters);
+    const values = keys.map((key) => parameters[key] ?? null);
+    const written = values.map((value) => this.meaning(cellText(value)));
+    const meant = values.map((value, at) => this.meant(value, written[at] as number));
+    const isSame = meant.every((meaning, at) => meaning === written[at]);
+    for (const form of isSame ? [meant] : [meant, written]) {
+      group.add(task, form);
+      for (const [at, meaning] of form.entries()) {
+        this.columns.get(group.columns[at] as string)?.add(meaning);
+      }
+    }
+    if (name !== null) this.names.set(name, task);
+  }
+
+  has(task: number): boolean {
+    return this.groupOf(task) !== undefined;
+  }
+
+  groupOf(task: number): TaskGroup | undefined {
+    for (const group of this.groups) if (group.has(task)) return group;
+    return undefined;
+  }
+
+  /** Whether a task has a parameter of that column with that meaning. */
+  knows(column: string, meaning: string): boolean {
+    const number = this.texts.numberOf(meaning);
+    return number !== undefined && this.columns.get(column)?.has(number) === true;
+  }
+
+  private groupWith(keys: readonly string[], parameters: Values): TaskGroup {
+    const id = JSON.stringify(keys);
+    let group = this.byParameters.get(id);
+    if (group === undefined) {
+      group = new TaskGroup(keys.map(columnOf), this.texts);
+      this.byParameters.set(id, group);
+      for (const column of Object.keys(parameters).map(columnOf)) {
+        if (!this.columns.has(column)) this.columns.set(column, new Set());
+      }
+    }
+    return group;
+  }
+
+  private meant(value: Value, written: number): number {
+    if (typeof value === 'string') return written;
+    if (typeof value !== 'object' || value instanceof Written) return this.texts.add(meaningOfValue(value));
+    return remembered(this.meanings, stringify(value), () => this.texts.add(meaningOfValue(value)));
+  }
+
+  private meaning(cell: string): number {
+    return remembered(this.cells, cell, () => this.texts.add(meaningOfCell(cell)));
+  }
+}
+
+function remembered(known: Map<string, number>, text: string, find: () => number): number {
+  let number = known.get(text);
+  if (number === undefined) {
+    number = find();
+    if (known.size < MOST_REMEMBERED) known.set(text, number);
+  }
+  return number;
+}
+
+/** Texts by numbers from 0: each is kept once, since values repeat. */
+class Texts {
+  private readonly texts: string[] = [];
+  private readonly numbers = new Map<string, number>();
+
+  add(text: string): number {
+    let number = this.numbers.get(text);
+    if (number === undefined) {
+      number = this.texts.length;
+      this.texts.push(text);
+      this.numbers.set(text, number);
+    }
+    return number;
+  }
+
+  /** undefined: it isn't one of them. */
+  numberOf(text: string): number | undefined {
+    return this.numbers.get(text);
+  }
+
+  at(number: number): string {
+    return this.texts[number] as string;
+  }
+}
+
+/** The meanings of a task's parameters, in the order of the group's columns. */
+interface Form {
+  task: number;
+  meanings: readonly string[];
+}
+
+/**
+ * Tasks with the same parameter names. Each has one form or, if its parameters are written otherwise than they mean, two, side
+ * by side. They are kept as numbers in a row, because there may be a million tasks.
+ */
+class TaskGroup {
+  readonly columns: readonly string[];
+  private readonly texts: Texts;
+  /** Per form, the task's. */
+  private readonly tasks: number[] = [];
+  private readonly meanings: number[] = [];
+  private readonly firstOf = new Map<number, number>();
+
+  constructor(columns: readonly string[], texts: Texts) {
+    this.columns = columns;
+    this.texts = texts;
+  }
+
+  /** @param meanings by their numbers */
+  add(task: number, meanings: readonly number[]): void {
+    if (!this.firstOf.has(task)) this.firstOf.set(task, this.tasks.length);
+    this.tasks.push(task);
+    for (const meaning of meanings) this.meanings.push(meaning);
+  }
+
+  has(task: number): boolean {
+    return this.firstOf.has(task);
+  }
+
+  *forms(): Generator<Form> {
+    for (let form = 0; form < this.tasks.length; form++) yield this.form(form);
+  }
+
+  /** Of a task that it has. */
+  formsOf(task: number): Form[] {
+    const found = [];
+    for (let form = this.firstOf.get(task) ?? 0; this.tasks[form] === task; form++)
+      found.push(this.form(form));
+    return found;
+  }
+
+  private form(form: number): Form {
+    const width = this.columns.length;
+    const meanings = this.meanings.slice(form * width, (form + 1) * width);
+    return { task: this.tasks[form] as number, meanings: meanings.map((number) => this.texts.at(number)) };
+  }
 }

@@ -1,17 +1,11 @@
 import { Unsafe } from '../project/index.ts';
 import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { Disk } from './disk.ts';
-import { Busy, Changed, codeOf } from './file.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
-import type { Problems } from './problems.ts';
-import type { TablesReport } from './report.ts';
+import { Busy, Changed, codeOf, FsyncQueue } from './safe-file.ts';
 import { contentOf, type SharedRow } from './shared-rows.ts';
-import { explain, type Table } from './table.ts';
-import { judgeTail } from './tail.ts';
-import { drop, type Entry, Unwritable, write } from './writing.ts';
-
-export type { TablesReport };
+import { drop, type Entry, judgeTail, Unwritable, write } from './table-writer.ts';
+import { explain, type Problems, type Table } from './table.ts';
 
 /** What a table has that may be the row of a task that somebody runs. */
 export interface RowsOfTask {
@@ -49,7 +43,7 @@ export class ResultTables {
   private readonly restored = new Map<Table, number[]>();
   /** Left alone until the next sync. */
   private readonly busy = new Set<Table>();
-  private readonly disk = new Disk();
+  private readonly unsynced = new FsyncQueue<Table>();
   private running: Promise<unknown> = Promise.resolve();
   /** A look that hasn't begun: whoever asks for one joins it. */
   private upcoming: Promise<TablesReport> | null = null;
@@ -138,7 +132,7 @@ export class ResultTables {
   /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
   async close(): Promise<void> {
     await this.running;
-    await this.disk.sync(0, (table, error) => this.refuse(table, error));
+    await this.unsynced.flush(0, (table, error) => this.refuse(table, error));
   }
 
   private async syncNow(): Promise<TablesReport> {
@@ -174,7 +168,7 @@ export class ResultTables {
     this.restored.clear();
     this.busy.clear();
     await this.tellShared();
-    await this.disk.sync(SYNC_EVERY, (table, error) => this.refuse(table, error));
+    await this.unsynced.flush(SYNC_EVERY, (table, error) => this.refuse(table, error));
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
   }
@@ -245,7 +239,7 @@ export class ResultTables {
     table.unwritable = null;
     for (const key of table.told) this.problems.over(key);
     table.told.clear();
-    this.disk.add(table);
+    this.unsynced.add(table);
   }
 
   private async takeOutRetracted(report: TablesReport): Promise<void> {
@@ -377,4 +371,15 @@ export class ResultTables {
     }
     return fills;
   }
+}
+
+/** What a look at the tables has changed, and what is wrong with them now. */
+interface TablesReport {
+  /** Tasks that are completed now because of rows in tables. */
+  adopted: number;
+  /** Rows that tables had lost. */
+  restored: number;
+  /** New rows. */
+  appended: number;
+  problems: string[];
 }

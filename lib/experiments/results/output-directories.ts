@@ -6,7 +6,7 @@ import { inDirectory, Unsafe } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
-import { recordedTasks } from './completed-tasks.ts';
+import { recordedTasks } from './find-results.ts';
 
 /** Directories that an error names. */
 const NAMED = 3;

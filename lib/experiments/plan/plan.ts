@@ -1,16 +1,16 @@
 import { crc32 } from 'node:zlib';
-import { sanitize } from '../platform/index.ts';
-import { Novelty } from './novelty.ts';
-import { type Queue, STATES, type State, type TaskRow } from './queue/index.ts';
-import type { Sweep } from './sweep/index.ts';
-import { type TaskCommand, type TaskSpec, taskId } from './task/index.ts';
+import { sanitize } from '../../platform/index.ts';
+import { type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
+import { Novelty } from './plan-diff.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;
 
 const PLAN_STATES: readonly PlanState[] = ['new', ...STATES, 'repeated'];
 
-export type PlanCounts = Record<PlanState, number>;
+type PlanCounts = Record<PlanState, number>;
 
 export interface PlannedTask {
   id: string;
@@ -58,6 +58,7 @@ export interface PlanOptions {
   onTask?: (task: PlannedTask) => void;
 }
 
+/** Tasks per question to the queue. */
 const BATCH = 500;
 const FEW = 3;
 const MOST_REASONS = 20;
@@ -237,4 +238,37 @@ function emptyPhase(
 
 function noCounts(): PlanCounts {
   return Object.fromEntries(PLAN_STATES.map((state) => [state, 0])) as PlanCounts;
+}
+
+/**
+ * The sweep as the queue knows it. A queue from before tasks got a seed by default has them without one: they are these tasks, and
+ * stay as they are.
+ */
+export async function asKnown(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
+  if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
+  const known = new Set<string>();
+  let batch: string[] = [];
+  const lookUp = async () => {
+    for (const row of await queue.lookUp(batch)) if (row !== null) known.add(row.task.id);
+    batch = [];
+  };
+  for (const spec of sweep.tasks()) {
+    if (spec.hasDefaultSeed && batch.push(taskId(unseeded(spec))) === BATCH) await lookUp();
+  }
+  await lookUp();
+  if (known.size === 0) return sweep;
+  return {
+    ...sweep,
+    *tasks() {
+      for (const spec of sweep.tasks()) {
+        const parameters = unseeded(spec);
+        yield spec.hasDefaultSeed && known.has(taskId(parameters)) ? { ...spec, parameters } : spec;
+      }
+    },
+  };
+}
+
+function unseeded({ parameters }: TaskSpec): TaskSpec['parameters'] {
+  const { seed: _, ...others } = parameters;
+  return others;
 }

@@ -1,12 +1,13 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { Values } from '../task/index.ts';
-import { withPlace } from './columns.ts';
-import { Busy, Changed } from './file.ts';
-import { commonTablePath, shownPath, tablePath } from './paths.ts';
-import { Problems } from './problems.ts';
-import { Table } from './table.ts';
-import { judgeTail } from './tail.ts';
+import { warn } from '../../platform/index.ts';
+import type { Queue } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import { taskId, type Values } from '../task/index.ts';
+import { withPlace } from './cell-value.ts';
+import { Busy, Changed, commonTablePath, shownPath, tablePath } from './safe-file.ts';
+import { judgeTail } from './table-writer.ts';
+import { Problems, Table } from './table.ts';
 
 /** A task that may have a row already. */
 export interface Sought {
@@ -101,5 +102,31 @@ async function look(table: Table, tell: (message: string) => void): Promise<void
   } catch (error) {
     if (!(error instanceof Changed || error instanceof Busy)) throw error;
     tell(`${table.shown}: somebody is changing this file; its rows are not taken into account.`);
+  }
+}
+
+/** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
+const MOST_TASKS = 1_000_000;
+
+/**
+ * Which tasks of a sweep have their rows in tables of results: their ids, and the tables. Only for those who look: nothing is
+ * repaired, and a table that can't be read is warned about and passed over.
+ */
+export async function recordedTasks(
+  sweep: Sweep,
+  project: string,
+  queue: Pick<Queue, 'lookUp'> | null,
+): Promise<ReadonlyMap<string, string>> {
+  if (sweep.size > MOST_TASKS) return new Map();
+  const isEnded = async (ids: readonly string[]) => {
+    const rows = queue === null ? [] : await queue.lookUp(ids);
+    return rows.map((row) => row?.state === 'completed' || row?.state === 'active');
+  };
+  return findResults(project, soughtIn(sweep), warn, isEnded);
+}
+
+function* soughtIn(sweep: Sweep): Generator<Sought> {
+  for (const { parameters, outputDirectory, phase } of sweep.tasks()) {
+    yield { id: () => taskId(parameters), parameters, outputDirectory, phase };
   }
 }

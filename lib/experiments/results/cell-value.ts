@@ -1,4 +1,13 @@
-import { parse, show, type Value, type Values, Written } from '../task/index.ts';
+import {
+  canonical,
+  type Place,
+  parse,
+  show,
+  type Task,
+  type Value,
+  type Values,
+  Written,
+} from '../task/index.ts';
 
 // Cells of tables are text, and every program spells values its own way. Two cells mean the same if these texts are equal.
 // Coarser than the meaning of parameters (the string "1" is the number 1): what then fits several tasks is reported.
@@ -101,4 +110,70 @@ function pythonAsJSON(text: string): string {
     if (inner !== undefined) return JSON.stringify(inner.replace(/\\(['"\\])/g, '$1'));
     return PYTHON_WORDS[token] ?? (token.endsWith(')') ? ']' : token);
   });
+}
+
+/** The column with the names of tasks. */
+export const NAME_COLUMN = 'task_id';
+
+/** The name of a parameter's column. */
+export function columnOf(parameter: string): string {
+  const name = cellText(parameter).trim();
+  return name === NAME_COLUMN || name === '' ? `parameter_${name}` : name;
+}
+
+const RESULT_PREFIX = 'result_';
+
+/**
+ * The cells of a task's row by the names of their columns, in their order: its name, its parameters, its result.
+ * @param parameterColumns of all tasks of the table: a result never goes there, or the row would be another task's
+ */
+export function cellsOf(
+  task: Task,
+  result: Values,
+  parameterColumns: { has(column: string): boolean },
+): Map<string, string> {
+  const cells = new Map([[NAME_COLUMN, cellText(task.name)]]);
+  for (const [key, value] of Object.entries(task.parameters)) cells.set(columnOf(key), cellText(value));
+  for (const [key, value] of Object.entries(result)) {
+    if (Object.hasOwn(task.parameters, key) && sameValue(task.parameters[key] as Value, value)) continue;
+    let column = cellText(key).trim();
+    if (column === '') column = RESULT_PREFIX;
+    while (parameterColumns.has(column) || cells.has(column)) column = RESULT_PREFIX + column;
+    cells.set(column, cellText(value));
+  }
+  return cells;
+}
+
+/** In a table for all output directories, a row may say of which phase or directory it is. */
+export function withPlace(parameters: Values, { phase, outputDirectory }: Place): Values {
+  return { phase, phase_name: phase, output_dir: outputDirectory, ...parameters };
+}
+
+/** What a row says beyond the parameters. Empty cells say nothing. */
+export function resultOf(
+  header: readonly string[],
+  cells: readonly string[],
+  parameterColumns: { has(column: string): boolean },
+): Values {
+  const result: Record<string, Value> = {};
+  for (const [at, column] of header.entries()) {
+    const cell = cells[at] ?? '';
+    if (cell === '' || column === '' || column === NAME_COLUMN || parameterColumns.has(column)) continue;
+    let key = column;
+    while (key.startsWith(RESULT_PREFIX) && parameterColumns.has(key.slice(RESULT_PREFIX.length))) {
+      key = key.slice(RESULT_PREFIX.length);
+    }
+    // As own data, also if it is called `__proto__`.
+    Object.defineProperty(result, key, {
+      value: valueOfCell(cell),
+      enumerable: true,
+      configurable: true,
+      writable: true,
+    });
+  }
+  return result;
+}
+
+function sameValue(one: Value, other: Value): boolean {
+  return canonical(one) === canonical(other);
 }

@@ -1,14 +1,11 @@
 import type { FileHandle } from 'node:fs/promises';
 import { sanitize } from '../../platform/index.ts';
 import type { Completion } from '../queue/index.ts';
-import { cellsOf } from './columns.ts';
-import { type Contents, readContents } from './contents.ts';
-import { BOM, type Row } from './csv.ts';
-import { append, Changed, replace } from './file.ts';
-import { formatRow } from './quoting.ts';
-import type { RowReader } from './rows.ts';
+import { cellsOf, NAME_COLUMN } from './cell-value.ts';
+import { BOM, formatRow, type Row } from './csv.ts';
+import { append, Changed, replace } from './safe-file.ts';
+import { type Contents, type RowReader, readContents } from './table-reader.ts';
 import type { Table } from './table.ts';
-import { NAME_COLUMN } from './task-index.ts';
 
 /** A row that is to be written. */
 export interface Entry {
@@ -22,7 +19,7 @@ export class Unwritable extends Error {}
 const AT_ONCE = 4 * 1024 * 1024;
 
 /** A task's row in a table with these columns. */
-export function rowOf({ task, result }: Completion, header: readonly string[], table: Table): string {
+function rowOf({ task, result }: Completion, header: readonly string[], table: Table): string {
   const cells = cellsOf(task, result, table.index.columns);
   return formatRow(header.map((column) => cells.get(column) ?? ''));
 }
@@ -212,4 +209,54 @@ class Output {
     this.size = 0;
     if (bytes.length > 0) await this.file.appendFile(bytes);
   }
+}
+
+/**
+ * Finds out what a last row without a line break is: complete, the beginning of one of ours (whoever wrote it was killed, or the
+ * disk was full), or cut by somebody else.
+ * @param completed the tasks that have a result, and their results
+ * @returns how many rows were adopted: the row itself
+ */
+export async function judgeTail(
+  table: Table,
+  completed: (only: (task: number) => boolean) => AsyncIterable<readonly Entry[]>,
+): Promise<number> {
+  const { contents } = table;
+  const tail = contents?.tail;
+  if (contents === null || tail === null || tail === undefined || contents.tailIs !== null) return 0;
+  const { row, bytes, zeros } = tail;
+  if (row === null) {
+    contents.tailIs = 'ours';
+    return 0;
+  }
+  for await (const entries of completed(mayBegin(table, row.cells))) {
+    for (const { completion } of entries) {
+      const ours = Buffer.from(rowOf(completion, contents.header, table) + contents.newline);
+      if (!ours.subarray(0, bytes.length).equals(bytes)) continue;
+      if (zeros || bytes.length !== ours.length - contents.newline.length) {
+        contents.tailIs = 'ours';
+        return 0;
+      }
+    }
+  }
+  if (row.open || zeros || row.cells.length < contents.header.length) {
+    contents.tailIs = 'cut';
+    return 0;
+  }
+  contents.tail = null;
+  contents.openEnd = true;
+  return table.take(row);
+}
+
+/** Most tasks can be told from the tail by their names alone. */
+function mayBegin(table: Table, cells: readonly string[]): (task: number) => boolean {
+  if (table.contents?.header[0] !== NAME_COLUMN) return () => true;
+  const [first = ''] = cells;
+  if (cells.length > 1) {
+    const named = table.index.names.get(first);
+    return (task) => task === named;
+  }
+  const tasks = new Set<number>();
+  for (const [name, task] of table.index.names) if (name.startsWith(first)) tasks.add(task);
+  return (task) => tasks.has(task);
 }

@@ -1,5 +1,5 @@
-import { listWords, sanitize } from '../platform/index.ts';
-import { canonical, show, type Task, type Value, type Values } from './task/index.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
+import { canonical, show, type Task, type Value, type Values } from '../task/index.ts';
 
 /** Of a parameter with more values than that it isn't said which are new. */
 const MOST_VALUES = 1000;
