@@ -66,7 +66,7 @@ async function exp([name, ...args]: readonly string[]): Promise<void> {
   }
 }
 
-/** Whoever asks for the current directory hears so. */
+/** Whether an error says that the current directory has been removed. */
 function isWithoutDirectory(error: unknown): boolean {
   const { code, syscall } = error as NodeJS.ErrnoException;
   return code === 'ENOENT' && syscall === 'uv_cwd';

@@ -19,8 +19,8 @@ import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/
 import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/placeholders.ts';
-import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/sweep.ts';
+import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
 import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/task/literal.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 

@@ -11,7 +11,7 @@ import { parseSelectors } from '../../lib/config/selectors.ts';
 import { parseNetworks } from '../../lib/experiments/protocol/addresses.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/redis-url.ts';
-import { splitWords } from '../../lib/experiments/sweep/command.ts';
+import { splitShellWords } from '../../lib/experiments/sweep/command.ts';
 import { mountPointOf } from '../../lib/gpus/containers.ts';
 import { matchesName } from '../../lib/gpus/selection.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
@@ -201,7 +201,7 @@ fuzz(
   (words) => {
     const shown = shellWords(words);
     const refuse = (why: string) => new Error(why);
-    expect(splitWords(shown, refuse)).toEqual(words);
+    expect(splitShellWords(shown, refuse)).toEqual(words);
   },
 );
 
@@ -211,7 +211,7 @@ fuzz(
   (line) => {
     class Refusal extends Error {}
     orRefusal(
-      () => splitWords(line, (why) => new Refusal(why)),
+      () => splitShellWords(line, (why) => new Refusal(why)),
       (error) => error instanceof Refusal,
     );
   },

@@ -1,9 +1,10 @@
 import { GPUOwnerError } from '../../errors.ts';
+import { resolveTasks, withQueue } from '../../experiments/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { QUEUE, QUEUE_HELP, resolveTasks, tasksNamed, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP, tasksNamed } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp cancel [OPTIONS] NAME|ID ... | all
 
@@ -21,7 +22,7 @@ async function cancel(args: readonly string[]): Promise<void> {
   if (positionals.length === 0) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which tasks? gpu-owner exp cancel NAME, or all');
   }
-  await withQueue(values, async (queue) => {
+  await withQueue(placeOf(values), async (queue) => {
     const all = positionals.length === 1 && positionals[0] === 'all';
     const names = await queue.cancel(all ? 'all' : { ids: await resolveTasks(queue, positionals) });
     const unchanged = all ? 0 : new Set(positionals).size - names.length;

@@ -1,13 +1,13 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
-import { type ExportFormat, exportResults } from '../../experiments/index.ts';
+import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print, say, write } from '../output.ts';
-import { QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp export [OPTIONS]
 
@@ -42,7 +42,7 @@ async function run(args: readonly string[]): Promise<void> {
   }
   const path = values.output === undefined || values.output === '-' ? null : String(values.output);
   await withQueue(
-    values,
+    placeOf(values),
     async (queue) => {
       const file = path === null ? null : openFile(path);
       const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));

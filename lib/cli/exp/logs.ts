@@ -1,12 +1,10 @@
-import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { type AttemptInfo, FileTail, type Queue, type TaskRow } from '../../experiments/index.ts';
-import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
+import { resolveTasks, TaskLogs, withQueue } from '../../experiments/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print, say, write } from '../output.ts';
-import { projectOf, QUEUE, QUEUE_HELP, resolveTasks, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp logs [OPTIONS] NAME|ID
 
@@ -19,13 +17,6 @@ ${EVERY_HELP}`;
 
 const OPTIONS = { ...QUEUE, follow: { type: 'boolean', short: 'f' } } as const;
 
-/** The line above the output of an attempt. */
-const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
-const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
-const LONGEST_PATH = 4_096;
-/** How often a file is looked at for more, in ms. */
-const LOOK = 300;
-
 async function logs(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
@@ -34,138 +25,15 @@ async function logs(args: readonly string[]): Promise<void> {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which task? gpu-owner exp logs NAME');
   }
   await withQueue(
-    values,
+    placeOf(values),
     async (queue) => {
       const [id] = await resolveTasks(queue, [name]);
-      await new Reader(queue, id as string, projectOf(values)).read(values.follow === true);
+      const output = { line: print, note: say, bytes: (bytes: Uint8Array) => write(1, bytes) };
+      const logs = new TaskLogs(queue, id as string, placeOf(values).directory, output);
+      await logs.print(values.follow === true);
     },
     true,
   );
 }
 
 export const COMMAND: Command = { run: logs, help: HELP, options: OPTIONS };
-
-class Reader {
-  readonly #queue: Queue;
-  readonly #id: string;
-  readonly #project: string;
-
-  constructor(queue: Queue, id: string, project: string) {
-    this.#queue = queue;
-    this.#id = id;
-    this.#project = project;
-  }
-
-  async read(follow: boolean): Promise<void> {
-    const shown = new Set<string>();
-    for (;;) {
-      const attempts = await this.#queue.attempts({ taskId: this.#id });
-      for (const attempt of attempts) {
-        if (shown.has(attempt.token)) continue;
-        shown.add(attempt.token);
-        await this.#show(attempt, follow);
-      }
-      const row = await this.#row();
-      const over = row === null || !['pending', 'active'].includes(row.state);
-      if (attempts.length === 0 && (over || !follow)) {
-        const why =
-          row?.source === 'table'
-            ? 'its result is from a table'
-            : `it is ${row?.state ?? 'gone'} and has never been started`;
-        say(`there is no output of ${sanitize(row?.task.name, 100)}: ${why}`);
-        return;
-      }
-      if (!follow || over) return;
-      await this.#queue.changed(1_000);
-    }
-  }
-
-  async #row(): Promise<TaskRow | null> {
-    const [row] = await this.#queue.lookUp([this.#id]);
-    return row ?? null;
-  }
-
-  async #show(attempt: AttemptInfo, follow: boolean): Promise<void> {
-    const { taskName, taker, since } = attempt;
-    print(
-      `==> ${sanitize(taskName, 100)} on ${sanitize(taker.worker, 40)} (${sanitize(taker.host, 60)}) since ${formatSince(since) ?? '?'}`,
-    );
-    let { log, outcome } = attempt;
-    while (follow && log === null && outcome === null) {
-      await new Promise((resolve) => setTimeout(resolve, LOOK));
-      ({ log, outcome } = await this.#now(attempt));
-    }
-    if (log === null) {
-      return print(
-        // Those that ask over TCP have none.
-        taker.pid === 0
-          ? `<== its output is where that worker was started, on ${sanitize(taker.host, 60)}: it asked over TCP`
-          : '<== no output: its command has not been started',
-      );
-    }
-    const path = resolve(this.#project, log.path);
-    const place = `its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}`;
-    const own = taker.host === hostName();
-    const tail = FileTail.open(path, log.from);
-    if ('problem' in tail) {
-      return print(`<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`);
-    }
-    // A file of that name may be this machine's own; and what the queue says may be anything.
-    if (!(own && isInside(this.#project, path)) && !isAbout(tail.lineBefore(), attempt)) {
-      tail.close();
-      return print(`<== ${place}, ${own ? 'but that file has none of it' : elsewhere(attempt)}`);
-    }
-    let last: Uint8Array = Buffer.from('\n');
-    const copy = (to: number | null, over: boolean) => {
-      for (const bytes of tail.read(to)) {
-        // Of one that was lost it isn't known where its output ends: at the latest where the next begins.
-        const next = to === null && over ? bytes.toString('latin1').search(NEXT) : -1;
-        last = next === -1 ? bytes : bytes.subarray(0, next);
-        write(1, last);
-        if (next !== -1) return;
-      }
-    };
-    try {
-      for (;;) {
-        const now = await this.#now(attempt);
-        copy(now.log?.to ?? null, now.outcome !== null);
-        if (now.outcome !== null || !follow) {
-          if (last.at(-1) !== 0x0a) print('');
-          const error = now.error === null ? '' : `: ${sanitize(now.error.split('\n')[0], 300)}`;
-          return print(`<== ${now.outcome ?? 'it runs'}${error}`);
-        }
-        await new Promise((resolve) => setTimeout(resolve, LOOK));
-      }
-    } finally {
-      tail.close();
-    }
-  }
-
-  async #now(attempt: AttemptInfo): Promise<AttemptInfo> {
-    const attempts = await this.#queue.attempts({ taskId: this.#id });
-    const now = attempts.find(({ token }) => token === attempt.token);
-    return now ?? { ...attempt, outcome: 'lost', error: 'the queue does not know the attempt any longer' };
-  }
-}
-
-/** Is this the line above the attempt's output? It says whose that is. */
-function isAbout(line: string, { taskName, taker }: AttemptInfo): boolean {
-  const begin = NEXT.exec(line);
-  if (begin?.index !== 0) return false;
-  const rest = line.slice(begin[0].length).replace(/ \(start \d+\) on /, ' on ');
-  return rest.startsWith(`${sanitize(taskName)} on ${taker.worker} (${taker.host}): `);
-}
-
-/** How to see it there. */
-function elsewhere({ taker, log }: AttemptInfo): string {
-  const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
-  // Whoever may write to the queue has chosen these words, and somebody is about to type them.
-  if (!HOST.test(taker.host) || sanitize(path, LONGEST_PATH) !== path) return 'not on this machine';
-  const end = to === null ? '' : ` | head -c ${to - from}`;
-  const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;
-  return `not on this machine; to see it: ${shellWords(['ssh', '--', taker.host, look])}`;
-}
-
-function isInside(directory: string, path: string): boolean {
-  return path.startsWith(directory.endsWith('/') ? directory : `${directory}/`);
-}

@@ -1,17 +1,26 @@
-import { openQueue } from '../../experiments/index.ts';
-import { onWarning } from '../../platform/index.ts';
+import { ManagerController, openSweepIfAny, withExperiment } from '../../experiments/index.ts';
+import { onWarning, shellWords } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { noSweep, sweepOf } from './asked-sweep.ts';
-import { Ending } from './ending.ts';
-import { ManagerSession } from './manager-session.ts';
-import { METRICS, METRICS_HELP } from './metrics-options.ts';
-import { PROTOCOL, PROTOCOL_HELP, protocolSettings } from './protocol-options.ts';
-import { openWorkplace, projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
-import { plainScreen } from './screen.ts';
-import { SWEEP, SWEEP_HELP } from './sweep-options.ts';
+import {
+  METRICS,
+  METRICS_HELP,
+  metricsEndpoint,
+  PROTOCOL,
+  PROTOCOL_HELP,
+  placeOf,
+  protocolSettings,
+  QUEUE,
+  QUEUE_HELP,
+  SWEEP,
+  SWEEP_HELP,
+  sameQueue,
+  sweepSource,
+} from './options.ts';
+import { plainScreen, screenReporter } from './screen.ts';
+import { exitCode, summary } from './summary.ts';
 
 const HELP = `Usage: gpu-owner exp manager [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
@@ -50,27 +59,22 @@ async function manager(args: readonly string[]): Promise<void> {
   const parsed = parse(args, OPTIONS, 'behind-dashes');
   const { values } = parsed;
   if (values.help) return print(HELP);
-  const directory = projectOf(values);
+  const place = placeOf(values);
   const protocol = await protocolSettings(values);
+  const metrics = await metricsEndpoint(values);
   const stay = values.stay === true;
-  const sweep = await sweepOf(parsed, directory);
+  const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
   // Workers that ask over TCP know themselves what to run.
   const create = protocol.endpoints.length > 0 || sweep === null || sweep.commandless === null;
-  const queue = await openQueue(urlOf(values), directory, { create });
-  if (queue === null) throw sweep?.commandless ?? noSweep(directory);
-  const project = openWorkplace(values);
-  const ending = new Ending();
-  try {
-    const { active, pending, completed } = await queue.counts();
-    if (sweep === null && !stay && active + pending + completed === 0) throw noSweep(directory);
+  const resumeCommand = shellWords(['gpu-owner', 'exp', 'resume', ...sameQueue(values)]);
+  await withExperiment(place, sweep, { create, mayBeDone: stay }, async (experiment) => {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
-    const session = new ManagerSession({ queue, project, protocol, stay, screen, ending, values });
-    process.exitCode = await session.run(sweep, values['replace-commands'] === true);
-  } finally {
-    await queue.close();
-    ending.close();
-  }
+    const reporter = screenReporter(screen, (end) => summary(experiment.queue, end, values, false));
+    const options = { ...experiment, protocol, metrics, stay, reporter, resumeCommand };
+    const end = await new ManagerController(options).run(sweep, values['replace-commands'] === true);
+    process.exitCode = exitCode(end);
+  });
 }
 
 export const COMMAND: Command = {

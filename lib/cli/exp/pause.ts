@@ -1,8 +1,9 @@
+import { withQueue } from '../../experiments/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp pause [OPTIONS] [MESSAGE ...]
 
@@ -18,7 +19,7 @@ const OPTIONS = QUEUE;
 async function pause(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
-  await withQueue(values, async (queue) => {
+  await withQueue(placeOf(values), async (queue) => {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
     const running =

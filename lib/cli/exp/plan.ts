@@ -1,23 +1,26 @@
 import {
-  asKnown,
+  findRecordedTasks,
   openQueue,
   openSweep,
+  type PhasePlan,
   type Plan,
   type PlannedTask,
   type PlanOptions,
+  type PlanState,
   planSweep,
-  recordedTasks,
   type Sweep,
+  show,
   stringify,
   type Value,
+  type Values,
+  withKnownSeeds,
 } from '../../experiments/index.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { planTable, taskLine } from './plan-table.ts';
-import { projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
-import { SWEEP, SWEEP_HELP, sweepSource } from './sweep-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP, SWEEP, SWEEP_HELP, sweepSource } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp plan [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
@@ -43,19 +46,19 @@ async function plan(args: readonly string[]): Promise<void> {
   const parsed = parse(args, OPTIONS, 'behind-dashes');
   const { values } = parsed;
   if (values.help) return print(HELP);
-  const project = projectOf(values);
-  const asked = await openSweep({ ...sweepSource(parsed, project), withoutCommand: true });
-  const queue = await openQueue(urlOf(values), projectOf(values), { create: false, look: true });
+  const { directory, url } = placeOf(values);
+  const asked = await openSweep({ ...sweepSource(parsed, directory), withoutCommand: true });
+  const queue = await openQueue(url, directory, { create: false, look: true });
   try {
-    const sweep = await asKnown(asked, queue);
-    const recorded = await recordedTasks(sweep, projectOf(values), queue);
-    await show(sweep, { queue, recorded }, values.json === true, values.all === true);
+    const sweep = await withKnownSeeds(asked, queue);
+    const recorded = await findRecordedTasks(sweep, directory, queue);
+    await printPlan(sweep, { queue, recorded }, values.json === true, values.all === true);
   } finally {
     await queue?.close();
   }
 }
 
-async function show(sweep: Sweep, options: PlanOptions, json: boolean, all: boolean): Promise<void> {
+async function printPlan(sweep: Sweep, options: PlanOptions, json: boolean, all: boolean): Promise<void> {
   const axes = new Map(sweep.phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
   if (!json) {
     const onTask = (task: PlannedTask) => print(taskLine(task, axes.get(task.phase) ?? []));
@@ -84,3 +87,117 @@ export const COMMAND: Command = {
   options: OPTIONS,
   operands: 'files-and-command-line',
 };
+
+const STATES: Readonly<Record<PlanState, string>> = {
+  new: 'new',
+  pending: 'waiting in the queue',
+  active: 'running',
+  completed: 'done',
+  failed: 'failed',
+  cancelled: 'cancelled',
+  repeated: 'repeated',
+};
+const MAX_NAME_LENGTH = 40;
+const MAX_REASONS = 8;
+
+/** A line per phase, below it why tasks are new, done or failed. */
+export function planTable(plan: Plan): string {
+  const rows = plan.phases.map(({ phase, size, counts, outputDirectories }) => [
+    shorten(phase),
+    ...numbers(size, counts),
+    outputDirectories.map((each) => sanitize(each, 60)).join(' '),
+  ]);
+  const total = ['all', ...numbers(plan.size, plan.counts), ''];
+  const header = ['PHASE', 'TASKS', 'TO RUN', 'DONE', 'FAILED', 'OUTPUT DIRECTORIES'];
+  const table = align(plan.phases.length === 1 ? [header, ...rows] : [header, ...rows, total]);
+  return [...table, '', ...plan.phases.flatMap(details), ...footer(plan)].join('\n').trimEnd();
+}
+
+/** A line for each task. */
+export function taskLine(
+  { name, phase, parameters, state, why }: PlannedTask,
+  axes: readonly string[],
+): string {
+  const shown = choices(parameters, axes);
+  return sanitize(
+    [STATES[state].padEnd(9), name ?? phase, shown, why === null ? '' : `(${why})`]
+      .filter(Boolean)
+      .join('  '),
+    500,
+  );
+}
+
+/** The parameters that tell a task from the others of its phase. The output directory is an axis at times, but no parameter. */
+function choices(parameters: Values, axes: readonly string[]): string {
+  const shown = axes.filter((key) => Object.hasOwn(parameters, key));
+  return shown.map((key) => `${key}=${show(parameters[key] as Value)}`).join(' ');
+}
+
+function numbers(size: number, { new: fresh, pending, active, completed, failed }: Plan['counts']): string[] {
+  return [size, fresh + pending + active, completed, failed].map((each) => each.toLocaleString('en'));
+}
+
+function details({ phase, factors, reasons, next }: PhasePlan): string[] {
+  const size = factors.map(({ name, count }) => `${name} ${count.toLocaleString('en')}`).join(' x ');
+  const lines = reasons.slice(0, MAX_REASONS).map(({ state, why, count }) => {
+    const what = `${count.toLocaleString('en').padStart(9)} ${STATES[state]}`;
+    return sanitizeEnd(`${what}${why === null ? '' : `: ${why}`}`);
+  });
+  const rest = reasons.slice(MAX_REASONS).reduce((sum, { count }) => sum + count, 0);
+  if (rest > 0) lines.push(`${rest.toLocaleString('en').padStart(9)} for other reasons`);
+  const axes = factors.map(({ name }) => name);
+  const first = next.map(({ parameters }) =>
+    sanitizeEnd(`${' '.repeat(12)}${choices(parameters, axes) || 'its only task'}`),
+  );
+  if (first.length > 0) lines.push('      next:', ...first);
+  return [sanitizeEnd(`${shorten(phase)}${size ? `: ${size}` : ''}`), ...lines, ''];
+}
+
+function footer({ gone, otherCommands }: Plan): string[] {
+  const lines: string[] = [];
+  if (gone === null) {
+    lines.push('There are too many tasks to say which repeat others, and which the sweep has no longer.');
+  } else if (gone.count > 0) {
+    const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
+    const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
+    const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
+    const run =
+      gone.counts.pending > 0 ? ' They run all the same, unless they are cancelled (exp cancel).' : '';
+    lines.push(
+      `The queue has ${amount(gone.count)} that this sweep hasn't: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
+    );
+  }
+  if (otherCommands > 0) {
+    lines.push(
+      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them, unless told to --replace-commands.`,
+    );
+  }
+  return lines;
+}
+
+function amount(count: number): string {
+  return count === 1 ? '1 task' : `${count.toLocaleString('en')} tasks`;
+}
+
+/** Names left, numbers right. */
+function align(rows: readonly string[][]): string[] {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) =>
+        i === 0 || i === row.length - 1 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0),
+      )
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+function shorten(name: string): string {
+  return sanitize(name, MAX_NAME_LENGTH);
+}
+
+/** Keeps the indentation. */
+function sanitizeEnd(line: string): string {
+  const indent = /^ */.exec(line)?.[0] ?? '';
+  return indent + sanitize(line, 300);
+}

@@ -1,8 +1,9 @@
+import { withQueue } from '../../experiments/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp resume [OPTIONS]
 
@@ -18,7 +19,7 @@ async function resume(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
-  await withQueue(values, async (queue) => {
+  await withQueue(placeOf(values), async (queue) => {
     const pause = await queue.paused();
     await queue.resume();
     const { pending } = await queue.counts();

@@ -1,9 +1,10 @@
 import { GPUOwnerError } from '../../errors.ts';
+import { resolveTasks, withQueue } from '../../experiments/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { QUEUE, QUEUE_HELP, resolveTasks, tasksNamed, withQueue } from './queue-options.ts';
+import { placeOf, QUEUE, QUEUE_HELP, tasksNamed } from './options.ts';
 
 const HELP = `Usage: gpu-owner exp retry [OPTIONS] failed|cancelled|NAME|ID ...
 
@@ -23,7 +24,7 @@ async function retry(args: readonly string[]): Promise<void> {
   if (positionals.length === 0) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which tasks? gpu-owner exp retry failed, or NAME ...');
   }
-  await withQueue(values, async (queue) => {
+  await withQueue(placeOf(values), async (queue) => {
     const states = STATES.filter((state) => positionals.includes(state));
     const named = positionals.filter((word) => !STATES.some((state) => state === word));
     const ids = Array.from(new Set(await resolveTasks(queue, named)));

@@ -1,17 +1,25 @@
-import { openQueue } from '../../experiments/index.ts';
+import { openSweepIfAny, RunController, withExperiment } from '../../experiments/index.ts';
 import { onWarning } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
 import { print } from '../output.ts';
-import { noSweep, sweepOf } from './asked-sweep.ts';
-import { Ending } from './ending.ts';
-import { METRICS, METRICS_HELP } from './metrics-options.ts';
-import { openWorkplace, projectOf, QUEUE, QUEUE_HELP, urlOf } from './queue-options.ts';
-import { openScreen } from './screen.ts';
-import { Session } from './session.ts';
-import { SWEEP, SWEEP_HELP } from './sweep-options.ts';
-import { WORKERS, WORKERS_HELP, workerSettings } from './worker-options.ts';
+import {
+  METRICS,
+  METRICS_HELP,
+  metricsEndpoint,
+  placeOf,
+  QUEUE,
+  QUEUE_HELP,
+  SWEEP,
+  SWEEP_HELP,
+  sweepSource,
+  WORKERS,
+  WORKERS_HELP,
+  workerSettings,
+} from './options.ts';
+import { openScreen, screenReporter } from './screen.ts';
+import { exitCode, summary } from './summary.ts';
 
 const HELP = `Usage: gpu-owner exp run [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
@@ -52,28 +60,22 @@ async function run(args: readonly string[]): Promise<void> {
   const parsed = parse(args, OPTIONS, 'behind-dashes');
   const { values } = parsed;
   if (values.help) return print(HELP);
-  const directory = projectOf(values);
-  const { settings, workers, grace } = await workerSettings(values, null);
-  const sweep = await sweepOf(parsed, directory);
-  const queue = await openQueue(urlOf(values), directory, { create: sweep?.commandless === null });
-  if (queue === null) throw sweep?.commandless ?? noSweep(directory);
-  const project = openWorkplace(values);
-  const ending = new Ending();
-  try {
-    const { active, pending, completed } = await queue.counts();
-    if (sweep === null && active + pending + completed === 0) throw noSweep(directory);
+  const place = placeOf(values);
+  const workers = await workerSettings(values, null);
+  const metrics = await metricsEndpoint(values);
+  const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
+  const kind = { create: sweep?.commandless === null, mayBeDone: false };
+  await withExperiment(place, sweep, kind, async (experiment) => {
     const screen = await openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
+    const reporter = screenReporter(screen, (end) => summary(experiment.queue, end, values, true));
     try {
-      const session = new Session({ queue, project, settings, workers, grace, screen, ending, values });
-      process.exitCode = await session.run(sweep, values['replace-commands'] === true);
+      const controller = new RunController({ ...experiment, ...workers, metrics, reporter });
+      process.exitCode = exitCode(await controller.run(sweep, values['replace-commands'] === true));
     } finally {
       screen.end();
     }
-  } finally {
-    await queue.close();
-    ending.close();
-  }
+  });
 }
 
 export const COMMAND: Command = {

@@ -1,22 +1,22 @@
+import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
-import { timestamp } from '../../experiments/index.ts';
+import { type Reporter, type RunEnd, type RunView, timestamp } from '../../experiments/index.ts';
 import { sanitize } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
 import { isInForeground } from '../waiting-line.ts';
-import { frame, type Style, type View } from './frame.ts';
-import { writeIfRead } from './tolerant-output.ts';
+import { render, type Style } from './render.ts';
 
-/** Where a long run says what happens. */
+/** The place where a long run says what happens. */
 export interface Screen {
-  /** Something that stays readable. `event`: one of many, that the display shows as well. */
+  /** Prints a line that stays readable. `event`: one of many, which a live display shows as well. */
   line: (text: string, kind?: 'event' | 'message') => void;
-  /** How things stand; `view` is asked as often as it is needed. */
-  show: (view: () => View) => void;
-  /** The display stays as it was last, and nothing more is drawn. */
+  /** Shows the state of the run; `view` is called as often as the display is drawn. */
+  show: (view: () => RunView) => void;
+  /** Leaves the display as it was drawn last. */
   end: () => void;
 }
 
-const REPAINT = 500;
+const REPAINT_INTERVAL_MS = 500;
 const HIDE_CURSOR = '\u001b[?25l';
 const SHOW_CURSOR = '\u001b[?25h';
 
@@ -30,9 +30,21 @@ export async function openScreen(): Promise<Screen> {
 /** A line per event, with its time. */
 export function plainScreen(): Screen {
   return {
-    line: (text) => writeIfRead(1, `${timestamp(new Date())} ${clean(text)}\n`),
+    line: (text) => writeBestEffort(1, `${timestamp(new Date())} ${clean(text)}\n`),
     show: () => {},
     end: () => {},
+  };
+}
+
+/** Reports a run on a screen. @param summary makes the last lines */
+export function screenReporter(screen: Screen, summary: (end: RunEnd) => Promise<string[]>): Reporter {
+  return {
+    line: screen.line,
+    show: screen.show,
+    conclude: async (end) => {
+      screen.end();
+      for (const line of await summary(end)) screen.line(line);
+    },
   };
 }
 
@@ -48,7 +60,7 @@ async function liveScreen(): Promise<Screen> {
   terminal.on('error', () => {});
   const stream = {
     write: (text: string) => {
-      writeIfRead(1, text);
+      writeBestEffort(1, text);
       return true;
     },
     get columns() {
@@ -60,15 +72,15 @@ async function liveScreen(): Promise<Screen> {
     isTTY: true,
   };
   const draw = createLogUpdate(stream as NodeJS.WriteStream, { showCursor: true });
-  let view: (() => View) | null = null;
+  let view: (() => RunView) | null = null;
   let shown = false;
   let drawn = '';
   const paint = () => {
     // In the background it would be painted over what is typed at the prompt.
     if (view === null || !isInForeground()) return;
-    if (!shown) writeIfRead(1, HIDE_CURSOR);
+    if (!shown) writeBestEffort(1, HIDE_CURSOR);
     shown = true;
-    drawn = frame(view(), Date.now(), style(terminal));
+    drawn = render(view(), Date.now(), style(terminal));
     draw(drawn);
   };
   // Terminals break lines anew that are too long by now.
@@ -79,19 +91,19 @@ async function liveScreen(): Promise<Screen> {
         (sum, line) => sum + Math.max(1, Math.ceil(line.length / terminal.columns)),
         0,
       );
-      writeIfRead(1, `\u001b[${rows}A\r\u001b[J`);
+      writeBestEffort(1, `\u001b[${rows}A\r\u001b[J`);
       draw.done();
     }
     paint();
   };
-  const timer = setInterval(paint, REPAINT);
+  const timer = setInterval(paint, REPAINT_INTERVAL_MS);
   terminal.on('resize', resize);
   process.on('SIGCONT', paint);
   return {
     line: (text, kind) => {
       if (kind === 'event') return;
       if (shown) draw.clear();
-      writeIfRead(1, `${clean(text)}\n`);
+      writeBestEffort(1, `${clean(text)}\n`);
       if (shown) paint();
     },
     show: (how) => {
@@ -106,7 +118,7 @@ async function liveScreen(): Promise<Screen> {
       view = null;
       if (shown) {
         draw.done();
-        writeIfRead(1, SHOW_CURSOR);
+        writeBestEffort(1, SHOW_CURSOR);
       }
       shown = false;
     },
@@ -121,4 +133,20 @@ function style({ columns, rows }: NodeJS.WriteStream): Style {
     colour: !NO_COLOR,
     unicode: /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || ''),
   };
+}
+
+/**
+ * Writes to standard output or error for a program that runs on when nobody reads it any longer: its terminal closed, its pipe
+ * broken, the disk behind it full. A reader that is slow is waited for, as ever.
+ */
+function writeBestEffort(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text);
+  for (let done = 0; done < bytes.length; ) {
+    try {
+      done += writeSync(descriptor, bytes, done);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') continue; // somebody else made it non-blocking
+      return;
+    }
+  }
 }

@@ -1,12 +1,23 @@
-import { failedTasks, overview } from '../../experiments/index.ts';
+import {
+  type AttemptInfo,
+  failedTasks,
+  formatProgress,
+  isOver,
+  type Overview,
+  overview,
+  type TaskRow,
+  type WithoutResult,
+  withQueue,
+} from '../../experiments/index.ts';
+import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { EVERY_HELP } from '../help.ts';
 import { isTerminal, print } from '../output.ts';
+import { shorten } from '../waiting-line.ts';
 import { CLEAR, untilNext, WATCH, watchInterval, withWatchOption } from '../watching.ts';
-import { projectOf, QUEUE, QUEUE_HELP, sameQueue, withQueue } from './queue-options.ts';
-import { experimentJSON } from './status-json.ts';
-import { statusPage } from './status-page.ts';
+import { placeOf, QUEUE, QUEUE_HELP, sameQueue } from './options.ts';
+import { counts, seconds } from './render.ts';
 
 const HELP = `Usage: gpu-owner exp status [OPTIONS]
 
@@ -27,7 +38,10 @@ const OPTIONS = {
   ...WATCH,
 } as const;
 
-const MOST_FAILURES = 20;
+/** Failures that --json has, and those that the page has. */
+const MAX_FAILURES = 20;
+const MAX_FAILURES_SHOWN = 5;
+const MAX_WORKERS_SHOWN = 5;
 
 async function status(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(withWatchOption(args), OPTIONS);
@@ -35,14 +49,14 @@ async function status(args: readonly string[]): Promise<void> {
   refuseWords(positionals);
   const interval = watchInterval(values);
   await withQueue(
-    values,
+    placeOf(values),
     async (queue) => {
       for (;;) {
         const now = await overview(queue);
-        const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MOST_FAILURES);
+        const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MAX_FAILURES);
         const withoutResult = await queue.withoutResult();
         if (values.json) {
-          const json = experimentJSON(projectOf(values), queue.url, now, { failures, withoutResult });
+          const json = experimentJSON(placeOf(values).directory, queue.url, now, { failures, withoutResult });
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
         } else {
           const width = Number(process.env.COLUMNS) || 80;
@@ -62,3 +76,136 @@ async function status(args: readonly string[]): Promise<void> {
 }
 
 export const COMMAND: Command = { run: status, help: HELP, options: OPTIONS };
+
+export interface PageOptions {
+  /** Columns of the terminal. */
+  width: number;
+  /** ms since the epoch. */
+  now: number;
+  /** Options that lead the named commands to the same queue. */
+  options: readonly string[];
+}
+
+/** Describes the state of an experiment. */
+export function statusPage(
+  overview: Overview,
+  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
+  { width, now, options }: PageOptions,
+): string {
+  const clip = (line: string) => shorten(line, Math.max(width, 40));
+  const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
+  const { completed, total, counts: all, running } = overview;
+  const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
+  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(overview, command)];
+  if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
+  if (failures.length > 0) {
+    lines.push('Failed:');
+    for (const { task, starts, error } of failures.slice(0, MAX_FAILURES_SHOWN)) {
+      const times = starts === 1 ? '1 start' : `${starts} starts`;
+      lines.push(clip(`  ${sanitize(task.name, 80)} (${times}): ${brief(error)}`));
+    }
+    if (all.failed > MAX_FAILURES_SHOWN) lines.push(`  and ${all.failed - MAX_FAILURES_SHOWN} more`);
+    lines.push(`  their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+  }
+  if (withoutResult.length > 0) {
+    lines.push('Completed without a result:');
+    for (const { worker, host, tasks } of withoutResult.slice(0, MAX_WORKERS_SHOWN)) {
+      const where = host === hostName() ? '' : ` on ${sanitize(host, 60)}`;
+      lines.push(clip(`  ${tasks} ${tasks === 1 ? 'task' : 'tasks'} by ${sanitize(worker, 60)}${where}`));
+    }
+    if (withoutResult.length > MAX_WORKERS_SHOWN)
+      lines.push(`  and ${withoutResult.length - MAX_WORKERS_SHOWN} more workers`);
+    lines.push(
+      '  their rows have no results: submit_result must go to the address of the manager, not to localhost',
+      `  once the worker is changed, run them again: ${command('retry')} NAME`,
+    );
+  }
+  return lines.join('\n');
+}
+
+function standing(overview: Overview, command: (name: string) => string): string[] {
+  const { manager, pause, nextTime, counts, running } = overview;
+  const lines: string[] = [];
+  if (pause !== null) {
+    const since = formatSince(pause.since);
+    const who = pause.by === 'person' ? '' : ' after failures';
+    const message = pause.message === '' ? '' : `: ${sanitize(pause.message, 500)}`;
+    lines.push(`Paused${who}${since === null ? '' : ` since ${since}`}${message}`);
+    lines.push(`  to go on: ${command('resume')}`);
+  }
+  if (manager !== null) {
+    const where = manager.host === hostName() ? '' : ` on ${sanitize(manager.host, 60)}`;
+    lines.push(`Its manager is pid ${manager.pid}${where}.`);
+  } else if (!isOver(overview) || counts.active > 0) {
+    lines.push(
+      `Nobody manages it: tables of results wait. To go on: ${command('run')}, or exp manager for workers over TCP`,
+    );
+  }
+  // As far as can be known by now: somebody has to notice, and a worker that was cut off may still be heard of.
+  const without = counts.active - running.length;
+  if (without === 1) lines.push('1 task has lost its worker, and is given out again.');
+  else if (without > 1) lines.push(`${without} tasks have lost their workers, and are given out again.`);
+  if (nextTime !== null && running.length === 0 && counts.pending > 0) {
+    lines.push(`The next task waits until ${formatSince(nextTime) ?? 'later'}.`);
+  }
+  return lines;
+}
+
+function table(running: readonly AttemptInfo[], now: number): string[] {
+  const own = hostName();
+  const rows = running.map(({ taskName, taker, since }) => [
+    `${taker.host === own ? '' : `${sanitize(taker.host, 30)} `}${sanitize(taker.worker, 30)}`,
+    sanitize(taskName, 80),
+    taker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
+    `since ${formatSince(since) ?? '?'} (${seconds(now - since)})`,
+  ]);
+  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
+  return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')}`.trimEnd());
+}
+
+/** Errors are told with the end of the log; its first line says what happened. */
+function brief(error: string | null): string {
+  return error === null ? 'failed' : sanitize(error.split('\n')[0], 300);
+}
+
+/** The contract of `exp status --json`: scripts depend on these names. */
+export function experimentJSON(
+  project: string,
+  queue: string,
+  { counts, total, completed, running, manager, pause, nextTime }: Overview,
+  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
+) {
+  return {
+    project,
+    queue,
+    total,
+    counts,
+    progress: formatProgress(completed, total),
+    manager,
+    pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
+    nextTime: iso(nextTime),
+    running: running.map(({ taskId, taskName, taker, since, log }) => ({
+      id: taskId,
+      name: taskName,
+      worker: taker.worker,
+      host: taker.host,
+      pid: taker.pid,
+      gpus: taker.gpus,
+      since: iso(since),
+      log: log?.path ?? null,
+    })),
+    // The first of them: counts has how many there are.
+    failures: failures.map(({ task, starts, error, ended }) => ({
+      id: task.id,
+      name: task.name,
+      starts,
+      error,
+      ended: iso(ended),
+    })),
+    withoutResult,
+  };
+}
+
+function iso(time: number | null): string | null {
+  return time === null ? null : new Date(time).toISOString();
+}

@@ -1,27 +1,34 @@
-import { failedTasks, firstLine, isOver, type Overview, type Queue } from '../../experiments/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import {
+  describeStops,
+  failedTasks,
+  firstLine,
+  isOver,
+  type Overview,
+  type Queue,
+  type RunEnd,
+  type WorkerEnd,
+} from '../../experiments/index.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import type { Values } from '../arguments.ts';
-import { whyStopped } from './crew.ts';
-import { counts } from './frame.ts';
-import type { Outcome } from './outcome.ts';
-import { sameQueue } from './queue-options.ts';
+import { EXIT_CODES } from '../exit-codes.ts';
+import { sameQueue } from './options.ts';
+import { counts } from './render.ts';
 
-const MOST_FAILURES = 3;
-const MOST_TABLES = 3;
+const MAX_FAILURES = 3;
+const MAX_TABLES = 3;
 
-/** What came of it, and what to do next: lines for people. @param lifts whether starting it again ends a pause after failures */
+/** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export async function summary(
   queue: Queue,
-  now: Overview,
-  { ends }: Outcome,
-  tables: readonly string[] | null,
+  { overview: now, workers, tables }: RunEnd,
   values: Values,
   lifts: boolean,
 ): Promise<string[]> {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
   const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
   const { pause, counts: all } = now;
-  if (pause?.by !== 'failures') lines.push(...whyStopped(ends));
+  if (pause?.by !== 'failures') lines.push(...describeStops(workers));
   if (pause !== null) {
     const [first = '', ...details] = pause.message.split('\n');
     lines.push(
@@ -34,16 +41,45 @@ export async function summary(
   }
   if (all.failed > 0) {
     // Without their names, if the queue can't be asked any longer: what came of it is known.
-    for (const { task, error } of await failedTasks(queue, MOST_FAILURES).catch(() => [])) {
+    for (const { task, error } of await failedTasks(queue, MAX_FAILURES).catch(() => [])) {
       lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
     }
-    if (all.failed > MOST_FAILURES) lines.push(`and ${all.failed - MOST_FAILURES} more failed`);
+    if (all.failed > MAX_FAILURES) lines.push(`and ${all.failed - MAX_FAILURES} more failed`);
     lines.push(`their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
   }
   if (tables !== null && now.completed > 0) {
-    const more = tables.length > MOST_TABLES ? [`${tables.length - MOST_TABLES} more`] : [];
-    lines.push(`results: ${listWords([...tables.slice(0, MOST_TABLES), ...more])}`);
+    const more = tables.length > MAX_TABLES ? [`${tables.length - MAX_TABLES} more`] : [];
+    lines.push(`results: ${listWords([...tables.slice(0, MAX_TABLES), ...more])}`);
   }
   if (!isOver(now) && pause === null) lines.push('started again, it goes on where it was');
   return lines;
+}
+
+const SOME_FAILED = 1;
+
+/** The exit code of `exp run` and `exp manager`. */
+export function exitCode({ overview: now, workers, inStep, interrupted }: RunEnd): number {
+  if (isOver(now) && inStep) return now.completed === now.total ? 0 : SOME_FAILED;
+  return interrupted ?? codeOf(workers) ?? SOME_FAILED;
+}
+
+/**
+ * The exit code of workers alone: failures of tasks are the manager's business.
+ * @param now null: the queue can't be reached any longer
+ * @param interrupted the exit code if a signal has ended them; null: no signal came
+ */
+export function exitCodeOfWorkers(
+  now: Overview | null,
+  workers: readonly WorkerEnd[],
+  interrupted: number | null,
+): number {
+  if (now !== null && isOver(now)) return 0;
+  const isFinished = workers.every(({ why }) => why === 'finished');
+  return interrupted ?? codeOf(workers) ?? (isFinished ? 0 : SOME_FAILED);
+}
+
+/** The exit code of the error that has ended a worker; null: none has. */
+function codeOf(workers: readonly WorkerEnd[]): number | null {
+  const error = workers.find((end) => end.why === 'error')?.error;
+  return error instanceof GPUOwnerError ? EXIT_CODES[error.code] : null;
 }

@@ -1,16 +1,22 @@
-import { overview, Tally } from '../../experiments/index.ts';
-import { hostName, onWarning } from '../../platform/index.ts';
+import { openWorkplace, runWorkers, ShutdownSignals, withQueue } from '../../experiments/index.ts';
+import { onWarning } from '../../platform/index.ts';
 import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
 import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
-import { isTerminal, print } from '../output.ts';
-import { Crew, whyStopped } from './crew.ts';
-import { Ending } from './ending.ts';
-import { METRICS, METRICS_HELP, openMetrics } from './metrics-options.ts';
-import { outcomeOfWorkers } from './outcome.ts';
-import { openWorkplace, QUEUE, QUEUE_HELP, withQueue } from './queue-options.ts';
+import { print } from '../output.ts';
+import {
+  METRICS,
+  METRICS_HELP,
+  metricsEndpoint,
+  placeOf,
+  QUEUE,
+  QUEUE_HELP,
+  WORKERS,
+  WORKERS_HELP,
+  workerSettings,
+} from './options.ts';
 import { plainScreen } from './screen.ts';
-import { WORKERS, WORKERS_HELP, workerSettings } from './worker-options.ts';
+import { exitCodeOfWorkers } from './summary.ts';
 
 const HELP = `Usage: gpu-owner exp worker [OPTIONS]
 
@@ -37,39 +43,19 @@ async function worker(args: readonly string[]): Promise<void> {
   const { values, positionals } = parse(args, OPTIONS);
   if (values.help) return print(HELP);
   refuseWords(positionals);
-  await withQueue(values, async (queue) => {
-    const { settings, workers, grace } = await workerSettings(values, 1);
-    const screen = plainScreen();
-    const ending = new Ending();
-    onWarning((message) => screen.line(`warning: ${message}`));
-    const tally = new Tally();
-    const metrics = await openMetrics(
-      values,
-      () => tally.families(),
-      (text) => screen.line(text),
-    );
-    const crew = new Crew({
-      queue,
-      project: openWorkplace(values),
-      settings,
-      grace,
-      size: workers,
-      host: hostName(),
-      record: (text) => screen.line(text),
-      onFailure: () => {},
-      watched: isTerminal(1),
-      tally,
-    });
-    ending.obey(crew, (text) => screen.line(text));
+  const place = placeOf(values);
+  await withQueue(place, async (queue) => {
+    const settings = await workerSettings(values, 1);
+    const metrics = await metricsEndpoint(values);
+    const tell = (text: string) => plainScreen().line(text);
+    const signals = new ShutdownSignals();
+    onWarning((message) => tell(`warning: ${message}`));
     try {
-      const ends = await crew.run();
-      for (const text of whyStopped(ends)) screen.line(text);
-      // A queue that is gone by now is no failure of workers that have finished.
-      const now = await overview(queue).catch(() => null);
-      process.exitCode = outcomeOfWorkers(now, ends, ending.code);
+      const project = openWorkplace(place);
+      const end = await runWorkers({ ...settings, queue, project, signals, metrics, tell });
+      process.exitCode = exitCodeOfWorkers(end.overview, end.workers, signals.exitCode);
     } finally {
-      metrics?.close();
-      ending.close();
+      signals.close();
     }
   });
 }

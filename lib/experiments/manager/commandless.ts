@@ -1,5 +1,5 @@
 import { commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
-import { recordedTasks } from '../results/index.ts';
+import { findRecordedTasks } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
 
@@ -25,7 +25,7 @@ export async function refuseCommandless(
         if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
         continue;
       }
-      recorded ??= await recordedTasks(sweep, project, queue);
+      recorded ??= await findRecordedTasks(sweep, project, queue);
       if (!recorded.has(batch[at] as string)) throw commandless;
     }
     batch = [];

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
-import { asKnown } from '../plan/index.ts';
+import { withKnownSeeds } from '../plan/index.ts';
 import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueGone } from '../queue/index.ts';
 import {
   OutputDirectories,
@@ -127,7 +127,7 @@ export class Manager {
     options: { replaceCommands: boolean; requireCommands: boolean; signal: AbortSignal },
   ): Promise<void> {
     const { queue, project } = this.#options;
-    const sweep = await asKnown(asked, queue);
+    const sweep = await withKnownSeeds(asked, queue);
     if (options.requireCommands) await refuseCommandless(sweep, queue, project);
     await refuseUnusable(sweep, queue, project);
     this.#directories?.name(sweep);

@@ -1,9 +1,9 @@
 export {
-  asKnown,
   type PhasePlan,
   type Plan,
   type PlannedTask,
   type PlanOptions,
   type PlanState,
   planSweep,
+  withKnownSeeds,
 } from './plan.ts';

@@ -1,10 +1,10 @@
 import { listWords, sanitize } from '../../platform/index.ts';
 import { canonical, show, type Task, type Value, type Values } from '../task/index.ts';
 
-/** Of a parameter with more values than that it isn't said which are new. */
-const MOST_VALUES = 1000;
+/** New values are named for parameters with at most this many. */
+const MAX_VALUES = 1000;
 /** Changes that are named; more of them are a different experiment. */
-const MOST_CHANGES = 3;
+const MAX_CHANGES = 3;
 
 interface KnownPhase {
   tasks: number;
@@ -17,8 +17,8 @@ interface KnownParameter {
   values: Map<string, Value> | null;
 }
 
-/** What the tasks of each phase have in common, to say why another task isn't one of them. Doesn't grow with their number. */
-export class Novelty {
+/** Says why a task is new, by what the known tasks of its phase have in common. Doesn't grow with their number. */
+export class PlanDiff {
   readonly #phases = new Map<string, KnownPhase>();
 
   /** A task that is known. */
@@ -32,7 +32,7 @@ export class Novelty {
         known.parameters.set(key, parameter);
         parameter.tasks++;
         parameter.values?.set(canonical(value), value);
-        if (parameter.values && parameter.values.size > MOST_VALUES) parameter.values = null;
+        if (parameter.values && parameter.values.size > MAX_VALUES) parameter.values = null;
       }
     }
   }
@@ -61,14 +61,14 @@ export class Novelty {
         : `${name(key)} = ${shown(value)} is new`;
     });
     if (changed.length === 0) return 'the combination is new';
-    if (changed.length <= MOST_CHANGES) return changed.join(', ');
-    return `${changed.slice(0, MOST_CHANGES).join(', ')}, and ${changed.length - MOST_CHANGES} more`;
+    if (changed.length <= MAX_CHANGES) return changed.join(', ');
+    return `${changed.slice(0, MAX_CHANGES).join(', ')}, and ${changed.length - MAX_CHANGES} more`;
   }
 }
 
 function changes(keys: readonly string[], what: string): string[] {
   if (keys.length === 0) return [];
-  if (keys.length > MOST_CHANGES) return [`${keys.length} parameters were ${what}`];
+  if (keys.length > MAX_CHANGES) return [`${keys.length} parameters were ${what}`];
   return [`${listWords(keys.map(name))} ${keys.length === 1 ? 'was' : 'were'} ${what}`];
 }
 

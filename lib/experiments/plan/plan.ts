@@ -3,7 +3,7 @@ import { sanitize } from '../../platform/index.ts';
 import { type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
-import { Novelty } from './plan-diff.ts';
+import { PlanDiff } from './plan-diff.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;
@@ -43,7 +43,7 @@ export interface Plan {
   size: number;
   counts: PlanCounts;
   phases: PhasePlan[];
-  /** What the queue has and the sweep hasn't; null: there are too many tasks to say. */
+  /** Tasks that the queue has and the sweep hasn't; null: there are too many tasks to say. */
   gone: { count: number; counts: Record<State, number>; first: { name: string; state: State }[] } | null;
   /** Tasks that the queue, or an earlier phase, has with another command. */
   otherCommands: number;
@@ -52,7 +52,7 @@ export interface Plan {
 export interface PlanOptions {
   /** It is only asked. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
-  /** Tasks that have a row in a table of results, by their ids, and in which: see `recordedTasks`. */
+  /** Tasks that have a row in a table of results, by their ids, and in which: see `findRecordedTasks`. */
   recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
   onTask?: (task: PlannedTask) => void;
@@ -61,7 +61,7 @@ export interface PlanOptions {
 /** Tasks per question to the queue. */
 const BATCH = 500;
 const FEW = 3;
-const MOST_REASONS = 20;
+const MAX_REASONS = 20;
 const OTHER = 'other reasons';
 const NO_AXES: ReadonlySet<string> = new Set();
 const REPEATED = {
@@ -69,14 +69,14 @@ const REPEATED = {
   why: 'equal to a task above: it runs once, and has a row here too',
 } as const;
 /** Beyond it nothing is remembered per task, and so repetitions are not seen. */
-const MOST_TRACKED = 1_000_000;
+const MAX_TRACKED = 1_000_000;
 
 const NO_CHECKSUM = checksum({ words: [] });
 
-/** What running a sweep would do. Changes nothing. */
+/** Finds out what running a sweep would do. Changes nothing. */
 export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
-  const novelty = new Novelty();
-  const known = await knownTasks(queue, novelty);
+  const planDiff = new PlanDiff();
+  const known = await knownTasks(queue, planDiff);
   const missing = known && new Set(known.keys());
   const seen = new Map<string, number>();
   const counts = noCounts();
@@ -100,7 +100,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       const phase = phases.get(spec.phase) as PhasePlan;
       const command = checksum(spec.command);
       const earlier = seen.get(id);
-      if (seen.size < MOST_TRACKED && earlier === undefined) seen.set(id, command);
+      if (seen.size < MAX_TRACKED && earlier === undefined) seen.set(id, command);
       missing?.delete(id);
       const other = earlier ?? task?.command ?? command;
       if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) otherCommands++;
@@ -110,7 +110,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
           : (adopted(task, recorded?.get(id)) ??
             task ?? {
               state: 'new' as const,
-              why: novelty.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
+              why: planDiff.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
             });
       const { outputDirectory, parameters } = spec;
       const name = task?.name ?? null;
@@ -121,7 +121,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
     });
   }
   for (const phase of phases.values()) phase.reasons.sort((a, b) => b.count - a.count);
-  const tracked = known !== null && missing !== null && seen.size < MOST_TRACKED;
+  const tracked = known !== null && missing !== null && seen.size < MAX_TRACKED;
   return {
     size: sweep.size,
     counts,
@@ -140,7 +140,7 @@ function adopted(
   return { state: 'completed', why: `${sanitize(table, 200)} has its row` };
 }
 
-/** What the plan needs of a task that the queue has. */
+/** A task of the queue, as far as the plan needs it. */
 interface KnownTask {
   name: string;
   state: State;
@@ -161,14 +161,14 @@ function checksum(command: TaskCommand): number {
 /** @returns the tasks of the queue; null: too many */
 async function knownTasks(
   queue: PlanOptions['queue'],
-  novelty: Novelty,
+  planDiff: PlanDiff,
 ): Promise<Map<string, KnownTask> | null> {
   let known: Map<string, KnownTask> | null = new Map();
   if (queue === null) return known;
   for await (const row of queue.tasks()) {
-    novelty.add(row.task);
+    planDiff.add(row.task);
     known?.set(row.task.id, knownTask(row));
-    if (known && known.size > MOST_TRACKED) known = null;
+    if (known && known.size > MAX_TRACKED) known = null;
   }
   return known;
 }
@@ -212,7 +212,7 @@ function note(phase: PhasePlan, task: PlannedTask): void {
   if ((state === 'new' || state === 'pending') && phase.next.length < FEW) phase.next.push(task);
   const reason = phase.reasons.find((each) => each.state === state && each.why === why);
   if (reason) reason.count++;
-  else if (phase.reasons.length < MOST_REASONS) phase.reasons.push({ state, why, count: 1 });
+  else if (phase.reasons.length < MAX_REASONS) phase.reasons.push({ state, why, count: 1 });
   else {
     const other = phase.reasons.find((each) => each.state === state && each.why === OTHER);
     if (other) other.count++;
@@ -244,7 +244,10 @@ function noCounts(): PlanCounts {
  * The sweep as the queue knows it. A queue from before tasks got a seed by default has them without one: they are these tasks, and
  * stay as they are.
  */
-export async function asKnown(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
+export async function withKnownSeeds(
+  sweep: Sweep,
+  queue: Pick<Queue, 'lookUp' | 'counts'> | null,
+): Promise<Sweep> {
   if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
   const known = new Set<string>();
   let batch: string[] = [];

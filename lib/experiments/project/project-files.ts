@@ -188,7 +188,7 @@ class Handle {
     this.stat = fstatSync(descriptor);
   }
 
-  /** What has that name in it; without one, itself. */
+  /** The path of an entry of that name; without a name, of the directory itself. */
   at(name?: string): string {
     return `/proc/self/fd/${this.#descriptor}${name === undefined ? '' : `/${name}`}`;
   }

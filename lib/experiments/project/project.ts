@@ -26,7 +26,7 @@ export interface Project {
 }
 
 export interface ProjectSettings {
-  /** What kind of network file system a path is on; undefined: on none. For tests. */
+  /** Tells the kind of network file system that a path is on; undefined: none. For tests. */
   network?: (path: string) => string | undefined;
   /** The queue is on a Redis: no state of the project needs a local disk, and many machines may work in its directory. Default: false. */
   isShared?: boolean;

@@ -20,14 +20,14 @@ const FALSE = /^(?:false|no|off)$/i;
 /** First characters of what isn't just a string. */
 const SPECIAL = /^[\d+\-.[{(NnTtYyOoFfIi~]/;
 
-/** What is written into a cell. Tables are text in UTF-8: a NUL, or half of a character, can't be in them. */
+/** Writes a value as the text of a cell. Tables are text in UTF-8: they can hold no NUL, and no half of a character. */
 export function cellText(value: Value): string {
   return show(value)
     .replaceAll('\u0000', '\ufffd')
     .replace(/\p{Surrogate}/gu, '\ufffd');
 }
 
-/** What a cell means. '': nothing. */
+/** The meaning of a cell. '': it is empty. */
 export function meaningOfCell(cell: string): string {
   const text = cell.trim();
   if (!SPECIAL.test(text)) return text === '' ? '' : `s${text}`;
@@ -41,7 +41,7 @@ export function meaningOfCell(cell: string): string {
   return nested(text) ?? `s${text}`;
 }
 
-/** What a parameter means. */
+/** The meaning of a parameter. */
 export function meaningOfValue(value: Value): string {
   if (value instanceof Written) return meaningOfValue(value.data);
   if (value === null) return '';
@@ -149,7 +149,7 @@ export function withPlace(parameters: Values, { phase, outputDirectory }: Place)
   return { phase, phase_name: phase, output_dir: outputDirectory, ...parameters };
 }
 
-/** What a row says beyond the parameters. Empty cells say nothing. */
+/** Reads the result of a row: its cells beyond the parameters. Empty cells are left out. */
 export function resultOf(
   header: readonly string[],
   cells: readonly string[],

@@ -19,7 +19,7 @@ export interface Row {
   open: boolean;
 }
 
-/** What is no CSV; the message is for people, after `FILE:LINE: `. */
+/** Thrown for text that is no CSV; the message is for people, after `FILE:LINE: `. */
 export class Malformed extends Error {
   readonly line: number;
 
@@ -36,7 +36,7 @@ const LF = 0x0a;
 const CR = 0x0d;
 const CHUNK = 256 * 1024;
 /** A quote that nobody closes would swallow the rest of the file. A result has at most 1 MiB. */
-const LONGEST_RECORD = 16 * 1024 * 1024;
+const MAX_RECORD_BYTES = 16 * 1024 * 1024;
 
 /** Rows that were read at once, and their bytes. */
 interface Batch {
@@ -65,7 +65,7 @@ export async function* readRows(file: FileHandle, position: number): AsyncGenera
     bytes = bytes.subarray(scanner.at);
     position += scanner.at;
     line = scanner.line;
-    if (bytes.length > LONGEST_RECORD) {
+    if (bytes.length > MAX_RECORD_BYTES) {
       throw new Malformed(
         line,
         'a quoted value begins here that goes on for more than 16 MiB: a quote (") is missing',
@@ -227,7 +227,7 @@ function breaks(bytes: Buffer, from: number, to: number): number {
   return count;
 }
 
-/** What would be read otherwise without quotes, by RFC 4180 or by readers that strip spaces. */
+/** Cells that need quotes, by RFC 4180 or for readers that strip spaces. */
 const NEEDS_QUOTES = /[",\r\n]|^\s|\s$/;
 
 function quote(cell: string): string {

@@ -6,8 +6,8 @@ import type { Sweep } from '../sweep/index.ts';
 import { taskId, type Values } from '../task/index.ts';
 import { withPlace } from './cell-value.ts';
 import { Busy, Changed, commonTablePath, shownPath, tablePath } from './safe-file.ts';
-import { judgeTail } from './table-writer.ts';
 import { Problems, Table } from './table.ts';
+import { judgePartialLine } from './table-writer.ts';
 
 /** A task that may have a row already. */
 export interface Sought {
@@ -98,7 +98,7 @@ export async function findResults(
 async function look(table: Table, tell: (message: string) => void): Promise<void> {
   try {
     await table.refresh({ leftovers: false });
-    await judgeTail(table, async function* () {});
+    await judgePartialLine(table, async function* () {});
   } catch (error) {
     if (!(error instanceof Changed || error instanceof Busy)) throw error;
     tell(`${table.shown}: somebody is changing this file; its rows are not taken into account.`);
@@ -106,18 +106,18 @@ async function look(table: Table, tell: (message: string) => void): Promise<void
 }
 
 /** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
-const MOST_TASKS = 1_000_000;
+const MAX_TASKS = 1_000_000;
 
 /**
  * Which tasks of a sweep have their rows in tables of results: their ids, and the tables. Only for those who look: nothing is
  * repaired, and a table that can't be read is warned about and passed over.
  */
-export async function recordedTasks(
+export async function findRecordedTasks(
   sweep: Sweep,
   project: string,
   queue: Pick<Queue, 'lookUp'> | null,
 ): Promise<ReadonlyMap<string, string>> {
-  if (sweep.size > MOST_TASKS) return new Map();
+  if (sweep.size > MAX_TASKS) return new Map();
   const isEnded = async (ids: readonly string[]) => {
     const rows = queue === null ? [] : await queue.lookUp(ids);
     return rows.map((row) => row?.state === 'completed' || row?.state === 'active');

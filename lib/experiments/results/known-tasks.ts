@@ -4,13 +4,13 @@ import type { Completion, Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { withPlace } from './cell-value.ts';
 import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
-import type { Entry } from './table-writer.ts';
 import { Problems, Table, type Tasks } from './table.ts';
+import type { Entry } from './table-writer.ts';
 
 /** Results per query, at most. */
 export const PAGE = 500;
 /** So many results are read in vain rather than asking once more. */
-const MOST_SKIPPED = 8;
+const MAX_SKIPPED = 8;
 
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
 export class KnownTasks implements Tasks {
@@ -25,7 +25,7 @@ export class KnownTasks implements Tasks {
   private readonly ids: string[] = [];
   private readonly names: string[] = [];
   private readonly numbers = new Map<string, number>();
-  /** Of completions; 0: none that is known. */
+  /** The numbers of completions; 0: none that is known. */
   private readonly sequences: number[] = [];
   private readonly completed = new Set<number>();
   private readonly tablesOf: Table[][] = [];
@@ -176,7 +176,7 @@ export class KnownTasks implements Tasks {
       const isNext = (sequence: number | undefined): boolean =>
         sequence !== undefined &&
         sequence - first < PAGE &&
-        sequence - (sequences[next - 1] as number) <= MOST_SKIPPED;
+        sequence - (sequences[next - 1] as number) <= MAX_SKIPPED;
       while (isNext(sequences[next])) next++;
       const last = sequences[next - 1] as number;
       for (let cursor = first - 1; cursor < last; ) {

@@ -6,7 +6,7 @@ import { inDirectory, Unsafe } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
-import { recordedTasks } from './find-results.ts';
+import { findRecordedTasks } from './find-results.ts';
 
 /** Directories that an error names. */
 const NAMED = 3;
@@ -34,7 +34,7 @@ export async function refuseUnusable(
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
   if (unusable.size === 0) return;
-  const recorded = await recordedTasks(sweep, project, queue);
+  const recorded = await findRecordedTasks(sweep, project, queue);
   let batch: { id: string; outputDirectory: string }[] = [];
   const count = async () => {
     const rows = await queue.lookUp(batch.map(({ id }) => id));
@@ -80,7 +80,7 @@ class Places {
     this.#project = resolve(project);
   }
 
-  /** Why nothing can be written in there; null: as far as can be seen, it can. @param path absolute */
+  /** Why nothing can be written in there; null: as far as can be seen, something can. @param path absolute */
   whyNot(path: string): string | null {
     let why = this.#known.get(path);
     if (why === undefined) {

@@ -4,10 +4,10 @@ import type { Values } from '../task/index.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
 import { Busy, Changed, codeOf, FsyncQueue } from './safe-file.ts';
 import { contentOf, type SharedRow } from './shared-rows.ts';
-import { drop, type Entry, judgeTail, Unwritable, write } from './table-writer.ts';
 import { explain, type Problems, type Table } from './table.ts';
+import { drop, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
 
-/** What a table has that may be the row of a task that somebody runs. */
+/** The rows of a table that may be the row of a task that runs. */
 export interface RowsOfTask {
   /** The result of the row that is this task's beyond doubt. */
   own: Values | null;
@@ -20,7 +20,7 @@ export interface RowsOfTask {
 }
 
 /** Somebody who changes a table all the time gets so many tries at a time. */
-const MOST_TRIES = 5;
+const MAX_TRIES = 5;
 /** The queue has the results, so that the disk needn't at once. In ms. */
 const SYNC_EVERY = 1_000;
 
@@ -87,7 +87,7 @@ export class ResultTables {
   }
 
   /**
-   * What there is for a task in the table of its first output directory, as of now; null: it isn't known, or the table can't be read or
+   * Finds the rows for a task in the table of its first output directory, as of now; null: it isn't known, or the table can't be read or
    * written. Rows that the queue can tell are said to be shared until the next `sync`.
    */
   rowsOf(id: string): Promise<RowsOfTask | null> {
@@ -179,7 +179,8 @@ export class ResultTables {
     if (common === null) return;
     const before = report.adopted;
     await this.attempt(common, report, async () => {
-      report.adopted += (await judgeTail(common, async function* () {})) + (await common.adoptUndecided());
+      report.adopted +=
+        (await judgePartialLine(common, async function* () {})) + (await common.adoptUndecided());
     });
     const found = report.adopted - before;
     if (found === 0) return;
@@ -203,15 +204,15 @@ export class ResultTables {
     report: TablesReport,
     act: () => Promise<void> | void,
   ): Promise<boolean> {
-    for (let tries = 0; tries < MOST_TRIES && !this.busy.has(table); tries++) {
+    for (let tries = 0; tries < MAX_TRIES && !this.busy.has(table); tries++) {
       try {
         report.adopted += await table.refresh();
         if (table.unreadable !== null) return false;
         await act();
         return true;
       } catch (error) {
-        // What went away meanwhile is looked for again; what isn't there then is an error.
-        const isGone = codeOf(error) === 'ENOENT' && tries < MOST_TRIES - 1;
+        // A file that went away meanwhile is looked for again; then its absence is an error.
+        const isGone = codeOf(error) === 'ENOENT' && tries < MAX_TRIES - 1;
         if (error instanceof Changed || isGone) table.forget();
         else if (error instanceof Busy) this.busy.add(table);
         else {
@@ -226,7 +227,7 @@ export class ResultTables {
   }
 
   private refuse(table: Table, error: unknown): void {
-    const isKnown = error instanceof Unwritable || error instanceof Unsafe;
+    const isKnown = error instanceof UnwritableError || error instanceof Unsafe;
     if (!isKnown && codeOf(error) === undefined) throw error;
     const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
     table.unwritable = message;
@@ -272,7 +273,7 @@ export class ResultTables {
     );
   }
 
-  /** What was completed since the last time gets its rows, page by page. */
+  /** Writes the rows of tasks that were completed since the last time, page by page. */
   private async takeCompletions(report: TablesReport): Promise<void> {
     for (;;) {
       const page = await this.queue.completions(this.cursor, PAGE);
@@ -291,9 +292,9 @@ export class ResultTables {
           else entries.push({ task, completion });
         }
       }
-      // What a last line without an end is can only be told when all completions are known.
+      // A last line without an end can only be judged when all completions are known.
       for (const [table, entries] of tables) {
-        if (table.contents?.tail == null && table.unwritable === null) {
+        if (table.contents?.partialLine == null && table.unwritable === null) {
           await this.writeEntries(table, entries, report);
         }
       }
@@ -302,8 +303,8 @@ export class ResultTables {
 
   private async writeWaiting(table: Table, report: TablesReport): Promise<void> {
     if (table.unreadable !== null) return;
-    if (table.contents?.tail) await this.attempt(table, report, () => this.judge(table, report));
-    for (let tries = 0; tries < MOST_TRIES && table.waiting.size > 0; tries++) {
+    if (table.contents?.partialLine) await this.attempt(table, report, () => this.judge(table, report));
+    for (let tries = 0; tries < MAX_TRIES && table.waiting.size > 0; tries++) {
       let isDone = true;
       for await (const entries of this.tasks.results([...table.waiting])) {
         isDone = await this.writeEntries(table, entries, report);
@@ -314,7 +315,7 @@ export class ResultTables {
   }
 
   private async judge(table: Table, report: TablesReport): Promise<void> {
-    report.adopted += await judgeTail(table, (only) => {
+    report.adopted += await judgePartialLine(table, (only) => {
       const members = [...table.index.names.values()];
       return this.tasks.results(members.filter(only));
     });
@@ -373,7 +374,7 @@ export class ResultTables {
   }
 }
 
-/** What a look at the tables has changed, and what is wrong with them now. */
+/** The changes that a look at the tables made, and what is wrong with them now. */
 interface TablesReport {
   /** Tasks that are completed now because of rows in tables. */
   adopted: number;

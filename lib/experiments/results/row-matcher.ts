@@ -2,7 +2,7 @@ import { sanitize } from '../../platform/index.ts';
 import { stringify, type Value, type Values, Written } from '../task/index.ts';
 import { cellText, columnOf, meaningOfCell, meaningOfValue, NAME_COLUMN } from './cell-value.ts';
 
-/** Whose result a row is: one task's, nobody's, or it can't be told. */
+/** The task whose result a row is: one, none, or several that can't be told apart. */
 export type Match =
   | { readonly kind: 'one'; readonly task: number }
   | { readonly kind: 'none' }
@@ -17,7 +17,7 @@ export type Match =
 /** No cell has it: files with NUL bytes are refused. */
 const SEPARATOR = '\u0000';
 /** Rows with gaps are looked up by which cells they have: so many kinds of gaps, times groups of tasks, at most. */
-const MOST_PATTERNS = 256;
+const MAX_PATTERNS = 256;
 const PAUSE_AFTER = 5_000;
 
 type Tasks = number | number[];
@@ -139,7 +139,7 @@ export class RowMatcher {
     meanings: readonly string[],
   ): Map<string, Tasks> | null {
     let map = this.patterns.get(pattern);
-    if (map !== undefined || this.patterns.size >= MOST_PATTERNS) return map ?? null;
+    if (map !== undefined || this.patterns.size >= MAX_PATTERNS) return map ?? null;
     map = new Map();
     this.patterns.set(pattern, map);
     const told = places.filter((inTask, at) => inTask !== -1 && meanings[at] !== '');
@@ -167,7 +167,7 @@ export class RowMatcher {
     const known = this.remembered.get(cell);
     if (known !== undefined) return known;
     const meaning = meaningOfCell(cell);
-    if (this.remembered.size < MOST_REMEMBERED && cell.length < 200) this.remembered.set(cell, meaning);
+    if (this.remembered.size < MAX_REMEMBERED && cell.length < 200) this.remembered.set(cell, meaning);
     return meaning;
   }
 }
@@ -192,7 +192,7 @@ function add(map: Map<string, Tasks>, key: string, task: number): void {
 }
 
 /** Cells whose meaning is remembered, since most repeat. */
-const MOST_REMEMBERED = 20_000;
+const MAX_REMEMBERED = 20_000;
 
 /** The tasks that have one output directory, by the numbers that the caller gives them. */
 export class TaskIndex {
@@ -201,7 +201,7 @@ export class TaskIndex {
   readonly names = new Map<string, number>();
   private readonly byParameters = new Map<string, TaskGroup>();
   private readonly texts = new Texts();
-  /** Of lists and maps, by their text; of cells. */
+  /** Meanings of lists and maps by their text, and of cells. */
   private readonly meanings = new Map<string, number>();
   private readonly cells = new Map<string, number>();
 
@@ -272,7 +272,7 @@ function remembered(known: Map<string, number>, text: string, find: () => number
   let number = known.get(text);
   if (number === undefined) {
     number = find();
-    if (known.size < MOST_REMEMBERED) known.set(text, number);
+    if (known.size < MAX_REMEMBERED) known.set(text, number);
   }
   return number;
 }
@@ -340,7 +340,7 @@ class TaskGroup {
     for (let form = 0; form < this.tasks.length; form++) yield this.form(form);
   }
 
-  /** Of a task that it has. */
+  /** The forms of a task that the group has. */
   formsOf(task: number): Form[] {
     const found = [];
     for (let form = this.firstOf.get(task) ?? 0; this.tasks[form] === task; form++)

@@ -23,19 +23,19 @@ export interface TableFile {
   project: string;
 }
 
-/** Somebody else has changed the file meanwhile: it has to be read again. */
+/** Thrown when somebody else has changed the file meanwhile: it has to be read again. */
 export class Changed extends Error {}
 
-/** Somebody doesn't stop changing the file. */
+/** Thrown when somebody doesn't stop changing the file. */
 export class Busy extends Error {}
 
-/** What is there can't be used. The message is for people, and names the remedy. */
+/** Thrown for a file that can't be used. The message is for people, and names the remedy. */
 export class Refused extends Error {}
 
 /** Equal as long as nobody has touched the file. */
-export type Stamp = string;
+export type Fingerprint = string;
 
-function stampOf(stats: BigIntStats): Stamp {
+function fingerprintOf(stats: BigIntStats): Fingerprint {
   return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join(':');
 }
 
@@ -60,9 +60,9 @@ async function inPlace<T>(
 }
 
 /** null: nothing is there. @throws Unsafe */
-export async function look(file: TableFile): Promise<Stamp | null> {
+export async function look(file: TableFile): Promise<Fingerprint | null> {
   try {
-    return await inPlace(file, async (place) => stampOf(await lstat(place.at, { bigint: true })));
+    return await inPlace(file, async (place) => fingerprintOf(await lstat(place.at, { bigint: true })));
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
     if (await lstat(file.path).catch(() => null))
@@ -72,7 +72,7 @@ export async function look(file: TableFile): Promise<Stamp | null> {
 }
 
 const QUIET = 50;
-const MOST_LOOKS = 20;
+const MAX_LOOKS = 20;
 const LONG_AGO = 2_000;
 
 /**
@@ -80,11 +80,11 @@ const LONG_AGO = 2_000;
  * @throws Busy if that takes longer than a second
  */
 export async function settle(file: TableFile): Promise<void> {
-  for (let looks = 0; looks < MOST_LOOKS; looks++) {
+  for (let looks = 0; looks < MAX_LOOKS; looks++) {
     const stats = await inPlace(file, ({ at }) => lstat(at, { bigint: true }));
     if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO) return;
     await sleep(QUIET);
-    if ((await look(file)) === stampOf(stats)) return;
+    if ((await look(file)) === fingerprintOf(stats)) return;
   }
   throw new Busy();
 }
@@ -92,7 +92,7 @@ export async function settle(file: TableFile): Promise<void> {
 const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
 
 /** @throws Refused for what is no file, Unsafe */
-export function openToRead(table: TableFile): Promise<{ file: FileHandle; stamp: Stamp }> {
+export function openToRead(table: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
   return inPlace(table, async (place) => {
     // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
     const file = await open(place.at, READ);
@@ -102,7 +102,7 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; stamp:
         throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'no file'}: move it away`);
       }
       place.check(await file.stat());
-      return { file, stamp: stampOf(stats) };
+      return { file, fingerprint: fingerprintOf(stats) };
     } catch (error) {
       await file.close();
       throw error;
@@ -110,9 +110,9 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; stamp:
   });
 }
 
-/** As long as the file is open, its own stamp. */
-export async function stampOfOpen(file: FileHandle): Promise<Stamp> {
-  return stampOf(await file.stat({ bigint: true }));
+/** As long as the file is open, its own fingerprint. */
+export async function fingerprintOfOpen(file: FileHandle): Promise<Fingerprint> {
+  return fingerprintOf(await file.stat({ bigint: true }));
 }
 
 const APPEND =
@@ -122,22 +122,22 @@ const APPEND =
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
  * others to change it.
  * @param end where the text is to end before; null: where the file does
- * @returns the new stamp, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
- * @throws Changed if the file isn't the one of the stamp any longer; errors of the system
+ * @returns the new fingerprint, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
+ * @throws Changed if the file isn't the one of the fingerprint any longer; errors of the system
  */
 export function append(
   { path, project }: TableFile,
-  stamp: Stamp,
+  fingerprint: Fingerprint,
   bytes: Buffer,
   end: number | null,
-): { stamp: Stamp; error: unknown } {
+): { fingerprint: Fingerprint; error: unknown } {
   const place = locate(path, project, { follow: true });
   let file: number | null = null;
   try {
     file = openSync(place.at, APPEND);
     place.check(fstatSync(file));
     const before = fstatSync(file, { bigint: true });
-    if (stampOf(before) !== stamp) throw new Changed();
+    if (fingerprintOf(before) !== fingerprint) throw new Changed();
     if (end !== null) ftruncateSync(file, end);
     const size = end ?? Number(before.size);
     let written = 0;
@@ -147,13 +147,13 @@ export function append(
       // If others wrote meanwhile, the end isn't ours to cut off: the next reader mends it.
       if (fstatSync(file).size !== size + written) throw new Changed();
       if (written > 0) ftruncateSync(file, size);
-      return { stamp: stampOf(fstatSync(file, { bigint: true })), error };
+      return { fingerprint: fingerprintOf(fstatSync(file, { bigint: true })), error };
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new Changed();
     const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
-    if (there === undefined || stampOf(there) !== stampOf(after)) throw new Changed();
-    return { stamp: stampOf(after), error: null };
+    if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new Changed();
+    return { fingerprint: fingerprintOf(after), error: null };
   } catch (error) {
     throw readable(error, path);
   } finally {
@@ -164,15 +164,15 @@ export function append(
 
 /**
  * Puts a new file in the place of the old one, at once; mode and owner stay.
- * @param stamp of what is to be replaced; null: nothing is there
+ * @param fingerprint of what is to be replaced; null: nothing is there
  * @throws Changed if something else is there now
  */
 export async function replace(
   table: TableFile,
-  stamp: Stamp | null,
+  fingerprint: Fingerprint | null,
   write: (file: FileHandle) => Promise<void>,
-): Promise<Stamp> {
-  await inPlace(table, (place) => replaceAt(place, stamp, write), stamp === null);
+): Promise<Fingerprint> {
+  await inPlace(table, (place) => replaceAt(place, fingerprint, write), fingerprint === null);
   const now = await look(table);
   if (now === null) throw new Changed();
   return now;
@@ -180,7 +180,7 @@ export async function replace(
 
 async function replaceAt(
   place: FilePlace,
-  stamp: Stamp | null,
+  fingerprint: Fingerprint | null,
   write: (file: FileHandle) => Promise<void>,
 ): Promise<void> {
   const temporary = temporaryOf(place);
@@ -188,16 +188,16 @@ async function replaceAt(
   const file = await open(temporary, 'wx', 0o666);
   try {
     try {
-      if (stamp !== null) await copyOwner(place, file);
+      if (fingerprint !== null) await copyOwner(place, file);
       await write(file);
       await file.sync();
     } finally {
       await file.close();
     }
-    if (stamp === null) put(temporary, place.at);
+    if (fingerprint === null) put(temporary, place.at);
     else {
       const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
-      if (there === undefined || stampOf(there) !== stamp) throw new Changed();
+      if (there === undefined || fingerprintOf(there) !== fingerprint) throw new Changed();
       renameSync(temporary, place.at);
     }
   } finally {

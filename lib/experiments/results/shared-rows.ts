@@ -6,7 +6,7 @@ export interface SharedRow {
   line: number;
   cells: readonly string[];
   result: Values;
-  /** What the result means: see `contentOf`. */
+  /** The meaning of the result: see `contentOf`. */
   content: string;
   /** For people. */
   why: () => string;
@@ -20,8 +20,8 @@ interface Group {
 }
 
 /** More are not kept in memory, and count for nobody. */
-const MOST_ROWS = 10_000;
-const MOST_TASKS = 1_000;
+const MAX_ROWS = 10_000;
+const MAX_TASKS = 1_000;
 /** Digits that a number keeps however often pandas reads and writes it. */
 const DIGITS = 12;
 
@@ -41,7 +41,7 @@ export class SharedRows {
 
   /** @returns false: there are too many */
   add({ tasks, parameters }: { tasks: readonly number[]; parameters: string }, row: SharedRow): boolean {
-    if (tasks.length > MOST_TASKS || this.#size === MOST_ROWS) return false;
+    if (tasks.length > MAX_TASKS || this.#size === MAX_ROWS) return false;
     let group = this.#groups.get(parameters);
     if (group === undefined) {
       group = { tasks, rows: [], covered: new Set() };
@@ -61,7 +61,7 @@ export class SharedRows {
     return this.#byTask.has(task);
   }
 
-  /** What fits a task. `spare`: how many of the rows no task is known to have written; `tasks`: all that the rows fit. */
+  /** Finds the rows that fit a task. `spare`: how many of the rows no task is known to have written; `tasks`: all that the rows fit. */
   of(task: number): { rows: SharedRow[]; spare: number; tasks: Set<number> } {
     const groups = this.#byTask.get(task) ?? [];
     return {

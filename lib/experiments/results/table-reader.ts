@@ -3,28 +3,28 @@ import { sanitize } from '../../platform/index.ts';
 import { NAME_COLUMN } from './cell-value.ts';
 import { BOM, Malformed, type Row, readRows } from './csv.ts';
 import type { Match, RowMatcher, TaskIndex } from './row-matcher.ts';
-import { Changed, openToRead, Refused, type Stamp, stampOfOpen, type TableFile } from './safe-file.ts';
+import { Changed, type Fingerprint, fingerprintOfOpen, openToRead, type TableFile } from './safe-file.ts';
 
-/** What is known of a table's file after reading it. */
+/** The state of a table's file after reading it. */
 export interface Contents {
-  stamp: Stamp;
+  fingerprint: Fingerprint;
   /** Empty: the file has no text. */
   header: readonly string[];
   bom: boolean;
   newline: '\n' | '\r\n';
-  /** Where the last complete row ends, with its line break. What the file has behind is the `tail`. */
+  /** Where the last complete row ends, with its line break. What the file has behind is the `partialLine`. */
   end: number;
-  tail: Tail | null;
-  /** What is to become of the tail: a row of ours that is written anew, or somebody's that nobody can complete. null: not known yet. */
-  tailIs: 'ours' | 'cut' | null;
+  partialLine: PartialLine | null;
+  /** The fate of the partial line: `ours` is written anew, `cut` is somebody's that nobody can complete. null: not known yet. */
+  partialLineIs: 'ours' | 'cut' | null;
   /** No line break is before `end`. */
   openEnd: boolean;
   /** The first row with values in more cells than the table has columns: no column can be added then. */
   tooWide: number | null;
 }
 
-/** What a file ends with that is no complete line. */
-interface Tail {
+/** The end of a file that is no complete line. */
+interface PartialLine {
   /** null: nothing but zeros. */
   row: Row | null;
   bytes: Buffer;
@@ -33,7 +33,7 @@ interface Tail {
 }
 
 /**
- * Reads a table from its beginning to its end. The last row is left out (see `tail`) if no line break is behind it.
+ * Reads a table from its beginning to its end. The last row is left out (see `partialLine`) if no line break is behind it.
  * @param onRows gets them all, the header not, and what they were cut from
  * @throws Refused, Unsafe, Malformed, Changed, or an error of the system
  */
@@ -42,19 +42,19 @@ export async function readContents(
   onHeader: (header: readonly string[]) => Promise<void>,
   onRows: (rows: readonly Row[], bytes: Buffer, position: number) => Promise<void>,
 ): Promise<Contents> {
-  const { file, stamp } = await openToRead(table);
+  const { file, fingerprint } = await openToRead(table);
   try {
     const begin = Buffer.alloc(BOM.length);
     const { bytesRead } = await file.read(begin, 0, BOM.length, 0);
     const bom = bytesRead === BOM.length && begin.equals(BOM);
     const contents: Contents = {
-      stamp,
+      fingerprint,
       header: [],
       bom,
       newline: '\n',
       end: 0,
-      tail: null,
-      tailIs: null,
+      partialLine: null,
+      partialLineIs: null,
       openEnd: false,
       tooWide: null,
     };
@@ -73,7 +73,7 @@ export async function readContents(
       const last = rows.at(-1);
       if (last?.newline === '') {
         rows.pop();
-        contents.tail = {
+        contents.partialLine = {
           row: last,
           bytes: Buffer.from(bytes.subarray(last.start - position)),
           zeros: false,
@@ -84,12 +84,12 @@ export async function readContents(
       }
       await onRows(rows, bytes, position);
     }
-    if ((await stampOfOpen(file)) !== stamp) throw new Changed();
+    if ((await fingerprintOfOpen(file)) !== fingerprint) throw new Changed();
     const size = (await file.stat()).size;
     const textEnd = batch.value;
-    contents.end = contents.tail?.row?.start ?? textEnd;
+    contents.end = contents.partialLine?.row?.start ?? textEnd;
     if (size > textEnd) {
-      contents.tail = { row: null, bytes: Buffer.alloc(0), ...contents.tail, zeros: true };
+      contents.partialLine = { row: null, bytes: Buffer.alloc(0), ...contents.partialLine, zeros: true };
     }
     if (contents.header.length > 0 && contents.end > 0) {
       const { buffer } = await file.read(Buffer.alloc(1), 0, 1, contents.end - 1);
@@ -97,7 +97,7 @@ export async function readContents(
     }
     return contents;
   } catch (error) {
-    if (error instanceof Malformed && (await stampOfOpen(file)) !== stamp) throw new Changed();
+    if (error instanceof Malformed && (await fingerprintOfOpen(file)) !== fingerprint) throw new Changed();
     throw error;
   } finally {
     await file.close();
@@ -121,8 +121,7 @@ function headerOf(row: Row): string[] {
   return header;
 }
 
-
-/** What a row of a table is, as far as tasks go. */
+/** The task that a row of a table belongs to. */
 interface Reading {
   /** The task that has this row; no other is written for it. null: none. */
   owner: number | null;

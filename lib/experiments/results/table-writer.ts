@@ -4,8 +4,8 @@ import type { Completion } from '../queue/index.ts';
 import { cellsOf, NAME_COLUMN } from './cell-value.ts';
 import { BOM, formatRow, type Row } from './csv.ts';
 import { append, Changed, replace } from './safe-file.ts';
-import { type Contents, type RowReader, readContents } from './table-reader.ts';
 import type { Table } from './table.ts';
+import { type Contents, type RowReader, readContents } from './table-reader.ts';
 
 /** A row that is to be written. */
 export interface Entry {
@@ -14,7 +14,7 @@ export interface Entry {
 }
 
 /** It can't be written as the file is; the message is for people. */
-export class Unwritable extends Error {}
+export class UnwritableError extends Error {}
 
 const AT_ONCE = 4 * 1024 * 1024;
 
@@ -27,7 +27,7 @@ function rowOf({ task, result }: Completion, header: readonly string[], table: T
 /**
  * Writes rows. Those that are written are taken from `table.waiting` at once.
  * @param fills the lines of rows that are there, and get what tells them from other tasks' rows
- * @throws Changed, Unwritable, errors of the system
+ * @throws Changed, UnwritableError, errors of the system
  */
 export async function write(
   table: Table,
@@ -35,9 +35,9 @@ export async function write(
   fills: ReadonlyMap<number, Entry>,
 ): Promise<void> {
   const { contents } = table;
-  if (contents?.tailIs === 'cut') {
-    throw new Unwritable(
-      `${table.shown}:${contents.tail?.row?.line ?? ''}: the last line is cut off: complete or remove it`,
+  if (contents?.partialLineIs === 'cut') {
+    throw new UnwritableError(
+      `${table.shown}:${contents.partialLine?.row?.line ?? ''}: the last line is cut off: complete or remove it`,
     );
   }
   const known = new Set(contents?.header);
@@ -70,9 +70,15 @@ function appendRows(table: Table, before: Contents, entries: readonly Entry[]): 
     for (; to < entries.length && text.length < AT_ONCE; to++) {
       text += rowOf((entries[to] as Entry).completion, contents.header, table) + contents.newline;
     }
-    const end = contents.tailIs === 'ours' ? contents.end : null;
-    const { stamp, error } = append(table.file, contents.stamp, Buffer.from(text), end);
-    contents = { ...contents, stamp, tail: null, tailIs: null, openEnd: contents.openEnd && error !== null };
+    const end = contents.partialLineIs === 'ours' ? contents.end : null;
+    const { fingerprint, error } = append(table.file, contents.fingerprint, Buffer.from(text), end);
+    contents = {
+      ...contents,
+      fingerprint,
+      partialLine: null,
+      partialLineIs: null,
+      openEnd: contents.openEnd && error !== null,
+    };
     table.written(contents);
     if (error !== null) throw error;
     noteWritten(table, entries.slice(from, to));
@@ -99,13 +105,13 @@ async function rewrite(
   const added = header.length - (contents?.header.length ?? 0);
   if (added > 0 && contents !== null && contents.tooWide !== null) {
     const names = header.slice(-added).map((name) => sanitize(name, 60));
-    throw new Unwritable(
+    throw new UnwritableError(
       `${table.shown}:${contents.tooWide}: this row has values beyond the last column, so that no column can be added (${names.join(', ')}): values with commas need quotes`,
     );
   }
   const newline = contents?.newline ?? '\n';
   const reader = dropped.size === 0 ? null : await table.readerOf(contents?.header ?? []);
-  const stamp = await replace(table.file, table.stamp ?? null, async (file) => {
+  const fingerprint = await replace(table.file, table.fingerprint ?? null, async (file) => {
     const output = new Output(file);
     if (contents?.bom) output.add(BOM);
     output.add(Buffer.from(formatRow(header) + newline));
@@ -120,13 +126,13 @@ async function rewrite(
     await output.flush();
   });
   table.written({
-    stamp,
+    fingerprint,
     header,
     bom: contents?.bom ?? false,
     newline,
     end: 0,
-    tail: null,
-    tailIs: null,
+    partialLine: null,
+    partialLineIs: null,
     openEnd: false,
     tooWide: contents?.tooWide ?? null,
   });
@@ -173,14 +179,14 @@ async function copyRows(
       await output.flush();
     },
   );
-  if (now.stamp !== contents.stamp) throw new Changed();
-  const { tail } = now;
-  if (tail?.row && contents.tailIs !== 'ours') {
-    const owner = reader?.read(tail.row).owner ?? null;
+  if (now.fingerprint !== contents.fingerprint) throw new Changed();
+  const { partialLine } = now;
+  if (partialLine?.row && contents.partialLineIs !== 'ours') {
+    const owner = reader?.read(partialLine.row).owner ?? null;
     if (owner === null || !dropped.has(owner)) {
-      const filled = fill(tail.row);
-      output.add(filled ?? tail.bytes);
-      output.add(Buffer.from((filled ? '' : gap(tail.row.cells.length)) + contents.newline));
+      const filled = fill(partialLine.row);
+      output.add(filled ?? partialLine.bytes);
+      output.add(Buffer.from((filled ? '' : gap(partialLine.row.cells.length)) + contents.newline));
     }
   }
 }
@@ -217,16 +223,22 @@ class Output {
  * @param completed the tasks that have a result, and their results
  * @returns how many rows were adopted: the row itself
  */
-export async function judgeTail(
+export async function judgePartialLine(
   table: Table,
   completed: (only: (task: number) => boolean) => AsyncIterable<readonly Entry[]>,
 ): Promise<number> {
   const { contents } = table;
-  const tail = contents?.tail;
-  if (contents === null || tail === null || tail === undefined || contents.tailIs !== null) return 0;
-  const { row, bytes, zeros } = tail;
+  const partialLine = contents?.partialLine;
+  if (
+    contents === null ||
+    partialLine === null ||
+    partialLine === undefined ||
+    contents.partialLineIs !== null
+  )
+    return 0;
+  const { row, bytes, zeros } = partialLine;
   if (row === null) {
-    contents.tailIs = 'ours';
+    contents.partialLineIs = 'ours';
     return 0;
   }
   for await (const entries of completed(mayBegin(table, row.cells))) {
@@ -234,21 +246,21 @@ export async function judgeTail(
       const ours = Buffer.from(rowOf(completion, contents.header, table) + contents.newline);
       if (!ours.subarray(0, bytes.length).equals(bytes)) continue;
       if (zeros || bytes.length !== ours.length - contents.newline.length) {
-        contents.tailIs = 'ours';
+        contents.partialLineIs = 'ours';
         return 0;
       }
     }
   }
   if (row.open || zeros || row.cells.length < contents.header.length) {
-    contents.tailIs = 'cut';
+    contents.partialLineIs = 'cut';
     return 0;
   }
-  contents.tail = null;
+  contents.partialLine = null;
   contents.openEnd = true;
   return table.take(row);
 }
 
-/** Most tasks can be told from the tail by their names alone. */
+/** Rules out tasks by their names alone, where the partial line has one. */
 function mayBegin(table: Table, cells: readonly string[]): (task: number) => boolean {
   if (table.contents?.header[0] !== NAME_COLUMN) return () => true;
   const [first = ''] = cells;

@@ -9,17 +9,17 @@ import {
   Busy,
   Changed,
   codeOf,
+  type Fingerprint,
   look,
   Refused,
   removeLeftover,
-  type Stamp,
   settle,
   type TableFile,
 } from './safe-file.ts';
 import { contentOf, SharedRows } from './shared-rows.ts';
 import { type Contents, RowReader, readContents } from './table-reader.ts';
 
-/** What a table has to know of tasks, which are numbers to it. */
+/** The tasks of a table, which are numbers to it. */
 export interface Tasks {
   nameOf(task: number): string;
   isCompleted(task: number): boolean;
@@ -46,14 +46,14 @@ export class Table {
   shared = new SharedRows();
   /** null: there is no file, or it can't be used. */
   contents: Contents | null = null;
-  /** What stands in the way of reading it, or of writing to it; both for people. */
+  /** The reasons why it can't be read, or written to; both for people. */
   unreadable: string | null = null;
   unwritable: string | null = null;
-  /** What was told about writing to it. */
+  /** The keys of what was told about writing to it. */
   readonly told = new Set<string>();
   private strangers: string | null = null;
   /** undefined: has to be read. null: there is nothing. */
-  stamp: Stamp | null | undefined = undefined;
+  fingerprint: Fingerprint | null | undefined = undefined;
   private readonly problems: Problems;
   private readonly tasks: Tasks;
 
@@ -75,13 +75,13 @@ export class Table {
 
   /** Has to be read again. */
   forget(): void {
-    this.stamp = undefined;
+    this.fingerprint = undefined;
   }
 
   /** After writing: what was written is known, and isn't read again. */
   written(contents: Contents): void {
     this.contents = contents;
-    this.stamp = contents.stamp;
+    this.fingerprint = contents.fingerprint;
   }
 
   /** At the start: completed tasks without a row have lost it, as far as can be told. */
@@ -95,35 +95,35 @@ export class Table {
 
   /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed, Busy */
   async refresh({ leftovers = true } = {}): Promise<number> {
-    let stamp: Stamp | null | undefined;
+    let fingerprint: Fingerprint | null | undefined;
     try {
-      stamp = await look(this.file);
-      if (stamp === this.stamp) return 0;
-      if (leftovers && this.stamp === undefined) await removeLeftover(this.file);
-      const adopted = await this.read(stamp);
+      fingerprint = await look(this.file);
+      if (fingerprint === this.fingerprint) return 0;
+      if (leftovers && this.fingerprint === undefined) await removeLeftover(this.file);
+      const adopted = await this.read(fingerprint);
       if (this.unreadable !== null) this.problems.over(`${this.shown} unreadable`);
       this.unreadable = null;
       return adopted;
     } catch (error) {
       if (error instanceof Busy) throw error;
       if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
-      this.refuse(error, stamp);
+      this.refuse(error, fingerprint);
       return 0;
     }
   }
 
-  private refuse(error: unknown, stamp: Stamp | null | undefined): void {
+  private refuse(error: unknown, fingerprint: Fingerprint | null | undefined): void {
     const where = error instanceof Malformed ? `${this.shown}:${error.line}` : this.shown;
     const isContent = error instanceof Malformed || error instanceof Refused || error instanceof Unsafe;
     if (!isContent && codeOf(error) === undefined) throw error;
     this.contents = null;
     // Permissions of directories can change without a trace in the file.
-    this.stamp = isContent ? stamp : undefined;
+    this.fingerprint = isContent ? fingerprint : undefined;
     this.unreadable = `${where}: ${sanitize(isContent ? error.message : explain(error), 500)}`;
     this.problems.unusable(`${this.shown} unreadable`, this.unreadable);
   }
 
-  private async read(stamp: Stamp | null): Promise<number> {
+  private async read(fingerprint: Fingerprint | null): Promise<number> {
     const rows = new Map<number, number>();
     const problems = this.problems.ofRows(this.shown);
     let adopted = 0;
@@ -131,7 +131,7 @@ export class Table {
     const { covered } = this.shared;
     this.shared = new SharedRows();
     this.undecided.clear();
-    if (stamp !== null) {
+    if (fingerprint !== null) {
       await settle(this.file);
       let header: readonly string[] = [];
       let reader: RowReader | null = null;
@@ -149,7 +149,7 @@ export class Table {
     this.strangers = problems.end();
     this.unwritable = null;
     this.contents = contents;
-    this.stamp = contents?.stamp ?? null;
+    this.fingerprint = contents?.fingerprint ?? null;
     const all = new Set(rows.keys());
     for (const task of covered) if (!all.has(task) && this.shared.cover(task)) all.add(task);
     this.settleRows(all);
@@ -167,7 +167,7 @@ export class Table {
 
   /** Rows that fit several tasks, none of which can have written them. @param allowed so many may be tasks' that run */
   tellShared(allowed: number): void {
-    if (this.stamp === undefined) return;
+    if (this.fingerprint === undefined) return;
     const problems = this.problems.ofRows(this.shown);
     for (const { rows } of this.shared.spare) {
       if (rows.length <= allowed) continue;
@@ -287,9 +287,9 @@ export function explain(error: unknown): string {
 }
 
 /** So many rows of a table are named at a time. */
-const MOST_ROWS = 5;
-const MOST_NAMES = 3;
-const MOST_REMEMBERED = 50_000;
+const MAX_ROWS = 5;
+const MAX_NAMES = 3;
+const MAX_REMEMBERED = 50_000;
 const NOT_WRITTEN = 'nothing is written to it; the results are kept in the queue';
 
 /** Says to people what is wrong with tables: everything once, and not too much. */
@@ -312,7 +312,7 @@ export class Problems {
   /** @param key what it is about: the message may differ each time */
   once(key: string, message: string): void {
     if (this.told.has(key)) return;
-    if (this.told.size >= MOST_REMEMBERED) this.told.clear();
+    if (this.told.size >= MAX_REMEMBERED) this.told.clear();
     this.told.add(key);
     this.tell(message);
   }
@@ -324,8 +324,8 @@ export class Problems {
 
   /** Rows that a table had lost are there again. */
   restored(table: string, names: readonly string[]): void {
-    const named = names.slice(0, MOST_NAMES);
-    const more = names.length > MOST_NAMES ? [`${names.length - MOST_NAMES} more`] : [];
+    const named = names.slice(0, MAX_NAMES);
+    const more = names.length > MAX_NAMES ? [`${names.length - MAX_NAMES} more`] : [];
     const [rows, was, them] = names.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
     this.tell(
       `${table}: the ${rows} of ${listWords([...named, ...more])}, completed before, ${was} missing and ` +
@@ -333,7 +333,7 @@ export class Problems {
     );
   }
 
-  /** What is wrong with rows of a table, while it is read once. */
+  /** Collects what is wrong with rows of a table, while it is read once. */
   ofRows(table: string): RowProblems {
     return new RowProblems(this, table);
   }
@@ -351,7 +351,7 @@ class RowProblems {
 
   /** @param why is only asked for the rows that are named */
   add(line: number, cells: readonly string[], why: () => string): void {
-    if (this.count++ >= MOST_ROWS) return;
+    if (this.count++ >= MAX_ROWS) return;
     const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
     this.problems.once(`${this.table}\n${content}`, `${this.table}:${line}: ${why()}`);
   }
@@ -361,7 +361,7 @@ class RowProblems {
     const { count, table } = this;
     if (count === 0) return null;
     const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} no task's result`;
-    if (count > MOST_ROWS)
+    if (count > MAX_ROWS)
       this.problems.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
     return text;
   }

@@ -1,12 +1,12 @@
 import { closest, listWords, sanitize, showValue } from '../../platform/index.ts';
 import type { TaskCommand } from '../task/index.ts';
 import { fillTemplate, parseShellLine, parseTemplate } from './placeholders.ts';
-import { mistake, type Origin } from './source-location.ts';
+import { mistake, type SourceLocation } from './source-location.ts';
 
-/** What tasks run, with placeholders in it. */
+/** The command of tasks, with placeholders in it. */
 export interface CommandTemplate {
-  readonly origin: Origin;
-  /** Those that occur in it. */
+  readonly location: SourceLocation;
+  /** The placeholders that occur in it. */
   readonly names: readonly string[];
   fill(textOf: (name: string) => string): TaskCommand;
 }
@@ -19,20 +19,20 @@ export interface CommandTemplate {
 export function commandTemplate(
   command: string | readonly string[],
   shell: boolean,
-  origin: Origin,
+  location: SourceLocation,
 ): CommandTemplate {
-  const refuse = (why: string) => mistake(origin, `the command: ${why}`);
+  const refuse = (why: string) => mistake(location, `the command: ${why}`);
   if (shell) {
     const text = (typeof command === 'string' ? command : command.join(' ')).trim();
     if (text === '') throw refuse('it is empty');
     const line = parseShellLine(text, refuse);
-    return { origin, names: line.names, fill: (textOf) => ({ shell: line.fill(textOf) }) };
+    return { location, names: line.names, fill: (textOf) => ({ shell: line.fill(textOf) }) };
   }
-  const words = typeof command === 'string' ? splitWords(command, refuse) : command;
+  const words = typeof command === 'string' ? splitShellWords(command, refuse) : command;
   if (words.length === 0 || words[0] === '') throw refuse('it is empty');
   const templates = words.map((word) => parseTemplate(word, refuse));
   return {
-    origin,
+    location,
     names: templates.flatMap((template) => template.names),
     fill(textOf) {
       const filled = templates.map((template) => fillTemplate(template, textOf));
@@ -62,7 +62,7 @@ export function checkPlaceholder(
   throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
 }
 
-/** What a shell would do something with. A reader who sees it expects just that. */
+/** Operators of a shell. Whoever reads them expects a shell to act on them. */
 const OPERATORS = '|&;<>()';
 const REMEDY =
   'put it in single quotes if it is meant literally, or let a shell run the line (--shell; in sweep files shell: true)';
@@ -73,7 +73,7 @@ const REMEDY =
  * such file. A ` #` begins a comment.
  * @param refuse makes the error
  */
-export function splitWords(line: string, refuse: (why: string) => Error): string[] {
+export function splitShellWords(line: string, refuse: (why: string) => Error): string[] {
   const words: string[] = [];
   let word: string | null = null; // null: between words
   for (let i = 0; i < line.length; i++) {

@@ -1,8 +1,8 @@
 import { showValue } from '../../platform/index.ts';
 import { numberInString, type Value, Written } from '../task/index.ts';
 import { type Axis, checkParameterName, type Given, type Range } from './phase.ts';
-import { mistake, type Origin } from './source-location.ts';
-import { plainScalar, type ReadScalar, readTree, toValue } from './yaml-tree.ts';
+import { mistake, type SourceLocation } from './source-location.ts';
+import { plainScalar, type ReadScalar, readYAMLTree, toValue } from './yaml-tree.ts';
 
 const EXAMPLE = 'width=1,2 seed=42..44';
 const QUOTED = /'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"/sy;
@@ -24,18 +24,18 @@ export function parseGrid(words: readonly string[]): Axis[] {
       );
     }
     const key = word.slice(0, sign);
-    const origin = { option: `--grid ${showValue(word)}` };
-    checkParameterName(key, (why) => mistake(origin, why));
+    const location = { option: `--grid ${showValue(word)}` };
+    checkParameterName(key, (why) => mistake(location, why));
     if (axes.has(key))
-      throw mistake(origin, `${showValue(key)} is there twice; put all its values into one list`);
-    const segments = splitValues(word.slice(sign + 1), origin).map((text) => segment(key, text, origin));
-    axes.set(key, { key, origin, segments });
+      throw mistake(location, `${showValue(key)} is there twice; put all its values into one list`);
+    const segments = splitValues(word.slice(sign + 1), location).map((text) => segment(key, text, location));
+    axes.set(key, { key, location, segments });
   }
   return Array.from(axes.values());
 }
 
-function splitValues(text: string, origin: Origin): string[] {
-  if (text === '') throw mistake(origin, `it has no values; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`);
+function splitValues(text: string, location: SourceLocation): string[] {
+  if (text === '') throw mistake(location, `it has no values; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`);
   const values: string[] = [];
   let value = '';
   let depth = 0;
@@ -58,8 +58,8 @@ function splitValues(text: string, origin: Origin): string[] {
   return values.map((each) => each.trim());
 }
 
-function segment(key: string, text: string, origin: Origin): Given | Range {
-  const refuse = (why: string) => mistake(origin, why);
+function segment(key: string, text: string, location: SourceLocation): Given | Range {
+  const refuse = (why: string) => mistake(location, why);
   if (text === '') throw refuse("a value is missing beside a comma; write '' for an empty one");
   if (text.includes('\0')) throw refuse('the character U+0000 is in it');
   if (/^['"[]/.test(text)) {
@@ -67,9 +67,9 @@ function segment(key: string, text: string, origin: Origin): Given | Range {
     if (Array.isArray(value) && (key === 'seed' || key === 'output_dir')) {
       throw refuse(`a value of ${showValue(key)} must be a single one, not a list`);
     }
-    return { value, origin };
+    return { value, location };
   }
-  return range(text, refuse) ?? { value: scalar(text, refuse), origin };
+  return range(text, refuse) ?? { value: scalar(text, refuse), location };
 }
 
 /** A command line is no file for PyYAML: what looks like a number is one. */
@@ -82,7 +82,7 @@ const scalar: ReadScalar = (text, refuse) => {
 /** As in YAML. */
 function quotedOrList(text: string, refuse: (why: string) => Error): Value {
   try {
-    const node = readTree(text, '--grid', scalar);
+    const node = readYAMLTree(text, '--grid', scalar);
     if (node === null || node.kind === 'map') throw refuse(`${showValue(text)} isn't a value`);
     return toValue(node);
   } catch (error) {

@@ -1,1 +1,1 @@
-export { findSweepFiles, openSweep, type Sweep, type SweepSource } from './sweep.ts';
+export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';

@@ -3,12 +3,12 @@ import { listWords, sanitize, showValue } from '../../platform/index.ts';
 import { show, type TaskSpec, type Value } from '../task/index.ts';
 import { type CommandTemplate, checkPlaceholder } from './command.ts';
 import { type Filler, filler, isFilled } from './placeholders.ts';
-import { mistake, type Origin } from './source-location.ts';
+import { mistake, type SourceLocation } from './source-location.ts';
 
 /** A phase as it was written. */
 export interface PhaseSource {
   readonly name: string;
-  readonly origin: Origin;
+  readonly location: SourceLocation;
   /** The parameters with one value, in their order. `output_dir` may be among them. */
   readonly fixed: ReadonlyMap<string, Given>;
   /** The first varies slowest. */
@@ -22,7 +22,7 @@ export interface PhaseSource {
 export interface Phase {
   readonly name: string;
   readonly size: number;
-  /** What the size is the product of. */
+  /** The factors of the size. */
   readonly factors: readonly { readonly name: string; readonly count: number }[];
   tasks(): Iterable<TaskSpec>;
 }
@@ -30,8 +30,8 @@ export interface Phase {
 const OUTPUT = 'output_dir';
 const PHASE = 'phase';
 const DEFAULT_OUTPUT = 'results_{phase}';
-/** Of larger phases only the first task is tried. */
-const MOST_TRIED = 100_000;
+/** Larger phases have only their first task tried. */
+const MAX_TRIED = 100_000;
 /** For a plan without a command. */
 const NO_COMMAND = { words: [] };
 
@@ -44,15 +44,15 @@ export function compilePhase(source: PhaseSource): Phase {
   const keys = Array.from(new Set([...source.fixed.keys(), ...axes.map(({ key }) => key)]));
   const known = Array.from(new Set([...keys, OUTPUT, PHASE]));
   const references = new Map<string, Set<string>>(known.map((key) => [key, new Set()]));
-  const origins = new Map<string, Origin>();
-  const compile = (key: string, { value, origin }: Given): Filler => {
-    const refuse = (why: string) => mistake(origin, `${showValue(key)}: ${why}`);
+  const locations = new Map<string, SourceLocation>();
+  const compile = (key: string, { value, location }: Given): Filler => {
+    const refuse = (why: string) => mistake(location, `${showValue(key)}: ${why}`);
     const compiled = filler(value, refuse);
     for (const each of compiled.names) {
       checkPlaceholder(each, known, refuse);
       references.get(key)?.add(each);
     }
-    if (compiled.names.length > 0 || !origins.has(key)) origins.set(key, origin);
+    if (compiled.names.length > 0 || !locations.has(key)) locations.set(key, location);
     return compiled;
   };
 
@@ -63,11 +63,11 @@ export function compilePhase(source: PhaseSource): Phase {
     stepThrough(segments.map((each) => ('step' in each ? each : compile(key, each)))),
   );
   if (!keys.includes(OUTPUT)) {
-    fixed.set(OUTPUT, compile(OUTPUT, { value: DEFAULT_OUTPUT, origin: source.origin }));
+    fixed.set(OUTPUT, compile(OUTPUT, { value: DEFAULT_OUTPUT, location: source.location }));
   }
-  const order = inOrder(references, (circle) =>
+  const order = dependencyOrder(references, (circle) =>
     mistake(
-      origins.get(circle[0] as string) ?? source.origin,
+      locations.get(circle[0] as string) ?? source.location,
       circle.length === 1
         ? `${showValue(circle[0])} refers to itself`
         : `${listWords(circle.map(showValue))} refer to each other in a circle`,
@@ -75,7 +75,7 @@ export function compilePhase(source: PhaseSource): Phase {
   );
   for (const each of command?.names ?? []) {
     checkPlaceholder(each, known, (why) =>
-      mistake((command as CommandTemplate).origin, `the command, in phase ${showValue(name)}: ${why}`),
+      mistake((command as CommandTemplate).location, `the command, in phase ${showValue(name)}: ${why}`),
     );
   }
 
@@ -85,7 +85,7 @@ export function compilePhase(source: PhaseSource): Phase {
     const path = show(value);
     let normal = directories.get(path);
     if (normal === undefined) {
-      normal = outputDirectory(path, (why) => mistake(origins.get(OUTPUT) ?? source.origin, why));
+      normal = outputDirectory(path, (why) => mistake(locations.get(OUTPUT) ?? source.location, why));
       if (directories.size > 10_000) directories.clear();
       directories.set(path, normal);
     }
@@ -136,7 +136,7 @@ export function compilePhase(source: PhaseSource): Phase {
   };
 
   const size = counts.reduce((all, count) => all * count, 1);
-  if (size > MOST_TRIED) make(axes.map(() => 0));
+  if (size > MAX_TRIED) make(axes.map(() => 0));
   else for (const indices of product(counts)) make(indices);
   return {
     name,
@@ -151,7 +151,7 @@ export function compilePhase(source: PhaseSource): Phase {
 /** A value of a parameter, and where it was written. */
 export interface Given {
   readonly value: Value;
-  readonly origin: Origin;
+  readonly location: SourceLocation;
 }
 
 /** Whole numbers, counted rather than kept. */
@@ -164,7 +164,7 @@ export interface Range {
 /** A parameter with several values. */
 export interface Axis {
   readonly key: string;
-  readonly origin: Origin;
+  readonly location: SourceLocation;
   readonly segments: readonly (Given | Range)[];
 }
 
@@ -211,7 +211,7 @@ function* product(counts: readonly number[]): Generator<readonly number[]> {
 }
 
 /** Parameters after those that they refer to. @throws what `refuse` makes of those that have no such order */
-function inOrder(
+function dependencyOrder(
   references: ReadonlyMap<string, ReadonlySet<string>>,
   refuse: (circle: string[]) => Error,
 ): string[] {
@@ -231,13 +231,14 @@ function inOrder(
   return order;
 }
 
-const LONGEST = 100;
+const MAX_NAME_LENGTH = 100;
 
 /** Checks a parameter's name. @param refuse makes the error */
 export function checkParameterName(name: string, refuse: (why: string) => Error): void {
   if (name === '') throw refuse('a parameter needs a name');
   if (name === '__proto__') throw refuse(`a parameter can't be called ${name}`);
-  if (name.length > LONGEST) throw refuse(`${showValue(name)} is longer than ${LONGEST} characters`);
+  if (name.length > MAX_NAME_LENGTH)
+    throw refuse(`${showValue(name)} is longer than ${MAX_NAME_LENGTH} characters`);
   if (sanitize(name) !== name || /[{}]/.test(name)) {
     throw refuse(
       `the name ${showValue(name)} has characters in it that names of parameters can't have (braces, control characters, blanks at its ends)`,
@@ -248,7 +249,8 @@ export function checkParameterName(name: string, refuse: (why: string) => Error)
 /** Checks a phase's name, which begins the names of tasks and of files. @param refuse makes the error */
 export function checkPhaseName(name: string, refuse: (why: string) => Error): void {
   if (name === '') throw refuse('a phase needs a name');
-  if (name.length > LONGEST) throw refuse(`the name ${showValue(name)} is longer than ${LONGEST} characters`);
+  if (name.length > MAX_NAME_LENGTH)
+    throw refuse(`the name ${showValue(name)} is longer than ${MAX_NAME_LENGTH} characters`);
   if (sanitize(name) !== name || /^[-.]|[/\\{}*?]|\s/.test(name)) {
     throw refuse(
       `a phase can't be called ${showValue(name)}: its name begins those of tasks and directories; take letters, digits, _ and -`,
@@ -257,8 +259,8 @@ export function checkPhaseName(name: string, refuse: (why: string) => Error): vo
 }
 
 /** Limits of Linux: for a name, and for a path with room for what is below it. */
-const LONGEST_NAME = 255;
-const LONGEST_PATH = 3800;
+const MAX_FILE_NAME_BYTES = 255;
+const MAX_PATH_BYTES = 3800;
 
 /**
  * An output directory as places have it: `results/./a/` is `results/a`. Relative ones are the project's; absolute ones and `..`
@@ -277,8 +279,9 @@ export function outputDirectory(path: string, refuse: (why: string) => Error): s
     );
   }
   const normal = normalize(path).replace(/(?<=.)\/$/, '');
-  if (Buffer.byteLength(normal) > LONGEST_PATH) throw refuse(`${shown} is longer than ${LONGEST_PATH} bytes`);
-  const long = normal.split('/').find((name) => Buffer.byteLength(name) > LONGEST_NAME);
-  if (long !== undefined) throw refuse(`${shown}: a name in it is longer than ${LONGEST_NAME} bytes`);
+  if (Buffer.byteLength(normal) > MAX_PATH_BYTES)
+    throw refuse(`${shown} is longer than ${MAX_PATH_BYTES} bytes`);
+  const long = normal.split('/').find((name) => Buffer.byteLength(name) > MAX_FILE_NAME_BYTES);
+  if (long !== undefined) throw refuse(`${shown}: a name in it is longer than ${MAX_FILE_NAME_BYTES} bytes`);
   return normal;
 }

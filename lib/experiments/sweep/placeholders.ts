@@ -77,7 +77,7 @@ export function isFilled(filled: Filler): filled is Extract<Filler, { value: Val
   return 'value' in filled;
 }
 
-/** What surrounds a placeholder, and so how a value is quoted there. */
+/** The quotes around a placeholder, which decide how a value is quoted there. */
 type Quoting = 'none' | 'single' | 'double';
 
 /** A line for `sh -c`, in which values are filled in so that no shell can take them for anything but text. */
@@ -108,7 +108,7 @@ function quoted(value: string, quoting: Quoting): string {
 function surroundings({ literals, names }: Template, refuse: (why: string) => Error): Quoting[] {
   const quotings: Quoting[] = [];
   let quoting: Quoting = 'none';
-  /** What makes quoting unsure from here to the end of the line. */
+  /** The construct that makes quoting unsure from here to the end of the line. */
   let unsure: string | null = null;
   literals.forEach((text, place) => {
     // To a shell, the line goes on as if a backslash and the line break behind it weren't there.

@@ -3,13 +3,13 @@ import { DEFAULT_SEED, show } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate } from './command.ts';
 import { type Axis, checkParameterName, checkPhaseName, type Given, type PhaseSource } from './phase.ts';
 import { mistake } from './source-location.ts';
-import { type Entry, type MapNode, type Node, readTree, toValue } from './yaml-tree.ts';
+import { type Entry, type MapNode, type Node, readYAMLTree, toValue } from './yaml-tree.ts';
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
-const MOST_PARAMETERS = 1000;
+const MAX_PARAMETERS = 1000;
 /** Scalars in one value, references followed. */
-const LARGEST_VALUE = 10_000;
-/** What belongs to the whole file: everything else in it is a phase. */
+const MAX_VALUE_SIZE = 10_000;
+/** Keys of the whole file: everything else in it is a phase. */
 const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell'];
 /** They belong to the whole file. */
 const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
@@ -29,7 +29,7 @@ export function parseSweepFile(
   shell: boolean,
 ): PhaseSource[] {
   const fail: Fail = (line, what) => mistake({ file: path, line }, what);
-  const tree = readTree(text, path);
+  const tree = readYAMLTree(text, path);
   if (tree === null) throw fail(1, `it is empty; a sweep has a phase such as ${EXAMPLE}`);
   if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
   const command = override ?? fileCommand(tree, path, shell, fail);
@@ -56,18 +56,18 @@ export function parseSweepFile(
       if (key !== 'combinations') fixed.set(key, parameter(key, entry, `${showValue(name)}: `));
     }
     const axes = parseCombinations(name, map.entries.get('combinations') as Entry, fail, path);
-    const origin = { file: path, line };
+    const location = { file: path, line };
     const hasSeed = axes.some(({ key }) => key === 'seed');
     if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
       throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; leave one of them`);
     }
     const hasDefaultSeed = seeds === null && !hasSeed && !fixed.has('seed');
-    if (hasDefaultSeed) axes.push({ key: 'seed', origin, segments: [{ value: DEFAULT_SEED, origin }] });
+    if (hasDefaultSeed) axes.push({ key: 'seed', location, segments: [{ value: DEFAULT_SEED, location }] });
     if (seeds !== null) axes.push(seeds);
-    if (fixed.size + axes.length > MOST_PARAMETERS) {
-      throw fail(line, `${showValue(name)} has more than ${MOST_PARAMETERS} parameters`);
+    if (fixed.size + axes.length > MAX_PARAMETERS) {
+      throw fail(line, `${showValue(name)} has more than ${MAX_PARAMETERS} parameters`);
     }
-    return { name, origin, fixed, axes, command, hasDefaultSeed };
+    return { name, location, fixed, axes, command, hasDefaultSeed };
   }
 
   function parseDefaults(entry: Entry | undefined, failing: Fail): Map<string, Given> {
@@ -114,16 +114,16 @@ function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | 
         typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? show(value) : 'this';
       throw fail(each.line, `seeds: ${shown} is no plain whole number; right is a list such as '[42, 43]'`);
     }
-    return { value, origin: { file, line: each.line } };
+    return { value, location: { file, line: each.line } };
   });
-  return { key: 'seed', origin: { file, line }, segments };
+  return { key: 'seed', location: { file, line }, segments };
 }
 
 function given(key: string, node: Node, file: string, refuse: (why: string) => Error): Given {
-  if (node.kind !== 'scalar' && node.size > LARGEST_VALUE) {
-    throw refuse(`the value of ${showValue(key)} has more than ${LARGEST_VALUE.toLocaleString('en')} parts`);
+  if (node.kind !== 'scalar' && node.size > MAX_VALUE_SIZE) {
+    throw refuse(`the value of ${showValue(key)} has more than ${MAX_VALUE_SIZE.toLocaleString('en')} parts`);
   }
-  return { value: toValue(node), origin: { file, line: node.line } };
+  return { value: toValue(node), location: { file, line: node.line } };
 }
 
 /** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
@@ -160,7 +160,7 @@ function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string
         }
         return given(key, each, file, (why) => fail(each.line, `${where}: ${why}`));
       });
-      axes.set(key, { key, origin: { file, line }, segments });
+      axes.set(key, { key, location: { file, line }, segments });
     }
   }
   return Array.from(axes.values());

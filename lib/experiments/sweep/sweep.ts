@@ -4,7 +4,7 @@ import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { decode, listWords, type Refuse, readAtMost, sanitize, showValue } from '../../platform/index.ts';
 import type { TaskCommand, TaskSpec } from '../task/index.ts';
-import { type CommandTemplate, checkPlaceholder, commandTemplate, splitWords } from './command.ts';
+import { type CommandTemplate, checkPlaceholder, commandTemplate, splitShellWords } from './command.ts';
 import { parseGrid } from './grid.ts';
 import { checkPhaseName, compilePhase, outputDirectory, type Phase, type PhaseSource } from './phase.ts';
 import { fillTemplate, parseTemplate } from './placeholders.ts';
@@ -12,9 +12,9 @@ import { mistake } from './source-location.ts';
 import { parseSweepFile } from './sweep-file.ts';
 
 /** More tasks than that must be meant. */
-const MOST_TASKS_UNASKED = 100_000;
+const MAX_TASKS_UNASKED = 100_000;
 
-/** Where the tasks come from. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
+/** The sources of the tasks. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
 export interface SweepSource {
   /** Its directory. */
   project: string;
@@ -24,7 +24,7 @@ export interface SweepSource {
   grid?: readonly string[];
   /** A file with a command per line; '-' is standard input. */
   commands?: string;
-  /** What the phase of grid or commands is called: by default `grid`, or after the file. */
+  /** The name of the phase of grid or commands: by default `grid`, or after the file. */
   phase?: string;
   /** The output directory of grid or commands: by default `results_{phase}`. */
   outputDirectory?: string;
@@ -32,7 +32,7 @@ export interface SweepSource {
   command?: readonly string[];
   /** Commands are lines for `sh -c`. */
   shell?: boolean;
-  /** More than {@link MOST_TASKS_UNASKED} tasks are meant. */
+  /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
   yes?: boolean;
   /** Whether a sweep without a command will do: its tasks have no words then. */
   withoutCommand?: boolean;
@@ -41,11 +41,11 @@ export interface SweepSource {
 export interface Sweep {
   /** The sweep files, in the order in which they come. */
   readonly files: readonly string[];
-  /** What the sweep consists of, in order. A name may occur more than once. */
+  /** The parts of the sweep, in order. A name may occur more than once. */
   readonly phases: readonly Phase[];
   /** How many tasks there are, equal ones counted each time. */
   readonly size: number;
-  /** What is wrong where all tasks need a command: a phase has none. null: all have one. */
+  /** The error where all tasks need a command: a phase has none. null: all have one. */
   readonly commandless: GPUOwnerError | null;
   /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
@@ -82,7 +82,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     );
   }
   const size = phases.reduce((sum, phase) => sum + phase.size, 0);
-  if (size > MOST_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
+  if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
   return {
     files,
     phases,
@@ -92,6 +92,37 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
       for (const phase of phases) yield* phase.tasks();
     },
   };
+}
+
+/**
+ * Reads a sweep as {@link openSweep}, also one without commands: tasks that are left may have one in the queue.
+ * @returns null: none is asked for, and the project has no sweep files
+ */
+export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null> {
+  const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
+  if (!asked && source.command === undefined && !hasSweepFiles(source.project)) return null;
+  return openSweep({ ...source, withoutCommand: true });
+}
+
+function hasSweepFiles(project: string): boolean {
+  try {
+    return findSweepFiles(project).length > 0;
+  } catch {
+    return false;
+  }
+}
+
+/** Makes the error for a project with nothing to run: what {@link findSweepFiles} says. */
+export function noSweep(project: string): GPUOwnerError {
+  try {
+    findSweepFiles(project);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return error;
+  }
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    'there is nothing to run: name a sweep file, or use --grid or --commands',
+  );
 }
 
 function checkInline(source: SweepSource, inline: boolean): void {
@@ -118,22 +149,22 @@ function gridPhase(
   command: CommandTemplate | null,
 ): PhaseSource {
   const axes = parseGrid(grid);
-  const origin = { option: '--output-dir' };
+  const location = { option: '--output-dir' };
   if (outputDirectory !== undefined && axes.some(({ key }) => key === 'output_dir')) {
-    throw mistake(origin, 'output_dir is an axis of the grid as well; leave one out');
+    throw mistake(location, 'output_dir is an axis of the grid as well; leave one out');
   }
   const fixed =
-    outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, origin }] as const];
-  return { name: phase, origin: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+    outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
+  return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
 }
 
 function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
   const found = phases.find(({ command }) => command === null);
   if (found === undefined) return null;
-  const { name, origin } = found;
+  const { name, location } = found;
   return mistake(
-    origin,
-    `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in origin ? ", or write 'command:' into the file" : ''}`,
+    location,
+    `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in location ? ", or write 'command:' into the file" : ''}`,
   );
 }
 
@@ -168,8 +199,8 @@ const DIRECTORY = 'configs';
 const PATTERN = /^config_exp.*\.yaml$/s;
 const MIB = 1024 * 1024;
 /** A sweep has some kilobytes; the parser needs seconds, and hundreds of megabytes, for this. */
-const LARGEST_SWEEP = MIB;
-const LARGEST_COMMANDS = 64 * MIB;
+const MAX_SWEEP_BYTES = MIB;
+const MAX_COMMANDS_BYTES = 64 * MIB;
 
 /**
  * `configs/config_exp*.yaml` of a project, `config_exp2.yaml` before `config_exp10.yaml`.
@@ -204,7 +235,7 @@ export function findSweepFiles(project: string): string[] {
 function readSweepFile(path: string): string {
   return readRegular(
     path,
-    LARGEST_SWEEP,
+    MAX_SWEEP_BYTES,
     'larger than 1 MiB; long ranges can be written as --grid seed=0..100000',
   );
 }
@@ -212,20 +243,20 @@ function readSweepFile(path: string): string {
 /** @param path '-': standard input @throws as {@link readSweepFile} */
 async function readCommands(path: string): Promise<string> {
   if (path !== '-')
-    return readRegular(path, LARGEST_COMMANDS, 'larger than 64 MiB; is it really a list of commands?');
+    return readRegular(path, MAX_COMMANDS_BYTES, 'larger than 64 MiB; is it really a list of commands?');
   const refuse: Refuse = (why, cause) => problem('standard input', null, why, cause);
   const chunks: Buffer[] = [];
   let total = 0;
   try {
     for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
       total += chunk.length;
-      if (total > LARGEST_COMMANDS) break;
+      if (total > MAX_COMMANDS_BYTES) break;
       chunks.push(chunk);
     }
   } catch (error) {
     throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
   }
-  if (total > LARGEST_COMMANDS) throw refuse('it is larger than 64 MiB; is it really a list of commands?');
+  if (total > MAX_COMMANDS_BYTES) throw refuse('it is larger than 64 MiB; is it really a list of commands?');
   return decode(Buffer.concat(chunks), refuse);
 }
 
@@ -257,7 +288,7 @@ interface CommandsOptions {
   phase: string;
   /** May have {phase} and {command} in it. */
   outputDirectory: string;
-  /** What is run instead of the lines themselves, with {command} in it. */
+  /** The command that is run instead of the lines themselves, with {command} in it. */
   template: CommandTemplate | null;
   /** Whether each line is for `sh -c`. */
   shell: boolean;
@@ -274,7 +305,7 @@ export function commandsPhase(text: string, path: string, options: CommandsOptio
   const known = ['command', 'phase', 'output_dir'];
   for (const name of template?.names ?? []) {
     checkPlaceholder(name, known, (why) =>
-      mistake((template as CommandTemplate).origin, `the command: ${why}`),
+      mistake((template as CommandTemplate).location, `the command: ${why}`),
     );
   }
   const refuseDirectory = (why: string) => mistake({ option: '--output-dir' }, why);
@@ -324,7 +355,7 @@ function phaseOfFile(path: string): string {
 }
 
 function words(line: string, refuse: (why: string) => Error): TaskCommand {
-  const split = splitWords(line, refuse);
+  const split = splitShellWords(line, refuse);
   if (split.length === 0 || split[0] === '') throw refuse('the command is empty');
   return { words: split };
 }

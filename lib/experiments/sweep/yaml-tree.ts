@@ -3,7 +3,7 @@ import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
 import { type Value, Written } from '../task/index.ts';
 
-/** What a YAML file says, references and merges resolved, with the line in which each part begins. */
+/** A part of a YAML file, references and merges resolved, with the line in which it begins. */
 export type Node =
   | { kind: 'scalar'; line: number; value: Value }
   | { kind: 'list'; line: number; items: readonly Node[]; size: number; depth: number }
@@ -20,11 +20,11 @@ const MAX_DEPTH = 20;
 /** Scalars, references followed: some lines of references to references can mean billions. */
 const MAX_SIZE = 1_000_000;
 
-/** What an unquoted scalar means. @param refuse makes the error for one that can't be kept */
+/** Reads an unquoted scalar. @param refuse makes the error for one that can't be kept */
 export type ReadScalar = (text: string, refuse: (why: string) => Error) => Value;
 
 /** @returns null for a file without content @throws ERR_CONFIGURATION, with the line */
-export function readTree(text: string, path: string, readScalar: ReadScalar = plainScalar): Node | null {
+export function readYAMLTree(text: string, path: string, readScalar: ReadScalar = plainScalar): Node | null {
   return new Reader(text, path, readScalar).read();
 }
 
@@ -222,7 +222,7 @@ const SPECIAL: Readonly<Record<string, number>> = {
 };
 
 /**
- * What an unquoted scalar means. What is no number, truth value or null is a string, dates included.
+ * Reads an unquoted scalar as YAML 1.1 does. Everything but numbers, truth values and null is a string, dates included.
  * @param refuse makes the error for an integer that can't be kept
  */
 export function plainScalar(text: string, refuse: (why: string) => Error): Value {

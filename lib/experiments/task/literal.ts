@@ -12,7 +12,7 @@ export class Written {
   }
 }
 
-/** What a parameter or a part of a result can be. */
+/** A parameter, or a part of a result. */
 export type Value =
   | null
   | boolean
@@ -25,8 +25,8 @@ export type Value =
 /** The parameters of a task, or the metrics of a result, in their order. */
 export type Values = Readonly<Record<string, Value>>;
 
-/** What is deeper can be read, but not be walked through everywhere without running out of stack. */
-const MOST_LEVELS = 200;
+/** Deeper values can be read, but recursion over them would run out of stack. */
+const MAX_LEVELS = 200;
 /** Strings, so that what looks like a number inside of them is left alone; numbers with what Python's json writes beyond JSON. */
 const TOKENS = /"(?:[^"\\]|\\.)*"(?:\s*:)?|[[\]{}]|-?(?:Infinity\b|\d[\d.eE+-]*)|\bNaN\b/g;
 const MARK = '\u0000';
@@ -49,8 +49,8 @@ export function parse(text: string): Value {
   const marked = text.replace(TOKENS, (token) => {
     if (token === '[' || token === '{') {
       levels += 1;
-      if (levels > MOST_LEVELS)
-        throw new SyntaxError(`lists and maps are nested more than ${MOST_LEVELS} deep`);
+      if (levels > MAX_LEVELS)
+        throw new SyntaxError(`lists and maps are nested more than ${MAX_LEVELS} deep`);
       return token;
     }
     if (token === ']' || token === '}') {
@@ -62,7 +62,7 @@ export function parse(text: string): Value {
       const isMarked = token.startsWith(ESCAPED_MARK) && !token.endsWith(':');
       return isMarked ? `"\\u0000${token.slice(1)}` : token;
     }
-    // What is no number is left for the parser to complain about.
+    // The parser complains about anything that is no number.
     return token in BEYOND_JSON || NUMBER.test(token) ? `${ESCAPED_MARK}${token}"` : token;
   });
   try {

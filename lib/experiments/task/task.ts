@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { canonical, type Value, type Values } from './literal.ts';
 
-/** What a task runs: words, or a line for `sh -c`. All placeholders are filled in. */
+/** The command of a task: words, or a line for `sh -c`. All placeholders are filled in. */
 export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
 
-/** Where a task stands in the sweep. Equal tasks of several phases are one task with several places. */
+/** The phase and the directory that a task stands in. Equal tasks of several phases are one task with several places. */
 export interface Place {
   phase: string;
   /** The directory whose final_results.csv gets the row: relative to the project, or absolute. */
@@ -30,7 +30,7 @@ export interface Task {
   command: TaskCommand;
   /** In the order in which they came; at least one. The first is where its log goes. */
   places: readonly Place[];
-  /** What of its record can't be read, for people. Then it has no parameters, command and places, and isn't given out. Absent: nothing. */
+  /** The part of its record that can't be read, for people. Then it has no parameters, command and places, and isn't given out. Absent: nothing. */
   damage?: string;
 }
 
@@ -39,7 +39,7 @@ export function taskId(parameters: Values): string {
   return `t-${createHash('sha256').update(canonical(parameters)).digest('hex')}`;
 }
 
-/** What a task of a sweep file has if the file says none. */
+/** The seed of tasks whose sweep file says none. */
 export const DEFAULT_SEED = 42;
 
 export function seedOf(parameters: Values): Value {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { statusPage } from '../../../lib/cli/exp/status-page.ts';
+import { statusPage } from '../../../lib/cli/exp/status.ts';
 import type { Overview } from '../../../lib/experiments/manager/overview.ts';
 import type { AttemptInfo, WithoutResult } from '../../../lib/experiments/queue/queue.ts';
 

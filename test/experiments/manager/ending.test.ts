@@ -3,8 +3,9 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Session } from '../../../lib/cli/exp/session.ts';
+import { exitCode } from '../../../lib/cli/exp/summary.ts';
 import { GPUOwnerError } from '../../../lib/errors.ts';
+import { RunController } from '../../../lib/experiments/control/run-controller.ts';
 import { Manager } from '../../../lib/experiments/manager/manager.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
@@ -129,27 +130,28 @@ describe('`exp run`, whose queue can’t be used any longer when everything has 
         };
       },
     });
-    const asked = new AbortController();
-    const session = new Session({
+    const drain = new AbortController();
+    const controller = new RunController({
       queue: mortal,
       project: { directory: project, state: project },
       settings: null as never,
       workers: 1,
       grace: null,
-      screen: {
+      watched: false,
+      metrics: null,
+      reporter: {
         line: (text) => {
           told.push(text);
           // That would last until it answers.
-          if (/waits until the tables can be written/.test(text)) asked.abort();
+          if (/waits until the tables can be written/.test(text)) drain.abort();
         },
         show: () => {},
-        end: () => {},
+        conclude: async () => {},
       },
-      ending: { asked: asked.signal, atOnce: asked.signal, code: 130 } as never,
-      values: {},
+      signals: { drain: drain.signal, stop: drain.signal, exitCode: 130 } as never,
     });
     try {
-      return { code: await session.run(null, false), calls: count, whole: rows().length === 3 };
+      return { code: exitCode(await controller.run(null, false)), calls: count, whole: rows().length === 3 };
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       return { code: 69, calls: count, whole: rows().length === 3 };

@@ -18,9 +18,9 @@ import {
   append,
   Busy,
   Changed,
+  type Fingerprint,
   look,
   replace,
-  type Stamp,
   settle,
   type TableFile,
 } from '../../../lib/experiments/results/safe-file.ts';
@@ -37,8 +37,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
-async function stamp(): Promise<Stamp> {
-  return (await look(table)) as Stamp;
+async function stamp(): Promise<Fingerprint> {
+  return (await look(table)) as Fingerprint;
 }
 
 const CHANGES: [string, () => void][] = [

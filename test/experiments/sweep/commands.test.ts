@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { splitWords } from '../../../lib/experiments/sweep/command.ts';
+import { splitShellWords } from '../../../lib/experiments/sweep/command.ts';
 import type { SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
@@ -104,7 +104,7 @@ describe('words are split as a shell does', () => {
   test.each(LINES)('%j', (line) => {
     const { stdout } = spawnSync('sh', ['-c', `set -f; printf '%s\\0' ${line}\n`], { encoding: 'utf8' });
     const theirs = stdout.split('\0').slice(0, -1);
-    const ours = splitWords(line, refuse);
+    const ours = splitShellWords(line, refuse);
     // printf without arguments prints its format once.
     expect(ours.length === 0 ? [''] : ours).toEqual(theirs);
   });
@@ -129,7 +129,7 @@ describe('words are split as a shell does', () => {
     'a\\',
     'a\nb',
   ])('%j is refused', (line) => {
-    expect(() => splitWords(line, refuse)).toThrow();
+    expect(() => splitShellWords(line, refuse)).toThrow();
   });
 });
 

@@ -1,56 +1,29 @@
-import type { Settings } from '../../claims/index.ts';
-import {
-  isOver,
-  Manager,
-  type Overview,
-  overview,
-  Pace,
-  type Project,
-  type Queue,
-  queueFamilies,
-  type Sweep,
-  Tally,
-} from '../../experiments/index.ts';
 import { hostName } from '../../platform/index.ts';
-import type { Values } from '../arguments.ts';
-import { isTerminal } from '../output.ts';
-import { Crew } from './crew.ts';
-import type { Ending } from './ending.ts';
-import type { View } from './frame.ts';
-import { openMetrics } from './metrics-options.ts';
-import { type Outcome, outcomeOf } from './outcome.ts';
-import type { Screen } from './screen.ts';
-import { summary } from './summary.ts';
+import { isOver, Manager, type Overview, overview, Pace } from '../manager/index.ts';
+import { queueFamilies, Tally } from '../metrics/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import type { WorkerEnd } from '../worker/index.ts';
+import { type ControllerOptions, openMetrics, type RunEnd, type RunView } from './controller.ts';
+import { WorkerPool, type WorkerSettings } from './worker-pool.ts';
 
-export interface SessionOptions {
-  queue: Queue;
-  project: Project;
-  settings: Settings;
-  workers: number;
-  /** In ms; null: no limit. */
-  grace: number | null;
-  screen: Screen;
-  ending: Ending;
-  /** The options of the command line, for commands that are named. */
-  values: Values;
-}
+export type RunOptions = ControllerOptions & WorkerSettings;
 
-const MOST_FAILURES = 10;
+const MAX_FAILURES = 10;
 
-/** `exp run`, from the sweep to the summary. */
-export class Session {
-  readonly #options: SessionOptions;
+/** Runs `exp run`, from the sweep to the end. */
+export class RunController {
+  readonly #options: RunOptions;
   readonly #host = hostName();
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
   readonly #tally = new Tally();
-  #crew: Crew | null = null;
+  #pool: WorkerPool | null = null;
   #now: Overview | null = null;
   #pace: Pace | null = null;
   #paused = '';
 
-  constructor(options: SessionOptions) {
-    const { queue, project, screen } = options;
+  constructor(options: RunOptions) {
+    const { queue, project, reporter } = options;
     this.#options = options;
     this.#manager = new Manager({
       queue,
@@ -58,31 +31,30 @@ export class Session {
       state: project.state,
       host: this.#host,
       pid: process.pid,
-      tell: (text, kind) => screen.line(text, kind),
+      tell: (text, kind) => reporter.line(text, kind),
       onLook: (now) => this.#look(now),
     });
   }
 
-  /** @param sweep null: what the queue has. @returns the exit code */
-  async run(sweep: Sweep | null, replaceCommands: boolean): Promise<number> {
-    const { queue, ending, values, screen } = this.#options;
-    const metrics = await openMetrics(
-      values,
-      async () => [...(await queueFamilies(queue, this.#manager.manages)), ...this.#tally.families()],
-      (text) => screen.line(text),
-    );
+  /** @param sweep null: what the queue has */
+  async run(sweep: Sweep | null, replaceCommands: boolean): Promise<RunEnd> {
+    const { queue, signals, reporter } = this.#options;
+    const metrics = await openMetrics(this.#options, async () => [
+      ...(await queueFamilies(queue, this.#manager.manages)),
+      ...this.#tally.families(),
+    ]);
     try {
       await this.#manager.begin();
-      const adding = { replaceCommands, requireCommands: true, signal: ending.asked };
+      const adding = { replaceCommands, requireCommands: true, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
-      if (!ending.asked.aborted) await this.#manager.firstSync();
+      if (!signals.drain.aborted) await this.#manager.firstSync();
       await this.#unpause();
-      const outcome = ending.asked.aborted ? { code: ending.code as number, ends: [] } : await this.#work();
+      const { workers, inStep } = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
+      const { exitCode: interrupted } = signals;
       const now = await this.#manager.conclude();
-      this.#options.screen.end();
-      for (const line of await summary(queue, now, outcome, this.#manager.tables, values, true))
-        this.#options.screen.line(line);
-      return outcome.code;
+      const end = { overview: now, workers, inStep, interrupted, tables: this.#manager.tables };
+      await reporter.conclude(end);
+      return end;
     } finally {
       metrics?.close();
       await this.#manager.close();
@@ -94,44 +66,41 @@ export class Session {
     const pause = await this.#options.queue.paused();
     if (pause?.by !== 'failures') return;
     await this.#options.queue.resume();
-    this.#options.screen.line('the pause after failures is over: tasks are started again');
+    this.#options.reporter.line('the pause after failures is over: tasks are started again');
   }
 
-  async #work(): Promise<Outcome> {
-    const { screen, ending, workers } = this.#options;
+  async #work(): Promise<{ workers: readonly WorkerEnd[]; inStep: boolean }> {
+    const { reporter, signals, workers } = this.#options;
     const now = await this.#manager.look();
     this.#pace = new Pace(Date.now(), now.ended);
     const over = new AbortController();
     if (isOver(now)) {
-      const inStep = await this.#manager.finish(ending.asked);
-      return outcomeOf(now, [], ending.code, inStep);
+      return { workers: [], inStep: await this.#manager.finish(signals.drain) };
     }
-    const crew = new Crew({
+    const pool = new WorkerPool({
       ...this.#options,
       host: this.#host,
-      size: Math.min(workers, Math.max(1, now.counts.pending + now.counts.active)),
+      workers: Math.min(workers, Math.max(1, now.counts.pending + now.counts.active)),
       record: (text) => this.#manager.record(text),
       onFailure: (name, error) => {
         this.#failures.unshift({ name, error });
-        this.#failures.length = Math.min(this.#failures.length, MOST_FAILURES);
+        this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
       },
-      watched: isTerminal(1),
       tally: this.#tally,
     });
-    this.#crew = crew;
-    ending.obey(crew, (text) => screen.line(text));
-    screen.show(() => this.#view());
+    this.#pool = pool;
+    signals.forwardTo(pool, (text) => reporter.line(text));
+    reporter.show(() => this.#view());
     const managing = this.#manager.run(over.signal);
-    const ends = await crew.run();
+    const ends = await pool.run();
     await this.#pauseAfterFailures(
       ends.flatMap((end) => (end.why === 'failures' ? [end.message ?? ''] : [])),
       ends.length,
     );
     over.abort();
-    this.#crew = null; // what became of its workers is for the summary
+    this.#pool = null; // the end reports what became of its workers
     await managing;
-    const inStep = await this.#manager.finish(ending.asked);
-    return outcomeOf(await this.#manager.conclude(), ends, ending.code, inStep);
+    return { workers: ends, inStep: await this.#manager.finish(signals.drain) };
   }
 
   /** All workers have stopped for failures, and no others run anything. */
@@ -149,7 +118,7 @@ export class Session {
     const { pause } = now;
     const paused = pause?.by === 'person' ? `paused${pause.message === '' ? '' : `: ${pause.message}`}` : '';
     if (paused !== this.#paused) {
-      this.#options.screen.line(
+      this.#options.reporter.line(
         paused === '' ? 'the pause is over' : `${paused}; to go on: gpu-owner exp resume`,
         'event',
       );
@@ -157,9 +126,9 @@ export class Session {
     this.#paused = paused;
   }
 
-  #view(): View {
+  #view(): RunView {
     const now = this.#now as Overview;
-    const own = this.#crew?.lines ?? [];
+    const own = this.#pool?.lines ?? [];
     const others = now.running
       .filter(({ taker }) => taker.pid !== process.pid || taker.host !== this.#host)
       .map(({ taker, taskName, since }) => ({
@@ -169,7 +138,7 @@ export class Session {
       }));
     const notes = [
       ...(this.#paused === '' ? [] : [`${this.#paused}; to go on: gpu-owner exp resume`]),
-      ...(this.#options.ending.asked.aborted
+      ...(this.#options.signals.drain.aborted
         ? ['ending when these are finished; Ctrl-C once more: at once']
         : []),
     ];
@@ -177,7 +146,7 @@ export class Session {
       overview: now,
       pace: this.#pace as Pace,
       workers: [...own, ...others],
-      failures: this.#crew === null ? [] : this.#failures,
+      failures: this.#pool === null ? [] : this.#failures,
       notes,
     };
   }

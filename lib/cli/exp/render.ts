@@ -1,25 +1,12 @@
-import { formatProgress, formatRate, type Overview, type Pace } from '../../experiments/index.ts';
+import {
+  formatProgress,
+  formatRate,
+  type Overview,
+  type RunView,
+  type WorkerLine,
+} from '../../experiments/index.ts';
 import { formatDuration, sanitize } from '../../platform/index.ts';
 import { shorten } from '../waiting-line.ts';
-
-export interface WorkerLine {
-  worker: string;
-  /** What it does, or why it does nothing: a task's name, `waits for a GPU`. */
-  doing: string;
-  /** ms since the epoch; null: unknown. */
-  since: number | null;
-}
-
-/** What the display shows. */
-export interface View {
-  overview: Overview;
-  pace: Pace;
-  workers: readonly WorkerLine[];
-  /** The last ones, newest first. */
-  failures: readonly { name: string; error: string }[];
-  /** What a person should know now: paused, ending, who manages. */
-  notes: readonly string[];
-}
 
 export interface Style {
   columns: number;
@@ -29,19 +16,19 @@ export interface Style {
   unicode: boolean;
 }
 
-const NARROWEST = 20;
-const LONGEST_BAR = 40;
-const MOST_FAILURES = 3;
+const MIN_COLUMNS = 20;
+const MAX_BAR = 40;
+const MAX_FAILURES = 3;
 
 /** The lines of the display: none wider than the terminal, and together not higher. @param now ms since the epoch */
-export function frame(view: View, now: number, style: Style): string {
-  const columns = Math.max(style.columns, NARROWEST) - 1;
+export function render(view: RunView, now: number, style: Style): string {
+  const columns = Math.max(style.columns, MIN_COLUMNS) - 1;
   const clip = (text: string) => shorten(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
   const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
   const notes = view.notes.map((note) => paint(clip(sanitize(note, 500)), '33'));
   const failures = view.failures
-    .slice(0, MOST_FAILURES)
+    .slice(0, MAX_FAILURES)
     .map(({ name, error }) => paint(clip(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
   const below = failures.length === 0 ? [] : ['last failures', ...failures];
   const room = Math.max(1, style.rows - 1 - head.length - notes.length - below.length);
@@ -50,7 +37,7 @@ export function frame(view: View, now: number, style: Style): string {
 }
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
-function progress({ overview, pace }: View, now: number, columns: number, style: Style): string[] {
+function progress({ overview, pace }: RunView, now: number, columns: number, style: Style): string[] {
   const { completed, ended, total } = overview;
   const rate = pace.rate(now);
   const left = total === ended ? null : pace.left(now, total - ended);
@@ -60,7 +47,7 @@ function progress({ overview, pace }: View, now: number, columns: number, style:
     ...(left === null ? [] : [`${seconds(left)} left`]),
   ];
   const text = words.join('  ');
-  const room = Math.min(LONGEST_BAR, columns - text.length - 2);
+  const room = Math.min(MAX_BAR, columns - text.length - 2);
   if (room < 10) return [shorten(text, columns)];
   return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
 }

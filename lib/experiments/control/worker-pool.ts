@@ -1,32 +1,43 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
-import {
-  describeEvent,
-  firstLine,
-  type Project,
-  type Queue,
-  type Tally,
-  Worker,
-  type WorkerEnd,
-  type WorkerEvent,
-} from '../../experiments/index.ts';
-import type { WorkerLine } from './frame.ts';
+import { hostName } from '../../platform/index.ts';
+import { describeEvent, firstLine, type Overview, overview } from '../manager/index.ts';
+import { serveMetrics, Tally } from '../metrics/index.ts';
+import type { Project } from '../project/index.ts';
+import type { Endpoint } from '../protocol/index.ts';
+import type { Queue } from '../queue/index.ts';
+import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
+import type { ShutdownSignals } from './shutdown-signals.ts';
 
-export interface CrewOptions {
+/** The state of a worker, for a display. */
+export interface WorkerLine {
+  worker: string;
+  /** Its activity, or why it does nothing: a task's name, `waits for a GPU`. */
+  doing: string;
+  /** ms since the epoch; null: unknown. */
+  since: number | null;
+}
+
+/** How the workers of a process claim GPUs and end. */
+export interface WorkerSettings {
+  /** For the claim of each worker. */
+  settings: Settings;
+  /** How many workers. */
+  workers: number;
+  /** How long tasks may take to finish after the first signal, in ms; null: no limit. */
+  grace: number | null;
+  /** Whether somebody watches a display. */
+  watched: boolean;
+}
+
+interface WorkerPoolOptions extends WorkerSettings {
   queue: Queue;
   project: Project;
-  settings: Settings;
   host: string;
-  /** As for a worker, in ms; null: none. */
-  grace: number | null;
-  /** How many workers. */
-  size: number;
-  /** Something for the log. */
+  /** Writes a line to the log. */
   record: (text: string) => void;
-  /** A task has failed. */
-  onFailure: (name: string, error: string) => void;
-  /** Does somebody look on? */
-  watched: boolean;
-  /** Counts what they do. */
+  /** Called when a task has failed. */
+  onFailure?: (name: string, error: string) => void;
+  /** Counts what the workers do. */
   tally: Tally;
 }
 
@@ -37,12 +48,12 @@ const DOING: Record<string, string> = {
 };
 
 /** The workers of a process. */
-export class Crew {
+export class WorkerPool {
   readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
 
-  constructor({ size, record, onFailure, tally, ...options }: CrewOptions) {
-    for (let number = 1; number <= size; number++) {
-      const unnamed = size === 1 ? 'worker' : `worker ${number}`;
+  constructor({ workers, record, onFailure, tally, ...options }: WorkerPoolOptions) {
+    for (let number = 1; number <= workers; number++) {
+      const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
         line: { worker: unnamed, doing: 'starts', since: Date.now() } as WorkerLine,
         worker: new Worker({
@@ -52,7 +63,7 @@ export class Crew {
             slot.line = lineAfter(event, slot.line, unnamed);
             const text = describeEvent(event);
             if (text !== null) record(text);
-            if (event.type === 'failed') onFailure(event.task.name, firstLine(event.error));
+            if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
           },
         }),
       };
@@ -83,7 +94,7 @@ function lineAfter(event: WorkerEvent, before: WorkerLine, unnamed: string): Wor
     case 'assigned':
       return { worker: event.worker, doing: event.task.name, since };
     case 'claiming':
-      // Of a wait, its beginning counts.
+      // A wait lasts from its first event on.
       return {
         worker: unnamed,
         doing: `waits for ${waitsFor(event.waiting)}`,
@@ -114,8 +125,8 @@ function waitsFor(state: WaitingState | null): string {
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${place}`;
 }
 
-/** For those that ended before the work did: a line for each reason. */
-export function whyStopped(ends: readonly WorkerEnd[]): string[] {
+/** Describes why workers ended before the work did: a line for each reason. */
+export function describeStops(ends: readonly WorkerEnd[]): string[] {
   const counts = new Map<string, number>();
   for (const end of ends) {
     if (!['failures', 'environment', 'error'].includes(end.why)) continue;
@@ -128,7 +139,7 @@ export function whyStopped(ends: readonly WorkerEnd[]): string[] {
   );
 }
 
-/** Why a worker has ended, in a few words. */
+/** Names the reason why a worker has ended, in a few words. */
 function endText({ why, message, error }: WorkerEnd): string {
   switch (why) {
     case 'finished':
@@ -138,5 +149,39 @@ function endText({ why, message, error }: WorkerEnd): string {
       return 'on request';
     default:
       return firstLine(message ?? error?.message ?? why);
+  }
+}
+
+export interface WorkersOptions extends WorkerSettings {
+  queue: Queue;
+  project: Project;
+  signals: ShutdownSignals;
+  /** Where metrics are served; null: nowhere. */
+  metrics: Endpoint | null;
+  /** Tells people what happens. */
+  tell: (text: string) => void;
+}
+
+/**
+ * Runs `exp worker`: workers for a queue that somebody else manages.
+ * @returns how they ended, and how the experiment stands; null: the queue can't be reached any longer
+ */
+export async function runWorkers({
+  signals,
+  metrics,
+  tell,
+  ...options
+}: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; overview: Overview | null }> {
+  const tally = new Tally();
+  const server = metrics && (await serveMetrics(metrics, async () => tally.families()));
+  if (server !== null) tell(`metrics: ${server.url}`);
+  const pool = new WorkerPool({ ...options, host: hostName(), record: tell, tally });
+  signals.forwardTo(pool, tell);
+  try {
+    const workers = await pool.run();
+    for (const text of describeStops(workers)) tell(text);
+    return { workers, overview: await overview(options.queue).catch(() => null) };
+  } finally {
+    server?.close();
   }
 }

@@ -5,12 +5,12 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 type Signal = (typeof SIGNALS)[number];
 
 /**
- * The first signal that ends a process asks for an orderly end, the second for one at once; the third ends the process as it is.
- * Those that were ignored when it was started (`nohup`, a job in the background of a script) stay ignored.
+ * Ends a run in three steps: the first signal drains the workers, the second stops them, the third ends the process. Signals that
+ * were ignored when the process was started (`nohup`, a job in the background of a script) stay ignored.
  */
-export class Ending {
-  readonly #asked = new AbortController();
-  readonly #atOnce = new AbortController();
+export class ShutdownSignals {
+  readonly #drain = new AbortController();
+  readonly #stop = new AbortController();
   readonly #handlers: [Signal, () => void][];
   #code: number | null = null;
 
@@ -25,49 +25,49 @@ export class Ending {
     for (const [signal, handler] of this.#handlers) process.on(signal, handler);
   }
 
-  /** Aborted by the first. */
-  get asked(): AbortSignal {
-    return this.#asked.signal;
+  /** Aborted by the first signal. */
+  get drain(): AbortSignal {
+    return this.#drain.signal;
   }
 
-  /** Aborted by the second. */
-  get atOnce(): AbortSignal {
-    return this.#atOnce.signal;
+  /** Aborted by the second signal. */
+  get stop(): AbortSignal {
+    return this.#stop.signal;
   }
 
-  /** What a process that was ended so exits with: 128 + the first signal's number; null: nobody has asked. */
-  get code(): number | null {
+  /** The exit code of a process that a signal has ended: 128 + the first signal's number; null: no signal came. */
+  get exitCode(): number | null {
     return this.#code;
   }
 
-  /** Workers end as they are asked to. @param tell says so */
-  obey(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
-    this.asked.addEventListener('abort', () => {
+  /** Drains and stops workers, and says so. */
+  forwardTo(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
+    this.drain.addEventListener('abort', () => {
       tell(
         'ending: no task is started any more, those that run are finished; Ctrl-C once more ends them at once',
       );
       workers.drain();
     });
-    this.atOnce.addEventListener('abort', () => {
+    this.stop.addEventListener('abort', () => {
       tell('ending at once: tasks that run are ended and given back');
       workers.stop();
     });
-    if (this.asked.aborted) workers.drain();
-    if (this.atOnce.aborted) workers.stop();
+    if (this.drain.aborted) workers.drain();
+    if (this.stop.aborted) workers.stop();
   }
 
   #receive(number: number): void {
     if (this.#code === null) {
       this.#code = 128 + number;
-      this.#asked.abort();
-    } else if (!this.#atOnce.signal.aborted) {
-      this.#atOnce.abort();
+      this.#drain.abort();
+    } else if (!this.#stop.signal.aborted) {
+      this.#stop.abort();
     } else {
       process.exit(this.#code);
     }
   }
 
-  /** Signals are what they were before. */
+  /** Gives signals back their default effect. */
   close(): void {
     for (const [signal, handler] of this.#handlers) process.off(signal, handler);
   }

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
-import { frame, type View } from '../../../lib/cli/exp/frame.ts';
+import { render } from '../../../lib/cli/exp/render.ts';
+import type { RunView } from '../../../lib/experiments/control/controller.ts';
 import { Pace } from '../../../lib/experiments/manager/pace.ts';
 
-function view(workers: number, changes: Partial<View> = {}): View {
+function view(workers: number, changes: Partial<RunView> = {}): RunView {
   const counts = { pending: 191, active: workers, completed: 43, failed: 2, cancelled: 0 };
   const pace = new Pace(0, 0);
   pace.note(60_000, 45);
@@ -32,7 +33,7 @@ function view(workers: number, changes: Partial<View> = {}): View {
 const STYLE = { columns: 80, rows: 24, colour: false, unicode: false };
 
 test('what it looks like', () => {
-  expect(frame(view(2), 65_000, STYLE)).toBe(
+  expect(render(view(2), 65_000, STYLE)).toBe(
     [
       '#####-------------------------  43/240 (17.9%)  42.4 tasks/min  4 min 35 s left',
       '43 completed, 2 failed, 2 running, 191 waiting',
@@ -50,19 +51,19 @@ test.each([10, 20, 30, 41, 60, 79, 80, 81, 200])('%i columns are never exceeded'
     workers: [{ worker: 'gpu0-1-2-3', doing: '\u4e2d'.repeat(100), since: 0 }],
     failures: [{ name: 'x'.repeat(200), error: 'y'.repeat(500) }],
   });
-  for (const line of frame(long, 1e9, { ...STYLE, columns, unicode: true }).split('\n')) {
+  for (const line of render(long, 1e9, { ...STYLE, columns, unicode: true }).split('\n')) {
     const width = Array.from(line).reduce((sum, character) => sum + (character === '\u4e2d' ? 2 : 1), 0);
     expect(width).toBeLessThan(Math.max(columns, 20));
   }
 });
 
 test.each([2, 3, 5, 8, 12])('%i rows are never exceeded, and the bar is always there', (rows) => {
-  const lines = frame(view(16), 65_000, { ...STYLE, rows }).split('\n');
+  const lines = render(view(16), 65_000, { ...STYLE, rows }).split('\n');
   expect(lines.length).toBeLessThan(rows);
   expect(lines[0]).toMatch(/43\/240/);
 });
 
 test('colours only where they are wanted', () => {
-  expect(frame(view(1), 0, STYLE)).not.toContain('\u001b');
-  expect(frame(view(1), 0, { ...STYLE, colour: true })).toContain('\u001b[32m');
+  expect(render(view(1), 0, STYLE)).not.toContain('\u001b');
+  expect(render(view(1), 0, { ...STYLE, colour: true })).toContain('\u001b[32m');
 });

@@ -1,0 +1,267 @@
+import { resolve } from 'node:path';
+import {
+  checkOptions,
+  discover,
+  type GPUStatus,
+  listed,
+  refuseImpossible,
+  runAsync,
+} from '../../claims/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import {
+  Admission,
+  type Endpoint,
+  type ExperimentPlace,
+  type ProtocolSettings,
+  parseEndpoint,
+  parseNetworks,
+  readToken,
+  type SweepSource,
+  type WorkerSettings,
+  withoutPassword,
+} from '../../experiments/index.ts';
+import { listWords, parseDuration, sanitize, showValue } from '../../platform/index.ts';
+import { CLAIM, claimOptions, NAMES, type OptionTable, type Parsed, type Values } from '../arguments.ts';
+import { isTerminal } from '../output.ts';
+
+/** Options of commands that use a queue. */
+export const QUEUE = {
+  project: { type: 'string' },
+  queue: { type: 'string' },
+} as const satisfies OptionTable;
+
+export const QUEUE_HELP = `  --project DIR             the project (default: the current directory)
+  --queue URL               its queue: sqlite:PATH, redis://HOST, rediss://HOST
+                            (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`;
+
+/** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
+function projectOf({ project }: Values): string {
+  if (project === '') {
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', '--project is empty; the current directory is .');
+  }
+  return resolve((project as string | undefined) ?? '.');
+}
+
+function urlOf({ queue }: Values): string | null {
+  return ((queue as string | undefined) ?? process.env.GPU_OWNER_QUEUE) || null;
+}
+
+/** Reads where the experiment is. @throws ERR_INVALID_ARGUMENT */
+export function placeOf(values: Values): ExperimentPlace {
+  return { directory: projectOf(values), url: urlOf(values) };
+}
+
+/** The options that lead a command of the user to the same queue. */
+export function sameQueue({ project, queue }: Values): string[] {
+  return [
+    ...(project === undefined ? [] : ['--project', String(project)]),
+    ...(queue === undefined ? [] : ['--queue', withoutPassword(String(queue))]),
+  ];
+}
+
+const MAX_NAMED = 5;
+
+/** "3 tasks (a, b and c)" */
+export function tasksNamed(names: readonly string[]): string {
+  const count = `${names.length} ${names.length === 1 ? 'task' : 'tasks'}`;
+  if (names.length === 0) return 'no task';
+  const more = names.length > MAX_NAMED ? ', …' : '';
+  return `${count} (${names
+    .slice(0, MAX_NAMED)
+    .map((name) => sanitize(name, 100))
+    .join(', ')}${more})`;
+}
+
+/** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
+export const SWEEP = {
+  grid: { type: 'string', multiple: true },
+  commands: { type: 'string' },
+  phase: { type: 'string' },
+  'output-dir': { type: 'string' },
+  shell: { type: 'boolean' },
+  yes: { type: 'boolean', short: 'y' },
+} as const satisfies OptionTable;
+
+export const SWEEP_HELP = `What to run (default: the project's configs/config_exp*.yaml):
+  FILE ...                  sweep files in YAML
+  --grid NAME=VALUES ...    an inline grid: width=1,2 seed=42..44
+  --commands FILE           a command per line ("-": from standard input)
+  --phase NAME              what the phase of grid or commands is called
+  --output-dir TEMPLATE     where its results go (default: results_{phase})
+  --shell                   commands are lines for sh
+  -y, --yes                 more than 100,000 tasks are meant
+COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and
+}} are braces. It is used instead of what sweep files say.`;
+
+/**
+ * The sweep that a command line asks for.
+ * @param parsed with {@link SWEEP} among the options, 'behind-dashes'
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function sweepSource({ values, positionals, command }: Parsed, project: string): SweepSource {
+  const { grid, commands, phase, shell, yes } = values;
+  const outputDirectory = values['output-dir'];
+  // A file with = in its name can be written ./a=b.yaml.
+  const isAxis = (word: string) => /^[^/]*=/.test(word);
+  const axes = positionals.filter(isAxis);
+  if (axes.length > 0 && grid === undefined) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${showValue(axes[0])} looks like a part of a grid; write --grid ${axes[0]}, or ./${axes[0]} for a file of this name`,
+    );
+  }
+  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
+  return {
+    project,
+    files: positionals.filter((word) => !isAxis(word)),
+    grid: [...((grid as string[] | undefined) ?? []), ...axes],
+    shell: shell === true,
+    yes: yes === true,
+    ...given('commands', commands),
+    ...given('phase', phase),
+    ...given('outputDirectory', outputDirectory),
+    ...given('command', command.length > 0 ? command : undefined),
+  };
+}
+
+/** Options of commands that have workers. */
+export const WORKERS = {
+  ...CLAIM,
+  'gpus-per-task': { type: 'string' },
+  grace: { type: 'string' },
+} as const satisfies OptionTable;
+
+export const WORKERS_HELP = `  --gpus-per-task N         GPUs that each task gets (default 1)
+  --grace DURATION          how long tasks that run may take to finish after
+                            Ctrl-C; then they are given back (default: no limit)
+  --placeholder MODE        auto: GPUs are visibly taken also between tasks and
+                            until a command is there (default); keep; none
+  --visible-devices FORM    uuid (default), or index for old software
+  --lock-timeout DURATION   for another claimant's decision (default 2s)`;
+
+/**
+ * @param byDefault how many GPUs if nothing is said; null: it must be said
+ * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
+ */
+export async function workerSettings(values: Values, byDefault: number | null): Promise<WorkerSettings> {
+  const names = { ...NAMES, count: '--gpus-per-task' };
+  const settings = checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
+  const perTask = settings.request.count;
+  const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
+  const { request, configuration } = settings;
+  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
+  const wanted = wantedGPUs(values.gpus, byDefault === null ? null : byDefault * perTask, gpus);
+  refuseImpossible(Math.max(wanted, perTask), gpus, () => reasons(gpus));
+  if (wanted % perTask !== 0) {
+    const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
+    if (values.gpus !== 'all' || wanted < perTask) {
+      throw usage(
+        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; right are ${listWords(
+          [...new Set(fitting)].map((each) => String(each * perTask)),
+          'or',
+        )}`,
+      );
+    }
+  }
+  return { settings, workers: Math.floor(wanted / perTask), grace, watched: isTerminal(1) };
+}
+
+function wantedGPUs(value: Values[string], byDefault: number | null, gpus: readonly GPUStatus[]): number {
+  const claimable = gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
+  if (value === 'all') {
+    if (claimable > 0) return claimable;
+    throw new GPUOwnerError(
+      'ERR_GPU_UNAVAILABLE',
+      `no GPU of this machine can be had${listed(reasons(gpus))}`,
+      {
+        gpus: reasons(gpus),
+      },
+    );
+  }
+  if (value === undefined && byDefault !== null) return byDefault;
+  const free = gpus.filter(({ state }) => state === 'free').length;
+  const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
+  if (value === undefined) {
+    throw usage(`how many GPUs may it take? --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
+  }
+  const number = /^\d{1,4}$/.test(String(value)) ? Number(value) : 0;
+  if (number >= 1) return number;
+  throw usage(`--gpus: ${showValue(value)} is not a number of GPUs; right are 1, 2, … or all (${there})`);
+}
+
+function reasons(gpus: readonly GPUStatus[]) {
+  return gpus.map(({ index, instance, uuid, reason }) => ({
+    index,
+    instance,
+    uuid,
+    reason: reason ?? 'free',
+  }));
+}
+
+function usage(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}
+
+/** Options of the port that workers of the original system connect to. */
+export const PROTOCOL = {
+  listen: { type: 'string', multiple: true },
+  'no-listen': { type: 'boolean' },
+  trust: { type: 'string', multiple: true },
+  'token-file': { type: 'string' },
+  'task-timeout': { type: 'string' },
+  'unique-workers': { type: 'boolean' },
+} as const satisfies OptionTable;
+
+export const PROTOCOL_HELP = `Workers that ask over TCP (docs/manager.md has the protocol):
+  --listen PORT             where, or HOST:PORT (default: 127.0.0.1:5000); may
+                            be repeated
+  --no-listen               nowhere
+  --trust CIDR              who may connect besides your own processes on this
+                            machine: an address, or a network (10.0.0.0/8)
+  --token-file FILE         and those who send the secret in it
+  --task-timeout DURATION   a task that nothing is heard of is given to another
+                            worker after that (default 2h)
+  --unique-workers          no two workers share a worker_id: one that asks for
+                            a task has given up the one it had`;
+
+const DEFAULT_ENDPOINT: Endpoint = { host: '127.0.0.1', port: 5_000 };
+const DEFAULT_TIMEOUT = '2h';
+const MIN_TASK_TIMEOUT_MS = 1_000;
+
+/** @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
+export async function protocolSettings(values: Values): Promise<ProtocolSettings> {
+  const listen = (values.listen as string[] | undefined) ?? [];
+  const trusted = (values.trust as string[] | undefined) ?? [];
+  const file = values['token-file'] as string | undefined;
+  if (values['no-listen'] && listen.length > 0) throw usage('--listen and --no-listen contradict each other');
+  const timeout = values['task-timeout'] ?? DEFAULT_TIMEOUT;
+  const lifetime = parseDuration(timeout, '--task-timeout');
+  if (lifetime < MIN_TASK_TIMEOUT_MS) {
+    throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; right are 30m, 2h, …`);
+  }
+  const endpoints =
+    listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
+  const admission = new Admission({
+    trust: parseNetworks(trusted, '--trust'),
+    trusts: trusted.length > 0,
+    token: file === undefined ? null : readToken(file),
+  });
+  for (const endpoint of endpoints) admission.check(endpoint);
+  const byDefault = values['no-listen'] || listen.length > 0 ? [] : [DEFAULT_ENDPOINT];
+  return {
+    endpoints: [...endpoints, ...byDefault],
+    admission,
+    lifetime,
+    unique: values['unique-workers'] === true,
+  };
+}
+
+export const METRICS = { metrics: { type: 'string' } } as const satisfies OptionTable;
+
+export const METRICS_HELP = `  --metrics PORT            metrics for Prometheus, for this machine only;
+                            HOST:PORT: for others, too`;
+
+/** Reads where metrics are to be served; null: nowhere. @throws ERR_INVALID_ARGUMENT */
+export async function metricsEndpoint({ metrics }: Values): Promise<Endpoint | null> {
+  return metrics === undefined ? null : parseEndpoint(String(metrics), '--metrics');
+}

@@ -1,0 +1,145 @@
+import { hostName } from '../../platform/index.ts';
+import { isOver, Manager, type Overview } from '../manager/index.ts';
+import { type Family, queueFamilies, Tally } from '../metrics/index.ts';
+import { type Admission, type Endpoint, ProtocolService } from '../protocol/index.ts';
+import type { AttemptInfo } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import { type ControllerOptions, openMetrics, type RunEnd } from './controller.ts';
+
+/** How workers of the original system are served. */
+export interface ProtocolSettings {
+  endpoints: readonly Endpoint[];
+  admission: Admission;
+  /** How long a task may stay silent before another worker gets it, in ms. */
+  lifetime: number;
+  /** Whether no two workers share an id. */
+  unique: boolean;
+}
+
+export interface ManagerControllerOptions extends ControllerOptions {
+  protocol: ProtocolSettings;
+  /** Goes on when every task has ended. */
+  stay: boolean;
+  /** The command that ends a pause. */
+  resumeCommand: string;
+}
+
+/** How long a removed queue may take to come back: as long as workers wait for it. */
+const QUEUE_REMOVED_TIMEOUT_MS = 30_000;
+/** How long the manager waits, when no task is left, for workers that will ask once more. */
+const FAREWELL_TIMEOUT_MS = 10_000;
+const FAREWELL_INTERVAL_MS = 200;
+
+/** Runs `exp manager`, from the sweep to the end. */
+export class ManagerController {
+  readonly #options: ManagerControllerOptions;
+  readonly #manager: Manager;
+  readonly #service: ProtocolService;
+  readonly #tally = new Tally();
+  /** Aborted when no task is left. */
+  readonly #over = new AbortController();
+  #serves = false;
+  #paused = '';
+
+  constructor(options: ManagerControllerOptions) {
+    const { queue, project, reporter, protocol } = options;
+    this.#options = options;
+    this.#manager = new Manager({
+      queue,
+      project: project.directory,
+      state: project.state,
+      host: hostName(),
+      pid: process.pid,
+      tell: (text, kind) => reporter.line(text, kind),
+      onLook: (now) => this.#look(now),
+    });
+    this.#service = new ProtocolService({
+      ...protocol,
+      queue,
+      rowsOf: (taskId, inStep) => this.#manager.rowsOf(taskId, inStep),
+      report: (attempt) => this.#report(attempt),
+      tell: (message) => this.#manager.tell(message),
+    });
+  }
+
+  /** @param sweep null: what the queue has */
+  async run(sweep: Sweep | null, replaceCommands: boolean): Promise<RunEnd> {
+    const { signals, reporter, protocol } = this.#options;
+    const metrics = await openMetrics(this.#options, () => this.#families());
+    try {
+      await this.#manager.begin();
+      // First: where that can't be, nothing is to be changed. Who asks waits until the tables are read.
+      await this.#service.listen(this.#manager.manages);
+      const requireCommands = protocol.endpoints.length === 0;
+      const adding = { replaceCommands, requireCommands, signal: signals.drain };
+      if (sweep !== null) await this.#manager.enqueue(sweep, adding);
+      if (!signals.drain.aborted) await this.#manager.firstSync();
+      const inStep = signals.drain.aborted || (await this.#work());
+      this.#serves = false;
+      const now = await this.#manager.conclude();
+      const { exitCode: interrupted } = signals;
+      const end = { overview: now, workers: [], inStep, interrupted, tables: this.#manager.tables };
+      await reporter.conclude(end);
+      return end;
+    } finally {
+      await this.#service.close();
+      await this.#manager.close();
+      metrics?.close();
+    }
+  }
+
+  /** @returns whether the tables are in step */
+  async #work(): Promise<boolean> {
+    const { signals } = this.#options;
+    this.#service.open();
+    this.#serves = true;
+    const end = AbortSignal.any([signals.drain, this.#over.signal]);
+    this.#look(await this.#manager.look());
+    await this.#manager.run(end, QUEUE_REMOVED_TIMEOUT_MS);
+    const inStep = await this.#manager.finish(signals.drain);
+    await this.#farewell();
+    return inStep;
+  }
+
+  #look(now: Overview): void {
+    this.#tellPause(now);
+    if (!this.#serves) return;
+    this.#service.retry();
+    if (isOver(now) && !this.#options.stay) this.#over.abort();
+  }
+
+  #tellPause({ pause }: Overview): void {
+    const { reporter, resumeCommand } = this.#options;
+    const why = pause === null || pause.message === '' ? '' : `: ${pause.message.split('\n')[0]}`;
+    const paused = pause === null ? '' : `paused${pause.by === 'failures' ? ' after failures' : ''}${why}`;
+    if (paused !== this.#paused) {
+      reporter.line(paused === '' ? 'the pause is over' : `${paused}; to go on: ${resumeCommand}`);
+    }
+    this.#paused = paused;
+  }
+
+  /** Workers of the original system end when they are told that no task is left, and complain if nobody tells them. */
+  async #farewell(): Promise<void> {
+    const { drain } = this.#options.signals;
+    const end = performance.now() + FAREWELL_TIMEOUT_MS;
+    while (!this.#service.isQuiet && !drain.aborted && performance.now() < end) {
+      await new Promise((resolve) => setTimeout(resolve, FAREWELL_INTERVAL_MS));
+    }
+  }
+
+  #report(attempt: AttemptInfo): void {
+    this.#tally.attempt(attempt);
+    this.#manager.note(attempt);
+  }
+
+  async #families(): Promise<Family[]> {
+    const connections: Family = {
+      name: 'gpu_owner_protocol_connections',
+      type: 'gauge',
+      help: 'Connections of workers that ask over TCP.',
+      samples: [{ labels: {}, value: this.#service.connections }],
+    };
+    const ofQueue = await queueFamilies(this.#options.queue, this.#manager.manages);
+    return [...ofQueue, ...this.#tally.families(), connections];
+  }
+}
