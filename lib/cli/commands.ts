@@ -1,27 +1,41 @@
-import { GPUOwnerError } from '../errors.ts';
-import { closest, showValue } from '../platform/index.ts';
-import type { Command, Commands } from './command.ts';
+import type { Commands } from './command.ts';
 
 /** Every command. */
 export const COMMANDS: Commands = {
-  run: async () => (await import('./run.ts')).COMMAND,
-  hold: async () => (await import('./hold.ts')).COMMAND,
-  status: async () => (await import('./status.ts')).COMMAND,
-  find: async () => (await import('./find.ts')).COMMAND,
-  queue: async () => (await import('./queue.ts')).COMMAND,
-  exp: async () => (await import('./exp.ts')).COMMAND,
-  doctor: async () => (await import('./doctor.ts')).COMMAND,
-  simulate: async () => (await import('./simulate.ts')).COMMAND,
-  completion: async () => (await import('./completion.ts')).COMMAND,
+  run: {
+    summary: 'claim GPUs, run a command on them, release them when it ends',
+    load: async () => (await import('./run.ts')).COMMAND,
+  },
+  hold: {
+    summary: 'claim GPUs and hold them until standard input is closed',
+    load: async () => (await import('./hold.ts')).COMMAND,
+  },
+  status: {
+    summary: 'show every GPU, and who holds it',
+    load: async () => (await import('./status.ts')).COMMAND,
+  },
+  find: {
+    summary: 'print what CUDA_VISIBLE_DEVICES would be, without claiming',
+    load: async () => (await import('./find.ts')).COMMAND,
+  },
+  queue: {
+    summary: 'show who waits for GPUs, and for which',
+    load: async () => (await import('./queue.ts')).COMMAND,
+  },
+  exp: {
+    summary: 'run experiments: a sweep of tasks on many GPUs, with results',
+    load: async () => (await import('./exp.ts')).COMMAND,
+  },
+  doctor: {
+    summary: 'report what is wrong on this machine, and what to do',
+    load: async () => (await import('./doctor.ts')).COMMAND,
+  },
+  simulate: {
+    summary: 'control a simulated machine',
+    load: async () => (await import('./simulate.ts')).COMMAND,
+  },
+  completion: {
+    summary: 'print a shell completion script',
+    load: async () => (await import('./completion.ts')).completionOf(COMMANDS),
+  },
 };
-
-/** @param program what the user has typed before the name. @throws ERR_INVALID_ARGUMENT, with the name that may have been meant */
-export async function findCommand(commands: Commands, name: string, program: string): Promise<Command> {
-  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (load !== undefined) return load();
-  const meant = closest(name, Object.keys(commands));
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : `; see ${program} --help`}`,
-  );
-}

@@ -1,50 +1,45 @@
-import { GPUOwnerError } from '../errors.ts';
+import { nativeFile } from '../native.ts';
 import { closest, showValue } from '../platform/index.ts';
-import { parse } from './arguments.ts';
-import type { Command } from './command.ts';
+import type { Command, Commands } from './command.ts';
 import { bash } from './completion/bash.ts';
 import { describe, type Program } from './completion/description.ts';
 import { fish } from './completion/fish.ts';
 import { zsh } from './completion/zsh.ts';
-import { EVERY_HELP } from './help.ts';
+import { usage } from './options.ts';
 import { print } from './output.ts';
 
 const SHELLS: Readonly<Record<string, (program: Program) => string>> = { bash, zsh, fish };
 
-const HELP = `Usage: gpu-owner completion bash|zsh|fish
-
-Prints a script that makes the shell complete commands, options, values, and
-the command after \`gpu-owner run\`. To have it in this shell:
+/** The command that makes scripts for all commands. */
+export function completionOf(commands: Commands): Command {
+  return {
+    usage: 'bash|zsh|fish',
+    about: `Prints a script that makes the shell complete commands, options, values, and the command after \`gpu-owner run\`. To have it in this shell:
 
   source <(gpu-owner completion bash)      bash, in ~/.bashrc for all shells
   source <(gpu-owner completion zsh)       zsh, in ~/.zshrc after compinit
-  gpu-owner completion fish | source       fish
-
-Options:
-${EVERY_HELP}`;
-
-const OPTIONS = {} as const;
-
-async function completion(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
-  const [shell, ...more] = positionals;
-  const names = Object.keys(SHELLS);
-  const script = shell !== undefined && Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
-  if (script === undefined || more.length > 0) {
-    const meant = shell === undefined ? null : closest(shell, names);
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${shell === undefined ? 'which shell?' : `no completion for ${showValue([shell, ...more].join(' '))};`} ` +
-        (meant && more.length === 0 ? `did you mean '${meant}'?` : `right are ${names.join(', ')}`),
-    );
-  }
-  print(script(await describe()));
+  gpu-owner completion fish | source       fish`,
+    groups: [{ title: 'Options:', options: {} }],
+    operands: { first: Object.keys(SHELLS) },
+    run: async ({ positionals }) => print(scriptFor(positionals)(await describe(commands, machines()))),
+  };
 }
 
-export const COMMAND: Command = {
-  run: completion,
-  help: HELP,
-  options: OPTIONS,
-  operands: { first: Object.keys(SHELLS) },
-};
+function scriptFor([shell, ...more]: readonly string[]): (program: Program) => string {
+  const names = Object.keys(SHELLS);
+  const script = shell !== undefined && Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
+  if (script !== undefined && more.length === 0) return script;
+  const meant = shell === undefined ? null : closest(shell, names);
+  throw usage(
+    `${shell === undefined ? 'which shell?' : `no completion for ${showValue([shell, ...more].join(' '))};`} ` +
+      (meant && more.length === 0 ? `did you mean '${meant}'?` : `right are ${names.join(', ')}`),
+  );
+}
+
+/** Names of simulated machines, from the tool that has them; asked when the script is made, not when it is used. */
+function machines(): string[] {
+  const { spawnSync } = process.getBuiltinModule('node:child_process');
+  const args = ['machines', '--json'];
+  const { stdout, status } = spawnSync(nativeFile('gpu-owner-simulator'), args, { encoding: 'utf8' });
+  return status === 0 ? (JSON.parse(stdout) as { name: string }[]).map(({ name }) => name) : [];
+}

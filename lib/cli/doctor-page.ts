@@ -1,3 +1,6 @@
+import type { Finding, Level, Subject } from '../doctor/index.ts';
+import { listWords, wrapText } from '../platform/index.ts';
+
 const TITLES: Record<Subject, string> = {
   installation: 'Installation',
   driver: 'Driver',
@@ -16,8 +19,6 @@ const NARROWEST = 50;
 /** Longer lines are hard to read, however wide the terminal is. */
 const WIDEST = 110;
 
-import type { Finding, Level, Subject } from '../doctor/index.ts';
-import { listWords } from '../platform/index.ts';
 export interface PageOptions {
   /** Columns of the terminal. */
   width: number;
@@ -45,12 +46,12 @@ function entry({ id, level, text, remedy }: Finding, columns: number, colour: bo
   const margin = ' '.repeat(start);
   // The name to look up in the documentation, or to tell somebody who helps.
   const name = `[${id}]`;
-  const [first = '', ...rest] = wrap(level === 'ok' ? text : `${text} ${name}`, columns - start).map(
+  const [first = '', ...rest] = wrapText(level === 'ok' ? text : `${text} ${name}`, columns - start).map(
     (line) =>
       level !== 'ok' && line.endsWith(name) ? line.slice(0, -name.length) + paint(name, '2', colour) : line,
   );
   const label = paint(level, COLOURS[level], colour) + ' '.repeat(LEVEL_WIDTH - level.length);
-  const advice = remedy === null ? [] : wrap(remedy, columns - start - 3);
+  const advice = remedy === null ? [] : wrapText(remedy, columns - start - 3);
   return [
     `${INDENT}${label}  ${first}`,
     ...rest.map((line) => margin + line),
@@ -79,24 +80,4 @@ function shorten(text: string, width: number): string {
 
 function paint(text: string, code: string, colour: boolean): string {
   return colour ? `\u001b[${code}m${text}\u001b[0m` : text;
-}
-
-/** Lines of so many columns at most; what is in backticks, a command to copy, stays together where it can. */
-function wrap(text: string, width: number): string[] {
-  const lines: string[] = [];
-  let line = '';
-  for (const word of piecesOf(text, width)) {
-    if (line !== '' && line.length + 1 + word.length > width) {
-      lines.push(line);
-      line = word;
-    } else {
-      line = line === '' ? word : `${line} ${word}`;
-    }
-  }
-  return [...lines, line];
-}
-
-function piecesOf(text: string, width: number): string[] {
-  const pieces = text.match(/[^\s`]*`[^`]*`[^\s`]*|\S+/g) ?? [];
-  return pieces.flatMap((piece) => (piece.length <= width ? [piece] : piece.split(' ')));
 }

@@ -1,40 +1,16 @@
 import { checkDirectory } from '../claims/index.ts';
 import { examine, runPart } from '../doctor/index.ts';
-import { parse, refuseWords } from './arguments.ts';
+import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { doctorPage } from './doctor-page.ts';
-import { EVERY_HELP } from './help.ts';
+import { type Option, type Parsed, refuseWords } from './options.ts';
 import { isTerminal, print, say } from './output.ts';
-
-const HELP = `Usage: gpu-owner doctor [OPTIONS]
-
-Looks at everything that claims depend on: the installation, the driver, the
-GPUs, the lock directory, where this runs (containers, private /tmp), other
-tools' locks, and the configuration. Says what it finds and what to do about
-it. It takes nothing, writes nothing and disturbs nobody. It starts the driver
-as every claim does: as root, the driver's library makes device nodes in /dev
-that are missing.
-
-  --json                    an array of { id, level, subject, text, remedy };
-                            level is ok, note, warning or problem
-  --lock-dir PATH           another lock directory (all claimants must use it)
-${EVERY_HELP}
-
-Exit code: 0 if there is no problem (notes and warnings may be), 1 if there
-is one.`;
-
-const OPTIONS = {
-  json: { type: 'boolean' },
-  'lock-dir': { type: 'string' },
-  part: { type: 'string' }, // for itself
-} as const;
 
 const EXIT_PROBLEMS = 1;
 
-async function doctor(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals);
+async function doctor(parsed: Parsed): Promise<void> {
+  const { values } = parsed;
+  refuseWords(parsed);
   const options = { lockDirectory: checkDirectory(values['lock-dir'], '--lock-dir') };
   if (typeof values.part === 'string') {
     await runPart(values.part, options, print);
@@ -56,4 +32,20 @@ async function doctor(args: readonly string[]): Promise<void> {
   process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);
 }
 
-export const COMMAND: Command = { run: doctor, help: HELP, options: OPTIONS };
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Checks everything that claims depend on: the installation, the driver, the GPUs, the lock directory, the environment (containers, private /tmp), other tools' locks, and the configuration. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library makes device nodes in /dev that are missing.`,
+  groups: [
+    {
+      options: {
+        json: {
+          help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
+        },
+        'lock-dir': LOCKS['lock-dir'] as Option,
+        part: { value: 'NAME', help: 'run one check; the doctor calls itself by it', isHidden: true },
+      },
+    },
+  ],
+  notes: `Exit code: 0 if there is no problem (notes and warnings may be), 1 if there is one.`,
+  run: doctor,
+};

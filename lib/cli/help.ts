@@ -1,41 +1,97 @@
-export const CRITERIA_HELP = `Which GPUs will do (default: no compute process of anybody, at most 100 MiB in
-use beyond what visible graphics processes explain):
-  --min-free-memory SIZE    at least this much memory free, e.g. 20GiB
-  --max-used-memory SIZE    at most this much in use ("any": don't care)
-  --allow-processes         share with processes that run there without a claim
-  --max-power WATTS         at most this power draw
-  --max-utilization PERCENT at most this busy
-  --max-temperature CELSIUS at most this hot
-  --devices LIST            only these: indices, ranges, UUIDs, names (0,2-3);
-                            MIG instances as 0:2
-  --exclude LIST            not these
-  --exclude-names NAME      not models of this name
-  --force                   skip health and use, never other people's claims`;
+// What `--help` prints, made from the tables of options.
+import { wrapText } from '../platform/index.ts';
+import { CRITERIA_GROUP, LOCKS } from './claim-options.ts';
+import type { CommandGroup, Commands, OptionGroup, PlainCommand } from './command.ts';
+import { EVERY, type Option, type OptionTable } from './options.ts';
 
-/** Options of every command. */
-export const EVERY_HELP = `  --simulate N|MACHINE      simulated GPUs instead of the driver's
-  -h, --help                this text`;
+const WIDTH = 80;
+const INDENT = '  ';
+/** Where the help of options begins. */
+const HELP_COLUMN = 28;
 
-/** Options of commands that look at locks. */
-export const COMMON_HELP = `  --lock-dir PATH           another lock directory (all claimants must use it)
-  --conventions LIST        other tools' locks that count: auto (default), none,
-                            or some of safe-gpu,gpu_lock,gpu-scheduler,pid-files
-${EVERY_HELP}`;
+/** @param called what is typed to start it */
+export function helpOf(called: string, { usage, about, groups, notes }: PlainCommand): string {
+  const [first, ...others] = groups;
+  const own = { ...first, options: { ...first?.options, ...EVERY } };
+  const parts = [
+    `Usage: ${called} ${usage}`,
+    paragraphs(about),
+    ...[own, ...others].map(groupHelp),
+    ...(notes === undefined ? [] : [paragraphs(notes)]),
+  ];
+  return parts.join('\n\n');
+}
 
-export const MAIN_HELP = `Usage: gpu-owner COMMAND [OPTIONS]
+/** @param called what is typed before the names of its commands */
+export function helpOfGroup(called: string, { about, commands, notes }: CommandGroup): string {
+  const parts = [
+    `Usage: ${called} COMMAND [OPTIONS]`,
+    paragraphs(about),
+    `Commands:\n${commandLines(commands)}`,
+    paragraphs(notes),
+    `Options:\n${optionLines(EVERY)}`,
+  ];
+  return parts.join('\n\n');
+}
+
+export function mainHelp(commands: Commands): string {
+  return `Usage: gpu-owner COMMAND [OPTIONS]
 
 Exclusive use of NVIDIA GPUs on a shared machine, without a daemon.
 
 Commands:
-  run         claim GPUs, run a command on them, give them back when it ends
-  hold        claim GPUs and hold them until standard input is closed
-  status      show every GPU: free, or who has it
-  find        print what CUDA_VISIBLE_DEVICES would be, without claiming
-  queue       show who waits for GPUs, and for which
-  exp         run experiments: a sweep of tasks on many GPUs, with results
-  doctor      say what is wrong on this machine, and what to do
-  simulate    look after a simulated machine
-  completion  print what makes a shell complete all this
+${commandLines(commands)}
 
 gpu-owner COMMAND --help explains each. Try it without a GPU:
   gpu-owner run --simulate 4 -n 2 -- env`;
+}
+
+/** An option as it is typed, with its value: `-n, --gpus N`. */
+export function labelOf(name: string, { short, value, isValueOptional }: Option): string {
+  const placeholder = value === undefined ? '' : isValueOptional ? `[=${value}]` : ` ${value}`;
+  return `${short === undefined ? '' : `-${short}, `}--${name}${placeholder}`;
+}
+
+function groupHelp({ title, operands = [], options, notes }: OptionGroup): string {
+  return [
+    ...(title === undefined ? [] : wrapText(title, WIDTH)),
+    ...operands.map(([label, help]) => entry(label, help)),
+    optionLines(options),
+    ...(notes === undefined ? [] : [paragraphs(notes)]),
+  ].join('\n');
+}
+
+function optionLines(options: OptionTable): string {
+  return Object.entries(options)
+    .filter(([, { isHidden }]) => !isHidden)
+    .map(([name, option]) => entry(labelOf(name, option) + (option.isRepeatable ? ' ...' : ''), option.help))
+    .join('\n');
+}
+
+function entry(label: string, help: string): string {
+  const [first = '', ...more] = wrapText(help, WIDTH - HELP_COLUMN);
+  const margin = ' '.repeat(HELP_COLUMN);
+  const begin = INDENT + label;
+  const head = begin.length < HELP_COLUMN ? begin.padEnd(HELP_COLUMN) + first : `${begin}\n${margin}${first}`;
+  return [head, ...more.map((line) => margin + line)].join('\n');
+}
+
+function commandLines(commands: Commands): string {
+  const width = Math.max(...Object.keys(commands).map((name) => name.length));
+  return Object.entries(commands)
+    .map(([name, { summary }]) => `${INDENT}${name.padEnd(width)}  ${summary}`)
+    .join('\n');
+}
+
+/** Breaks lines, except those that begin with spaces. */
+function paragraphs(text: string): string {
+  return text
+    .split('\n')
+    .flatMap((line) => (line === '' || line.startsWith(' ') ? [line] : wrapText(line, WIDTH)))
+    .join('\n');
+}
+
+// For commands whose help is a text.
+export const CRITERIA_HELP = groupHelp(CRITERIA_GROUP);
+export const EVERY_HELP = optionLines(EVERY);
+export const COMMON_HELP = optionLines({ ...LOCKS, ...EVERY });

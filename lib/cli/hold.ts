@@ -1,39 +1,23 @@
 import { checkOptions } from '../claims/index.ts';
 import { becomeHolder, claimForJob } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
-import { CLAIM, claimOptions, NAMES, parse, refuseWords, WAITING } from './arguments.ts';
+import {
+  CRITERIA_GROUP,
+  claimingOptions,
+  claimOptions,
+  countOption,
+  LOCKS,
+  NAMES,
+  waitOptions,
+} from './claim-options.ts';
 import { ClosedInput } from './closed-input.ts';
 import type { Command } from './command.ts';
-import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
-import { print } from './output.ts';
+import { type Parsed, refuseWords } from './options.ts';
 import { waitLimits } from './waiting-line.ts';
 
-const HELP = `Usage: gpu-owner hold [OPTIONS]
-
-Claims GPUs, prints one line of JSON,
-{ "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" },
-and holds them until its standard input is closed or a signal ends it. The way
-in for any language: start it with a pipe as standard input, read the line, set
-CUDA_VISIBLE_DEVICES, and keep the pipe open.
-
-  -n, --gpus N              how many GPUs (default 1)
-  --wait[=DURATION]         wait for GPUs, at most so long (30s 10m 2h)
-  --no-wait                 don't wait (default): exit with 75
-  --placeholder MODE        auto: keep the GPUs visibly taken until a process
-                            shows on them, 60 s at most (default); keep; none
-  --visible-devices FORM    uuid (default), or index for old software
-  --lock-timeout DURATION   for another claimant's decision (default 2s)
-  --as TEXT                 what \`status\` shows others as the holder's command
-${COMMON_HELP}
-
-${CRITERIA_HELP}`;
-
-const OPTIONS = { ...CLAIM, ...WAITING, as: { type: 'string' } } as const;
-
-async function hold(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals, values);
+async function hold(parsed: Parsed): Promise<void> {
+  const { values, args } = parsed;
+  refuseWords(parsed);
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
   const limits = waitLimits(values, false);
@@ -49,4 +33,22 @@ async function hold(args: readonly string[]): Promise<void> {
   becomeHolder(claim, JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
 }
 
-export const COMMAND: Command = { run: hold, help: HELP, options: OPTIONS };
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" }, and holds the GPUs until standard input is closed or a signal ends it. Programs in any language can claim by it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
+  groups: [
+    {
+      options: {
+        ...countOption('claim'),
+        ...waitOptions(false),
+        ...claimingOptions(
+          'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
+        ),
+        as: { value: 'TEXT', help: "show others this text as the holder's command" },
+        ...LOCKS,
+      },
+    },
+    CRITERIA_GROUP,
+  ],
+  run: hold,
+};

@@ -1,39 +1,20 @@
 import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatSince } from '../platform/index.ts';
-import { claimOptions, parse, refuseWords } from './arguments.ts';
+import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { COMMON_HELP } from './help.ts';
+import { type Parsed, refuseWords } from './options.ts';
 import { print } from './output.ts';
 
-const HELP = `Usage: gpu-owner queue [OPTIONS]
-
-Shows who stands in line for GPUs on this machine, in the order in which they
-will be served, and what each waits for. It takes nothing.
-
-  --json                    an array of { position, count, user, uid, pid, host,
-                            command, since, stopped, waitingFor: [{ index, uuid,
-                            reason }] }
-${COMMON_HELP}`;
-
-const OPTIONS = {
-  json: { type: 'boolean' },
-  'lock-dir': { type: 'string' },
-  conventions: { type: 'string' },
-} as const;
 const INDENT = ' '.repeat(5);
 
-async function queue(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals);
-  const { lockDirectory, conventions } = claimOptions(values);
+async function queue(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { lockDirectory, conventions } = claimOptions(parsed.values);
   const entries = await getQueue({ lockDirectory, conventions });
-  if (values.json) print(JSON.stringify(entries, null, 2));
+  if (parsed.values.json) print(JSON.stringify(entries, null, 2));
   else print(entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n'));
 }
-
-export const COMMAND: Command = { run: queue, help: HELP, options: OPTIONS };
 
 function paragraph(entry: QueueEntry): string {
   const { position, count, user, pid, command, since, stopped, waitingFor } = entry;
@@ -47,3 +28,19 @@ function paragraph(entry: QueueEntry): string {
   const reasons = waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing.`,
+  groups: [
+    {
+      options: {
+        json: {
+          help: 'print an array of { position, count, user, uid, pid, host, command, since, stopped, waitingFor: [{ index, uuid, reason }] }',
+        },
+        ...LOCKS,
+      },
+    },
+  ],
+  run: queue,
+};

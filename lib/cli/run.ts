@@ -1,52 +1,27 @@
 import { checkOptions } from '../claims/index.ts';
-import { GPUOwnerError } from '../errors.ts';
 import { becomeKeeper, claimForJob } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
-import { CLAIM, claimOptions, isLostDuration, NAMES, parse, WAITING } from './arguments.ts';
+import {
+  CRITERIA_GROUP,
+  claimingOptions,
+  claimOptions,
+  countOption,
+  LOCKS,
+  NAMES,
+  waitOptions,
+} from './claim-options.ts';
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
-import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
-import { print } from './output.ts';
+import { isLostDuration, type Parsed, usage } from './options.ts';
 import { waitLimits } from './waiting-line.ts';
 
-const HELP = `Usage: gpu-owner run [OPTIONS] [--] COMMAND [ARGUMENTS]
-
-Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES and
-runs the command. The GPUs stay claimed as long as the command or anything it
-has started lives, and are given back however it ends.
-
-  -n, --gpus N              how many GPUs (default 1)
-  --wait[=DURATION]         wait, at most so long (30s 10m 2h); default: wait
-  --no-wait                 don't wait: exit with 75 if not enough are free
-  --conflict-exit-code N    exit with N, 0 to 255, where that would be 75
-  --placeholder MODE        auto: keep the GPUs visibly taken until the command
-                            has reached them (default); keep: till it ends; none
-  --visible-devices FORM    uuid (default), or index for old software
-  --lock-timeout DURATION   for another claimant's decision (default 2s)
-${COMMON_HELP}
-
-${CRITERIA_HELP}
-
-Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no
-driver, 75 not available, 126/127 command can't be run/not found.`;
-
-const OPTIONS = { ...CLAIM, ...WAITING, 'conflict-exit-code': { type: 'string' } } as const;
-
-async function run(args: readonly string[]): Promise<void> {
-  const { values, command } = parse(args, OPTIONS, true);
-  if (values.help) return print(HELP);
+async function run({ values, command }: Parsed): Promise<void> {
   if (command.length === 0) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      'what shall be run? gpu-owner run -n 2 -- python train.py',
-    );
+    throw usage('what shall be run? gpu-owner run -n 2 -- python train.py');
   }
   const [duration = ''] = command;
   if (isLostDuration(values, duration)) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `'${duration}' would be the command; write --wait=${duration}`,
-    );
+    throw usage(`'${duration}' would be the command; write --wait=${duration}`);
   }
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
@@ -63,10 +38,31 @@ async function run(args: readonly string[]): Promise<void> {
 function exitCode(value: unknown): number {
   const code = Number(value);
   if (/^\d{1,3}$/.test(String(value)) && code <= 255) return code;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `--conflict-exit-code: ${showValue(value)} is not an exit code; right are 0 to 255`,
-  );
+  throw usage(`--conflict-exit-code: ${showValue(value)} is not an exit code; right are 0 to 255`);
 }
 
-export const COMMAND: Command = { run, help: HELP, options: OPTIONS, operands: 'command-line' };
+export const COMMAND: Command = {
+  usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
+  about: `Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES, and runs the command. The GPUs stay claimed as long as the command or anything that it started lives. They are released however it ends.`,
+  groups: [
+    {
+      options: {
+        ...countOption('claim'),
+        ...waitOptions(true),
+        'conflict-exit-code': {
+          value: 'N',
+          help: 'exit with N (0 to 255) where that would be 75',
+          candidates: ['0', '75'],
+        },
+        ...claimingOptions(
+          'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
+        ),
+        ...LOCKS,
+      },
+    },
+    CRITERIA_GROUP,
+  ],
+  notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 126 the command can't be run, 127 it isn't found.`,
+  operands: 'command-line',
+  run,
+};

@@ -1,10 +1,12 @@
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import type { Command } from './command.ts';
+import { SIZES } from './claim-options.ts';
+import type { Command, Operands } from './command.ts';
+import type { Option, OptionTable } from './options.ts';
 
 /** Becomes the tool that comes with the simulated driver: it explains itself, and signals reach it. */
-async function simulate(args: readonly string[]): Promise<void> {
+function simulate(args: readonly string[]): void {
   const path = nativeFile('gpu-owner-simulator');
   // Other commands call it --simulate.
   const words = args.map((arg) => arg.replace(/^--simulate(?==|$)/, '--machine'));
@@ -15,13 +17,27 @@ async function simulate(args: readonly string[]): Promise<void> {
   );
 }
 
-/** What the native tool says about itself, so that nothing has to be repeated here. */
-function toolHelp(): string {
+/** Options and operands as the native tool's help has them, so that nothing has to be repeated here. */
+function describe(): { options: OptionTable; operands: Operands } {
   const { spawnSync } = process.getBuiltinModule('node:child_process'); // only completion asks
-  const { stdout, error } = spawnSync(nativeFile('gpu-owner-simulator'), ['--help'], { encoding: 'utf8' });
+  const { stdout: help, error } = spawnSync(nativeFile('gpu-owner-simulator'), ['--help'], {
+    encoding: 'utf8',
+  });
   if (error) throw new GPUOwnerError('ERR_INTERNAL', `${error.message}. Is the package complete?`);
-  return stdout;
+  const options: Record<string, Option> = {};
+  for (const [, name = '', value] of help.matchAll(/--([a-z]+)(?: ([A-Z]+))?/g)) {
+    if (options[name]?.value === undefined)
+      options[name] = { help: '', ...VALUES[name], ...(value && { value }) };
+  }
+  const commands = help.slice(help.indexOf('\nCommands:'), help.indexOf('\nKeys of'));
+  const first = [...commands.matchAll(/^ {2}([a-z]+)\b/gm)].map(([, name]) => name as string);
+  return { options, operands: { first, after: { set: settings(help) } } };
 }
+
+const VALUES: Readonly<Record<string, Pick<Option, 'candidates'>>> = {
+  machine: { candidates: 'machine' },
+  memory: { candidates: SIZES },
+};
 
 /** 'key=on|off' is two words, 'key=WATTS' the beginning of one. */
 function settings(help: string): string[] {
@@ -36,21 +52,4 @@ function settings(help: string): string[] {
   return [...new Set(words)];
 }
 
-export const COMMAND: Command = {
-  run: simulate,
-  get help() {
-    return toolHelp();
-  },
-  get options() {
-    const words = [...toolHelp().matchAll(/--([a-z]+)( [A-Z]+)?/g)];
-    const valued = new Set(words.filter(([, , value]) => value !== undefined).map(([, name]) => name));
-    const table = words.map(([, name]) => [name, { type: valued.has(name) ? 'string' : 'boolean' } as const]);
-    return Object.fromEntries(table);
-  },
-  get operands() {
-    const help = toolHelp();
-    const commands = help.slice(help.indexOf('\nCommands:'), help.indexOf('\nKeys of'));
-    const first = [...commands.matchAll(/^ {2}([a-z]+)\b/gm)].map(([, name]) => name as string);
-    return { first, after: { set: settings(help) } };
-  },
-};
+export const COMMAND: Command = { exec: simulate, describe };

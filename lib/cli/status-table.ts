@@ -1,3 +1,7 @@
+import type { GPUStatus } from '../claims/index.ts';
+import { isInstance, label } from '../gpus/index.ts';
+import { sanitize, wrapText } from '../platform/index.ts';
+
 const PLACE_WIDTH = 3;
 const NAME_WIDTH = 24;
 const INDENT = '     ';
@@ -10,9 +14,6 @@ const COLOURS: Record<string, string> = {
 };
 const GIB = 1024 ** 3;
 
-import type { GPUStatus } from '../claims/index.ts';
-import { isInstance, label } from '../gpus/index.ts';
-import { sanitize } from '../platform/index.ts';
 export interface TableOptions {
   /** Columns of the terminal. */
   width: number;
@@ -44,26 +45,10 @@ function row(gpu: GPUStatus, colour: boolean): string {
 
 function reasonLines(gpu: GPUStatus, width: number): string[] {
   if (gpu.reason === null) return [];
-  // Its first words repeat the state.
-  return wrap(gpu.reason.replace(/^busy: /, ''), Math.max(width, 40) - INDENT.length).map(
-    (line) => INDENT + line,
-  );
-}
-
-function wrap(text: string, width: number): string[] {
-  const lines: string[] = [];
-  let line = '';
-  // Paths can be longer than a line.
-  const words = text.split(' ').flatMap((word) => word.match(new RegExp(`.{1,${width}}`, 'gu')) ?? []);
-  for (const word of words) {
-    if (line !== '' && line.length + 1 + word.length > width) {
-      lines.push(line);
-      line = word;
-    } else {
-      line = line === '' ? word : `${line} ${word}`;
-    }
-  }
-  return [...lines, line];
+  const columns = Math.max(width, 40) - INDENT.length;
+  // Its first words repeat the state, and paths can be longer than a line.
+  const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');
+  return wrapText(reason, columns).map((line) => INDENT + line);
 }
 
 /** Of an instance only what its GPU, in the line above, doesn't say. */

@@ -1,34 +1,15 @@
 import { checkOptions, discover, type GPUStatus, runAsync } from '../claims/index.ts';
-import { CRITERIA, claimOptions, NAMES, parse, refuseWords } from './arguments.ts';
+import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { COMMON_HELP, CRITERIA_HELP } from './help.ts';
+import { type Parsed, refuseWords } from './options.ts';
 import { isTerminal, print } from './output.ts';
 import { gpuJSON } from './status-json.ts';
 import { statusTable } from './status-table.ts';
-import { CLEAR, untilNext, WATCH, watchInterval, withWatchOption } from './watching.ts';
+import { CLEAR, untilNext, WATCH, watchInterval } from './watching.ts';
 
-const HELP = `Usage: gpu-owner status [OPTIONS]
-
-Shows every GPU: how much of it is used, and whether it is free, leased (and by
-whom), busy (used without a claim) or unavailable. It takes nothing and disturbs
-nobody's claim.
-
-  --json                    an array with a member per GPU; null is unknown
-  --watch[=DURATION]        again and again, every second or as said
-${COMMON_HELP}
-
-${CRITERIA_HELP}`;
-
-const OPTIONS = {
-  ...CRITERIA,
-  json: { type: 'boolean' },
-  ...WATCH,
-} as const;
-
-async function status(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(withWatchOption(args), OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals);
+async function status(parsed: Parsed): Promise<void> {
+  const { values } = parsed;
+  refuseWords(parsed);
   const { request, configuration } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
   const show = async (prefix: string) => {
@@ -47,10 +28,24 @@ async function status(args: readonly string[]): Promise<void> {
   }
 }
 
-export const COMMAND: Command = { run: status, help: HELP, options: OPTIONS };
-
 function table(gpus: readonly GPUStatus[]): string {
   if (gpus.length === 0) return 'The driver reports no GPU.';
   const colour = isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
   return statusTable(gpus, { width: Number(process.env.COLUMNS) || 80, colour });
 }
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Shows every GPU: how much of it is used, and whether it is free, leased (and by whom), busy (used without a claim) or unavailable. It takes nothing and disturbs no claim.`,
+  groups: [
+    {
+      options: {
+        json: { help: 'print an array with a member per GPU; null is unknown' },
+        ...WATCH,
+        ...LOCKS,
+      },
+    },
+    CRITERIA_GROUP,
+  ],
+  run: status,
+};

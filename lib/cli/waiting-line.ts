@@ -3,7 +3,8 @@ import type { WaitingState } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { formatDuration, now, parseDuration } from '../platform/index.ts';
-import { type Values, waitOption } from './arguments.ts';
+import { waitOption } from './claim-options.ts';
+import type { Values } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */

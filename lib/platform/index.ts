@@ -25,6 +25,6 @@ export {
 } from './quantities.ts';
 export { kernelLocks, targetOf, textOf } from './small-files.ts';
 export { systemError } from './system-errors.ts';
-export { closest, listWords, sanitize, shellWords, showValue } from './text.ts';
+export { closest, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
 export { locking, sleeping, type Wait, type Waiting } from './waits.ts';
 export { onWarning, warn, warnOnce } from './warnings.ts';

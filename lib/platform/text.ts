@@ -104,3 +104,19 @@ export function shellWords(words: readonly string[]): string {
     .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
     .join(' ');
 }
+
+/** Lines of at most so many characters. A command in backticks stays together where it fits; longer words stay whole. */
+export function wrapText(text: string, width: number): string[] {
+  const pieces = text.match(/[^\s`]*`[^`]*`[^\s`]*|\S+/g) ?? [];
+  const lines: string[] = [];
+  let line = '';
+  for (const word of pieces.flatMap((piece) => (piece.length <= width ? [piece] : piece.split(/\s+/)))) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line);
+      line = word;
+    } else {
+      line = line === '' ? word : `${line} ${word}`;
+    }
+  }
+  return [...lines, line];
+}

@@ -16,14 +16,14 @@ export function bash(program: Program): string {
 }
 
 function spellings({ name, short }: OptionDescription): string[] {
-  return [`--${name}`, ...(short === null ? [] : [`-${short}`])];
+  return [`--${name}`, ...(short === undefined ? [] : [`-${short}`])];
 }
 
 function table({ name, options, operands, commands }: CommandDescription): string {
-  const valued = options.filter(({ value }) => value?.form === 'next').flatMap(spellings);
+  const valued = options.filter(({ form }) => form === 'next').flatMap(spellings);
   const offered = options.flatMap((option) => [
     ...spellings(option),
-    ...(option.value?.form === 'attached' ? [`--${option.name}=`] : []),
+    ...(option.form === 'attached' ? [`--${option.name}=`] : []),
   ]);
   const lines = [`options=${quote(offered.join(' '))}`, `valued=${quote(valued.join(' '))}`];
   if (commands.length > 0) lines.push(`commands=${quote(commands.map(lastWord).join(' '))}`);
@@ -38,12 +38,12 @@ function table({ name, options, operands, commands }: CommandDescription): strin
 }
 
 function valueCase(option: OptionDescription): string[] {
-  if (option.value === null || option.value.values === null) return [];
-  const { values } = option.value;
+  const { offers } = option;
+  if (offers === null) return [];
   const action =
-    values === 'directory' || values === 'file'
-      ? `paths='${values}'`
-      : `candidates=${quote(values.join(' '))}`;
+    offers === 'directory' || offers === 'file'
+      ? `paths='${offers}'`
+      : `candidates=${quote(offers.join(' '))}`;
   return [`    ${spellings(option).join(' | ')}) ${action} ;;`];
 }
 

@@ -1,20 +1,17 @@
-// What there is to complete, gathered from what the commands parse (their option tables) and say (their help).
-import { COMMON, type OptionTable } from '../arguments.ts';
-import type { Commands, Operands } from '../command.ts';
-import { COMMANDS } from '../commands.ts';
-import { MAIN_HELP } from '../help.ts';
-import { type Values, valuesOf } from './values.ts';
+// What there is to complete, from the tables that the commands are parsed by.
+import { type Command, type CommandEntry, type Commands, type Operands, optionsOf } from '../command.ts';
+import type { Candidates, Option, OptionTable } from '../options.ts';
+import { optionsOfText } from './help-text.ts';
 
-export interface OptionDescription {
+export interface OptionDescription extends Option {
   /** Without its dashes. */
   name: string;
-  short: string | null;
-  /** Plain text, or empty. */
+  /** The beginning of its help. */
   summary: string;
-  /** May be given more than once. */
-  repeatable: boolean;
-  /** null: it takes none. 'next': `--name VALUE` or `--name=VALUE`; 'attached': `--name` or `--name=VALUE`. */
-  value: { form: 'next' | 'attached'; what: string; values: Values } | null;
+  /** null: it takes no value. 'next': `--name VALUE` or `--name=VALUE`; 'attached': `--name` or `--name=VALUE`. */
+  form: 'next' | 'attached' | null;
+  /** What to offer as its value; null: nothing is known. */
+  offers: Exclude<Candidates, 'machine'> | null;
 }
 
 export interface CommandDescription {
@@ -23,7 +20,7 @@ export interface CommandDescription {
   summary: string;
   options: readonly OptionDescription[];
   operands: Operands | null;
-  /** Of a group: its own commands; otherwise none. */
+  /** Those of a group; otherwise none. */
   commands: readonly CommandDescription[];
 }
 
@@ -31,15 +28,16 @@ export interface Program {
   commands: readonly CommandDescription[];
 }
 
-export async function describe(): Promise<Program> {
-  const commands = await describeAll(COMMANDS, '', MAIN_HELP);
+/** @param machines names of simulated machines */
+export async function describe(all: Commands, machines: readonly string[]): Promise<Program> {
+  const commands = await describeAll(all, '', machines);
   const groups = commands.filter((command) => command.commands.length > 0);
   const after = Object.fromEntries(groups.map((group) => [group.name, group.commands.map(lastWord)]));
   const help: CommandDescription = {
     name: 'help',
     summary: 'explain a command',
     options: [],
-    operands: { first: Object.keys(COMMANDS), after },
+    operands: { first: Object.keys(all), after },
     commands: [],
   };
   return { commands: [...commands, help] };
@@ -55,68 +53,57 @@ export function lastWord({ name }: Pick<CommandDescription, 'name'>): string {
   return name.slice(name.lastIndexOf(' ') + 1);
 }
 
-/** @param before what is typed before their names. @param parentHelp has a line for each */
-function describeAll(commands: Commands, before: string, parentHelp: string): Promise<CommandDescription[]> {
+function describeAll(
+  commands: Commands,
+  before: string,
+  machines: readonly string[],
+): Promise<CommandDescription[]> {
   const all = Object.entries(commands);
-  return Promise.all(all.map(([name, load]) => describeCommand(name, load, before, parentHelp)));
+  return Promise.all(all.map(([word, entry]) => describeCommand(before + word, entry, machines)));
 }
 
 async function describeCommand(
-  word: string,
-  load: Commands[string],
-  before: string,
-  parentHelp: string,
+  name: string,
+  { summary, load }: CommandEntry,
+  machines: readonly string[],
 ): Promise<CommandDescription> {
   const command = await load();
-  const name = before + word;
-  const { help } = command;
-  const said = explanations(help);
-  const table: OptionTable = { ...command.options, ...COMMON };
-  const options: OptionDescription[] = [];
-  for (const [option, { type, short = null, multiple = false }] of Object.entries(table)) {
-    // What the help doesn't mention is another spelling of what it does mention.
-    if (!new RegExp(`(?<![\\w-])--${option}(?![\\w-])`).test(help)) continue;
-    const { attached, what, summary } = said.get(option) ?? { attached: false, what: null, summary: '' };
-    const form = type === 'string' ? ('next' as const) : attached ? ('attached' as const) : null;
-    const value = form === null ? null : { form, what: what ?? 'VALUE', values: valuesOf(option) };
-    options.push({ name: option, short, summary, repeatable: multiple, value });
-  }
+  const isGroup = 'commands' in command;
+  const { options, operands = null } = parsedBy(command);
   return {
     name,
-    summary: summaryOf(word, parentHelp),
-    options,
-    operands: command.operands ?? null,
-    commands: command.commands ? await describeAll(command.commands, `${name} `, help) : [],
+    summary,
+    options: Object.entries(options)
+      .filter(([, { isHidden }]) => !isHidden)
+      .map(([option, about]) => describeOption(option, about, machines)),
+    operands,
+    commands: isGroup ? await describeAll(command.commands, `${name} `, machines) : [],
   };
 }
 
-const LONGEST = 70;
-
-interface Explanation {
-  /** Its value may be left out: `--wait[=DURATION]`. */
-  attached: boolean;
-  what: string | null;
-  summary: string;
+function parsedBy(command: Command): { options: OptionTable; operands?: Operands } {
+  if ('exec' in command) return command.describe();
+  if ('commands' in command) return { options: optionsOf([]) };
+  const { operands } = command;
+  const options = 'help' in command ? optionsOfText(command) : optionsOf(command.groups);
+  return operands === undefined ? { options } : { options, operands };
 }
 
-/** From lines such as `  -n, --gpus N              how many GPUs (default 1)`, and those that go on below them. */
-function explanations(help: string): Map<string, Explanation> {
-  const found = new Map<string, Explanation>();
-  const line =
-    /^ {2}(?:-\w, )?--([a-z-]+)(?:( |\[=)([A-Z][A-Za-z|=]*|[a-z]+\|[a-z|]+)\]?(?: \.\.\.)?)?(?: +([^\s-].*(?:\n {20,}.*)*))?$/gm;
-  for (const [, name = '', separator, what, text = ''] of help.matchAll(line)) {
-    found.set(name, { attached: separator === '[=', what: what ?? null, summary: brief(text) });
-  }
-  return found;
+function describeOption(name: string, option: Option, machines: readonly string[]): OptionDescription {
+  const { help, value, isValueOptional, candidates = null } = option;
+  return {
+    ...option,
+    name,
+    summary: brief(help),
+    form: value === undefined ? null : isValueOptional ? 'attached' : 'next',
+    offers: candidates === 'machine' ? ['1', '2', '4', '8', ...machines] : candidates,
+  };
 }
+
+const MAX_SUMMARY = 70;
 
 /** The first clause, if it is more than a word or two: what shells show beside a word. */
-function brief(text: string): string {
-  const whole = text.replace(/\s+/g, ' ').trim();
-  const clause = /^.{12,}?(?=; |: | \(|, e\.g\.|$)/.exec(whole)?.[0] ?? whole;
-  return clause.length <= LONGEST ? clause : `${clause.slice(0, LONGEST).replace(/ \S*$/, '')} …`;
-}
-
-function summaryOf(command: string, help: string): string {
-  return new RegExp(`^ {2}${command} +(.*)$`, 'm').exec(help)?.[1] ?? '';
+function brief(help: string): string {
+  const clause = /^.{12,}?(?=; |: | \(|, e\.g\.|$)/.exec(help)?.[0] ?? help;
+  return clause.length <= MAX_SUMMARY ? clause : `${clause.slice(0, MAX_SUMMARY).replace(/ \S*$/, '')} …`;
 }

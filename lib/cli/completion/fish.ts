@@ -23,12 +23,12 @@ export function fish(program: Program): string {
     .replace('@LINES@', () => commands.flatMap(linesOf).join('\n'));
 }
 
-function takesNext({ value }: OptionDescription): boolean {
-  return value?.form === 'next';
+function takesNext({ form }: OptionDescription): boolean {
+  return form === 'next';
 }
 
 function spellings({ name, short }: OptionDescription): string[] {
-  return [`--${name}`, ...(short === null ? [] : [`-${short}`])];
+  return [`--${name}`, ...(short === undefined ? [] : [`-${short}`])];
 }
 
 function linesOf({ name, summary, options, operands }: CommandDescription): string[] {
@@ -52,13 +52,13 @@ function linesOf({ name, summary, options, operands }: CommandDescription): stri
   return lines;
 }
 
-function optionArguments({ name, short, summary, value }: OptionDescription): string {
+function optionArguments({ name, short, summary, form, offers }: OptionDescription): string {
   const parts = [`-l ${name}`];
-  if (short !== null) parts.push(`-s ${short}`);
-  if (value?.form === 'next') parts.push(value.values === 'file' ? '-r' : '-x');
-  if (value?.values === 'directory') parts.push(`-a '(__fish_complete_directories)'`);
-  else if (value?.values === 'file') parts.push('-F');
-  else if (value?.values) parts.push(`-a ${quote(value.values.join(' '))}`);
+  if (short !== undefined) parts.push(`-s ${short}`);
+  if (form === 'next') parts.push(offers === 'file' ? '-r' : '-x');
+  if (offers === 'directory') parts.push(`-a '(__fish_complete_directories)'`);
+  else if (offers === 'file') parts.push('-F');
+  else if (offers !== null) parts.push(`-a ${quote(offers.join(' '))}`);
   if (summary !== '') parts.push(`-d ${quote(summary)}`);
   return parts.join(' ');
 }

@@ -5,7 +5,6 @@ import {
   type OptionDescription,
   type Program,
 } from './description.ts';
-import type { Values } from './values.ts';
 
 /** A script that works as a file `_gpu-owner` in `fpath`, and sourced. */
 export function zsh(program: Program): string {
@@ -58,23 +57,24 @@ function behindDashes(call: string, operands: CommandDescription['operands']): s
         fi`;
 }
 
-function optionSpecifications({ name, short, summary, repeatable, value }: OptionDescription): string[] {
+function optionSpecifications(option: OptionDescription): string[] {
+  const { name, short, summary, isRepeatable, form, value, offers } = option;
   const text = summary === '' ? '' : `[${summary.replace(/[[\]\\]/g, '\\$&')}]`;
-  const spellings = short === null ? [`--${name}`] : [`-${short}`, `--${name}`];
-  const before = repeatable ? '*' : spellings.length > 1 ? `(${spellings.join(' ')})` : '';
+  const spellings = short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];
+  const before = isRepeatable ? '*' : spellings.length > 1 ? `(${spellings.join(' ')})` : '';
   return spellings.map((spelling) => {
-    if (value === null) return quote(`${before}${spelling}${text}`);
-    const attached = value.form === 'attached';
+    if (form === null) return quote(`${before}${spelling}${text}`);
+    const attached = form === 'attached';
     const separator = attached ? '=-' : spelling.startsWith('--') ? '=' : '+';
-    const values = `${attached ? '::' : ':'}${value.what}:${action(value.values)}`;
+    const values = `${attached ? '::' : ':'}${value}:${action(offers)}`;
     return quote(`${before}${spelling}${separator}${text}${values}`);
   });
 }
 
-function action(values: Values): string {
-  if (values === null) return ' ';
-  if (values === 'file') return '_files';
-  return values === 'directory' ? '_files -/' : list(values);
+function action(offers: OptionDescription['offers']): string {
+  if (offers === null) return ' ';
+  if (offers === 'file') return '_files';
+  return offers === 'directory' ? '_files -/' : list(offers);
 }
 
 function furtherCases({ name, operands }: CommandDescription): string[] {

@@ -1,0 +1,134 @@
+import type { ClaimOptions } from '../claims/index.ts';
+import { type OptionTable, usage, type Values } from './options.ts';
+
+export const COUNTS = ['1', '2', '4', '8'];
+export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
+export const DURATIONS = ['30s', '10m', '1h', '8h'];
+
+/** Which GPUs will do, named as in the API. */
+const CRITERIA: OptionTable = {
+  'min-free-memory': { value: 'SIZE', help: 'require SIZE of free memory, e.g. 20GiB', candidates: SIZES },
+  'max-used-memory': {
+    value: 'SIZE',
+    help: 'accept at most SIZE of used memory (any: no limit)',
+    candidates: ['any', ...SIZES],
+  },
+  'allow-processes': { help: 'accept compute processes that run without a claim' },
+  'max-power': { value: 'WATTS', help: 'accept at most this power draw' },
+  'max-utilization': { value: 'PERCENT', help: 'accept at most this utilization' },
+  'max-temperature': { value: 'CELSIUS', help: 'accept at most this temperature' },
+  devices: {
+    value: 'LIST',
+    isRepeatable: true,
+    help: 'use only these GPUs: indices, ranges, UUIDs, names (0,2-3); MIG instances as 0:2',
+  },
+  exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
+  'exclude-names': { value: 'NAME', isRepeatable: true, help: 'never use models of this name' },
+  force: { help: "skip the checks of health and use, never other people's claims" },
+};
+
+export const CRITERIA_GROUP = {
+  title:
+    'Which GPUs are accepted (default: no compute process, and at most 100 MiB of memory in use beyond what visible graphics processes explain):',
+  options: CRITERIA,
+};
+
+/** Options of commands that look at locks. */
+export const LOCKS: OptionTable = {
+  'lock-dir': {
+    value: 'PATH',
+    help: 'use another lock directory (all claimants must use the same)',
+    candidates: 'directory',
+  },
+  conventions: {
+    value: 'LIST',
+    help: "respect other tools' locks: auto (default), none, or some of safe-gpu,gpu_lock,gpu-scheduler,pid-files",
+  },
+};
+
+/** @param verb what the command does with them */
+export function countOption(verb: string): OptionTable {
+  return { gpus: { short: 'n', value: 'N', help: `${verb} N GPUs (default 1)`, candidates: COUNTS } };
+}
+
+/** @param byDefault whether the command waits unless it is told not to */
+export function waitOptions(byDefault: boolean): OptionTable {
+  const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];
+  return {
+    wait: {
+      value: 'DURATION',
+      isValueOptional: true,
+      help: `wait until enough GPUs are free${wait}, for DURATION at most (30s, 10m, 2h)`,
+      candidates: DURATIONS,
+    },
+    'no-wait': { help: `exit with 75 if not enough GPUs are free${noWait}` },
+    'max-wait': { value: 'DURATION', help: 'the same as --wait=DURATION', isHidden: true },
+  };
+}
+
+export const VISIBLE_DEVICES: OptionTable = {
+  'visible-devices': {
+    value: 'FORM',
+    help: 'name the GPUs by uuid (default), or by index for old software',
+    candidates: ['uuid', 'index'],
+  },
+};
+
+/** @param placeholder help for that option */
+export function claimingOptions(placeholder: string): OptionTable {
+  return {
+    placeholder: { value: 'MODE', help: placeholder, candidates: ['auto', 'keep', 'none'] },
+    ...VISIBLE_DEVICES,
+    'lock-timeout': {
+      value: 'DURATION',
+      help: "wait at most so long for another claimant's decision (default 2s)",
+      candidates: ['2s', '10s'],
+    },
+  };
+}
+
+/** Options of the API by what they are called here. */
+const KEYS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    [...Object.keys(CRITERIA), 'conventions', 'placeholder', 'visible-devices', 'lock-timeout'].map(
+      (name) => [name, camelCase(name)],
+    ),
+  ),
+  gpus: 'count',
+  'lock-dir': 'lockDirectory',
+};
+
+/** The options of the API as users of the command know them, for messages. */
+export const NAMES: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(Object.entries(KEYS).map(([name, key]) => [key, `--${name}`])),
+  count: '-n',
+};
+
+/** The options of the API that the command line gives. The API checks their values. */
+export function claimOptions(values: Values): ClaimOptions {
+  const options: Record<string, unknown> = {};
+  for (const [name, key] of Object.entries(KEYS)) {
+    const value = values[name];
+    if (value !== undefined) options[key] = name === 'gpus' ? numberIfOne(value) : value;
+  }
+  return options;
+}
+
+/** How long to wait: null = not at all. @param byDefault whether to wait if nothing is said */
+export function waitOption(values: Values, byDefault: boolean): { maxWait: string | null } | null {
+  const limit = typeof values.wait === 'string' ? values.wait : values['max-wait'];
+  if (values['no-wait'] && (values.wait || limit !== undefined))
+    throw usage('--wait and --no-wait contradict each other');
+  if (typeof limit === 'string') return { maxWait: limit };
+  if (values['no-wait']) return null;
+  return values.wait || byDefault ? { maxWait: null } : null;
+}
+
+function camelCase(name: string): string {
+  return name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Left as text where it isn't a number, so that the error can show what was typed. */
+function numberIfOne(value: unknown): unknown {
+  return typeof value === 'string' && /^-?\d{1,9}(\.\d{1,9})?$/.test(value) ? Number(value) : value;
+}

@@ -1,0 +1,150 @@
+import { GPUOwnerError } from '../errors.ts';
+import { closest, sanitize, showValue } from '../platform/index.ts';
+
+/** Values that a shell offers for an option: some words (others may be right, too), paths, or names of simulated machines. */
+export type Candidates = readonly string[] | 'file' | 'directory' | 'machine';
+
+/** An option: the parser, `--help` and completion scripts know it from here alone. */
+export interface Option {
+  /** A verb phrase in lower case without a full stop, with units and default. Shells show its first clause. */
+  help: string;
+  short?: string;
+  /** How help names the value; missing: the option takes none. */
+  value?: string;
+  /** The value may be left out, and is attached by '=': `--wait[=DURATION]`. */
+  isValueOptional?: boolean;
+  isRepeatable?: boolean;
+  /** Another spelling that is still understood, but not shown. */
+  isHidden?: boolean;
+  candidates?: Candidates;
+}
+
+/** Options by their names without dashes, in the order of help. */
+export type OptionTable = Readonly<Record<string, Option>>;
+
+/** Options of every command. */
+export const EVERY: OptionTable = {
+  simulate: {
+    value: 'N|MACHINE',
+    help: "use simulated GPUs instead of the driver's",
+    candidates: 'machine',
+  },
+  help: { short: 'h', help: 'print this help' },
+};
+
+/** `true` for an option without a value; a list where it is repeatable. */
+export type Values = Record<string, string | boolean | (string | boolean)[] | undefined>;
+
+export interface Parsed {
+  values: Values;
+  positionals: string[];
+  /** The user's command line, where the command takes one. */
+  command: string[];
+  /** All arguments as they were given. */
+  args: readonly string[];
+}
+
+/**
+ * Where a command line of the user's begins, whose words are left alone: at the first word that is no option ('word'), at `--` only
+ * ('dashes'), or nowhere.
+ */
+export type CommandLine = 'word' | 'dashes' | null;
+
+/** @throws ERR_INVALID_ARGUMENT, naming what is wrong */
+export function parse(args: readonly string[], table: OptionTable, commandLine: CommandLine = null): Parsed {
+  const options: OptionTable = { ...EVERY, ...table };
+  const values: Values = {};
+  const positionals: string[] = [];
+  let at = 0;
+  for (; at < args.length; at++) {
+    const arg = args[at] as string;
+    if (arg === '--') break;
+    if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
+    else if (arg.startsWith('-') && arg !== '-') at += readShort(arg, args[at + 1], options, values);
+    else if (commandLine === 'word') break;
+    else positionals.push(arg);
+  }
+  const rest = args.slice(args[at] === '--' ? at + 1 : at);
+  const command = commandLine === null ? [] : rest;
+  if (commandLine === null) positionals.push(...rest);
+  if (typeof values.simulate === 'string') {
+    // An empty variable of a script must not lead to the real GPUs.
+    if (values.simulate === '') throw usage('--simulate needs a number of GPUs (4) or the name of a machine');
+    process.env.GPU_OWNER_SIMULATE = values.simulate;
+  }
+  return { values, positionals, command, args };
+}
+
+/** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many words behind it belong to it */
+function readLong(arg: string, next: string | undefined, options: OptionTable, values: Values): number {
+  const equals = arg.indexOf('=');
+  const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
+  const option = Object.hasOwn(options, name) ? options[name] : undefined;
+  if (option === undefined) throw unknown(`--${name}`, options);
+  if (equals >= 0) {
+    if (option.value === undefined) throw usage(`option '--${name}' does not take an argument`);
+    store(values, name, option, arg.slice(equals + 1));
+    return 0;
+  }
+  if (option.value === undefined || option.isValueOptional) {
+    // `--wait=10m --wait` waits ten minutes at most.
+    if (values[name] === undefined || option.isRepeatable) store(values, name, option, true);
+    return 0;
+  }
+  store(values, name, option, valueAt(next, arg));
+  return 1;
+}
+
+/** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many words behind it belong to it */
+function readShort(arg: string, next: string | undefined, options: OptionTable, values: Values): number {
+  for (let i = 1; i < arg.length; i++) {
+    const letter = arg[i] as string;
+    const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
+    if (name === undefined || option === undefined) throw unknown(`-${letter}`, options);
+    if (option.value === undefined) {
+      store(values, name, option, true);
+      continue;
+    }
+    const attached = arg.slice(i + 1);
+    store(values, name, option, attached === '' ? valueAt(next, `-${letter}`) : attached);
+    return attached === '' ? 1 : 0;
+  }
+  return 0;
+}
+
+function store(values: Values, name: string, option: Option, value: string | true): void {
+  if (option.isRepeatable) values[name] = [...((values[name] as string[] | undefined) ?? []), value];
+  else values[name] = value;
+}
+
+/** A negative number is a value, another option is none. */
+function valueAt(word: string | undefined, option: string): string {
+  if (word !== undefined && !/^-(?!\d|$)/.test(word)) return word;
+  throw usage(
+    `${option} needs a value${word === undefined ? '' : `, but ${showValue(word)} follows`}; see --help`,
+  );
+}
+
+function unknown(given: string, options: OptionTable): GPUOwnerError {
+  const meant = given.startsWith('--') ? closest(given.slice(2), Object.keys(options)) : null;
+  return usage(
+    `there is no option ${sanitize(given, 60)}${meant ? `; did you mean --${meant}?` : '; see --help'}`,
+  );
+}
+
+/** For commands that take options only. */
+export function refuseWords({ positionals: [word], values }: Pick<Parsed, 'positionals' | 'values'>): void {
+  if (word === undefined) return;
+  const remedy = isLostDuration(values, word) ? `write --wait=${word}` : 'see --help';
+  throw usage(`${showValue(word)} is not expected here; ${remedy}`);
+}
+
+/** Whether the word behind `--wait` is its duration, which only `--wait=DURATION` can have. */
+export function isLostDuration(values: Values, word: string): boolean {
+  return values.wait === true && /^\d+(ms|s|m|h|d)$/.test(word);
+}
+
+/** A mistake in the command line. */
+export function usage(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}
