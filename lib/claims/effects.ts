@@ -3,7 +3,7 @@ export { locking, sleeping } from '../platform/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type Asked, type GPU, interrupted, look, lookSync } from '../gpus/index.ts';
 import { errno, native, OFD } from '../native.ts';
-import { timerOf, type Wait } from '../platform/index.ts';
+import { timerMs, type Wait } from '../platform/index.ts';
 
 /**
  * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
@@ -119,7 +119,7 @@ async function lockAsync(
       resolve(outcome);
     });
     const cancel = () => wait.cancel();
-    const timer = setTimeout(cancel, timerOf(milliseconds));
+    const timer = setTimeout(cancel, timerMs(milliseconds));
     signal?.addEventListener('abort', cancel);
   });
   if (result === errno.ECANCELED && signal?.aborted) throw aborted(signal);

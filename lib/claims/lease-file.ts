@@ -2,7 +2,7 @@ import { readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
-import { bootId, bootMilliseconds, type LockOwner, ownersOf, targetOf } from '../platform/index.ts';
+import { bootId, bootMilliseconds, type LockOwner, ownersOf, readLink } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, RECORD_SIZE } from './record.ts';
 
@@ -173,7 +173,7 @@ export function findUnexplained(directory: LockDirectory, key: LeaseKey): Unexpl
 
 function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
   return {
-    path: targetOf(`/proc/self/fd/${descriptor}`) ?? '',
+    path: readLink(`/proc/self/fd/${descriptor}`) ?? '',
     owners: ownersOf(descriptor, LEASE),
   };
 }

@@ -13,7 +13,7 @@ import {
   showValue,
   statusOf,
   systemError,
-  textOf,
+  readSmallFile,
   userName,
   warnOnce,
 } from '../platform/index.ts';
@@ -406,7 +406,7 @@ function isInsideContainer(path: string): boolean {
 
 /** What is mounted at /var/tmp, as named in its file system. */
 function mountRoots(): string[] {
-  return (textOf('/proc/self/mountinfo') ?? '')
+  return (readSmallFile('/proc/self/mountinfo') ?? '')
     .split('\n')
     .map((line) => line.split(' '))
     .filter((fields) => fields[4] === '/var/tmp')

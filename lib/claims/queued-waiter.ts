@@ -1,6 +1,6 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { now, timerOf } from '../platform/index.ts';
+import { now, timerMs } from '../platform/index.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
 import { aborted, runAsync } from './effects.ts';
 import { type Candidate, keepBack, reasonsOf } from './evaluate.ts';
@@ -137,7 +137,7 @@ export class StandingInLine {
         let blind = false;
         const left = end - now();
         if (Number.isFinite(left)) {
-          const timer = setTimeout(resolve, timerOf(left));
+          const timer = setTimeout(resolve, timerMs(left));
           endings.push(() => clearTimeout(timer));
         }
         let looking = false;

@@ -1,8 +1,7 @@
-import { readFileSync } from 'node:fs';
 import type { WaitingState } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { formatDuration, now, parseDuration } from '../platform/index.ts';
+import { formatDuration, now, parseDuration, readProcessStat } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Values } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
@@ -98,14 +97,8 @@ function paint(): WaitingReport {
 
 /** In the background, a line that is kept current would be painted over what its user types at the prompt. */
 export function isInForeground(): boolean {
-  try {
-    const stat = readFileSync('/proc/self/stat', 'latin1');
-    // "PID (NAME) state parent group session terminal foreground-group …"; 0 or less: there is none that is known here.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return Number(fields[5]) <= 0 || fields[2] === fields[5];
-  } catch {
-    return true;
-  }
+  const stat = readProcessStat('self');
+  return stat === null || stat.foregroundGroup <= 0 || stat.group === stat.foregroundGroup;
 }
 
 /** "2 GPUs, 3rd in line" */

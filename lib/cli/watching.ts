@@ -1,4 +1,4 @@
-import { LONGEST_TIMER, parseDuration } from '../platform/index.ts';
+import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import type { OptionTable, Values } from './options.ts';
 
 export const WATCH: OptionTable = {
@@ -19,10 +19,7 @@ const SHORTEST = 100;
 export function watchInterval(values: Values): number | null {
   const { watch } = values;
   if (watch === undefined) return null;
-  return Math.min(
-    Math.max(SHORTEST, parseDuration(watch === true ? DEFAULT : watch, '--watch')),
-    LONGEST_TIMER,
-  );
+  return Math.min(Math.max(SHORTEST, parseDuration(watch === true ? DEFAULT : watch, '--watch')), MAX_TIMER_MS);
 }
 
 export function untilNext(interval: number): Promise<void> {

@@ -6,9 +6,9 @@ import {
   type Directory,
   describeProcess,
   type FileStatus,
-  kernelLocks,
   sanitize,
   userName,
+  readLocks,
 } from '../platform/index.ts';
 
 /** Lock files of others have some hundred bytes. */
@@ -116,17 +116,14 @@ interface HolderFacts {
  * take the lock would for a moment stand in the way of its owners.
  */
 export function flockHolders(): { file: string; pid: number }[] {
-  const text = kernelLocks() ?? '';
-  // 3: FLOCK  ADVISORY  WRITE 4242 08:01:131088 0 EOF; a line with `->` is somebody who waits.
-  return [...text.matchAll(/^\d+: FLOCK +\S+ +\S+ +(\d+) ([0-9a-f]+:[0-9a-f]+:\d+) /gm)].map(
-    ([, pid, file]) => ({ pid: Number(pid), file: file as string }),
-  );
+  return (readLocks() ?? [])
+    .filter(({ kind }) => kind === 'FLOCK')
+    .map(({ device, inode, pid }) => ({ file: `${device}:${inode}`, pid: pid ?? 0 }));
 }
 
 /** A file as /proc/locks names it. */
 export function nameInLocks({ device, inode }: Pick<FileStatus, 'device' | 'inode'>): string {
   const major = Math.floor(device / 256) % 4096;
   const minor = (device % 256) + 256 * (Math.floor(device / 2 ** 20) % 2 ** 12);
-  const hex = (number: number) => number.toString(16).padStart(2, '0');
-  return `${hex(major)}:${hex(minor)}:${inode}`;
+  return `${major}:${minor}:${inode}`;
 }

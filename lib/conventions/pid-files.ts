@@ -6,7 +6,7 @@ import {
   FOR_READING,
   pathIn,
   statusOf,
-  textOf,
+  readSmallFile,
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';
@@ -114,7 +114,7 @@ function sharesItsFiles({ status: { device, inode } }: Directory): boolean {
  * machine's. Each process can say that of itself only, and locks must prove that the job is there.
  */
 function isInJob(pid: number | null, gpus: readonly GPU[], { isHeld }: Leases): boolean {
-  const environment = pid === null ? null : textOf(`/proc/${pid}/environ`);
+  const environment = pid === null ? null : readSmallFile(`/proc/${pid}/environ`);
   const job = /(?:^|\0)GPU_OWNER_JOB=(\d{1,15})(?:\0|$)/.exec(environment ?? '')?.[1];
   return job !== undefined && gpus.some(({ uuid }) => isHeld(uuid, Number(job)));
 }

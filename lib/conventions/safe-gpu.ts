@@ -6,7 +6,7 @@ import {
   formatDuration,
   locking,
   now,
-  textOf,
+  readProcessStat,
   type Waiting,
   warn,
   warnOnce,
@@ -175,7 +175,7 @@ function isPassedOver(path: string, pid: number): boolean {
 }
 
 function isStopped(pid: number): boolean {
-  return pid !== 0 && /^\d+ \(.*\) [Tt] /s.test(textOf(`/proc/${pid}/stat`) ?? '');
+  return pid !== 0 && /^[Tt]$/.test(readProcessStat(pid)?.state ?? '');
 }
 
 function describe(pid: number): string {

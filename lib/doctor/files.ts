@@ -1,7 +1,7 @@
 // Files that may not be there, or may not be looked at: to whoever examines a machine that is no error.
 
 import { lstatSync, readdirSync, type Stats } from 'node:fs';
-import { textOf as readSmall } from '../platform/index.ts';
+import { readSmallFile } from '../platform/index.ts';
 
 /** Of the path itself, should it be a symbolic link. */
 export function statOf(path: string): Stats | null {
@@ -20,8 +20,9 @@ export function namesIn(directory: string): string[] {
   }
 }
 
-export function textOf(path: string): string {
-  return readSmall(path) ?? '';
+/** Empty where it can't be read. */
+export function readOrEmpty(path: string): string {
+  return readSmallFile(path) ?? '';
 }
 
 /** Four digits, as chmod has it. */

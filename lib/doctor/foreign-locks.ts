@@ -19,7 +19,7 @@ import {
   listWords,
   lockedFiles,
   ownersOf,
-  targetOf,
+  readLink,
 } from '../platform/index.ts';
 import { namesIn } from './files.ts';
 import type { Report } from './finding.ts';
@@ -105,7 +105,7 @@ function reportForged(report: Report, directory: LockDirectory, files: LockedFil
       if (record === null || uid === null) continue;
       const owners = ownersOf(descriptor, LEASE, files);
       if (owners.length === 0 || owners.some((owner) => owner.uid === null || owner.uid === uid)) continue;
-      const path = targetOf(`/proc/self/fd/${descriptor}`) ?? name;
+      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
       report.add(
         'foreign-lock',
         `${basename(path)} says that ${user} (pid ${pid ?? '?'}) holds the lease, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} it locked: the record is forged, or was made by a program that runs as somebody else.`,
@@ -137,6 +137,6 @@ function reportForgedPlaces(report: Report, directory: LockDirectory, files: Loc
 
 /** Users of containers may have other numbers inside. */
 function isOurNamespace(pid: number): boolean {
-  const own = targetOf('/proc/self/ns/user');
-  return own !== null && targetOf(`/proc/${pid}/ns/user`) === own;
+  const own = readLink('/proc/self/ns/user');
+  return own !== null && readLink(`/proc/${pid}/ns/user`) === own;
 }

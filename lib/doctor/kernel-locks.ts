@@ -1,37 +1,7 @@
 import { native } from '../native.ts';
-import { kernelLocks } from '../platform/index.ts';
-import { namesIn, statOf, textOf } from './files.ts';
+import { type KernelLock, parseLocks, processIds, readLocks } from '../platform/index.ts';
+import { namesIn, readOrEmpty, statOf } from './files.ts';
 import { mountOf, readMounts } from './mounts.ts';
-
-/** A lock that somebody holds, as /proc/locks has it. Nothing is taken to learn of it. */
-export interface KernelLock {
-  kind: 'FLOCK' | 'OFDLCK' | 'POSIX';
-  exclusive: boolean;
-  /** Of who took it; null for open-file-description locks, which belong to no process, and where it isn't visible. */
-  pid: number | null;
-  /** 'major:minor' in decimal, and the inode's number. */
-  device: string;
-  inode: number;
-  start: number;
-}
-
-/** The locks of this machine; none where that can't be read. Those that are waited for are left out. */
-export function readLocks(): KernelLock[] {
-  return parseLocks(kernelLocks() ?? '');
-}
-
-export function parseLocks(text: string): KernelLock[] {
-  const line =
-    /^(?:lock:\t)?\d+: (FLOCK|OFDLCK|POSIX) +\w+ +(READ|WRITE) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) (\d+) /gm;
-  return [...text.matchAll(line)].map(([, kind, mode, pid, major, minor, inode, start]) => ({
-    kind: kind as KernelLock['kind'],
-    exclusive: mode === 'WRITE',
-    pid: Number(pid) > 0 ? Number(pid) : null,
-    device: `${Number.parseInt(major as string, 16)}:${Number.parseInt(minor as string, 16)}`,
-    inode: Number(inode),
-    start: Number(start),
-  }));
-}
 
 const LOOKS = 5;
 const BETWEEN = 250; // ms
@@ -53,9 +23,9 @@ export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
   const inode = statOf(path)?.ino;
   const matches = (lock: KernelLock) =>
     lock.kind === 'OFDLCK' && lock.exclusive === exclusive && lock.device === device && lock.inode === inode;
-  if (!readLocks().some(matches)) return [];
+  if (!readLocks()?.some(matches)) return [];
   const startsIn = (file: string) =>
-    parseLocks(textOf(file))
+    parseLocks(readOrEmpty(file))
       .filter(matches)
       .map(({ start }) => start);
   let found = descriptorFiles()
@@ -74,7 +44,7 @@ export function lockersOf(path: string, least: number): { pid: number; locks: nu
   const inode = statOf(path)?.ino;
   const found = new Map<number, number>();
   for (const { pid, file } of descriptorFiles()) {
-    const locks = parseLocks(textOf(file)).filter(
+    const locks = parseLocks(readOrEmpty(file)).filter(
       (lock) => lock.kind === 'OFDLCK' && lock.device === device && lock.inode === inode,
     ).length;
     if (locks > 0) found.set(pid, (found.get(pid) ?? 0) + locks);
@@ -83,12 +53,7 @@ export function lockersOf(path: string, least: number): { pid: number; locks: nu
 }
 
 function descriptorFiles(): { pid: number; file: string }[] {
-  return namesIn('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((pid) =>
-      namesIn(`/proc/${pid}/fdinfo`).map((number) => ({
-        pid: Number(pid),
-        file: `/proc/${pid}/fdinfo/${number}`,
-      })),
-    );
+  return processIds().flatMap((pid) =>
+    namesIn(`/proc/${pid}/fdinfo`).map((number) => ({ pid, file: `/proc/${pid}/fdinfo/${number}` })),
+  );
 }

@@ -1,4 +1,5 @@
-import { namesIn, textOf } from './files.ts';
+import { processIds } from '../platform/index.ts';
+import { namesIn, readOrEmpty } from './files.ts';
 import type { Report } from './finding.ts';
 
 /** A command's leases are descriptors numbered from 200 on, above what programs use, one for each GPU and a few more. */
@@ -8,7 +9,7 @@ const PROCESSES_NEEDED = 64;
 
 /** How many files and processes the kernel allows. */
 export function examineLimits(report: Report): void {
-  const limits = textOf('/proc/self/limits');
+  const limits = readOrEmpty('/proc/self/limits');
   const files = hardLimit(limits, 'Max open files');
   const processes = reportProcesses(report, limits);
   if (files < FILES_NEEDED) {
@@ -62,13 +63,13 @@ function reportProcesses(report: Report, limits: string): number | null {
 /** The limits of the control groups that this process is in, where they are mounted in the usual place. */
 function groupsOfProcesses(): { left: number; what: string; remedy: string }[] {
   const groups = [];
-  for (const line of textOf('/proc/self/cgroup').split('\n')) {
+  for (const line of readOrEmpty('/proc/self/cgroup').split('\n')) {
     const [, controllers, path] = line.split(':');
     if (path === undefined || (controllers !== '' && controllers !== 'pids')) continue;
     const base = controllers === '' ? '/sys/fs/cgroup' : '/sys/fs/cgroup/pids';
     for (const directory of [`${base}${path}`, base]) {
-      const most = Number.parseInt(textOf(`${directory}/pids.max`), 10); // 'max' is none
-      const now = Number.parseInt(textOf(`${directory}/pids.current`), 10);
+      const most = Number.parseInt(readOrEmpty(`${directory}/pids.max`), 10); // 'max' is none
+      const now = Number.parseInt(readOrEmpty(`${directory}/pids.current`), 10);
       if (Number.isNaN(most) || Number.isNaN(now)) continue;
       groups.push({
         left: most - now,
@@ -83,9 +84,8 @@ function groupsOfProcesses(): { left: number; what: string; remedy: string }[] {
 
 function threadsOf(uid: number): number {
   let threads = 0;
-  for (const pid of namesIn('/proc')) {
-    if (!/^\d+$/.test(pid)) continue;
-    const status = textOf(`/proc/${pid}/status`);
+  for (const pid of processIds()) {
+    const status = readOrEmpty(`/proc/${pid}/status`);
     if (new RegExp(`^Uid:\\t${uid}\\t`, 'm').test(status)) {
       threads += Number(/^Threads:\t(\d+)/m.exec(status)?.[1] ?? 1);
     }

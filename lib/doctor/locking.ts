@@ -1,7 +1,7 @@
 import { closeSync, constants, openSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import { textOf } from './files.ts';
+import { readOrEmpty } from './files.ts';
 import type { Report } from './finding.ts';
 
 /** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
@@ -63,6 +63,6 @@ function tryLocks(file: number): string | null {
 
 /** What makes others' tools fail on each other's lock files in /tmp, and people search. */
 function protectedRegular(): string {
-  const level = textOf('/proc/sys/fs/protected_regular').trim();
+  const level = readOrEmpty('/proc/sys/fs/protected_regular').trim();
   return level === '' || level === '0' ? '' : `; fs.protected_regular is ${level}, which they are made for`;
 }

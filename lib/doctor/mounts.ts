@@ -1,4 +1,4 @@
-import { textOf } from './files.ts';
+import { readOrEmpty } from './files.ts';
 
 /** A line of /proc/self/mountinfo. */
 export interface Mount {
@@ -14,7 +14,7 @@ export interface Mount {
 
 /** The mounts that this process sees, in the order in which they were made; none where that can't be read. */
 export function readMounts(): Mount[] {
-  return parseMounts(textOf('/proc/self/mountinfo'));
+  return parseMounts(readOrEmpty('/proc/self/mountinfo'));
 }
 
 export function parseMounts(text: string): Mount[] {

@@ -4,7 +4,7 @@ import { decodeRecord, type LockDirectory, leaseInfo, RECORD_SIZE } from '../cla
 import { namesIn, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
-import { type KernelLock, readLocks } from './kernel-locks.ts';
+import { type KernelLock, readLocks } from '../platform/index.ts';
 
 /** The byte of a lease file that is the lease. */
 const LEASE = 0;
@@ -13,7 +13,7 @@ const MOST_GPUS = 1024;
 /** Leases whose file has lost its name: the GPU can be leased a second time. Returns how many there are. */
 export function reportRemoved(report: Report, directory: LockDirectory): number {
   const leases = new Set(
-    readLocks()
+    (readLocks() ?? [])
       .filter(isLease)
       .map(({ inode }) => inode),
   );

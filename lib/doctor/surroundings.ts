@@ -1,6 +1,6 @@
 import { existsSync, readlinkSync } from 'node:fs';
 import { type ContainerSigns, whichContainer } from '../gpus/index.ts';
-import { textOf } from './files.ts';
+import { readOrEmpty } from './files.ts';
 import type { Report } from './finding.ts';
 import { mountOf, parseMounts, whyPrivate } from './mounts.ts';
 
@@ -13,7 +13,7 @@ export interface World extends ContainerSigns {
 
 const REAL_WORLD: World = {
   exists: existsSync,
-  read: textOf,
+  read: readOrEmpty,
   readlink: (path) => {
     try {
       return readlinkSync(path);

@@ -2,8 +2,8 @@ import { statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { native } from '../native.ts';
-import { describeProcess, listWords, targetOf } from '../platform/index.ts';
-import { namesIn, statOf, textOf } from './files.ts';
+import { describeProcess, listWords, processIds, readLink, readProcessStat } from '../platform/index.ts';
+import { namesIn, statOf } from './files.ts';
 import type { Report } from './finding.ts';
 
 /** How long a process that was killed may take to end, in ms. */
@@ -35,14 +35,14 @@ function unending(directory: LockDirectory): Map<number, string[]> {
   for (const path of directory.all) {
     for (const name of namesIn(path)) names.set(statOf(join(path, name))?.ino ?? 0, name);
   }
-  for (const pid of namesIn('/proc')) {
-    if (!/^\d+$/.test(pid) || !/\) [ZD] /.test(textOf(`/proc/${pid}/stat`))) continue;
-    if (describeProcess(Number(pid)).alive !== 'dying') continue;
+  for (const pid of processIds()) {
+    if (!/^[ZD]$/.test(readProcessStat(pid)?.state ?? '')) continue;
+    if (describeProcess(pid).alive !== 'dying') continue;
     // The main thread, where it has ended, has none open any longer; all others have the same.
     const files = namesIn(`/proc/${pid}/task`).flatMap((thread) =>
       filesOf(`/proc/${pid}/task/${thread}/fd`, directory, names),
     );
-    if (files.length > 0) found.set(Number(pid), [...new Set(files)].sort());
+    if (files.length > 0) found.set(pid, [...new Set(files)].sort());
   }
   return found;
 }
@@ -55,7 +55,7 @@ function filesOf(
   return namesIn(descriptors).flatMap((number) => {
     const descriptor = `${descriptors}/${number}`;
     // Of a file that was made without a name, the link never has the right one, but always the directory.
-    if (!directory.all.includes(dirname(targetOf(descriptor) ?? ''))) return [];
+    if (!directory.all.includes(dirname(readLink(descriptor) ?? ''))) return [];
     const name = names.get(statSync(descriptor, { throwIfNoEntry: false })?.ino ?? 0);
     return name === undefined ? [] : [name];
   });

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
-import { targetOf, textOf } from '../platform/index.ts';
+import { readLink, readSmallFile } from '../platform/index.ts';
 
 let wsl: boolean | undefined;
 
@@ -17,7 +17,7 @@ export function isWSL(): boolean {
 
 /** @param device Windows' GPUs, as a device @param release the kernel's name; one built by its user may lack `microsoft` */
 export function isWSLKernel(device: string, release: string): boolean {
-  return existsSync(device) || /microsoft/i.test(textOf(release) ?? '');
+  return existsSync(device) || /microsoft/i.test(readSmallFile(release) ?? '');
 }
 
 /** Of the namespace that the kernel itself starts with; it is a constant of the kernel. */
@@ -25,7 +25,7 @@ const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 /** Whether processes here have other numbers than the host knows them by, as in most containers, and in WSL 2. */
 export function hasPidNamespace(): boolean {
-  return (targetOf('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
+  return (readLink('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
 }
 
 /** What of the system tells whether this is a container; tests have others. */
@@ -38,7 +38,7 @@ export interface ContainerSigns {
 
 const REAL_SIGNS: ContainerSigns = {
   exists: existsSync,
-  read: (path) => textOf(path) ?? '',
+  read: (path) => readSmallFile(path) ?? '',
   env: process.env,
 };
 
@@ -57,7 +57,7 @@ export function whichContainer({ exists, read, env } = REAL_SIGNS): string | nul
 }
 
 /** The mount point that a path lies on; '/' where nothing is known. @param table as /proc/self/mountinfo has it */
-export function mountPointOf(path: string, table = textOf('/proc/self/mountinfo') ?? ''): string {
+export function mountPointOf(path: string, table = readSmallFile('/proc/self/mountinfo') ?? ''): string {
   let found = '/';
   for (const line of table.split('\n')) {
     const point = unescaped(line.split(' ')[4] ?? '');

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
-import { describeProcess, type ProcessDescription, targetOf } from '../platform/index.ts';
+import { describeProcess, type ProcessDescription, readLink } from '../platform/index.ts';
 import { hasPidNamespace } from './containers.ts';
 
 /**
@@ -28,7 +28,7 @@ function usesDriver(pid: number, proc: string): boolean | null {
     machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/slots`);
   const directory = `${proc}/${pid}/fd`;
   try {
-    return readdirSync(directory).some((descriptor) => opens(targetOf(`${directory}/${descriptor}`) ?? ''));
+    return readdirSync(directory).some((descriptor) => opens(readLink(`${directory}/${descriptor}`) ?? ''));
   } catch {
     return null;
   }

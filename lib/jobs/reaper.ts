@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { native } from '../native.ts';
-import { now, warnOnce } from '../platform/index.ts';
+import { now, processIds, readProcessStat, warnOnce } from '../platform/index.ts';
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();
@@ -114,25 +114,11 @@ function children(): number[] {
     return pids;
   } catch {
     // Kernels without these lists, or a thread that has just ended.
-    return readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .filter((pid) => stat(pid)?.parent === process.pid);
+    return processIds().filter((pid) => readProcessStat(pid)?.parent === process.pid);
   }
 }
 
 function isInOurSession(pid: number): boolean {
-  const session = stat(pid)?.session;
-  return session === undefined || session === stat(process.pid)?.session;
-}
-
-function stat(pid: number): { parent: number; session: number } | null {
-  try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name is in parentheses and may contain them itself. Then come state, parent, group and session.
-    const [, parent, , session] = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    return { parent: Number(parent), session: Number(session) };
-  } catch {
-    return null;
-  }
+  const session = readProcessStat(pid)?.session;
+  return session === undefined || session === readProcessStat('self')?.session;
 }

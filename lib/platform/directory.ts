@@ -1,7 +1,6 @@
 import { resolve } from 'node:path';
 import { errno, type NativeDirectory, native } from '../native.ts';
-import { type FileStatus, statusBehind, statusOf } from './file-status.ts';
-import { pathIn } from './paths.ts';
+import { type FileStatus, pathIn, statusBehind, statusOf } from './files.ts';
 
 /** For files that whoever comes next must be able to write or lock, whoever that is: an exclusive lock takes a file open for writing. */
 export const FOR_ALL = 0o666;
@@ -10,8 +9,8 @@ export const FOR_READING = 0o644;
 /** For secrets. */
 export const FOR_OWNER = 0o600;
 
-/** So many stay open for the next use. */
-const MOST_KEPT = 16;
+/** How many stay open for the next use. */
+const MAX_KEPT = 16;
 const kept = new Map<string, Directory>();
 
 /**
@@ -30,7 +29,7 @@ export class Directory {
   }
 
   /**
-   * What is at a path now.
+   * Opens what is at a path now.
    * @param mode to make it with where it is missing, whatever the umask
    * @returns -errno where there is none: ELOOP for links that others may have put there, ENOTDIR for what is no directory
    */
@@ -51,7 +50,7 @@ export class Directory {
     const status = statusBehind(opened.descriptor());
     if (status === null) return -errno.ENOENT;
     const directory = new Directory(path, opened, status);
-    if (kept.size >= MOST_KEPT) kept.delete([...kept.keys()][0] as string);
+    if (kept.size >= MAX_KEPT) kept.delete([...kept.keys()][0] as string);
     kept.set(path, directory);
     return directory;
   }
@@ -106,7 +105,7 @@ export class Directory {
     return this.#native.remove(name, descriptor) === 0;
   }
 
-  /** Of a file; null: there is nothing, or nothing that this process may see. */
+  /** The status of a file; null: there is nothing, or nothing that this process may see. */
   statusOf(name: string): FileStatus | null {
     return statusOf(this.pathOf(name));
   }
@@ -121,7 +120,7 @@ export class Directory {
     return this.#native.access(name, mode);
   }
 
-  /** Of everything in it; none where it can't be read. */
+  /** The names of everything in it; none where it can't be read. */
   names(): string[] {
     return this.#native.names();
   }

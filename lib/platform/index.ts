@@ -1,16 +1,35 @@
-export { isoTime, LONGEST_TIMER, now, pause, timerOf } from './clock.ts';
 export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
-export { type FileStatus, isDirectory, isMissing, isRoot, statusBehind, statusOf } from './file-status.ts';
-export { decode, type Refuse, readAtMost } from './file-text.ts';
-export { bootId, bootMilliseconds, hostName } from './host.ts';
-export { describeOwner, type LockOwner, lockedFiles, ownersOf } from './lock-owners.ts';
-export { networkFileSystem } from './network-file-system.ts';
-export { pathIn } from './paths.ts';
+export {
+  decode,
+  type FileStatus,
+  isDirectory,
+  isMissing,
+  isRoot,
+  networkFileSystem,
+  pathIn,
+  type Refuse,
+  readAtMost,
+  readLink,
+  readSmallFile,
+  statusBehind,
+  statusOf,
+} from './files.ts';
+export {
+  describeOwner,
+  type KernelLock,
+  type LockOwner,
+  lockedFiles,
+  ownersOf,
+  parseLocks,
+  readLocks,
+} from './kernel-locks.ts';
 export {
   descendsFrom,
   describeProcess,
   type ProcessDescription,
   pidNamespace,
+  processIds,
+  readProcessStat,
   userName,
 } from './processes.ts';
 export {
@@ -23,8 +42,6 @@ export {
   parseSize,
   parseWatts,
 } from './quantities.ts';
-export { kernelLocks, targetOf, textOf } from './small-files.ts';
-export { systemError } from './system-errors.ts';
+export { bootId, bootMilliseconds, hostName, onWarning, systemError, warn, warnOnce } from './system.ts';
 export { closest, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
-export { locking, sleeping, type Wait, type Waiting } from './waits.ts';
-export { onWarning, warn, warnOnce } from './warnings.ts';
+export { isoTime, locking, MAX_TIMER_MS, now, pause, sleeping, timerMs, type Wait, type Waiting } from './time.ts';

@@ -1,8 +1,8 @@
 import { readdirSync } from 'node:fs';
-import { targetOf, textOf } from './small-files.ts';
+import { readLink, readSmallFile } from './files.ts';
 import { sanitize } from './text.ts';
 
-/** What /proc says of a process that uses a GPU. */
+/** A process as /proc describes it. */
 export interface ProcessDescription {
   /** The command's name as `ps` shows it, or the program's where that is a thread's; harmless to print; null: not visible. */
   name: string | null;
@@ -26,47 +26,73 @@ const HIDDEN: ProcessDescription = { name: null, user: null, uid: null, alive: '
  */
 export function describeProcess(pid: number, proc = '/proc'): ProcessDescription {
   if (!Number.isSafeInteger(pid) || pid <= 0) return GONE;
-  const stat = parseStat(textOf(`${proc}/${pid}/stat`));
+  const stat = readProcessStat(pid, proc);
   // Mounted with hidepid, /proc doesn't show other users' processes: they aren't gone for that.
   if (stat === null) return exists(pid) ? HIDDEN : GONE;
-  const status = textOf(`${proc}/${pid}/status`) ?? '';
+  const status = readSmallFile(`${proc}/${pid}/status`) ?? '';
   const uid = uidOf(status);
   return {
     name: sanitize((MAIN_THREAD.test(stat.name) && programName(`${proc}/${pid}`)) || stat.name, 32) || null,
     user: uid === null ? null : userName(uid),
     uid,
-    alive: isDying(stat, status) && !hasLivingThread(`${proc}/${pid}/task`, pid, stat) ? 'dying' : 'alive',
+    alive: isDying(stat, status) && !hasLivingThread(proc, pid, stat) ? 'dying' : 'alive',
   };
 }
 
-interface Stat {
+/** Some of what stands in /proc/PID/stat (proc(5)). */
+export interface ProcessStat {
   name: string;
+  /** R, S, D, Z, T, …; frozen processes have that of others. */
   state: string;
+  parent: number;
+  group: number;
+  session: number;
+  /** The group in the foreground of its terminal; not positive: there is none that is known here. */
+  foregroundGroup: number;
   flags: number;
   threads: number;
+  /** When it began, in ticks since boot: with its number it names a process for good. */
+  startTicks: string;
 }
 
-/** The name is in parentheses and may itself contain them, so it ends at the last one. */
-function parseStat(text: string | null): Stat | null {
+/** @param pid 'self', a number, or `PID/task/TID`. @returns null: no such process is visible */
+export function readProcessStat(pid: number | string, proc = '/proc'): ProcessStat | null {
+  const text = readSmallFile(`${proc}/${pid}/stat`);
   if (text === null) return null;
+  // The name is in parentheses and may itself contain them, so it ends at the last one.
   const open = text.indexOf('(');
   const close = text.lastIndexOf(')');
   if (open < 0 || close < open) return null;
   const fields = text.slice(close + 2).split(' ');
+  const number = (index: number) => Number(fields[index] ?? Number.NaN);
   return {
     name: text.slice(open + 1, close),
     state: fields[0] ?? '',
-    flags: Number(fields[6] ?? 0),
-    threads: Number(fields[17] ?? 1),
+    parent: number(1),
+    group: number(2),
+    session: number(3),
+    foregroundGroup: number(5),
+    flags: number(6),
+    threads: number(17),
+    startTicks: fields[19] ?? '',
   };
 }
 
-/** Of its first word, as it was started. */
-function programName(directory: string): string | undefined {
-  return textOf(`${directory}/cmdline`)?.split('\0', 1)[0]?.split('/').at(-1);
+/** The processes that /proc shows, for those who look through all. */
+export function processIds(): number[] {
+  try {
+    return readdirSync('/proc').flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
+  } catch {
+    return [];
+  }
 }
 
-function isDying(stat: Stat, status: string): boolean {
+/** The last part of its first word, as it was started. */
+function programName(directory: string): string | undefined {
+  return readSmallFile(`${directory}/cmdline`)?.split('\0', 1)[0]?.split('/').at(-1);
+}
+
+function isDying(stat: ProcessStat, status: string): boolean {
   if ('ZXx'.includes(stat.state) || (stat.flags & PF_EXITING) !== 0) return true;
   // A crashed process writes its core dump first: it will not come back either.
   if (/^CoreDumping:\t1/m.test(status)) return true;
@@ -76,13 +102,14 @@ function isDying(stat: Stat, status: string): boolean {
 }
 
 /** The main thread may end before others (`pthread_exit` in main): then the process looks like a zombie and lives. */
-function hasLivingThread(directory: string, pid: number, main: Stat): boolean {
+function hasLivingThread(proc: string, pid: number, main: ProcessStat): boolean {
   if (main.threads < 2) return false;
+  const directory = `${pid}/task`;
   try {
-    return readdirSync(directory).some((thread) => {
+    return readdirSync(`${proc}/${directory}`).some((thread) => {
       if (thread === String(pid)) return false;
-      const stat = parseStat(textOf(`${directory}/${thread}/stat`));
-      return stat !== null && !isDying(stat, textOf(`${directory}/${thread}/status`) ?? '');
+      const stat = readProcessStat(`${directory}/${thread}`, proc);
+      return stat !== null && !isDying(stat, readSmallFile(`${proc}/${directory}/${thread}/status`) ?? '');
     });
   } catch {
     return false;
@@ -113,7 +140,7 @@ const namesByUid = new Map<number, string>();
 export function userName(uid: number): string {
   let name = namesByUid.get(uid);
   if (name === undefined) {
-    passwd ??= textOf('/etc/passwd') ?? '';
+    passwd ??= readSmallFile('/etc/passwd') ?? '';
     name = nameIn(passwd, uid) ?? (uid === process.geteuid?.() ? ownName() : null) ?? `uid ${uid}`;
     namesByUid.set(uid, name);
   }
@@ -141,33 +168,25 @@ function ownName(): string | null {
   }
 }
 
-const MOST_ANCESTORS = 4096;
+const MAX_ANCESTORS = 4096;
 let namespace: string | null | undefined;
 
 /** Names the space in which this process's PIDs mean something, for all its life; null: /proc doesn't tell. */
 export function pidNamespace(): string | null {
-  if (namespace === undefined) namespace = targetOf('/proc/self/ns/pid');
+  if (namespace === undefined) namespace = readLink('/proc/self/ns/pid');
   return namespace;
 }
 
 /** Whether this process is one of these or was started by one of them, however indirectly; null: /proc doesn't show it. */
 export function descendsFrom(pids: readonly unknown[]): boolean | null {
   let pid = process.pid;
-  for (let i = 0; i < MOST_ANCESTORS; i++) {
+  for (let i = 0; i < MAX_ANCESTORS; i++) {
     if (pids.includes(pid)) return true;
-    const parent = parentOf(pid);
-    if (parent === null) return null;
+    const parent = readProcessStat(pid)?.parent;
+    // Ended meanwhile, or hidden (hidepid).
+    if (parent === undefined || !Number.isSafeInteger(parent)) return null;
     if (parent === 0) return false;
     pid = parent;
   }
   return null;
-}
-
-/** null: it has ended meanwhile, or it is hidden (hidepid). 0: it has none here. */
-function parentOf(pid: number): number | null {
-  const stat = textOf(`/proc/${pid}/stat`);
-  if (stat === null) return null;
-  // The name is in parentheses and may contain them itself. Then come the state and the parent.
-  const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
-  return Number.isSafeInteger(parent) ? parent : null;
 }

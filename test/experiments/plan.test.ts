@@ -7,7 +7,7 @@ import { openQueue } from '../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../lib/experiments/queue/queue.ts';
 import { findRecordedTasks } from '../../lib/experiments/results/find-results.ts';
 import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
-import { onWarning } from '../../lib/platform/warnings.ts';
+import { onWarning } from '../../lib/platform/system.ts';
 
 const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 

@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findProject, openProject } from '../../lib/experiments/project/project.ts';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
-import { onWarning } from '../../lib/platform/warnings.ts';
+import { onWarning } from '../../lib/platform/system.ts';
 import { NOBODY } from '../support/machine.ts';
 
 let directory: string;

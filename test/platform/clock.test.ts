@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isoTime } from '../../lib/platform/clock.ts';
+import { isoTime } from '../../lib/platform/time.ts';
 
 test('a time as ISO 8601 is what everybody else makes of it', () => {
   const days = Array.from({ length: 500 }, (_, i) => i * 31_557_600_123);

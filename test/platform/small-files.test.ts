@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { EXCLUSIVE, FLOCK, native } from '../../lib/native.ts';
-import { kernelLocks } from '../../lib/platform/small-files.ts';
+import { kernelLocks } from '../../lib/platform/kernel-locks.ts';
 import { python, root } from '../support/machine.ts';
 
 test('/proc/locks: no lock is missed while others come and go', async () => {

@@ -1,4 +1,4 @@
-import { timerOf } from '../../platform/index.ts';
+import { timerMs } from '../../platform/index.ts';
 
 /** Looks again and again while somebody wants to know, and tells those who wait for changes. Costs nothing while nobody does. */
 export class Lookout {
@@ -32,7 +32,7 @@ export class Lookout {
     const change = new Promise<void>((resolved) => {
       resolve = resolved;
     });
-    const timer = setTimeout(resolve, timerOf(milliseconds));
+    const timer = setTimeout(resolve, timerMs(milliseconds));
     signal?.addEventListener('abort', resolve);
     this.#waiting.add(resolve);
     this.adjust();

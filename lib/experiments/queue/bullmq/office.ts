@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { bootId, pidNamespace } from '../../../platform/index.ts';
+import { bootId, pidNamespace, readProcessStat } from '../../../platform/index.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
 
 /** Who manages, as Redis has it. */
@@ -57,12 +56,7 @@ export function isDead(text: string): boolean {
 
 /** When a process began, in ticks since boot; '' where that can't be told. */
 function startOf(pid: number): string {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name before may have anything in it. A zombie has ended, but its parent doesn't know yet.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return fields[0] === 'Z' ? 'ended' : (fields[19] ?? '');
-  } catch {
-    return '';
-  }
+  const stat = readProcessStat(pid);
+  // A zombie has ended, but its parent doesn't know yet.
+  return stat?.state === 'Z' ? 'ended' : (stat?.startTicks ?? '');
 }

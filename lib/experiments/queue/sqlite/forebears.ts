@@ -1,5 +1,5 @@
 import { readdirSync, statSync } from 'node:fs';
-import { kernelLocks, targetOf, warnOnce } from '../../../platform/index.ts';
+import { processIds, readLink, readLocks, warnOnce } from '../../../platform/index.ts';
 import { readCount, readJSON, readText } from '../records.ts';
 import type { Database } from './database.ts';
 import { type LockFile, lockFileOf, MANAGER } from './locks.ts';
@@ -60,23 +60,21 @@ function livingForebears(database: Database, locks: LockFile): Forebears {
 
 /** Single bytes that somebody has locked in any file, but for those of managers. */
 function lockedBytes(): [inode: string, byte: number][] {
-  const text = kernelLocks() ?? '';
-  return [...text.matchAll(/^\d+: OFDLCK .*:(\d+) (\d+) \2$/gm)]
-    .map(([, inode, byte]) => [inode as string, Number(byte)] as [string, number])
-    .filter(([, byte]) => byte !== MANAGER);
+  return (readLocks() ?? [])
+    .filter(({ kind, start, last }) => kind === 'OFDLCK' && start === last && start !== MANAGER)
+    .map(({ inode, start }) => [String(inode), start]);
 }
 
 /** Inodes of files that had this name, and that processes of this user still have open. */
 function removedFiles(path: string): Set<string> {
   const name = `${path} (deleted)`;
   const inodes = new Set<string>();
-  for (const pid of readdirSync('/proc')) {
-    if (!/^\d+$/.test(pid)) continue;
+  for (const pid of processIds()) {
     const directory = `/proc/${pid}/fd`;
     try {
       for (const descriptor of readdirSync(directory)) {
         const link = `${directory}/${descriptor}`;
-        const file = targetOf(link) === name ? statSync(link, { throwIfNoEntry: false }) : undefined;
+        const file = readLink(link) === name ? statSync(link, { throwIfNoEntry: false }) : undefined;
         if (file !== undefined) inodes.add(String(file.ino));
       }
     } catch {} // it is somebody else's, or has just ended

@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, statSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
-import { kernelLocks, systemError } from '../../../platform/index.ts';
+import { readLocks, systemError } from '../../../platform/index.ts';
 import { unusable } from './errors.ts';
 import { openBeside } from './files.ts';
 
@@ -77,10 +77,12 @@ function isLocked(descriptor: number, byte: number): boolean {
 
 /** Whether the kernel knows such a lock in a file that has no name any longer. */
 function isListed(byte: number, inode: string): boolean {
-  const text = kernelLocks();
-  if (text === null) return true;
-  // 3: OFDLCK  ADVISORY  WRITE -1 08:01:131088 5 5
-  return new RegExp(`^\\d+: OFDLCK .*:${inode} ${byte} ${byte}$`, 'm').test(text);
+  const locks = readLocks();
+  if (locks === null) return true;
+  return locks.some(
+    (lock) =>
+      lock.kind === 'OFDLCK' && String(lock.inode) === inode && lock.start === byte && lock.last === byte,
+  );
 }
 
 function inodeOf(descriptor: number): string {

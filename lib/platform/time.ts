@@ -18,12 +18,12 @@ export function isoTime(milliseconds = Date.now()): string {
   return `${date}T${clock}.${String(time.getUTCMilliseconds()).padStart(3, '0')}Z`;
 }
 
-/** Node.js makes a timer that is to be longer than this one of 1 ms. In ms. */
-export const LONGEST_TIMER = 2 ** 31 - 1;
+/** Node.js makes any longer timer one of 1 ms. */
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** What is left of a wait, in ms, as a timer can have it: Node.js 22 warns on standard error of a negative one. */
-export function timerOf(left: number): number {
-  return Math.min(Math.max(left, 0), LONGEST_TIMER);
+/** The rest of a wait as a timer can have it, in ms: Node.js 22 warns on standard error of a negative one. */
+export function timerMs(left: number): number {
+  return Math.min(Math.max(left, 0), MAX_TIMER_MS);
 }
 
 /** Resolves after so many ms, or when the signal comes. */
@@ -38,4 +38,27 @@ export function pause(milliseconds: number, signal: AbortSignal): Promise<void> 
     const timer = setTimeout(end, milliseconds);
     signal.addEventListener('abort', end);
   });
+}
+
+/** Something to wait for. Code that may not block yields it; its caller waits, blocking or not. */
+export type Wait =
+  /** Take an OFD lock on a byte within so many ms; the mode as lib/native.ts names it. */
+  | { kind: 'lock'; descriptor: number; mode: number; byte: number; milliseconds: number }
+  | { kind: 'sleep'; milliseconds: number };
+
+/** A computation that yields what it waits for; `yield*` its parts. */
+export type Waiting<Result> = Generator<Wait, Result, unknown>;
+
+/** Waits for a lock. @returns false: others held it all the time */
+export function* locking(
+  descriptor: number,
+  mode: number,
+  byte: number,
+  milliseconds: number,
+): Waiting<boolean> {
+  return (yield { kind: 'lock', descriptor, mode, byte, milliseconds }) as boolean;
+}
+
+export function* sleeping(milliseconds: number): Waiting<void> {
+  yield { kind: 'sleep', milliseconds };
 }

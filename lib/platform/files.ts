@@ -1,0 +1,162 @@
+// Files: small ones of the system, their status, their text, and where they lie. The addon asks where it is there: its first call takes
+// microseconds (native/bindings/system.cc).
+import { lstatSync, readFileSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
+import { errno, native, nativeOrNull } from '../native.ts';
+
+/** The text of a small file of the system; null where it can't be read. */
+export function readSmallFile(path: string): string | null {
+  const addon = nativeOrNull();
+  return addon === null ? orNull(() => readFileSync(path, 'utf8')) : addon.fileText(path);
+}
+
+/** Where a link leads; null where it is none, or can't be read. */
+export function readLink(path: string): string | null {
+  const addon = nativeOrNull();
+  return addon === null ? orNull(() => readlinkSync(path)) : addon.fileLink(path);
+}
+
+function orNull(read: () => string): string | null {
+  try {
+    return read();
+  } catch {
+    return null;
+  }
+}
+
+/** The status of a file. Two that have the same device and inode are the same file. */
+export interface FileStatus {
+  kind: 'file' | 'directory' | 'link' | 'other';
+  /** Permissions, 0 to 0o7777. */
+  mode: number;
+  uid: number;
+  gid: number;
+  device: number;
+  inode: number;
+  size: number;
+  /** How many names it has (hard links). */
+  links: number;
+  /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
+  changed: string;
+  /** The same in ms since 1970. */
+  changedAt: number;
+}
+
+const KINDS: Record<number, FileStatus['kind']> = { 4: 'directory', 8: 'file', 10: 'link' };
+
+// As native/bindings/system.cc fills it: mode, uid, gid, device, inode, seconds and nanoseconds of the change, size, links.
+const numbers = new Float64Array(9);
+
+/** The status of the file itself, not of what a link leads to; null: there is nothing, or nothing that this process may see. */
+export function statusOf(path: string): FileStatus | null {
+  return ask(path, false) === 0 ? filled() : null;
+}
+
+/** The status of an open file or directory. */
+export function statusBehind(descriptor: number): FileStatus | null {
+  return native().fileStatus(descriptor, false, numbers) === 0 ? filled() : null;
+}
+
+function filled(): FileStatus {
+  const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
+  const [size = 0, links = 0] = numbers.subarray(7);
+  const changed = `${seconds} ${nanoseconds}`;
+  const changedAt = seconds * 1000 + nanoseconds / 1e6;
+  const kind = kindOf(mode);
+  return { kind, mode: mode & 0o7777, uid, gid, device, inode, size, links, changed, changedAt };
+}
+
+/** Whether it is a directory itself, and not a link that leads anywhere. */
+export function isDirectory(path: string): boolean {
+  return ask(path, false) === 0 && kindOf(numbers[0] ?? 0) === 'directory';
+}
+
+/** Whether nothing has that name, or a link leads nowhere. false also where it can't be told. */
+export function isMissing(path: string): boolean {
+  const error = -ask(path, true);
+  return error === errno.ENOENT || error === errno.ENOTDIR;
+}
+
+/** Whether a file's owner is root. In a user namespace (rootless containers) the host's root shows as the overflow user. */
+export function isRoot(uid: number): boolean {
+  if (uid === 0) return true;
+  const isNamespace = !/^\s*0\s+0\s+4294967295\s*$/.test(readSmallFile('/proc/self/uid_map') ?? '');
+  return isNamespace && uid === Number(readSmallFile('/proc/sys/kernel/overflowuid') || 65534);
+}
+
+function kindOf(mode: number): FileStatus['kind'] {
+  return KINDS[mode >> 12] ?? 'other';
+}
+
+/** Fills the numbers. @returns 0 or -errno */
+function ask(path: string, follow: boolean): number {
+  const addon = nativeOrNull();
+  if (addon !== null) return addon.fileStatus(path, follow, numbers);
+  let found: Stats;
+  try {
+    found = follow ? statSync(path) : lstatSync(path);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).errno ?? -errno.EACCES;
+  }
+  const { mode, uid, gid, dev, ino, ctimeMs, size, nlink } = found;
+  numbers.set([mode, uid, gid, dev, ino, ctimeMs / 1000, 0, size, nlink]);
+  return 0;
+}
+
+/** Makes the error for what is wrong with a file. */
+export type Refuse = (why: string, cause?: unknown) => Error;
+
+/** The size is not taken from stat: the file may be growing. @throws what `refuse` makes, e.g. of `tooLarge` */
+export function readAtMost(descriptor: number, maxBytes: number, tooLarge: string, refuse: Refuse): Buffer {
+  const chunks: Buffer[] = [];
+  let total = 0;
+  for (;;) {
+    const chunk = Buffer.alloc(64 * 1024);
+    let length: number;
+    try {
+      length = readSync(descriptor, chunk);
+    } catch (error) {
+      throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
+    }
+    if (length === 0) return Buffer.concat(chunks);
+    total += length;
+    if (total > maxBytes) throw refuse(tooLarge);
+    chunks.push(chunk.subarray(0, length));
+  }
+}
+
+/** A byte order mark is dropped. @throws what `refuse` makes */
+export function decode(bytes: Uint8Array, refuse: Refuse): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (error) {
+    throw refuse('it is not UTF-8; save it as UTF-8', error);
+  }
+}
+
+/** By their magic numbers (statfs(2)). */
+const NETWORK_FILE_SYSTEMS: Record<number, string> = {
+  0x6969: 'NFS',
+  0xff534d42: 'CIFS',
+  0xfe534d42: 'SMB',
+  0x517b: 'SMB',
+  0x5346414f: 'AFS',
+  0x73757245: 'Coda',
+  0x00c36400: 'CephFS',
+  0x0bd00bd0: 'Lustre',
+  0x19830326: 'BeeGFS',
+  0x47504653: 'GPFS',
+  0xaad7aaea: 'PanFS',
+  0x01021997: '9p',
+  0x7461636f: 'OCFS2',
+  0x01161970: 'GFS2',
+};
+
+/** Names the network file system that a path is on, where locks don't mean what they mean on a disk; undefined: it is on none. */
+export function networkFileSystem(path: string): string | undefined {
+  return NETWORK_FILE_SYSTEMS[native().fileSystemType(path)];
+}
+
+/** As `join(directory, name)` for names without dots: a claim makes dozens of paths, and `join` takes ten times as long. */
+export function pathIn(directory: string, name: string): string {
+  return directory.endsWith('/') ? directory + name : `${directory}/${name}`;
+}

@@ -1,0 +1,134 @@
+// The locks of all processes, as the kernel shows them. Looking takes none.
+import { fstatSync, readdirSync, statSync } from 'node:fs';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { readSmallFile } from './files.ts';
+import { describeProcess, processIds } from './processes.ts';
+import { now } from './time.ts';
+
+/** A process that has a lock, as far as the kernel shows it to this user: one's own, to root all, and whose lock is a POSIX one. */
+export interface LockOwner {
+  pid: number;
+  uid: number | null;
+  user: string | null;
+  name: string | null;
+  /** Whether the open file has another lock, of a tenure, as claims have besides that of the lease or of a decision. */
+  isClaim: boolean;
+}
+
+/** A lock that somebody holds. */
+export interface KernelLock {
+  kind: 'FLOCK' | 'OFDLCK' | 'POSIX';
+  exclusive: boolean;
+  /** The process that took it; null for open-file-description locks, which belong to no process, and where it isn't visible. */
+  pid: number | null;
+  /** 'major:minor' in decimal. */
+  device: string;
+  inode: number;
+  start: number;
+  /** The last byte; infinite: to the end of the file. */
+  last: number;
+}
+
+/** An open file with locks that can stand in a claim's way. */
+interface OpenFile {
+  pid: number;
+  /** Of its descriptor. */
+  number: string;
+  locks: readonly KernelLock[];
+}
+
+const SEARCH_TIMEOUT_MS = 500;
+
+const LOCK_READINGS = 3;
+
+/** The locks of all processes; null where they can't be read. Those that are waited for are left out. */
+export function readLocks(): KernelLock[] | null {
+  const text = kernelLocks();
+  return text === null ? null : parseLocks(text);
+}
+
+/** @param text of /proc/locks, or of a file in /proc/PID/fdinfo */
+export function parseLocks(text: string): KernelLock[] {
+  const line =
+    /^(?:lock:\t)?\d+: (FLOCK|OFDLCK|POSIX) +\w+ +(READ|WRITE) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) (\d+) (\d+|EOF)$/gm;
+  return [...text.matchAll(line)].map(([, kind, mode, pid, major, minor, inode, start, last]) => ({
+    kind: kind as KernelLock['kind'],
+    exclusive: mode === 'WRITE',
+    pid: Number(pid) > 0 ? Number(pid) : null,
+    device: `${Number.parseInt(major as string, 16)}:${Number.parseInt(minor as string, 16)}`,
+    inode: Number(inode),
+    start: Number(start),
+    last: last === 'EOF' ? Number.POSITIVE_INFINITY : Number(last),
+  }));
+}
+
+/**
+ * The text of /proc/locks, but with the number 0 for all; null where it can't be read. It is read three times
+ * because between two pages the kernel skips locks while others come and go: with two processes that did nothing else, one that was held
+ * all the time was missing in 29 of 10,765 readings (Linux 6.18).
+ */
+export function kernelLocks(): string | null {
+  const lines = new Set<string>();
+  for (let i = 0; i < LOCK_READINGS; i++) {
+    const text = readSmallFile('/proc/locks');
+    if (text === null) return null;
+    for (const line of text.split('\n')) lines.add(line.replace(/^\d+/, '0'));
+  }
+  return [...lines].join('\n');
+}
+
+/** The open files of all processes that have locks, as far as this user may look within the time. */
+export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS): OpenFile[] {
+  const end = now() + timeoutMs;
+  const found: OpenFile[] = [];
+  for (const pid of processIds()) {
+    if (now() > end) break;
+    for (const number of namesIn(`/proc/${pid}/fdinfo`)) {
+      const text = readSmallFile(`/proc/${pid}/fdinfo/${number}`) ?? '';
+      const locks = text.includes('lock:') ? parseLocks(text).filter(({ kind }) => kind !== 'FLOCK') : [];
+      if (locks.length > 0) found.push({ pid, number, locks });
+    }
+  }
+  return found;
+}
+
+/** The processes with a lock that reaches this byte. @param files where to look, for those who ask more than once */
+export function ownersOf(descriptor: number, byte: number, files?: readonly OpenFile[]): LockOwner[] {
+  const pid = native().lockHolder(descriptor, OFD, EXCLUSIVE, byte, 1);
+  if (pid > 0) return [ownerOf(pid, false)]; // a POSIX lock: the kernel tells everybody
+  const { dev, ino } = fstatSync(descriptor);
+  const owners = new Map<number, LockOwner>();
+  for (const { pid, number, locks } of files ?? lockedFiles()) {
+    const reaches = ({ inode, start, last }: KernelLock) =>
+      inode === ino && start <= byte && byte <= last;
+    if (!locks.some(reaches)) continue;
+    const file = statSync(`/proc/${pid}/fd/${number}`, { throwIfNoEntry: false });
+    if (file?.dev !== dev || file.ino !== ino) continue;
+    owners.set(
+      pid,
+      ownerOf(
+        pid,
+        locks.some(({ start, last }) => start === last && start > byte),
+      ),
+    );
+  }
+  return [...owners.values()];
+}
+
+/** "python3 (pid 4711, mallory)" */
+export function describeOwner({ pid, user, name }: LockOwner): string {
+  return `${name ?? 'a process'} (pid ${pid}, ${user ?? '?'})`;
+}
+
+function ownerOf(pid: number, isClaim: boolean): LockOwner {
+  const { uid, user, name } = describeProcess(pid);
+  return { pid, uid, user, name, isClaim };
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return []; // of another user, or ended meanwhile
+  }
+}

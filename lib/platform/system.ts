@@ -1,0 +1,64 @@
+import { getSystemErrorMap } from 'node:util';
+import { native } from '../native.ts';
+import { readSmallFile } from './files.ts';
+
+let host: string | undefined;
+
+/**
+ * This machine's name, as it was when it was first asked for: for everybody, so that names compare. Loading node:os would cost the
+ * start of the command 0.3 ms.
+ */
+export function hostName(): string {
+  if (host === undefined) {
+    host = readSmallFile('/proc/sys/kernel/hostname')?.trimEnd() ?? process.getBuiltinModule('node:os').hostname();
+  }
+  return host;
+}
+
+let boot: string | undefined;
+
+/** The kernel's name for this boot of the machine; '' where it can't be read. */
+export function bootId(): string {
+  boot ??= (readSmallFile('/proc/sys/kernel/random/boot_id') ?? '').trim();
+  return boot;
+}
+
+/** Milliseconds since boot, sleep included: what the keeper stamps into records (CLOCK_BOOTTIME). */
+export function bootMilliseconds(): number {
+  return native().processBootMilliseconds();
+}
+
+const HINTS: Record<number, string> = {
+  11: 'the limit on processes may have been reached: ulimit -u',
+  12: 'memory is used up',
+  22: 'the limit on open files may be too low: ulimit -n',
+  24: 'the limit on open files has been reached: ulimit -n',
+};
+
+/** An errno value in words, with a hint where one helps: 'too many open files'. */
+export function systemError(errno: number): string {
+  const text = getSystemErrorMap().get(-errno)?.[1] ?? `system error ${errno}`;
+  return HINTS[errno] === undefined ? text : `${text} (${HINTS[errno]})`;
+}
+
+/** Receives what a person should know but that stops nothing. */
+export type WarningListener = (message: string) => void;
+
+let listener: WarningListener = (message) => process.emitWarning(message, 'GPUOwnerWarning');
+const said = new Set<string>();
+
+/** The command prints warnings its own way; the library leaves them to `process.emitWarning`. */
+export function onWarning(replacement: WarningListener): void {
+  listener = replacement;
+}
+
+export function warn(message: string): void {
+  listener(message);
+}
+
+/** For what holds as long as the process lives. */
+export function warnOnce(message: string): void {
+  if (said.has(message)) return;
+  said.add(message);
+  listener(message);
+}
