@@ -1,8 +1,19 @@
+import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import type * as YAML from 'yaml';
 import { GPUOwnerError } from '../errors.ts';
-import { closest, listWords, parseDuration, pathIn, sanitize, showValue } from '../platform/index.ts';
-import { type Kind, problem, readText } from './configuration-file.ts';
+import {
+  closest,
+  decode,
+  isMissing,
+  isRoot,
+  listWords,
+  parseDuration,
+  pathIn,
+  readAtMost,
+  sanitize,
+  showValue,
+} from '../platform/index.ts';
 import { type ConventionChoice, parseConventions } from './convention-choice.ts';
 import {
   type Criteria,
@@ -11,34 +22,30 @@ import {
   type NormalizedCriteria,
   type NormalizeSettings,
   normalizeCriteria,
+  THRESHOLDS,
+  type Threshold,
 } from './criteria.ts';
 import { simulatedMachine } from './simulation.ts';
-import { loadYAML, nestingBeyond } from './yaml.ts';
-
-/** The conditions a configuration file may set; a call's own win. */
-const THRESHOLDS = [
-  'minFreeMemory',
-  'maxUsedMemory',
-  'allowProcesses',
-  'maxPower',
-  'maxUtilization',
-  'maxTemperature',
-] as const;
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
 /** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
+/** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
+const MAX_BYTES = 64 * 1024;
+
+/** Whose configuration a file has. */
+type Kind = 'machine' | 'user';
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
-/** What hold back GPUs; in the machine's own file nobody lifts them. */
+/** Keys that hold back GPUs; nobody lifts those in the machine's own file. */
 const BANS = ['devices', 'exclude', 'excludeNames'] as const;
 
-/** What the configuration files of machine and user say together. What no file says is missing. */
+/** The configuration files of machine and user together. What no file says is missing. */
 export interface Configuration {
   /** The files that were read. */
   files: readonly string[];
   /** The user's over the machine's. */
-  thresholds: Pick<Criteria, (typeof THRESHOLDS)[number]>;
+  thresholds: Pick<Criteria, Threshold>;
   /** A GPU must be in each. */
   devices: readonly DeviceRule[];
   /** Bans of both files; neither user nor call can lift them. */
@@ -58,7 +65,7 @@ const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude
 
 type Entries = Partial<Record<string, unknown>>;
 
-/** What a key's value must be; returns it as {@link Configuration} or {@link Criteria} has it. */
+/** Checks a key's value, and returns it as {@link Configuration} or {@link Criteria} has it. */
 const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   exclude: (value, option) => criterion('exclude', value, option).exclude,
   excludeNames: (value, option) => criterion('excludeNames', value, option).excludeNames,
@@ -167,6 +174,72 @@ function loadFile(path: string, kind: Kind, required: boolean): Entries | null {
   return text === null ? null : parseFile(text, path, kind);
 }
 
+/** The error for a mistake in a file, with its line. */
+export function problem(path: string, line: number | null, text: string, cause?: unknown): GPUOwnerError {
+  const where = line === null ? sanitize(path, 500) : `${sanitize(path, 500)}:${line}`;
+  return new GPUOwnerError('ERR_CONFIGURATION', `${where}: ${text}`, { cause });
+}
+
+/**
+ * The text of a configuration file; null where there is none. The file must be one that others can't have tampered with.
+ * @param required whether the file was named explicitly, so that it must exist.
+ * @throws {GPUOwnerError} ERR_CONFIGURATION
+ */
+function readText(path: string, kind: Kind, required: boolean): string | null {
+  // The usual case, without the error that would have to be made for it.
+  if (!required && isMissing(path)) return null;
+  let descriptor: number;
+  try {
+    // O_NONBLOCK: a FIFO must not hold a claim up.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') {
+      if (!required) return null;
+      throw problem(
+        path,
+        null,
+        "GPU_OWNER_MACHINE_CONFIG names this file, and it doesn't exist; create it, unset the variable, or set it to /dev/null for none",
+        error,
+      );
+    }
+    // Somebody else's home, after `su` or `sudo` kept HOME: not our user's file.
+    if (code === 'EACCES' && kind === 'user' && !canSee(path)) return null;
+    if (code === 'EACCES') {
+      throw problem(path, null, 'no permission to read it; let everybody read it (chmod a+r)', error);
+    }
+    throw problem(path, null, `it can't be opened (${code ?? message})`, error);
+  }
+  try {
+    const stat = fstatSync(descriptor);
+    if (stat.isDirectory()) throw problem(path, null, 'it is a directory; it must be a file in YAML');
+    if (!stat.isFile()) throw problem(path, null, 'it is not a regular file; it must be a file in YAML');
+    checkTrust(path, stat.mode, stat.uid, kind, required);
+    const refuse = (why: string, cause?: unknown) => problem(path, null, why, cause);
+    const tooLarge = 'it is larger than 64 KiB; is it really the configuration?';
+    return decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function canSee(path: string): boolean {
+  try {
+    statSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: boolean): void {
+  if ((mode & 0o002) !== 0) {
+    throw problem(path, null, 'everybody may write to it, so anybody could change it; chmod o-w');
+  }
+  if (kind === 'user' || isRoot(uid) || (named && uid === process.geteuid?.())) return;
+  throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
+}
+
 function parseFile(text: string, path: string, kind: Kind): Entries {
   const yaml = loadYAML();
   const lines = new yaml.LineCounter();
@@ -269,4 +342,31 @@ function parseDirectory(value: unknown, option: string): string {
 
 function invalid(option: string, value: unknown, right: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} isn't possible; ${right}`);
+}
+
+/** Loaded only where there is a file, and synchronously, as constructors need the result. */
+export function loadYAML(): typeof YAML {
+  const require = process.getBuiltinModule('node:module').createRequire(import.meta.filename);
+  return require('yaml') as typeof YAML;
+}
+
+/**
+ * The line of something that is nested deeper than so many levels; null: nothing is. Composing a document recurses, and a stack
+ * that fills up can take the whole process down, so this is measured before, in the parser's flat syntax tree.
+ */
+export function nestingBeyond(yaml: typeof YAML, text: string, maxDepth: number): number | null {
+  const lines = new yaml.LineCounter();
+  const open: { token: YAML.CST.Token; depth: number }[] = [];
+  for (const token of new yaml.Parser(lines.addNewLine).parse(text)) open.push({ token, depth: 0 });
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { token, depth } = next;
+    if (depth > maxDepth) return lines.linePos(token.offset).line;
+    if (token.type === 'document' && token.value) open.push({ token: token.value, depth });
+    if (!('items' in token)) continue;
+    for (const { key, value } of token.items) {
+      if (key) open.push({ token: key, depth: depth + 1 });
+      if (value) open.push({ token: value, depth: depth + 1 });
+    }
+  }
+  return null;
 }

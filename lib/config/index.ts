@@ -1,5 +1,11 @@
-export { type Configuration, loadConfiguration, mergeCriteria } from './configuration.ts';
-export { problem } from './configuration-file.ts';
+export {
+  type Configuration,
+  loadConfiguration,
+  loadYAML,
+  mergeCriteria,
+  nestingBeyond,
+  problem,
+} from './configuration.ts';
 export {
   CONVENTIONS,
   type ConventionChoice,
@@ -9,11 +15,12 @@ export {
 } from './convention-choice.ts';
 export {
   type Criteria,
+  type DeviceSelector,
   type NormalizedCriteria,
   normalizeCriteria,
   type OptionNames,
+  parseSelectors,
   refuseNoObject,
+  type Selector,
 } from './criteria.ts';
-export { type DeviceSelector, parseSelectors, type Selector } from './selectors.ts';
 export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';
-export { loadYAML, nestingBeyond } from './yaml.ts';

@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { parseConventions } from '../../lib/config/convention-choice.ts';
 import { CRITERIA_KEYS, normalizeCriteria } from '../../lib/config/criteria.ts';
-import { parseSelectors } from '../../lib/config/selectors.ts';
+import { parseSelectors } from '../../lib/config/criteria.ts';
 import { parseNetworks } from '../../lib/experiments/protocol/addresses.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/redis-url.ts';
