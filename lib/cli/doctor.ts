@@ -1,5 +1,5 @@
 import { checkDirectory } from '../claims/index.ts';
-import { examine, runPart } from '../doctor/index.ts';
+import { runCheck, runChecks } from '../doctor/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { doctorPage } from './doctor-page.ts';
@@ -13,11 +13,11 @@ async function doctor(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
   const options = { lockDirectory: checkDirectory(values['lock-dir'], '--lock-dir') };
   if (typeof values.part === 'string') {
-    await runPart(values.part, options, print);
+    await runCheck(values.part, options, print);
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const command = [process.execPath, ...process.execArgv, process.argv[1] as string];
-  const findings = await examine(command, options, (doing) => {
+  const findings = await runChecks(command, options, (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });
   print(

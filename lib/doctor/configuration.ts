@@ -1,19 +1,28 @@
+import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
+import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatBytes, listWords } from '../platform/index.ts';
-import type { Report } from './finding.ts';
+import { type GPU, matchesName, selects } from '../gpus/index.ts';
+import { formatBytes, isDirectory, listWords, showValue } from '../platform/index.ts';
+import type { Facts, Report } from './finding.ts';
+import { list } from './gpus.ts';
+import { reportSharers } from './lock-holders.ts';
 
 const BYTES = ['minFreeMemory', 'maxUsedMemory'];
 
-/** The configuration files of machine and user. What they ban is compared with the GPUs in claimable.ts. */
-export function examineConfiguration(report: Report): void {
+/** The configuration files of machine and user. Their bans are compared with the GPUs in reportClaimable(). */
+export function checkConfiguration(report: Report): void {
   report.step('reading the configuration files');
   let configuration: Configuration;
   try {
     configuration = loadConfiguration();
   } catch (error) {
     if (!(error instanceof GPUOwnerError)) throw error;
-    report.add('configuration-broken', `${error.message}.`, 'As long as it is so, every claim fails.');
+    report.add(
+      'configuration-broken',
+      `${error.message}.`,
+      'As long as it is so, every claim fails.',
+    );
     return;
   }
   report.tell({ configuration });
@@ -34,5 +43,117 @@ export function examineConfiguration(report: Report): void {
       `Unless a call says otherwise, a GPU must satisfy ${listWords(conditions)} (from ${listWords(files)}).`,
       'If GPUs are called busy that should do, look here first.',
     );
+  }
+}
+
+/** Reports which GPUs configuration files and CUDA_VISIBLE_DEVICES take away. */
+export function reportClaimable(report: Report, facts: Facts): void {
+  const { gpus, configuration, visible, visibleNote } = facts;
+  if (gpus === undefined || gpus.length === 0) return;
+  const banned = configuration === undefined ? [] : reportBans(report, gpus, configuration);
+  const hidden = visible ? gpus.filter(({ uuid }) => !visible.includes(uuid)) : [];
+  if (visible && visible.length > 0) {
+    const allowed = gpus.filter((gpu) => !hidden.includes(gpu));
+    report.add(
+      'visible-devices',
+      `CUDA_VISIBLE_DEVICES is ${variable()}, so only ${list(allowed)} can be claimed from here.`,
+      'If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
+    );
+  }
+  if (visible && (visible.length === 0 || visibleNote)) {
+    report.add(
+      'visible-devices-odd',
+      visibleNote
+        ? `${visibleNote}.`
+        : `CUDA_VISIBLE_DEVICES is ${variable()}, which names no GPU that could be claimed.`,
+      'Put the variable right where it is set, or, if no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
+    );
+  }
+  const left = gpus.filter(
+    (gpu) =>
+      gpu.health === 'ok' &&
+      gpu.computeMode !== 'prohibited' &&
+      !banned.includes(gpu) &&
+      !hidden.includes(gpu),
+  );
+  if (left.length > 0) return;
+  report.add(
+    'nothing-claimable',
+    'No GPU is left that could ever be claimed from here: all have failed, or are banned or hidden.',
+    'See above for each.',
+  );
+}
+
+function variable(): string {
+  return showValue(process.env.CUDA_VISIBLE_DEVICES);
+}
+
+/** Returns the GPUs that may not be claimed. */
+function reportBans(report: Report, gpus: readonly GPU[], configuration: Configuration): GPU[] {
+  const bySource = new Map<string, Set<GPU>>();
+  const ban = (source: string | null, some: readonly GPU[]) => {
+    const set = bySource.get(source ?? '') ?? new Set();
+    for (const gpu of some) set.add(gpu);
+    if (some.length > 0) bySource.set(source ?? '', set);
+  };
+  for (const { selectors, source } of configuration.exclude) {
+    ban(
+      source,
+      gpus.filter((gpu) => selectors.some((selector) => selects(selector, gpu))),
+    );
+  }
+  for (const { pattern, source } of configuration.excludeNames) {
+    ban(
+      source,
+      gpus.filter(({ name }) => matchesName(pattern, name)),
+    );
+  }
+  for (const { selectors, source } of configuration.devices) {
+    ban(
+      source,
+      gpus.filter((gpu) => !selectors.some((selector) => selects(selector, gpu))),
+    );
+  }
+  for (const [source, some] of bySource) {
+    report.add(
+      'gpus-banned',
+      `${list([...some])} may not be claimed: ${source} says so.`,
+      `If that isn't meant, change \`exclude\`, \`excludeNames\` or \`devices\` there.`,
+    );
+  }
+  // A GPU that can't say who it is may be the one that is meant.
+  const allKnown = gpus.every(({ uuid }) => uuid !== '');
+  for (const { selectors, source } of [...configuration.exclude, ...configuration.devices]) {
+    const without = selectors.filter((selector) => !gpus.some((gpu) => selects(selector, gpu)));
+    if (without.length === 0 || !allKnown) continue;
+    report.add(
+      'rule-without-gpu',
+      `${listWords(without.map(({ text }) => `'${text}'`))} in ${source} ${without.length === 1 ? 'names' : 'name'} no GPU of this machine: a ban may be without effect, as indices change when cards do.`,
+      '`gpu-owner status --json` has the UUIDs, which stay.',
+    );
+  }
+  return [...new Set([...bySource.values()].flatMap((some) => [...some]))];
+}
+
+/** Other tools that lock GPUs here, by the directories in which they have their locks. */
+export function checkOtherTools(report: Report): void {
+  report.step('looking for lock files of other tools');
+  const found = conventionsInUse(choice())
+    .map((convention) => ({ ...convention, paths: convention.paths.filter(isDirectory) }))
+    .filter(({ paths }) => paths.length > 0);
+  for (const { name, active, why, paths } of found) {
+    const honoured = active ? 'its locks are honoured' : `its locks don't count: ${why}`;
+    report.add('convention-in-use', `${name}: ${listWords(paths)}; ${honoured}.`);
+  }
+  for (const path of safeGPUFiles()) reportSharers(report, path);
+  if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
+}
+
+/** A mistake in what says so is another subject's finding. */
+function choice(): 'auto' | readonly string[] {
+  try {
+    return checkConventions(undefined, loadConfiguration(), 'conventions');
+  } catch {
+    return 'auto';
   }
 }

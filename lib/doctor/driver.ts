@@ -17,7 +17,7 @@ import { list, reportGPUs } from './gpus.ts';
 import { sentences } from './installation.ts';
 
 /** The driver's libraries, and through them the GPUs. */
-export async function examineDriver(report: Report): Promise<void> {
+export async function checkDriver(report: Report): Promise<void> {
   const before = deviceNodes();
   report.step('starting the NVIDIA driver');
   try {
@@ -81,7 +81,7 @@ function places(attempts: readonly Attempt[]): string {
   return listWords(words, 'or');
 }
 
-/** What programs reach the driver through, by name in /dev. */
+/** The driver's files in /dev. */
 function deviceNodes(): string[] {
   return readdirSync('/dev').filter((name) => name.startsWith('nvidia'));
 }

@@ -1,3 +1,4 @@
+import { GPUOwnerError } from '../errors.ts';
 import { sanitize } from '../platform/index.ts';
 
 /**
@@ -6,7 +7,7 @@ import { sanitize } from '../platform/index.ts';
  */
 export type Level = 'ok' | 'note' | 'warning' | 'problem';
 
-/** What findings are about, in the order in which they are shown. */
+/** Subjects of findings, in the order in which they are shown. */
 export const SUBJECTS = [
   'installation',
   'driver',
@@ -19,7 +20,7 @@ export const SUBJECTS = [
 
 export type Subject = (typeof SUBJECTS)[number];
 
-/** All that can be found. Scripts depend on these names; docs/doctor.md explains each. */
+/** Every finding there is. Scripts depend on these names; docs/doctor.md explains each. */
 export const CATALOGUE = {
   version: ['installation', 'ok'],
   simulated: ['installation', 'note'],
@@ -113,13 +114,13 @@ export interface Finding {
   id: FindingId;
   level: Level;
   subject: Subject;
-  /** What was found, a sentence or two. */
+  /** A sentence or two. */
   text: string;
-  /** What to do about it, commands in backticks; null where nothing is to be done. */
+  /** Tells what to do about it, with commands in backticks; null: nothing. */
   remedy: string | null;
 }
 
-const LONGEST = 1_500;
+const MAX_TEXT = 1_500;
 
 /** @param subject for those that can be of any */
 export function finding(
@@ -133,21 +134,21 @@ export function finding(
     id,
     level,
     subject: own ?? subject,
-    text: sanitize(text, LONGEST),
-    remedy: remedy === null ? null : sanitize(remedy, LONGEST),
+    text: sanitize(text, MAX_TEXT),
+    remedy: remedy === null ? null : sanitize(remedy, MAX_TEXT),
   };
 }
 
-/** Where an examination puts what it finds, as it finds it: should it hang, what came before is known. */
+/** Receives what a check finds, as soon as it does: if the check hangs later, the rest is known. */
 export interface Report {
   add(id: FindingId, text: string, remedy?: string | null): void;
   /** Says what is done next, where that may take for ever: 'looking at the file system of /mnt'. */
   step(doing: string): void;
-  /** What other examinations need. */
+  /** Shares facts with other checks. */
   tell(facts: Facts): void;
 }
 
-/** What was learnt that concerns more than one subject. Everything in it can be written as JSON. */
+/** Facts that concern more than one subject. All of them can be written as JSON. */
 export interface Facts {
   gpus?: readonly import('../gpus/index.ts').GPU[];
   /** UUIDs that the inherited CUDA_VISIBLE_DEVICES allows; null: it isn't set, all. */
@@ -157,7 +158,59 @@ export interface Facts {
   configuration?: import('../config/index.ts').Configuration;
 }
 
-/** What the caller of the doctor says. */
+/** Options of the doctor's caller. */
 export interface Options {
   lockDirectory?: string | undefined;
+}
+
+/** The findings of all checks. */
+export class Collector {
+  readonly facts: Facts = {};
+  readonly #findings: Finding[] = [];
+
+  add(found: Finding): void {
+    this.#findings.push(found);
+  }
+
+  /** By subject, and in each as they were found. */
+  sorted(): Finding[] {
+    return this.#findings.toSorted((a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject));
+  }
+}
+
+/** Runs a check in this process; whatever it throws becomes a finding. */
+export async function guarded(
+  subject: Subject,
+  collector: Pick<Collector, 'add' | 'facts'>,
+  run: (report: Report) => Promise<void> | void,
+  onStep: (step: string) => void = () => {},
+): Promise<void> {
+  try {
+    await run({
+      add: (id, text, remedy) => collector.add(finding(id, text, remedy)),
+      step: onStep,
+      tell: (facts) => Object.assign(collector.facts, facts),
+    });
+  } catch (error) {
+    collector.add(failure(subject, error));
+  }
+}
+
+export function failure(subject: Subject, error: unknown): Finding {
+  // What it can't do without is told where it belongs.
+  if (error instanceof GPUOwnerError && error.code === 'ERR_UNSUPPORTED_PLATFORM') {
+    return finding(
+      'check-skipped',
+      "Not looked at, as gpu-owner's native part can't be loaded.",
+      null,
+      subject,
+    );
+  }
+  const text = error instanceof GPUOwnerError ? error.message : String((error as Error)?.stack ?? error);
+  return finding(
+    'check-failed',
+    `This check has failed itself, so that what it looks at is not known: ${text}`,
+    'Please report it, with this message.',
+    subject,
+  );
 }

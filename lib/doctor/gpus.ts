@@ -31,7 +31,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
 };
 
 /**
- * What is remarkable about GPUs.
+ * Reports what is remarkable about GPUs.
  * @param persistence of each, by index
  * @param describe who a process is
  */

@@ -1,2 +1,2 @@
-export { examine, runPart } from './examination.ts';
 export type { Finding, Level, Subject } from './finding.ts';
+export { runCheck, runChecks } from './run-checks.ts';

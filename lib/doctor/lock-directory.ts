@@ -1,23 +1,22 @@
-import { accessSync, constants, type Stats, statfsSync } from 'node:fs';
+import { accessSync, closeSync, constants, openSync, type Stats, statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { choose, LockDirectory, PREFERRED } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatBytes, networkFileSystem, userName } from '../platform/index.ts';
-import { octal, statOf } from './files.ts';
+import { whichContainer } from '../gpus/index.ts';
+import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
+import { formatBytes, networkFileSystem, systemError, userName } from '../platform/index.ts';
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
-import { reportSharing } from './lock-sharing.ts';
-import { reportLocking } from './locking.ts';
-import { mountOf, readMounts } from './mounts.ts';
+import { type Mount, mountOf, octal, readMounts, readOrEmpty, statOf, whyPrivate } from './system.ts';
 
-/** So little is left that the files of a few more GPUs may not fit. */
-const LITTLE_SPACE = 1024 ** 2;
-const FEW_INODES = 100;
+/** Below these, the files of a few more GPUs may not fit. */
+const MIN_SPACE_BYTES = 1024 ** 2;
+const MIN_INODES = 100;
 
 /** The directory in which all claims of the machine must meet. */
-export function examineLockDirectory(report: Report, options: Options): void {
+export function checkLockDirectory(report: Report, options: Options): void {
   const configured = configuredDirectory();
   report.step('looking for the lock directory');
   let directory: LockDirectory | null;
@@ -172,11 +171,128 @@ function reportSpace(report: Report, path: string): void {
       `The file system of ${path} is full (no ${space < 4096 ? 'space' : 'inodes'} left): GPUs that have no lease file yet can't be claimed.`,
       remedy,
     );
-  } else if (space < LITTLE_SPACE || inodes < FEW_INODES) {
+  } else if (space < MIN_SPACE_BYTES || inodes < MIN_INODES) {
     report.add(
       'lock-directory-space',
       `The file system of ${path} is nearly full: ${formatBytes(space)} and ${inodes} inodes are left.`,
       remedy,
     );
   }
+}
+
+const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. It isn't private.`;
+
+/** Whether others see the same lock directory at the same path: locks that nobody else can see protect from nobody. */
+export function reportSharing(
+  report: Report,
+  path: string,
+  stat: Stats,
+  mounts: readonly Mount[],
+  why: string,
+): void {
+  // Whoever simulates, or names a directory for this call only, may well want it for themselves.
+  if (why.startsWith('the simulated')) return;
+  const mount = mountOf(path, mounts);
+  if (mount === null) return;
+  const reason = whyPrivate(mount);
+  if (reason !== null) {
+    report.add(
+      'lock-directory-private',
+      `${path} is ${reason}: claims here don't meet those of the rest of the machine.`,
+      MAKE,
+    );
+    return;
+  }
+  if (differsFromInit(path, stat)) {
+    report.add(
+      'lock-directory-private',
+      `${path} is another directory for this process than for the machine's first one (a mount namespace): claims here don't meet those of the rest.`,
+      MAKE,
+    );
+    return;
+  }
+  const container = whichContainer();
+  if (container === null) return;
+  // A directory of the host shows as a part of a file system.
+  if (mount.root !== '/') return;
+  report.add(
+    'lock-directory-in-container',
+    `${path} seems to lie inside this container (${container}): claims of the host and of other containers don't show here, nor these there.`,
+    `Start the container with the host's: \`docker run -v ${path}:${path} …\`. If it has its GPUs to itself, all is well.`,
+  );
+}
+
+/** Only root may look; false where that can't be told. */
+function differsFromInit(path: string, { dev, ino }: Stats): boolean {
+  try {
+    const there = statSync(`/proc/1/root${path}`, { throwIfNoEntry: false });
+    return there === undefined || there.dev !== dev || there.ino !== ino;
+  } catch {
+    return false;
+  }
+}
+
+/** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
+const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
+
+/** Whether locks exclude there, tried on a file without a name: nobody is disturbed. */
+export function reportLocking(report: Report, path: string): void {
+  let file: number;
+  try {
+    file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);
+  } catch (error) {
+    const { errno: number, code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOSPC') return; // that it is full has been said
+    const why =
+      code === 'EOPNOTSUPP' || code === 'EISDIR'
+        ? 'has no files without a name'
+        : systemError(-(number ?? 0));
+    report.add(
+      'locks-untested',
+      `Whether locks work in ${path} wasn't tried, since that would leave a trace (${why}).`,
+    );
+    return;
+  }
+  try {
+    const problem = tryLocks(file);
+    if (problem === null) {
+      report.add('locks', `Locks work there (tried on a file without a name)${protectedRegular()}.`);
+    } else {
+      report.add(
+        'locks-broken',
+        `Locks don't work in ${path}: ${problem}.`,
+        'Have the lock directory on a local file system (ext4, xfs, tmpfs): `lockDirectory` in /etc/gpu-owner/config.yaml.',
+      );
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** A second opening of the file must find the lock of the first in its way; null: it does. */
+function tryLocks(file: number): string | null {
+  const taken = native().lockTry(file, OFD, EXCLUSIVE, 0, 1);
+  if (taken !== 0) return `the kernel refuses them (${systemError(taken)})`;
+  let second: number;
+  try {
+    second = openSync(`/proc/self/fd/${file}`, constants.O_RDWR);
+  } catch {
+    return null; // the lock was granted; /proc is missing
+  }
+  try {
+    const again = native().lockTry(second, OFD, EXCLUSIVE, 0, 1);
+    if (again === 0) return 'the same lock is granted twice';
+    if (again !== errno.EAGAIN) return systemError(again);
+    return native().lockProbe(second, OFD, EXCLUSIVE, 0, 1) === 0
+      ? null
+      : 'who looks sees no lock';
+  } finally {
+    closeSync(second);
+  }
+}
+
+/** Names the setting that makes other tools fail on each other's lock files in /tmp. */
+function protectedRegular(): string {
+  const level = readOrEmpty('/proc/sys/fs/protected_regular').trim();
+  return level === '' || level === '0' ? '' : `; fs.protected_regular is ${level}, which they are made for`;
 }

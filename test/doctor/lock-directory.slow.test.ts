@@ -12,8 +12,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { mountOf, parseMounts, whyPrivate } from '../../lib/doctor/system.ts';
 import { parseLocks } from '../../lib/platform/kernel-locks.ts';
-import { mountOf, parseMounts, whyPrivate } from '../../lib/doctor/mounts.ts';
 import { binaries } from '../support/binaries.ts';
 import {
   because,
@@ -502,7 +502,15 @@ describe('what the kernel tells', () => {
 3: POSIX  ADVISORY  WRITE 12 00:1a:5 0 0
 4: LEASE  ACTIVE    READ  13 00:1a:6 0 EOF\n`;
     expect(parseLocks(text)).toEqual([
-      { kind: 'FLOCK', exclusive: false, pid: 21540, device: '254:0', inode: 2279172, start: 0, last: Number.POSITIVE_INFINITY },
+      {
+        kind: 'FLOCK',
+        exclusive: false,
+        pid: 21540,
+        device: '254:0',
+        inode: 2279172,
+        start: 0,
+        last: Number.POSITIVE_INFINITY,
+      },
       { kind: 'OFDLCK', exclusive: true, pid: null, device: '254:16', inode: 2279173, start: 197, last: 197 },
       { kind: 'POSIX', exclusive: true, pid: 12, device: '0:26', inode: 5, start: 0, last: 0 },
     ]);

@@ -1,19 +1,28 @@
 import { spawn } from 'node:child_process';
 import { GPUOwnerError } from '../errors.ts';
 import { sanitize } from '../platform/index.ts';
-import { type Collector, failure, guarded } from './collector.ts';
-import { type Facts, type Finding, finding, type Options, type Report, type Subject } from './finding.ts';
+import {
+  type Collector,
+  type Facts,
+  type Finding,
+  failure,
+  finding,
+  guarded,
+  type Options,
+  type Report,
+  type Subject,
+} from './finding.ts';
 
-/** A part of the examination. Any of them can hang in the kernel, so each runs in a process of its own. */
-export interface Part {
-  /** What the findings of the examination itself are filed under. */
+/** A check. Any can hang in the kernel, so each runs in a process of its own. */
+export interface Check {
+  /** The subject of findings about the check itself. */
   subject: Subject;
-  /** How long any step of it may take, in ms. */
-  patience: number;
+  /** The limit for any step of it. */
+  timeoutMs: number;
   run: (report: Report, options: Options) => Promise<void> | void;
 }
 
-/** What such a process says, a line of JSON each. */
+/** A line of JSON that such a process prints. */
 export type Message =
   | { begun: true }
   | { finding: Finding }
@@ -21,25 +30,25 @@ export type Message =
   | { facts: Facts }
   | { done: true };
 
-/** After so many ms, people are told what takes so long. */
-const NOTICE = 3_000;
+/** After this time, people are told what takes so long. */
+const NOTICE_MS = 3_000;
 /** To be started, on a machine that is overloaded. */
-const START_PATIENCE = 15_000;
+const START_TIMEOUT_MS = 15_000;
 /** After SIGKILL. */
-const END_PATIENCE = 1_000;
+const END_TIMEOUT_MS = 1_000;
 const HANGS = 'hangs';
 
-/** A part of the examination in a process of its own: should it get stuck in the kernel, only that process does. */
-export class PartProcess {
+/** A check in a process of its own: should it get stuck in the kernel, only that process does. */
+export class CheckProcess {
   readonly #name: string;
-  readonly #part: Part;
+  readonly #check: Check;
   readonly #collector: Collector;
   #step = '';
   #done = false;
 
-  constructor(name: string, part: Part, collector: Collector) {
+  constructor(name: string, check: Check, collector: Collector) {
     this.#name = name;
-    this.#part = part;
+    this.#check = check;
     this.#collector = collector;
   }
 
@@ -48,7 +57,7 @@ export class PartProcess {
     const [program = '', ...before] = command;
     const args = [...before, 'doctor', '--part', this.#name];
     if (options.lockDirectory !== undefined) args.push(`--lock-dir=${options.lockDirectory}`);
-    const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE);
+    const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE_MS);
     const outcome = await new Promise<string | null>((resolve) => {
       const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
       const end = (how: string | null) => {
@@ -63,17 +72,17 @@ export class PartProcess {
         };
         if (child.exitCode !== null || child.signalCode !== null) return ended();
         // It is collected, as nobody else may do that. It may not die from the signal: then nobody waits for it.
-        timer = setTimeout(ended, END_PATIENCE);
+        timer = setTimeout(ended, END_TIMEOUT_MS);
         child.once('exit', ended).kill('SIGKILL');
         child.unref();
       };
       const giveUp = () => end(HANGS);
-      let timer = setTimeout(giveUp, START_PATIENCE);
+      let timer = setTimeout(giveUp, START_TIMEOUT_MS);
       let lines = '';
       let errors = '';
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
         clearTimeout(timer);
-        timer = setTimeout(giveUp, this.#part.patience);
+        timer = setTimeout(giveUp, this.#check.timeoutMs);
         lines += text;
         const complete = lines.split('\n');
         lines = complete.pop() ?? '';
@@ -94,19 +103,19 @@ export class PartProcess {
       });
     });
     clearTimeout(notice);
-    const { subject, patience } = this.#part;
+    const { subject, timeoutMs } = this.#check;
     if (outcome === HANGS) {
       this.#collector.add(
         finding(
           'check-hangs',
-          `No answer within ${patience / 1000} s${this.#step === '' ? '' : ` while ${this.#step}`}. Claims will hang there as well.`,
+          `No answer within ${timeoutMs / 1000} s${this.#step === '' ? '' : ` while ${this.#step}`}. Claims will hang there as well.`,
           'A device or file system (a network disk?) has failed: see `dmesg`.',
           subject,
         ),
       );
     } else if (outcome !== null && /^spawn /.test(outcome)) {
       // No process is to be had (ulimit -u): better without that protection than not at all.
-      await guarded(subject, this.#collector, (report) => this.#part.run(report, options));
+      await guarded(subject, this.#collector, (report) => this.#check.run(report, options));
     } else if (outcome !== null) {
       const when = this.#step === '' ? '' : `, while ${this.#step}`;
       this.#collector.add(

@@ -1,17 +1,16 @@
 import { existsSync, readlinkSync } from 'node:fs';
 import { type ContainerSigns, whichContainer } from '../gpus/index.ts';
-import { readOrEmpty } from './files.ts';
 import type { Report } from './finding.ts';
-import { mountOf, parseMounts, whyPrivate } from './mounts.ts';
+import { mountOf, parseMounts, readOrEmpty, whyPrivate } from './system.ts';
 
-/** What of the system this looks at; tests have others. */
-export interface World extends ContainerSigns {
+/** The parts of the system that are checked here; tests have their own. */
+export interface System extends ContainerSigns {
   /** '' where there is none. */
   readlink(path: string): string;
   uid: number;
 }
 
-const REAL_WORLD: World = {
+const REAL_SYSTEM: System = {
   exists: existsSync,
   read: readOrEmpty,
   readlink: (path) => {
@@ -29,14 +28,14 @@ const REAL_WORLD: World = {
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 /** Where this process runs, and what it can't see from there. */
-export function examineSurroundings(report: Report, world = REAL_WORLD): void {
-  const mounts = parseMounts(world.read('/proc/self/mountinfo'));
+export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
+  const mounts = parseMounts(system.read('/proc/self/mountinfo'));
   let remarkable = false;
   const add: Report['add'] = (...args) => {
     remarkable = true;
     report.add(...args);
   };
-  const container = whichContainer(world);
+  const container = whichContainer(system);
   if (container !== null) {
     add(
       'container',
@@ -44,15 +43,17 @@ export function examineSurroundings(report: Report, world = REAL_WORLD): void {
       "Mount the host's: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
     );
   }
-  if (isOtherPidNamespace(world)) {
+  if (isOtherPidNamespace(system)) {
     add(
       'pid-namespace',
       `This PID namespace isn't the machine's: processes outside of it are not visible, and the driver either leaves them out or gives numbers that mean others here. Leases are not affected.`,
-      container === null ? null : 'To see who uses a GPU, look from the host; or `docker run --pid=host`.',
+      container === null
+        ? null
+        : 'To see who uses a GPU, look from the host; or `docker run --pid=host`.',
     );
   }
   const hidden = mountOf('/proc', mounts)?.options.find((option) => /^hidepid=(?!0$|off$)/.test(option));
-  if (hidden !== undefined && world.uid !== 0) {
+  if (hidden !== undefined && system.uid !== 0) {
     add(
       'processes-hidden',
       `/proc is mounted with ${hidden}: whose processes use a GPU is not visible to you, but that they do is.`,
@@ -69,7 +70,7 @@ export function examineSurroundings(report: Report, world = REAL_WORLD): void {
       'Give the service `PrivateTmp=no`, and have the lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
     );
   }
-  if (/microsoft/i.test(world.read('/proc/sys/kernel/osrelease'))) {
+  if (/microsoft/i.test(system.read('/proc/sys/kernel/osrelease'))) {
     add(
       'wsl',
       'This is WSL: the driver is that of Windows, and lists no processes. Programs on the side of Windows are seen by the memory that they use.',
@@ -79,7 +80,7 @@ export function examineSurroundings(report: Report, world = REAL_WORLD): void {
     report.add('surroundings', 'No container, no private /tmp, processes of others are visible.');
 }
 
-function isOtherPidNamespace({ readlink }: World): boolean {
+function isOtherPidNamespace({ readlink }: System): boolean {
   const namespace = readlink('/proc/self/ns/pid');
   return namespace !== '' && namespace !== FIRST_PID_NAMESPACE;
 }

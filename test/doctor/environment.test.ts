@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
-import { examineSurroundings, type World } from '../../lib/doctor/surroundings.ts';
+import { checkEnvironment, type System } from '../../lib/doctor/environment.ts';
 import { whichContainer } from '../../lib/gpus/containers.ts';
 import { because, diagnosisOf, said } from '../support/doctor.ts';
 import { command, Machine } from '../support/machine.ts';
@@ -8,7 +8,7 @@ import { command, Machine } from '../support/machine.ts';
 const PLAIN = '22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:5 / /proc rw - proc proc rw\n';
 
 /** A machine on which nothing is remarkable, but for what is given. */
-function world(files: Record<string, string> = {}, more: Partial<World> = {}): World {
+function world(files: Record<string, string> = {}, more: Partial<System> = {}): System {
   const all: Record<string, string> = {
     '/proc/self/mountinfo': PLAIN,
     '/proc/self/cgroup': '0::/user.slice/user-1000.slice/session-1.scope\n',
@@ -26,12 +26,12 @@ function world(files: Record<string, string> = {}, more: Partial<World> = {}): W
   };
 }
 
-function found(of: World): Record<string, string> {
+function found(of: System): Record<string, string> {
   const findings: Record<string, string> = {};
   const add = (id: string, text: string, remedy?: string | null) => {
     findings[id] = `${text} -> ${remedy}`;
   };
-  examineSurroundings({ add, step: () => {}, tell: () => {} }, of);
+  checkEnvironment({ add, step: () => {}, tell: () => {} }, of);
   return findings;
 }
 

@@ -1,48 +1,47 @@
 import { GPUOwnerError } from '../errors.ts';
 import { onWarning, sanitize } from '../platform/index.ts';
-import { reportClaimable } from './claimable.ts';
-import { Collector, guarded } from './collector.ts';
+import { type Check, CheckProcess, type Message } from './check-process.ts';
+import { reportClaimable } from './configuration.ts';
 import type { Facts, Finding, Options } from './finding.ts';
-import { type Message, type Part, PartProcess } from './part-process.ts';
+import { Collector, guarded } from './finding.ts';
 
-const PATIENCE = 5_000;
+const CHECK_TIMEOUT_MS = 5_000;
 /** GPUs that start up take one to three seconds each, and the driver is waited for as long as ten. */
-const DRIVER_PATIENCE = 25_000;
+const DRIVER_TIMEOUT_MS = 25_000;
 
-const PARTS: Record<string, Part> = {
+const CHECKS: Record<string, Check> = {
   installation: {
     subject: 'installation',
-    patience: PATIENCE,
+    timeoutMs: CHECK_TIMEOUT_MS,
     run: async (report) => {
-      (await import('./installation.ts')).examineInstallation(report);
-      (await import('./limits.ts')).examineLimits(report);
+      (await import('./installation.ts')).checkInstallation(report);
+      (await import('./installation.ts')).checkLimits(report);
     },
   },
   driver: {
     subject: 'driver',
-    patience: DRIVER_PATIENCE,
-    run: async (report) => (await import('./driver.ts')).examineDriver(report),
+    timeoutMs: DRIVER_TIMEOUT_MS,
+    run: async (report) => (await import('./driver.ts')).checkDriver(report),
   },
   'lock-directory': {
     subject: 'lock-directory',
-    patience: PATIENCE,
-    run: async (report, options) =>
-      (await import('./lock-directory.ts')).examineLockDirectory(report, options),
+    timeoutMs: CHECK_TIMEOUT_MS,
+    run: async (report, options) => (await import('./lock-directory.ts')).checkLockDirectory(report, options),
   },
   surroundings: {
     subject: 'surroundings',
-    patience: PATIENCE,
-    run: async (report) => (await import('./surroundings.ts')).examineSurroundings(report),
+    timeoutMs: CHECK_TIMEOUT_MS,
+    run: async (report) => (await import('./environment.ts')).checkEnvironment(report),
   },
   conventions: {
     subject: 'conventions',
-    patience: PATIENCE,
-    run: async (report) => (await import('./conventions.ts')).examineConventions(report),
+    timeoutMs: CHECK_TIMEOUT_MS,
+    run: async (report) => (await import('./configuration.ts')).checkOtherTools(report),
   },
   configuration: {
     subject: 'configuration',
-    patience: PATIENCE,
-    run: async (report) => (await import('./configuration.ts')).examineConfiguration(report),
+    timeoutMs: CHECK_TIMEOUT_MS,
+    run: async (report) => (await import('./configuration.ts')).checkConfiguration(report),
   },
 };
 
@@ -53,26 +52,26 @@ const PARTS: Record<string, Part> = {
  * @param command the words that start this program again, up to its own arguments
  * @param onSlow is told what takes longer than a few seconds
  */
-export async function examine(
+export async function runChecks(
   command: readonly string[],
   options: Options,
   onSlow: (doing: string) => void = () => {},
 ): Promise<Finding[]> {
   const collector = new Collector();
   await Promise.all(
-    Object.entries(PARTS).map(([name, part]) =>
-      new PartProcess(name, part, collector).run(command, options, onSlow),
+    Object.entries(CHECKS).map(([name, check]) =>
+      new CheckProcess(name, check, collector).run(command, options, onSlow),
     ),
   );
   await guarded('configuration', collector, (report) => reportClaimable(report, collector.facts));
   return collector.sorted();
 }
 
-/** Runs one part for the process that has started this one, and tells it line by line. */
-export async function runPart(name: string, options: Options, write: (line: string) => void): Promise<void> {
-  const part = Object.hasOwn(PARTS, name) ? PARTS[name] : undefined;
-  if (part === undefined)
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no part '${sanitize(name)}'`);
+/** Runs one check for the process that has started this one, and tells it line by line. */
+export async function runCheck(name: string, options: Options, write: (line: string) => void): Promise<void> {
+  const check = Object.hasOwn(CHECKS, name) ? CHECKS[name] : undefined;
+  if (check === undefined)
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no check '${sanitize(name)}'`);
   onWarning(() => {}); // what they say is found in better words
   const tell = (message: Message) => write(JSON.stringify(message));
   tell({ begun: true });
@@ -83,9 +82,9 @@ export async function runPart(name: string, options: Options, write: (line: stri
     },
   });
   await guarded(
-    part.subject,
+    check.subject,
     { add: (found) => tell({ finding: found }), facts },
-    (report) => part.run(report, options),
+    (report) => check.run(report, options),
     (step) => tell({ step }),
   );
   tell({ done: true });

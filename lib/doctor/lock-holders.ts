@@ -1,0 +1,320 @@
+import { statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import {
+  EPOCHS,
+  FIRST_TENURE,
+  findUnexplained,
+  findUnexplainedDecision,
+  isLocked,
+  LEASE,
+  NAME as LINE,
+  Line,
+  type LockDirectory,
+  leaseInfo,
+  MOST_GENERATIONS,
+  readHolder,
+  type UnexplainedLock,
+} from '../claims/index.ts';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import {
+  describeOwner,
+  describeProcess,
+  type KernelLock,
+  type LockOwner,
+  listWords,
+  lockedFiles,
+  ownersOf,
+  parseLocks,
+  processIds,
+  readLink,
+  readLocks,
+  readProcessStat,
+} from '../platform/index.ts';
+import type { Report } from './finding.ts';
+import { mountOf, namesIn, readMounts, readOrEmpty, statOf } from './system.ts';
+
+/** Longer than a claim takes to write who it is, in ms; the decision lock may change hands meanwhile. */
+const RECORDING_MS = 250;
+/** Behind all bytes that claims lock in any file, but those of the wait queue. */
+const NOBODYS = FIRST_TENURE + 2 * MOST_GENERATIONS;
+const QUEUE = 'line.lock';
+const SEARCH_TIMEOUT_MS = 2_000;
+
+/**
+ * Locks that programs other than gpu-owner have on lock files, and leases whose record names somebody else: anybody may lock and write
+ * these. Whose a lock is, root sees, and others of their own processes and of POSIX locks.
+ */
+export function reportForeignLocks(report: Report, directory: LockDirectory): void {
+  report.step('looking for locks that no claim has');
+  const before = findAll(directory);
+  if (before.size > 0) {
+    native().processSleep(RECORDING_MS);
+    const after = findAll(directory);
+    for (const [path, { owners, effect }] of after) {
+      // A claim whose record can't be written is told of with its file.
+      if (before.has(path) && !owners.some(({ isClaim }) => isClaim))
+        report.add('foreign-lock', whatIsLocked(path, owners, effect), remedyFor(path, owners));
+    }
+  }
+  const files = lockedFiles(SEARCH_TIMEOUT_MS).filter(({ pid }) => isOurNamespace(pid));
+  reportForged(report, directory, files);
+  reportForgedPlaces(report, directory, files);
+}
+
+type LockedFiles = ReturnType<typeof lockedFiles>;
+type Found = UnexplainedLock & { effect: string };
+
+function findAll(directory: LockDirectory): Map<string, Found> {
+  const found = new Map<string, Found>();
+  const note = (lock: UnexplainedLock | null, effect: string) => {
+    if (lock !== null) found.set(lock.path, { ...lock, effect });
+  };
+  for (const name of leaseNames(directory)) {
+    const uuid = name.replace(/\..*$/, '');
+    note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until it lets go`);
+  }
+  note(findUnexplainedDecision(directory), 'claims decide without it, after a wait of up to 2 s, and so in no order');
+  for (const descriptor of directory.filesNamed(QUEUE, [directory.path])) {
+    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
+    const lock = { path: `${directory.path}/${QUEUE}`, owners: ownersOf(descriptor, NOBODYS) };
+    note(
+      lock,
+      'nobody can join the wait queue until it lets go, so waiters are served in no order',
+    );
+  }
+  return found;
+}
+
+function leaseNames(directory: LockDirectory): string[] {
+  const names = directory.all.flatMap((path) => namesIn(path).filter((name) => name.endsWith('.lease')));
+  return [...new Set(names)];
+}
+
+function whatIsLocked(path: string, owners: readonly LockOwner[], effect: string): string {
+  const who =
+    owners.length === 0
+      ? "a program that isn't visible here, which is no claim of gpu-owner or can't write who it is"
+      : `${listWords(owners.map(describeOwner))}, which ${owners.length === 1 ? 'is' : 'are'} no claim of gpu-owner`;
+  return `${path} is locked by ${who}: ${effect}.`;
+}
+
+function remedyFor(path: string, owners: readonly LockOwner[]): string {
+  if (owners.length === 0)
+    return `As root, \`fuser -v ${path}\` shows who has it open, and \`gpu-owner doctor\` who locks it.`;
+  const pids = owners.map(({ pid }) => pid).join(' ');
+  return `Have it ended, by its user or as root: \`kill ${pids}\`. \`fuser -v ${path}\` shows who has the file open.`;
+}
+
+/** Leases whose record names a user to whom none of the processes belongs that have the lock. */
+function reportForged(report: Report, directory: LockDirectory, files: LockedFiles): void {
+  for (const name of leaseNames(directory)) {
+    for (const descriptor of directory.filesNamed(name)) {
+      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
+      const { uid, user, pid } = leaseInfo(record);
+      if (record === null || uid === null) continue;
+      const owners = ownersOf(descriptor, LEASE, files);
+      if (owners.length === 0 || owners.some((owner) => owner.uid === null || owner.uid === uid)) continue;
+      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
+      report.add(
+        'foreign-lock',
+        `${basename(path)} says that ${user} (pid ${pid ?? '?'}) holds the lease, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} it locked: the record is forged, or was made by a program that runs as somebody else.`,
+        remedyFor(path, owners),
+      );
+    }
+  }
+}
+
+/** Places in the wait queue whose record names a user to whom none of the processes belongs that have them. */
+function reportForgedPlaces(report: Report, directory: LockDirectory, files: LockedFiles): void {
+  const line = Line.open(directory);
+  if (line === null) return;
+  try {
+    for (const { place, info } of line.waiters(line.places())) {
+      const owners = ownersOf(line.descriptor, place, files);
+      if (owners.length === 0 || owners.some(({ uid }) => uid === null || uid === info.uid)) continue;
+      const path = `${directory.path}/${QUEUE}`;
+      report.add(
+        'foreign-lock',
+        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. Whoever doesn't take what it could have is passed over after some seconds.`,
+        remedyFor(path, owners),
+      );
+    }
+  } finally {
+    line.close();
+  }
+}
+
+/** Users of containers may have other numbers inside. */
+function isOurNamespace(pid: number): boolean {
+  const own = readLink('/proc/self/ns/user');
+  return own !== null && readLink(`/proc/${pid}/ns/user`) === own;
+}
+
+const ACQUISITION = 'acquisition.lock';
+
+/** Claims that were suspended while they decided: the others waited for each of them once. */
+export function reportStuck(report: Report, path: string): void {
+  for (const { pid, starts } of lastingLocks(join(path, ACQUISITION), true)) {
+    if (!starts.some((start) => start >= EPOCHS)) continue; // no claim: see foreign-locks.ts
+    report.add(
+      'claimant-stuck',
+      `${whoIs(pid)} has been deciding on a claim for more than a second: it is suspended, or the driver hangs under it. The other claims waited up to 2 s for it, and go on without it.`,
+      wakeOrEnd(pid),
+    );
+  }
+}
+
+/** So many places of the wait queue no process of ours has. */
+const MIN_PLACES = 64;
+
+/** Processes that lock so much of the wait queue's file that it is of no use. */
+export function reportSpoiltQueue(report: Report, directory: LockDirectory): void {
+  const line = Line.open(directory);
+  if (line === null) return;
+  const isSpoilt = line.isSpoilt;
+  line.close();
+  if (!isSpoilt) return;
+  const path = join(directory.path, LINE);
+  const holders = lockersOf(path, MIN_PLACES);
+  report.add(
+    'queue-spoilt',
+    `More of ${path} is locked than waiters lock, so claims don't wait in line and go on without it. ${
+      holders.length === 0
+        ? 'This user may not see by whom.'
+        : listWords(holders.map(({ pid, locks }) => `${whoIs(pid)} holds ${locks} locks there.`))
+    }`,
+    holders.length === 0
+      ? 'As root, `gpu-owner doctor` says who does that.'
+      : `End what does that: \`kill ${holders.map(({ pid }) => pid).join(' ')}\`.`,
+  );
+}
+
+/** Claims that keep safe-gpu's programs from deciding. @param path of its lock */
+export function reportSharers(report: Report, path: string): void {
+  for (const { pid } of lastingLocks(path, false)) {
+    report.add(
+      'safe-gpu-waits',
+      `${whoIs(pid)} has been claiming for more than a second: it is suspended, or CUDA takes long to start. Programs that use safe-gpu wait for it, because it shares ${path}.`,
+      wakeOrEnd(pid),
+    );
+  }
+}
+
+function whoIs(pid: number): string {
+  const { name, user } = describeProcess(pid);
+  return `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'})`;
+}
+
+function wakeOrEnd(pid: number): string {
+  return `If it is suspended: \`kill -CONT ${pid}\`; else end it: \`kill ${pid}\`.`;
+}
+
+/** How long a process that was killed may take to end, in ms. */
+const ENDING = 500;
+
+/**
+ * Processes that were killed and can't end, because a call of a driver is stuck in the kernel: what they had locked stays locked.
+ * Root sees all of them, others their own.
+ */
+export function reportUnending(report: Report, directory: LockDirectory): void {
+  const suspects = unending(directory);
+  if (suspects.size === 0) return;
+  native().processSleep(ENDING);
+  for (const [pid, files] of unending(directory)) {
+    if (!suspects.has(pid)) continue;
+    const { name, user } = describeProcess(pid);
+    report.add(
+      'process-stuck',
+      `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'}) was killed and can't end: a call is stuck in the kernel, most probably in the driver. Until it returns, it keeps ${listWords(files)} locked.`,
+      'See `dmesg`. Nothing ends it before the driver lets go of it: reset the GPU (`nvidia-smi --gpu-reset`), or reboot.',
+    );
+  }
+}
+
+/** By PID, the lock files that they have open. */
+function unending(directory: LockDirectory): Map<number, string[]> {
+  const found = new Map<number, string[]>();
+  const names = new Map<number, string>();
+  for (const path of directory.all) {
+    for (const name of namesIn(path)) names.set(statOf(join(path, name))?.ino ?? 0, name);
+  }
+  for (const pid of processIds()) {
+    if (!/^[ZD]$/.test(readProcessStat(pid)?.state ?? '')) continue;
+    if (describeProcess(pid).alive !== 'dying') continue;
+    // The main thread, where it has ended, has none open any longer; all others have the same.
+    const files = namesIn(`/proc/${pid}/task`).flatMap((thread) =>
+      filesOf(`/proc/${pid}/task/${thread}/fd`, directory, names),
+    );
+    if (files.length > 0) found.set(pid, [...new Set(files)].sort());
+  }
+  return found;
+}
+
+function filesOf(
+  descriptors: string,
+  directory: LockDirectory,
+  names: ReadonlyMap<number, string>,
+): string[] {
+  return namesIn(descriptors).flatMap((number) => {
+    const descriptor = `${descriptors}/${number}`;
+    // Of a file that was made without a name, the link never has the right one, but always the directory.
+    if (!directory.all.includes(dirname(readLink(descriptor) ?? ''))) return [];
+    const name = names.get(statSync(descriptor, { throwIfNoEntry: false })?.ino ?? 0);
+    return name === undefined ? [] : [name];
+  });
+}
+
+const LOOKS = 5;
+const LOOK_INTERVAL_MS = 250;
+
+/** A lock of an open file, and who has that open. */
+export interface LastingLock {
+  start: number;
+  pid: number;
+  /** Where all locks of that open file begin. */
+  starts: readonly number[];
+}
+
+/**
+ * The open-file-description locks on a file that last longer than a second, as far as this user may look into the processes that have
+ * it open: one's own, or all for root. Whether a process is suspended, no state in /proc tells for sure.
+ */
+export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
+  const device = mountOf(path, readMounts())?.device;
+  const inode = statOf(path)?.ino;
+  const matches = (lock: KernelLock) =>
+    lock.kind === 'OFDLCK' && lock.exclusive === exclusive && lock.device === device && lock.inode === inode;
+  if (!readLocks()?.some(matches)) return [];
+  const startsIn = (file: string) =>
+    parseLocks(readOrEmpty(file))
+      .filter(matches)
+      .map(({ start }) => start);
+  let found = descriptorFiles()
+    .map(({ pid, file }) => ({ pid, file, starts: startsIn(file) }))
+    .flatMap((each) => (each.starts[0] === undefined ? [] : [{ ...each, start: each.starts[0] }]));
+  for (let look = 1; look < LOOKS && found.length > 0; look++) {
+    native().processSleep(LOOK_INTERVAL_MS);
+    found = found.filter(({ file, start }) => startsIn(file)[0] === start);
+  }
+  return found.map(({ pid, start, starts }) => ({ pid, start, starts }));
+}
+
+/** The processes with at least so many open-file-description locks on a file, as far as this user may look into them. */
+export function lockersOf(path: string, least: number): { pid: number; locks: number }[] {
+  const device = mountOf(path, readMounts())?.device;
+  const inode = statOf(path)?.ino;
+  const found = new Map<number, number>();
+  for (const { pid, file } of descriptorFiles()) {
+    const locks = parseLocks(readOrEmpty(file)).filter(
+      (lock) => lock.kind === 'OFDLCK' && lock.device === device && lock.inode === inode,
+    ).length;
+    if (locks > 0) found.set(pid, (found.get(pid) ?? 0) + locks);
+  }
+  return [...found].map(([pid, locks]) => ({ pid, locks })).filter(({ locks }) => locks >= least);
+}
+
+function descriptorFiles(): { pid: number; file: string }[] {
+  return processIds().flatMap((pid) =>
+    namesIn(`/proc/${pid}/fdinfo`).map((number) => ({ pid, file: `/proc/${pid}/fdinfo/${number}` })),
+  );
+}
