@@ -108,8 +108,8 @@ export class CheckProcess {
       this.#collector.add(
         finding(
           'check-hangs',
-          `No answer within ${timeoutMs / 1000} s${this.#step === '' ? '' : ` while ${this.#step}`}. Claims will hang there as well.`,
-          'A device or file system (a network disk?) has failed: see `dmesg`.',
+          `No answer within ${timeoutMs / 1000} s${this.#step === '' ? '' : ` while ${this.#step}`}. Claims hang there, too.`,
+          'A device or a file system (a network disk?) has failed: see `dmesg`.',
           subject,
         ),
       );

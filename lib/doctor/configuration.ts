@@ -21,7 +21,7 @@ export function checkConfiguration(report: Report): void {
     report.add(
       'configuration-broken',
       `${error.message}.`,
-      'As long as it is so, every claim fails.',
+      'Correct that line: until then, every claim fails.',
     );
     return;
   }
@@ -41,7 +41,7 @@ export function checkConfiguration(report: Report): void {
     report.add(
       'thresholds',
       `Unless a call says otherwise, a GPU must satisfy ${listWords(conditions)} (from ${listWords(files)}).`,
-      'If GPUs are called busy that should do, look here first.',
+      'If a GPU is called busy unexpectedly, check these conditions first.',
     );
   }
 }
@@ -66,7 +66,7 @@ export function reportClaimable(report: Report, facts: Facts): void {
       visibleNote
         ? `${visibleNote}.`
         : `CUDA_VISIBLE_DEVICES is ${variable()}, which names no GPU that could be claimed.`,
-      'Put the variable right where it is set, or, if no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
+      'Correct the variable where it is set. If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
     );
   }
   const left = gpus.filter(
@@ -79,8 +79,8 @@ export function reportClaimable(report: Report, facts: Facts): void {
   if (left.length > 0) return;
   report.add(
     'nothing-claimable',
-    'No GPU is left that could ever be claimed from here: all have failed, or are banned or hidden.',
-    'See above for each.',
+    'No GPU can be claimed from here: all of them have failed, are banned, or are hidden.',
+    'See the findings above for each GPU.',
   );
 }
 
@@ -118,7 +118,7 @@ function reportBans(report: Report, gpus: readonly GPU[], configuration: Configu
     report.add(
       'gpus-banned',
       `${list([...some])} may not be claimed: ${source} says so.`,
-      `If that isn't meant, change \`exclude\`, \`excludeNames\` or \`devices\` there.`,
+      `If that is a mistake, change \`exclude\`, \`excludeNames\` or \`devices\` in that file.`,
     );
   }
   // A GPU that can't say who it is may be the one that is meant.
@@ -128,8 +128,8 @@ function reportBans(report: Report, gpus: readonly GPU[], configuration: Configu
     if (without.length === 0 || !allKnown) continue;
     report.add(
       'rule-without-gpu',
-      `${listWords(without.map(({ text }) => `'${text}'`))} in ${source} ${without.length === 1 ? 'names' : 'name'} no GPU of this machine: a ban may be without effect, as indices change when cards do.`,
-      '`gpu-owner status --json` has the UUIDs, which stay.',
+      `${listWords(without.map(({ text }) => `'${text}'`))} in ${source} ${without.length === 1 ? 'names' : 'name'} no GPU of this machine: a ban may have no effect, because indices change when cards change.`,
+      'Name GPUs by their UUIDs, which stay the same: `gpu-owner status --json` shows them.',
     );
   }
   return [...new Set([...bySource.values()].flatMap((some) => [...some]))];
@@ -142,7 +142,7 @@ export function checkOtherTools(report: Report): void {
     .map((convention) => ({ ...convention, paths: convention.paths.filter(isDirectory) }))
     .filter(({ paths }) => paths.length > 0);
   for (const { name, active, why, paths } of found) {
-    const honoured = active ? 'its locks are honoured' : `its locks don't count: ${why}`;
+    const honoured = active ? 'its locks are respected' : `its locks don't count: ${why}`;
     report.add('convention-in-use', `${name}: ${listWords(paths)}; ${honoured}.`);
   }
   for (const path of safeGPUFiles()) reportSharers(report, path);

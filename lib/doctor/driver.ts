@@ -64,7 +64,7 @@ function reportFailure(report: Report, error: GPUOwnerError): void {
   if (error.code === 'ERR_NO_DRIVER') {
     report.add(
       'driver-missing',
-      `No NVIDIA driver: its library is none of ${places(triedLibraries())}.`,
+      `No NVIDIA driver: its library could be loaded from none of ${places(triedLibraries())}.`,
       `Install the driver, anew if its library is damaged (\`nvidia-smi\` should work); start a container with \`--gpus all\`; ${librarySetting('GPU_OWNER_NVML_LIBRARY')}.`,
     );
     return;
@@ -92,7 +92,7 @@ function reportDeviceNodes(report: Report, before: readonly string[]): void {
   if (made.length === 0) return;
   report.add(
     'device-nodes-made',
-    `The NVIDIA driver library made ${listWords(made.map((name) => `/dev/${name}`))} when it was started, as it does in every program of root's.`,
+    `The NVIDIA driver library made ${listWords(made.map((name) => `/dev/${name}`))} when it was started, as it does in every program that root runs.`,
   );
 }
 
@@ -101,7 +101,7 @@ function reportCUDA(report: Report, driverVersion: string): void {
   if (path === '') {
     report.add(
       'cuda-library-missing',
-      `No CUDA: libcuda.so.1, a part of the driver, is none of ${places(attempts)}. Nothing can compute here, and claims can't keep their GPUs visibly taken.`,
+      `No CUDA: libcuda.so.1, a part of the driver, could be loaded from none of ${places(attempts)}. No program can compute here, and claims can't keep their GPUs visibly taken.`,
       `In a container, start it with \`-e NVIDIA_DRIVER_CAPABILITIES=compute,utility\`; elsewhere install the driver whole; ${librarySetting('GPU_OWNER_CUDA_LIBRARY')}.`,
     );
     return;
@@ -124,7 +124,7 @@ function reportCUDA(report: Report, driverVersion: string): void {
     report.add(
       'cuda-library-version',
       `${file} isn't of the driver's version, ${driverVersion}: NVIDIA's package for newer CUDA on older drivers (cuda-compat), or left from an update.`,
-      'If CUDA programs fail, remove the one that is too much, or take it out of LD_LIBRARY_PATH.',
+      'If CUDA programs fail, remove the surplus library, or take its directory out of LD_LIBRARY_PATH.',
     );
   }
 }
@@ -145,7 +145,7 @@ function reportMPS(report: Report, gpus: readonly GPU[]): void {
       : `its server (pid ${listWords(servers.map(String))}) is on ${list(served)}`;
   report.add(
     'mps',
-    `MPS, which lets several processes share a GPU, is running: ${who}. Programs that compute through it make a GPU busy, its server alone doesn't.`,
+    `MPS, which lets several processes share a GPU, is running: ${who}. Programs that compute through it make a GPU busy; its server alone doesn't.`,
     'To share GPUs through it, claim with `--allow-processes`. To end it: `echo quit | nvidia-cuda-mps-control`.',
   );
 }

@@ -40,24 +40,24 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
     add(
       'container',
       `This is a container (${container}). Claims meet those of the host and of other containers only in a lock directory that all share.`,
-      "Mount the host's: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
+      "Mount the host's directory: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
     );
   }
   if (isOtherPidNamespace(system)) {
     add(
       'pid-namespace',
-      `This PID namespace isn't the machine's: processes outside of it are not visible, and the driver either leaves them out or gives numbers that mean others here. Leases are not affected.`,
+      `This PID namespace isn't the machine's: processes outside of it are invisible here, and PIDs that the driver reports may be those of other processes. Leases are not affected.`,
       container === null
         ? null
-        : 'To see who uses a GPU, look from the host; or `docker run --pid=host`.',
+        : 'To see who uses a GPU, run this on the host, or start the container with `docker run --pid=host`.',
     );
   }
   const hidden = mountOf('/proc', mounts)?.options.find((option) => /^hidepid=(?!0$|off$)/.test(option));
   if (hidden !== undefined && system.uid !== 0) {
     add(
       'processes-hidden',
-      `/proc is mounted with ${hidden}: whose processes use a GPU is not visible to you, but that they do is.`,
-      'Root sees them; or have your group admitted with the mount option `gid=`.',
+      `/proc is mounted with ${hidden}, which hides processes of other users: you see that a GPU is in use, but not by whom.`,
+      'Run this as root, or let an administrator admit your group by the mount option `gid=`.',
     );
   }
   for (const path of ['/tmp', '/var/tmp']) {
@@ -66,18 +66,18 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
     if (why === null) continue;
     add(
       'private-tmp',
-      `${path} is ${why}: locks of other tools that lie in it can't be seen, nor ours by them.`,
+      `${path} is ${why}: claims don't see the locks that other tools have there, and those tools don't see ours.`,
       'Give the service `PrivateTmp=no`, and have the lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
     );
   }
   if (/microsoft/i.test(system.read('/proc/sys/kernel/osrelease'))) {
     add(
       'wsl',
-      'This is WSL: the driver is that of Windows, and lists no processes. Programs on the side of Windows are seen by the memory that they use.',
+      'This is WSL: the driver is that of Windows, and lists no processes. Programs in Windows are only visible by the memory that they use.',
     );
   }
   if (!remarkable)
-    report.add('surroundings', 'No container, no private /tmp, processes of others are visible.');
+    report.add('surroundings', 'No container, no private /tmp; processes of other users are visible.');
 }
 
 function isOtherPidNamespace({ readlink }: System): boolean {

@@ -201,7 +201,7 @@ export function failure(subject: Subject, error: unknown): Finding {
   if (error instanceof GPUOwnerError && error.code === 'ERR_UNSUPPORTED_PLATFORM') {
     return finding(
       'check-skipped',
-      "Not looked at, as gpu-owner's native part can't be loaded.",
+      "Not checked, because gpu-owner's native part can't be loaded.",
       null,
       subject,
     );
@@ -209,7 +209,7 @@ export function failure(subject: Subject, error: unknown): Finding {
   const text = error instanceof GPUOwnerError ? error.message : String((error as Error)?.stack ?? error);
   return finding(
     'check-failed',
-    `This check has failed itself, so that what it looks at is not known: ${text}`,
+    `This check itself failed, so its subject was not checked: ${text}`,
     'Please report it, with this message.',
     subject,
   );

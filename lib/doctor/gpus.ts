@@ -17,12 +17,12 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   'no-permission': {
     id: 'gpu-no-permission',
     remedy: () =>
-      'Intended, where a container or a batch system gave you others. Else look at `ls -l /dev/nvidia*` and your groups.',
+      'This is intended where a container or a batch system gave you other GPUs. Otherwise check `ls -l /dev/nvidia*` and your groups.',
   },
   'not-responding': {
     id: 'gpu-not-responding',
     remedy: () =>
-      'See `dmesg | grep -i nvrm`, and try again in a minute. If it stays so, reboot; claims pass it over.',
+      'See `dmesg | grep -i nvrm`, and try again in a minute. If it still does not answer, reboot. Claims skip it.',
   },
   failed: {
     id: 'gpu-failed',
@@ -45,7 +45,7 @@ export function reportGPUs(
     report.add(
       'no-gpus',
       'The driver works, but has no GPU.',
-      'Is it seen on the bus (`lspci | grep -i nvidia`)? Is it given to a virtual machine? In a container: `--gpus all`.',
+      'Check that the bus shows it (`lspci | grep -i nvidia`), and that no virtual machine has it. In a container: `--gpus all`.',
     );
     return;
   }
@@ -127,7 +127,7 @@ function reportUse(
   if (unlisted.length > 0) {
     report.add(
       'processes-unknown',
-      `The driver lists no processes (${list(unlisted)}), as under WSL: only memory tells that somebody who doesn't claim uses a GPU.`,
+      `The driver lists no processes (${list(unlisted)}), as under WSL: only memory in use shows that a program without a claim uses a GPU.`,
     );
   }
   for (const gpu of healthy) {
@@ -136,7 +136,7 @@ function reportUse(
     report.add(
       'hidden-use',
       `${nameOf(gpu)}: ${hidden}. Claims call it busy.`,
-      `Look for containers (\`docker ps\`) and dead processes. If nobody is there, as root: \`nvidia-smi --gpu-reset -i ${gpu.index}\`. Or claim it with \`--max-used-memory any\`.`,
+      `Look for containers (\`docker ps\`) and dead processes. If there are none, as root: \`nvidia-smi --gpu-reset -i ${gpu.index}\`. Or claim it with \`--max-used-memory any\`.`,
     );
   }
 }

@@ -35,8 +35,8 @@ export function checkInstallation(report: Report): void {
   if (simulated !== null) {
     report.add(
       'simulated',
-      `The GPUs are simulated: machine '${simulated}', whose state is in ${simulationDirectory(simulated)}. Nothing here is about real ones.`,
-      'For the real ones: `unset GPU_OWNER_SIMULATE`, and no `--simulate`.',
+      `The GPUs are simulated: machine '${simulated}', whose state is in ${simulationDirectory(simulated)}. The findings are not about real GPUs.`,
+      'To check the real GPUs: `unset GPU_OWNER_SIMULATE`, and leave out `--simulate`.',
     );
   }
   try {
@@ -56,7 +56,7 @@ export function checkInstallation(report: Report): void {
   if (lacking.length > 0) {
     report.add(
       'program-missing',
-      `${listWords(lacking)} ${lacking.length === 1 ? 'is' : 'are'} missing; without, there are no simulated GPUs.`,
+      `${listWords(lacking)} ${lacking.length === 1 ? 'is' : 'are'} missing; without them, there are no simulated GPUs.`,
       REBUILD,
     );
   }
@@ -105,7 +105,7 @@ function reportPrivacy(report: Report, parts: readonly string[]): void {
     report.add(
       'installation-private',
       `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${octal(closed.mode)}.`,
-      'If it is meant for everybody, put it where all can read it, such as /opt/gpu-owner.',
+      'To let all users run it, install it where they can read it, such as /opt/gpu-owner.',
     );
     return;
   }
@@ -170,7 +170,7 @@ export function checkLimits(report: Report): void {
   if (files < FILES_NEEDED) {
     report.add(
       'limit-files',
-      `At most ${files} files may be open here; \`gpu-owner run\` needs numbers from 200 on for its leases, and fails.`,
+      `At most ${files} files may be open here; \`gpu-owner run\` fails, because it keeps its leases in descriptors from 200 on.`,
       'Raise the hard limit to 1024 or more: `LimitNOFILE=` of the service, /etc/security/limits.conf, or `docker run --ulimit nofile=65536`.',
     );
   }

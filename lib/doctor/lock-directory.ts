@@ -67,7 +67,7 @@ function reportPassedOver(report: Report, directory: LockDirectory | null): void
   if (stat === null) return;
   report.add(
     'lock-directory-passed-over',
-    `${PREFERRED} exists, but belongs to ${userName(stat.uid)} and not to root, so it isn't used: anybody could have made it.`,
+    `${PREFERRED} exists, but belongs to ${userName(stat.uid)} and not to root, so claims don't use it: any user could have made it.`,
     `As root: \`chown root:root ${PREFERRED}; chmod 1777 ${PREFERRED}\`, or remove it.`,
   );
 }
@@ -131,21 +131,21 @@ function reportPresent(report: Report, directory: LockDirectory, stat: Stats, wh
     report.add(
       'lock-directory-mode',
       `${path} has mode ${mode}: only ${(stat.mode & 0o030) === 0o030 ? `group ${stat.gid}` : userName(stat.uid)} can claim GPUs, and others see no leases.`,
-      `If all users shall: \`chmod 1777 ${path}\`.`,
+      `To let all users claim: \`chmod 1777 ${path}\`.`,
     );
   }
   if ((stat.mode & 0o022) !== 0 && (stat.mode & 0o1000) === 0) {
     report.add(
       'lock-directory-not-sticky',
-      `${path} has mode ${mode}, so that users can remove each other's lock files, after which a GPU could be leased twice.`,
+      `${path} has mode ${mode}: users can remove each other's lock files, and then a GPU can be leased twice.`,
       `\`chmod 1777 ${path}\``,
     );
   }
   if (stat.uid !== 0 && why.startsWith('the default')) {
     report.add(
       'lock-directory-owner',
-      `${path} belongs to ${userName(stat.uid)}, who claimed first, and could remove the lock files of others.`,
-      `For a directory that is the administrator's, as root: \`install -d -m 1777 -o root -g root ${PREFERRED}\`.`,
+      `${path} belongs to ${userName(stat.uid)}, who claimed first and can remove the lock files of others.`,
+      `To have a directory that belongs to root, as root: \`install -d -m 1777 -o root -g root ${PREFERRED}\`.`,
     );
   }
   reportSpace(report, path);
@@ -217,8 +217,8 @@ export function reportSharing(
   if (mount.root !== '/') return;
   report.add(
     'lock-directory-in-container',
-    `${path} seems to lie inside this container (${container}): claims of the host and of other containers don't show here, nor these there.`,
-    `Start the container with the host's: \`docker run -v ${path}:${path} …\`. If it has its GPUs to itself, all is well.`,
+    `${path} seems to lie inside this container (${container}): claims here don't meet those of the host and of other containers.`,
+    `Start the container with the host's: \`docker run -v ${path}:${path} …\`. No harm if no other container has the same GPUs.`,
   );
 }
 
@@ -245,23 +245,23 @@ export function reportLocking(report: Report, path: string): void {
     if (code === 'ENOSPC') return; // that it is full has been said
     const why =
       code === 'EOPNOTSUPP' || code === 'EISDIR'
-        ? 'has no files without a name'
+        ? 'the file system has no files without a name'
         : systemError(-(number ?? 0));
     report.add(
       'locks-untested',
-      `Whether locks work in ${path} wasn't tried, since that would leave a trace (${why}).`,
+      `Locks in ${path} were not tested, because a test would leave a file behind (${why}).`,
     );
     return;
   }
   try {
     const problem = tryLocks(file);
     if (problem === null) {
-      report.add('locks', `Locks work there (tried on a file without a name)${protectedRegular()}.`);
+      report.add('locks', `Locks work there (tested on a file without a name)${protectedRegular()}.`);
     } else {
       report.add(
         'locks-broken',
         `Locks don't work in ${path}: ${problem}.`,
-        'Have the lock directory on a local file system (ext4, xfs, tmpfs): `lockDirectory` in /etc/gpu-owner/config.yaml.',
+        'Put the lock directory on a local file system (ext4, xfs, tmpfs): `lockDirectory` in /etc/gpu-owner/config.yaml.',
       );
     }
   } finally {
@@ -285,7 +285,7 @@ function tryLocks(file: number): string | null {
     if (again !== errno.EAGAIN) return systemError(again);
     return native().lockProbe(second, OFD, EXCLUSIVE, 0, 1) === 0
       ? null
-      : 'who looks sees no lock';
+      : 'a probe does not see a lock that is held';
   } finally {
     closeSync(second);
   }
@@ -294,5 +294,5 @@ function tryLocks(file: number): string | null {
 /** Names the setting that makes other tools fail on each other's lock files in /tmp. */
 function protectedRegular(): string {
   const level = readOrEmpty('/proc/sys/fs/protected_regular').trim();
-  return level === '' || level === '0' ? '' : `; fs.protected_regular is ${level}, which they are made for`;
+  return level === '' || level === '0' ? '' : `; fs.protected_regular is ${level}, which gpu-owner supports`;
 }

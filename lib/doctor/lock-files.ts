@@ -58,7 +58,7 @@ function reportUnusable(report: Report, directory: LockDirectory, names: readonl
       report.add(
         'lock-file-linked',
         `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names: somebody linked it, or a backup that makes hard links (\`cp -al\`). Claims use it all the same.`,
-        `Leave it where it is: without it, what it locks could be had twice. As root, \`${namesCommand(path)}\` lists the names; the others can be removed.`,
+        `Leave it where it is: without it, a GPU could be leased twice. As root, \`${namesCommand(path)}\` lists the names; the others can be removed.`,
       );
     }
     if ((stat.mode & 0o666) !== 0o666) {
@@ -112,7 +112,7 @@ function reportLeases(report: Report, directory: LockDirectory, removed: number)
   report.add(
     'two-lock-directories',
     `${elsewhere} of the leases ${elsewhere === 1 ? 'is' : 'are'} held in ${listWords(directory.others)}, which claimants used before ${directory.path} was there, or since they can't see it. They count.`,
-    'Nothing, if that was made lately. If it stays so, some claimants (containers, services) see only the other one: mount it for them.',
+    'Wait, if that directory is new. If this lasts, some claimants (containers, services) see only the other one: mount it for them.',
   );
 }
 
@@ -145,7 +145,7 @@ function reportLeftovers(report: Report, path: string, names: readonly string[])
   report.add(
     'lock-directory-leftovers',
     `${listWords([...found.slice(0, 4), ...more])}: left behind by a claim that was killed while it made a file. Harmless.`,
-    'They may be removed. Files that end in .lease or .lock may not, as long as claims are held.',
+    'You may remove them. Never remove files that end in .lease or .lock while claims are held.',
   );
 }
 
@@ -179,7 +179,7 @@ export function reportRemoved(report: Report, directory: LockDirectory): number 
     report.add(
       'lease-file-removed',
       `${subject}${which} ${count === 1 ? 'was' : 'were'} ${what}: others can lease the same ${count === 1 ? 'GPU' : 'GPUs'}.`,
-      'Stop whatever cleans there. End the job and start it again, or keep others from what it has until it ends: `gpu-owner hold --devices …`.',
+      'Stop the program that removes files there. Then start the job again, or hold its GPUs until it ends: `gpu-owner hold --devices …`.',
     );
   }
   return files.size;

@@ -71,15 +71,15 @@ function findAll(directory: LockDirectory): Map<string, Found> {
   };
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\..*$/, '');
-    note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until it lets go`);
+    note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until that lock is released`);
   }
-  note(findUnexplainedDecision(directory), 'claims decide without it, after a wait of up to 2 s, and so in no order');
+  note(findUnexplainedDecision(directory), 'claims wait up to 2 s, then decide without it and in no order');
   for (const descriptor of directory.filesNamed(QUEUE, [directory.path])) {
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
     const lock = { path: `${directory.path}/${QUEUE}`, owners: ownersOf(descriptor, NOBODYS) };
     note(
       lock,
-      'nobody can join the wait queue until it lets go, so waiters are served in no order',
+      'no request can join the wait queue until that lock is released, so requests are served in no order',
     );
   }
   return found;
@@ -93,7 +93,7 @@ function leaseNames(directory: LockDirectory): string[] {
 function whatIsLocked(path: string, owners: readonly LockOwner[], effect: string): string {
   const who =
     owners.length === 0
-      ? "a program that isn't visible here, which is no claim of gpu-owner or can't write who it is"
+      ? "a program that isn't visible here: it is no claim of gpu-owner, or it can't write its record"
       : `${listWords(owners.map(describeOwner))}, which ${owners.length === 1 ? 'is' : 'are'} no claim of gpu-owner`;
   return `${path} is locked by ${who}: ${effect}.`;
 }
@@ -102,7 +102,7 @@ function remedyFor(path: string, owners: readonly LockOwner[]): string {
   if (owners.length === 0)
     return `As root, \`fuser -v ${path}\` shows who has it open, and \`gpu-owner doctor\` who locks it.`;
   const pids = owners.map(({ pid }) => pid).join(' ');
-  return `Have it ended, by its user or as root: \`kill ${pids}\`. \`fuser -v ${path}\` shows who has the file open.`;
+  return `End it, as its user or as root: \`kill ${pids}\`. \`fuser -v ${path}\` shows who has the file open.`;
 }
 
 /** Leases whose record names a user to whom none of the processes belongs that have the lock. */
@@ -135,7 +135,7 @@ function reportForgedPlaces(report: Report, directory: LockDirectory, files: Loc
       const path = `${directory.path}/${QUEUE}`;
       report.add(
         'foreign-lock',
-        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. Whoever doesn't take what it could have is passed over after some seconds.`,
+        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
         remedyFor(path, owners),
       );
     }
@@ -158,7 +158,7 @@ export function reportStuck(report: Report, path: string): void {
     if (!starts.some((start) => start >= EPOCHS)) continue; // no claim: see foreign-locks.ts
     report.add(
       'claimant-stuck',
-      `${whoIs(pid)} has been deciding on a claim for more than a second: it is suspended, or the driver hangs under it. The other claims waited up to 2 s for it, and go on without it.`,
+      `${whoIs(pid)} has been deciding on a claim for more than a second: it is suspended, or a call of the driver hangs. Other claims wait up to 2 s for it, then proceed.`,
       wakeOrEnd(pid),
     );
   }
@@ -178,14 +178,14 @@ export function reportSpoiltQueue(report: Report, directory: LockDirectory): voi
   const holders = lockersOf(path, MIN_PLACES);
   report.add(
     'queue-spoilt',
-    `More of ${path} is locked than waiters lock, so claims don't wait in line and go on without it. ${
+    `A program has locked more of ${path} than waiters do, so claims proceed without the wait queue. ${
       holders.length === 0
-        ? 'This user may not see by whom.'
+        ? 'Only root can see which one.'
         : listWords(holders.map(({ pid, locks }) => `${whoIs(pid)} holds ${locks} locks there.`))
     }`,
     holders.length === 0
-      ? 'As root, `gpu-owner doctor` says who does that.'
-      : `End what does that: \`kill ${holders.map(({ pid }) => pid).join(' ')}\`.`,
+      ? 'Run `gpu-owner doctor` as root: it names the process.'
+      : `End it: \`kill ${holders.map(({ pid }) => pid).join(' ')}\`.`,
   );
 }
 
@@ -206,7 +206,7 @@ function whoIs(pid: number): string {
 }
 
 function wakeOrEnd(pid: number): string {
-  return `If it is suspended: \`kill -CONT ${pid}\`; else end it: \`kill ${pid}\`.`;
+  return `If it is suspended, resume it: \`kill -CONT ${pid}\`. Otherwise end it: \`kill ${pid}\`.`;
 }
 
 /** How long a process that was killed may take to end, in ms. */
@@ -225,8 +225,8 @@ export function reportUnending(report: Report, directory: LockDirectory): void {
     const { name, user } = describeProcess(pid);
     report.add(
       'process-stuck',
-      `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'}) was killed and can't end: a call is stuck in the kernel, most probably in the driver. Until it returns, it keeps ${listWords(files)} locked.`,
-      'See `dmesg`. Nothing ends it before the driver lets go of it: reset the GPU (`nvidia-smi --gpu-reset`), or reboot.',
+      `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'}) was killed and can't end: a call is stuck in the kernel, most probably in the driver. Until then it keeps ${listWords(files)} locked.`,
+      'See `dmesg`. The process can only end when that call returns: reset the GPU (`nvidia-smi --gpu-reset`), or reboot.',
     );
   }
 }

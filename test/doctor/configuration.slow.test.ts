@@ -110,9 +110,9 @@ test('locks of other tools, by their directories', async () => {
       .filter(({ id }) => id === 'convention-in-use')
       .map(({ text }) => text)
       .join('\n');
-  expect(await of(away, home)).toContain(`gpu-scheduler: ${place}; its locks are honoured.`);
+  expect(await of(away, home)).toContain(`gpu-scheduler: ${place}; its locks are respected.`);
   expect(await of(away, home)).not.toContain('pid-files');
-  expect(await of(home, away)).toContain(`pid-files: ${place}; its locks are honoured.`);
+  expect(await of(home, away)).toContain(`pid-files: ${place}; its locks are respected.`);
   expect(await of(away, away)).not.toContain(home);
   expect(await of(away, home, { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toContain(
     `gpu-scheduler: ${place}; its locks don't count: it was not asked for.`,

@@ -65,7 +65,7 @@ test('without the native part: that is said once, and elsewhere that nothing was
 test.each([
   ['gpu-owner-keeper', /gpu-owner-keeper is missing; without it `gpu-owner run` and `hold` fail/],
   ['gpu-owner-placeholder', /gpu-owner-placeholder is missing; without it GPUs of a command are not kept/],
-  ['gpu-owner-simulator', /gpu-owner-simulator is missing; without, there are no simulated GPUs/],
+  ['gpu-owner-simulator', /gpu-owner-simulator is missing; without them, there are no simulated GPUs/],
 ])('without %s', async (name, words) => {
   const diagnosis = await with_({ GPU_OWNER_BUILD: build(name) });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['program-missing'] });
