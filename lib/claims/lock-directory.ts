@@ -9,11 +9,11 @@ import {
   isRoot,
   networkFileSystem,
   pathIn,
+  readSmallFile,
   sanitize,
   showValue,
   statusOf,
   systemError,
-  readSmallFile,
   userName,
   warnOnce,
 } from '../platform/index.ts';

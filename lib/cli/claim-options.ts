@@ -5,7 +5,7 @@ export const COUNTS = ['1', '2', '4', '8'];
 export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
 export const DURATIONS = ['30s', '10m', '1h', '8h'];
 
-/** Which GPUs will do, named as in the API. */
+/** Conditions for GPUs, named as in the API. */
 const CRITERIA: OptionTable = {
   'min-free-memory': { value: 'SIZE', help: 'require SIZE of free memory, e.g. 20GiB', candidates: SIZES },
   'max-used-memory': {

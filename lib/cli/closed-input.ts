@@ -3,8 +3,8 @@ import type { WaitOptions } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 
 /**
- * Who started `hold` is gone when the pipe to its standard input is closed. While it holds, the keeper watches that; while
- * it waits for GPUs, this does, so that nobody stands in line for the dead. A terminal, a file or /dev/null says nothing.
+ * Ends a wait when standard input is closed: then the program that started `hold` has ended, and its request must leave the wait queue.
+ * While GPUs are held, the keeper watches the input. A terminal, a file or /dev/null says nothing.
  */
 export class ClosedInput {
   readonly #controller = new AbortController();

@@ -1,7 +1,6 @@
-import { closest, showValue } from '../platform/index.ts';
-import { EVERY, type Option, type OptionTable, type Parsed, parse, usage } from './options.ts';
+import { EVERY, type Option, type OptionTable, type Parsed } from './options.ts';
 
-/** What may follow a command's options. */
+/** The words that may follow a command's options. */
 export type Operands =
   /** A command line of the user's. */
   | 'command-line'
@@ -22,7 +21,7 @@ export interface OptionGroup {
 
 /** A command of ours: its help and completion are made from this, and its arguments parsed by it. */
 export interface PlainCommand {
-  /** What follows its name in the first line of help. */
+  /** The rest of the first line of help, behind its name. */
   usage: string;
   /** Paragraphs; those that begin with spaces are shown as they are. */
   about: string;
@@ -71,55 +70,4 @@ export interface CommandEntry {
 /** Every option that a command parses. */
 export function optionsOf(groups: readonly OptionGroup[]): OptionTable {
   return Object.assign({}, ...groups.map(({ options }) => options), EVERY) as OptionTable;
-}
-
-/** @param program what the user has typed before the name. @throws ERR_INVALID_ARGUMENT, with the name that may have been meant */
-export async function findCommand(commands: Commands, name: string, program: string): Promise<Command> {
-  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (entry !== undefined) return entry.load();
-  const meant = closest(name, Object.keys(commands));
-  throw usage(
-    `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : `; see ${program} --help`}`,
-  );
-}
-
-const COMMAND_LINES = { 'command-line': 'word', 'files-and-command-line': 'dashes' } as const;
-
-/** What surrounds commands: the words before their names, and the help that lists them. */
-export interface Program {
-  called: string;
-  commands: Commands;
-  help: () => Promise<string>;
-  print: (text: string) => void;
-}
-
-/** Runs the command that the arguments name, or prints help. @returns false where there is no name */
-export async function runCommand(program: Program, [name, ...args]: readonly string[]): Promise<boolean> {
-  const { called, commands, help, print } = program;
-  const isAsked = name === 'help' && args[0] !== undefined && args[0] !== 'help';
-  if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && !isAsked)) {
-    print(await help());
-    return name !== undefined;
-  }
-  const [word, words] = isAsked ? [args[0] as string, ['--help']] : [name, args];
-  const command = await findCommand(commands, word, called);
-  if ('commands' in command) {
-    const group = {
-      called: `${called} ${word}`,
-      commands: command.commands,
-      help: async () => (await import('./help.ts')).helpOfGroup(`${called} ${word}`, command),
-      print,
-    };
-    return runCommand(group, isAsked ? ['help', ...args.slice(1)] : args);
-  }
-  if ('exec' in command) command.exec(words);
-  else if ('help' in command) await command.run(words);
-  else {
-    const { operands } = command;
-    const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;
-    const parsed = parse(words, optionsOf(command.groups), commandLine);
-    if (parsed.values.help) print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
-    else await command.run(parsed);
-  }
-  return true;
 }

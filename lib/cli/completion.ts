@@ -1,6 +1,6 @@
 import { nativeFile } from '../native.ts';
 import { closest, showValue } from '../platform/index.ts';
-import type { Command, Commands } from './command.ts';
+import type { Commands, PlainCommand } from './command.ts';
 import { bash } from './completion/bash.ts';
 import { describe, type Program } from './completion/description.ts';
 import { fish } from './completion/fish.ts';
@@ -11,7 +11,7 @@ import { print } from './output.ts';
 const SHELLS: Readonly<Record<string, (program: Program) => string>> = { bash, zsh, fish };
 
 /** The command that makes scripts for all commands. */
-export function completionOf(commands: Commands): Command {
+export function completionOf(commands: Commands): PlainCommand {
   return {
     usage: 'bash|zsh|fish',
     about: `Prints a script that makes the shell complete commands, options, values, and the command after \`gpu-owner run\`. To have it in this shell:

@@ -15,9 +15,9 @@ const LEVELS: readonly Level[] = ['problem', 'warning', 'note'];
 
 const INDENT = '  ';
 const LEVEL_WIDTH = 'problem'.length;
-const NARROWEST = 50;
+const MIN_WIDTH = 50;
 /** Longer lines are hard to read, however wide the terminal is. */
-const WIDEST = 110;
+const MAX_WIDTH = 110;
 
 export interface PageOptions {
   /** Columns of the terminal. */
@@ -25,9 +25,9 @@ export interface PageOptions {
   colour: boolean;
 }
 
-/** What the doctor has found, for people: by subject, what to do below each, and at the end what it comes to. */
+/** Findings for people: by subject, each with its remedy, and a summary at the end. */
 export function doctorPage(findings: readonly Finding[], { width, colour }: PageOptions): string {
-  const columns = Math.min(Math.max(width, NARROWEST), WIDEST);
+  const columns = Math.min(Math.max(width, MIN_WIDTH), MAX_WIDTH);
   const lines: string[] = [];
   let subject: Subject | null = null;
   for (const found of findings) {

@@ -1,18 +1,68 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { onWarning } from '../platform/index.ts';
-import { runCommand } from './command.ts';
+import { closest, onWarning, showValue } from '../platform/index.ts';
+import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
+import { parse, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 async function main(args: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
   if (args[0] === '--version') return print(version());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);
-  const isNamed = await runCommand({ called: 'gpu-owner', commands: COMMANDS, help, print }, args);
+  const isNamed = await runCommand({ called: 'gpu-owner', commands: COMMANDS, help }, args);
   if (!isNamed) process.exitCode = EXIT_CODES.ERR_INVALID_ARGUMENT;
+}
+
+/** @param called what the user has typed before the name. @throws ERR_INVALID_ARGUMENT, with the name that may have been meant */
+async function findCommand(commands: Commands, name: string, called: string): Promise<Command> {
+  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (entry !== undefined) return entry.load();
+  const meant = closest(name, Object.keys(commands));
+  throw usage(
+    `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : `; see ${called} --help`}`,
+  );
+}
+
+const COMMAND_LINES = { 'command-line': 'word', 'files-and-command-line': 'dashes' } as const;
+
+/** The words before the names of commands, and the help that lists these. */
+interface Program {
+  called: string;
+  commands: Commands;
+  help: () => Promise<string>;
+}
+
+/** Runs the command that the arguments name, or prints help. @returns false where there is no name */
+async function runCommand(program: Program, [name, ...args]: readonly string[]): Promise<boolean> {
+  const { called, commands, help } = program;
+  const isAsked = name === 'help' && args[0] !== undefined && args[0] !== 'help';
+  if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && !isAsked)) {
+    print(await help());
+    return name !== undefined;
+  }
+  const [word, words] = isAsked ? [args[0] as string, ['--help']] : [name, args];
+  const command = await findCommand(commands, word, called);
+  if ('commands' in command) {
+    const group = {
+      called: `${called} ${word}`,
+      commands: command.commands,
+      help: async () => (await import('./help.ts')).helpOfGroup(`${called} ${word}`, command),
+    };
+    return runCommand(group, isAsked ? ['help', ...args.slice(1)] : args);
+  }
+  if ('exec' in command) command.exec(words);
+  else if ('help' in command) await command.run(words);
+  else {
+    const { operands } = command;
+    const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;
+    const parsed = parse(words, optionsOf(command.groups), commandLine);
+    if (parsed.values.help) print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
+    else await command.run(parsed);
+  }
+  return true;
 }
 
 function version(): string {

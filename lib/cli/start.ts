@@ -11,7 +11,7 @@ const BUNDLES: Record<string, string> = {
   help: 'experiments',
   completion: 'experiments',
 };
-/** Of this file or of the launcher: both find the same packages. */
+/** The function of this file, or of the launcher: both find the same packages. */
 declare const require: NodeJS.Require;
 
 runBundle(BUNDLES[process.argv[2] ?? ''] ?? 'command', import.meta.dirname, require);

@@ -51,7 +51,7 @@ function reasonLines(gpu: GPUStatus, width: number): string[] {
   return wrapText(reason, columns).map((line) => INDENT + line);
 }
 
-/** Of an instance only what its GPU, in the line above, doesn't say. */
+/** Leaves out of an instance's name the name of its GPU, which is in the line above. */
 function shortName(gpu: GPUStatus): string {
   const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
   const short = isInstance(gpu) ? name.replace(/^.* (?=MIG )/, '  ') : name;

@@ -15,7 +15,7 @@ export interface WaitingReport {
   end: () => void;
 }
 
-/** What the options say of waiting, with a report for it; null: don't wait. @param byDefault whether to wait if nothing is said */
+/** The wait that the options ask for, with a report of it; null: don't wait. @param byDefault whether to wait if nothing is said */
 export function waitLimits(values: Values, byDefault: boolean) {
   const wait = waitOption(values, byDefault);
   if (wait === null) return null;
@@ -25,7 +25,7 @@ export function waitLimits(values: Values, byDefault: boolean) {
   };
 }
 
-const REPAINT = 1_000;
+const REPAINT_MS = 1_000;
 const ERASE_LINE = '\r\u001b[K';
 
 export function reportWaiting(): WaitingReport {
@@ -85,7 +85,7 @@ function paint(): WaitingReport {
     onWaiting: (news) => {
       state = news;
       draw();
-      timer ??= setInterval(draw, REPAINT).unref();
+      timer ??= setInterval(draw, REPAINT_MS).unref();
     },
     end: () => {
       clearInterval(timer);
@@ -106,7 +106,7 @@ function what({ count, position }: WaitingState): string {
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${position === null ? '' : `, ${ordinal(position)} in line`}`;
 }
 
-/** Of those that might become free. */
+/** The reasons why GPUs that might become free aren't. */
 function reasons({ gpus, wanted }: WaitingState): string[] {
   return gpus.filter(({ uuid }) => wanted.includes(uuid)).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
 }

@@ -12,14 +12,17 @@ export const WATCH: OptionTable = {
 
 /** Empties a terminal. */
 export const CLEAR = '\u001b[H\u001b[2J';
-const DEFAULT = 1_000; // ms
-const SHORTEST = 100;
+const DEFAULT_MS = 1_000;
+const MIN_MS = 100;
 
 /** How often to show it, in ms; null: once. @throws ERR_INVALID_ARGUMENT */
 export function watchInterval(values: Values): number | null {
   const { watch } = values;
   if (watch === undefined) return null;
-  return Math.min(Math.max(SHORTEST, parseDuration(watch === true ? DEFAULT : watch, '--watch')), MAX_TIMER_MS);
+  return Math.min(
+    Math.max(MIN_MS, parseDuration(watch === true ? DEFAULT_MS : watch, '--watch')),
+    MAX_TIMER_MS,
+  );
 }
 
 export function untilNext(interval: number): Promise<void> {

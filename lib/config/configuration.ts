@@ -34,7 +34,7 @@ const MAX_DEPTH = 20;
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
 const MAX_BYTES = 64 * 1024;
 
-/** Whose configuration a file has. */
+/** The owner of a configuration file. */
 type Kind = 'machine' | 'user';
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
 /** Keys that hold back GPUs; nobody lifts those in the machine's own file. */

@@ -25,7 +25,7 @@ export function parseConventions(value: unknown, option: string): ConventionChoi
   return CONVENTIONS.filter((name) => names.includes(name));
 }
 
-/** What GPU_OWNER_CONVENTIONS says; undefined: nothing. @throws ERR_INVALID_ARGUMENT */
+/** The value of GPU_OWNER_CONVENTIONS; undefined: none. @throws ERR_INVALID_ARGUMENT */
 export function conventionsOfEnvironment(env: NodeJS.ProcessEnv = process.env): ConventionChoice | undefined {
   const value = env.GPU_OWNER_CONVENTIONS;
   return value ? parseConventions(value, 'GPU_OWNER_CONVENTIONS') : undefined;

@@ -82,9 +82,9 @@ export interface NormalizedCriteria {
   exclude: readonly DeviceRule[];
   excludeNames: readonly NameRule[];
   force: boolean;
-  /** What the user calls the options ('--min-free-memory'), for reasons and errors. */
+  /** The user's names for the options ('--min-free-memory'), for reasons and errors. */
   names: OptionNames;
-  /** What the call says, without the configuration files; missing: there are none. */
+  /** The criteria of the call alone, without the configuration files; missing: there are none. */
   ofCall?: NormalizedCriteria;
 }
 
@@ -129,7 +129,7 @@ export const THRESHOLDS = CRITERIA_KEYS.filter(
 );
 
 export interface NormalizeSettings {
-  /** What the user calls the options, by key of {@link Criteria}. */
+  /** The user's names for the options, by key of {@link Criteria}. */
   names?: OptionNames | undefined;
   /** Other keys that `options` may have and that mean nothing here (`count`, `maxWait`, …). */
   alsoKnown?: readonly string[] | undefined;

@@ -5,8 +5,8 @@ import {
   type Directory,
   FOR_READING,
   pathIn,
-  statusOf,
   readSmallFile,
+  statusOf,
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';

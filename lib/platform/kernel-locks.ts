@@ -32,7 +32,7 @@ export interface KernelLock {
 /** An open file with locks that can stand in a claim's way. */
 interface OpenFile {
   pid: number;
-  /** Of its descriptor. */
+  /** The number of its descriptor. */
   number: string;
   locks: readonly KernelLock[];
 }
@@ -99,8 +99,7 @@ export function ownersOf(descriptor: number, byte: number, files?: readonly Open
   const { dev, ino } = fstatSync(descriptor);
   const owners = new Map<number, LockOwner>();
   for (const { pid, number, locks } of files ?? lockedFiles()) {
-    const reaches = ({ inode, start, last }: KernelLock) =>
-      inode === ino && start <= byte && byte <= last;
+    const reaches = ({ inode, start, last }: KernelLock) => inode === ino && start <= byte && byte <= last;
     if (!locks.some(reaches)) continue;
     const file = statSync(`/proc/${pid}/fd/${number}`, { throwIfNoEntry: false });
     if (file?.dev !== dev || file.ino !== ino) continue;

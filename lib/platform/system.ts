@@ -10,7 +10,8 @@ let host: string | undefined;
  */
 export function hostName(): string {
   if (host === undefined) {
-    host = readSmallFile('/proc/sys/kernel/hostname')?.trimEnd() ?? process.getBuiltinModule('node:os').hostname();
+    host =
+      readSmallFile('/proc/sys/kernel/hostname')?.trimEnd() ?? process.getBuiltinModule('node:os').hostname();
   }
   return host;
 }

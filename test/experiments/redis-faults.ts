@@ -1,4 +1,4 @@
-import { pause as pauseUnless } from '../../lib/platform/clock.ts';
+import { pause as pauseUnless } from '../../lib/platform/time.ts';
 // Kills, stops and cuts off a Redis at random, one after the other, and mends it again.
 import { pause } from '../support/machine.ts';
 import type { Random } from '../support/random.ts';

@@ -10,7 +10,7 @@ export interface OptionDescription extends Option {
   summary: string;
   /** null: it takes no value. 'next': `--name VALUE` or `--name=VALUE`; 'attached': `--name` or `--name=VALUE`. */
   form: 'next' | 'attached' | null;
-  /** What to offer as its value; null: nothing is known. */
+  /** Values to offer; null: nothing is known. */
   offers: Exclude<Candidates, 'machine'> | null;
 }
 
@@ -48,7 +48,7 @@ export function everyCommand({ commands }: Program): CommandDescription[] {
   return commands.flatMap((command) => [command, ...everyCommand(command)]);
 }
 
-/** What is typed for it inside its group. */
+/** Its name inside its group. */
 export function lastWord({ name }: Pick<CommandDescription, 'name'>): string {
   return name.slice(name.lastIndexOf(' ') + 1);
 }

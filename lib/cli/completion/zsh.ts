@@ -46,7 +46,7 @@ ${commands.map(commandCase).join('\n')}
         fi`;
 }
 
-/** What stands behind `--` is completed as if it stood alone. */
+/** Completes the words behind `--` as if they stood alone. */
 function behindDashes(call: string, operands: CommandDescription['operands']): string {
   if (operands !== 'files-and-command-line') return call;
   return `at=\${words[(i)--]}

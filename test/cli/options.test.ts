@@ -1,0 +1,86 @@
+import { describe, expect, test } from 'vitest';
+import { waitOption, waitOptions } from '../../lib/cli/claim-options.ts';
+import { type Commands, optionsOf } from '../../lib/cli/command.ts';
+import { COMMANDS } from '../../lib/cli/commands.ts';
+import { type OptionTable, parse } from '../../lib/cli/options.ts';
+
+const TABLE: OptionTable = {
+  count: { short: 'n', value: 'N', help: 'count' },
+  follow: { short: 'f', help: 'follow' },
+  only: { value: 'LIST', isRepeatable: true, help: 'use only these' },
+  ...waitOptions(false),
+};
+
+function values(...args: string[]) {
+  return parse(args, TABLE).values;
+}
+
+describe('options', () => {
+  test.each<[string[], object]>([
+    [['--count', '2'], { count: '2' }],
+    [['--count=2'], { count: '2' }],
+    [['--count='], { count: '' }],
+    [['--count=a=b'], { count: 'a=b' }],
+    [['-n', '2'], { count: '2' }],
+    [['-n2'], { count: '2' }],
+    [['-n', '-1'], { count: '-1' }],
+    [['-n', '-'], { count: '-' }],
+    [['-fn', '2'], { follow: true, count: '2' }],
+    [['-n', '1', '-n', '2'], { count: '2' }],
+    [['--only', 'a', '--only=b'], { only: ['a', 'b'] }],
+    [['--wait'], { wait: true }],
+    [['--wait=10m'], { wait: '10m' }],
+    [['--wait=10m', '--wait'], { wait: '10m' }],
+    [['--help'], { help: true }],
+  ])('%j', (args, expected) => {
+    expect(values(...args)).toEqual(expected);
+  });
+
+  test.each<[string[], RegExp]>([
+    [['--count'], /^--count needs a value; see --help$/],
+    [['-fn'], /^-n needs a value; see --help$/],
+    [['-n', '--follow'], /^-n needs a value, but '--follow' follows; see --help$/],
+    [['--follow=1'], /'--follow' does not take an argument/],
+    [['--folow'], /^there is no option --folow; did you mean --follow\?$/],
+    [['-fx'], /^there is no option -x; see --help$/],
+    [['--toString'], /^there is no option --toString/],
+  ])('%j is refused', (args, message) => {
+    expect(() => values(...args)).toThrow(message);
+  });
+
+  test('the old spelling of --wait=DURATION is understood', () => {
+    for (const args of [['--wait=5s'], ['--max-wait', '5s'], ['--wait', '--max-wait=5s']])
+      expect(waitOption(values(...args), false)).toEqual({ maxWait: '5s' });
+  });
+});
+
+describe('words that are no options', () => {
+  test('a command line begins at the first word or at --, and is left alone', () => {
+    expect(parse(['-f', 'echo', '--count', '--'], TABLE, 'word')).toMatchObject({
+      values: { follow: true },
+      command: ['echo', '--count', '--'],
+    });
+    expect(parse(['-n', '2', '--', '-f'], TABLE, 'word').command).toEqual(['-f']);
+    const both = parse(['a.yaml', '-f', 'b.yaml', '--', 'echo', '-n'], TABLE, 'dashes');
+    expect(both).toMatchObject({ positionals: ['a.yaml', 'b.yaml'], command: ['echo', '-n'] });
+    expect(parse(['a', '--', '-n'], TABLE)).toMatchObject({ positionals: ['a', '-n'], command: [] });
+  });
+});
+
+test('help texts are verb phrases in lower case without a full stop, and fit a line of shells', async () => {
+  const texts = await textsOf(COMMANDS);
+  expect(texts.length).toBeGreaterThan(50);
+  for (const text of texts) expect(text).toMatch(/^[a-z].*[^.]$/);
+});
+
+async function textsOf(commands: Commands): Promise<string[]> {
+  const all = await Promise.all(
+    Object.values(commands).map(async ({ summary, load }) => {
+      const command = await load();
+      if ('commands' in command) return [summary, ...(await textsOf(command.commands))];
+      if (!('groups' in command)) return [summary];
+      return [summary, ...Object.values(optionsOf(command.groups)).map(({ help }) => help)];
+    }),
+  );
+  return all.flat();
+}
