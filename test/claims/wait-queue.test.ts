@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { Place, waitersIn } from '../../lib/claims/wait-queue.ts';
-import { bootId } from '../../lib/platform/host.ts';
+import { bootId } from '../../lib/platform/system.ts';
 
 let path: string;
 let directory: LockDirectory;

@@ -10,7 +10,7 @@ import type { Attempting } from '../../lib/claims/queued-waiter.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { claimWhenFree } from '../../lib/claims/wait.ts';
 import { Place } from '../../lib/claims/wait-queue.ts';
-import { bootId } from '../../lib/platform/host.ts';
+import { bootId } from '../../lib/platform/system.ts';
 import { Machine } from '../support/machine.ts';
 
 let machine: Machine;

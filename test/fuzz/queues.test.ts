@@ -12,7 +12,7 @@ import { readPause } from '../../lib/experiments/queue/records.ts';
 import * as sqlite from '../../lib/experiments/queue/sqlite/rows.ts';
 import { stringify } from '../../lib/experiments/task/literal.ts';
 import { native } from '../../lib/native.ts';
-import { bootId } from '../../lib/platform/host.ts';
+import { bootId } from '../../lib/platform/system.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const task = {
