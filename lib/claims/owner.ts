@@ -3,7 +3,7 @@ import { hide as hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { applyEnvironment, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
-import { now, parseDuration, showValue, readLink, warnOnce } from '../platform/index.ts';
+import { now, parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
 import { type Claim, giveBack, type Refusal } from './claim.ts';
 import { findIntruders } from './conflicting-processes.ts';
 import { type Effectful, looking, runAsync, runSync } from './effects.ts';

@@ -6,9 +6,9 @@ import {
   type Directory,
   describeProcess,
   type FileStatus,
+  readLocks,
   sanitize,
   userName,
-  readLocks,
 } from '../platform/index.ts';
 
 /** Lock files of others have some hundred bytes. */

@@ -44,4 +44,14 @@ export {
 } from './quantities.ts';
 export { bootId, bootMilliseconds, hostName, onWarning, systemError, warn, warnOnce } from './system.ts';
 export { closest, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
-export { isoTime, locking, MAX_TIMER_MS, now, pause, sleeping, timerMs, type Wait, type Waiting } from './time.ts';
+export {
+  isoTime,
+  locking,
+  MAX_TIMER_MS,
+  now,
+  pause,
+  sleeping,
+  timerMs,
+  type Wait,
+  type Waiting,
+} from './time.ts';
