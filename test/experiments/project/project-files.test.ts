@@ -17,8 +17,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Locating, locate, realPath } from '../../lib/experiments/project/project-files.ts';
-import { NOBODY } from '../support/machine.ts';
+import { type Locating, locate, realPath } from '../../../lib/experiments/project/project-files.ts';
+import { NOBODY } from '../../support/machine.ts';
 
 const VICTIM = 54_321;
 

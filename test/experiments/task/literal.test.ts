@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { canonical, parse, show, stringify, Written } from '../../lib/experiments/task/literal.ts';
+import { canonical, parse, show, stringify, Written } from '../../../lib/experiments/task/literal.ts';
 
 describe('JSON as it was written', () => {
   test('numbers keep their spelling', () => {

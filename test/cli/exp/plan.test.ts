@@ -4,10 +4,10 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { openQueue } from '../../lib/experiments/queue/open.ts';
-import type { Queue } from '../../lib/experiments/queue/queue.ts';
-import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
-import { command, python } from '../support/machine.ts';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import type { Queue } from '../../../lib/experiments/queue/queue.ts';
+import { openSweep } from '../../../lib/experiments/sweep/sweep.ts';
+import { command, python } from '../../support/machine.ts';
 
 let project = '';
 

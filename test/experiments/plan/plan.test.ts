@@ -2,12 +2,12 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Plan, type PlannedTask, planSweep } from '../../lib/experiments/plan/plan.ts';
-import { openQueue } from '../../lib/experiments/queue/open.ts';
-import type { Queue } from '../../lib/experiments/queue/queue.ts';
-import { findRecordedTasks } from '../../lib/experiments/results/find-results.ts';
-import { openSweep, type Sweep } from '../../lib/experiments/sweep/sweep.ts';
-import { onWarning } from '../../lib/platform/system.ts';
+import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments/plan/plan.ts';
+import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import type { Queue } from '../../../lib/experiments/queue/queue.ts';
+import { findRecordedTasks } from '../../../lib/experiments/results/find-results.ts';
+import { openSweep, type Sweep } from '../../../lib/experiments/sweep/sweep.ts';
+import { onWarning } from '../../../lib/platform/system.ts';
 
 const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
