@@ -27,25 +27,16 @@ export {
   overview,
   timestamp,
 } from './manager/index.ts';
-export {
-  type PhasePlan,
-  type Plan,
-  type PlannedTask,
-  type PlanOptions,
-  type PlanState,
-  planSweep,
-  withKnownSeeds,
-} from './plan/index.ts';
+export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
 export { Admission, type Endpoint, parseEndpoint, parseNetworks, readToken } from './protocol/index.ts';
 export {
   type AttemptInfo,
-  openQueue,
   type Queue,
   type TaskRow,
   type WithoutResult,
   withoutPassword,
 } from './queue/index.ts';
-export { type ExportFormat, exportResults, findRecordedTasks } from './results/index.ts';
-export { openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep/index.ts';
+export { type ExportFormat, exportResults } from './results/index.ts';
+export { openSweepIfAny, type Sweep, type SweepSource } from './sweep/index.ts';
 export { show, stringify, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

@@ -1,19 +1,14 @@
 import {
-  findRecordedTasks,
-  openQueue,
-  openSweep,
   type PhasePlan,
   type Plan,
   type PlannedTask,
-  type PlanOptions,
   type PlanState,
-  planSweep,
+  planExperiment,
   type Sweep,
   show,
   stringify,
   type Value,
   type Values,
-  withKnownSeeds,
 } from '../../experiments/index.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
 import { parse } from '../arguments.ts';
@@ -46,34 +41,26 @@ async function plan(args: readonly string[]): Promise<void> {
   const parsed = parse(args, OPTIONS, 'behind-dashes');
   const { values } = parsed;
   if (values.help) return print(HELP);
-  const { directory, url } = placeOf(values);
-  const asked = await openSweep({ ...sweepSource(parsed, directory), withoutCommand: true });
-  const queue = await openQueue(url, directory, { create: false, look: true });
-  try {
-    const sweep = await withKnownSeeds(asked, queue);
-    const recorded = await findRecordedTasks(sweep, directory, queue);
-    await printPlan(sweep, { queue, recorded }, values.json === true, values.all === true);
-  } finally {
-    await queue?.close();
-  }
+  const place = placeOf(values);
+  const request = { ...place, source: sweepSource(parsed, place.directory) };
+  const printer = values.json ? printTaskJSON : printTasks;
+  const planned = await planExperiment(request, (sweep) => (values.all ? printer(sweep) : undefined));
+  if (!values.json) return print(`${values.all ? '\n' : ''}${planTable(planned)}`);
+  print(values.all ? `],\n${planJSON(planned).slice(1)}` : planJSON(planned));
 }
 
-async function printPlan(sweep: Sweep, options: PlanOptions, json: boolean, all: boolean): Promise<void> {
-  const axes = new Map(sweep.phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
-  if (!json) {
-    const onTask = (task: PlannedTask) => print(taskLine(task, axes.get(task.phase) ?? []));
-    const planned = await planSweep(sweep, { ...options, ...(all ? { onTask } : {}) });
-    return print(`${all ? '\n' : ''}${planTable(planned)}`);
-  }
-  if (!all) return print(planJSON(await planSweep(sweep, options)));
-  // Written as they come: a hundred thousand tasks are many megabytes.
+/** Tasks are printed as they come: a hundred thousand of them are many megabytes. */
+function printTasks({ phases }: Sweep): (task: PlannedTask) => void {
+  const axes = new Map(phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
+  return (task) => print(taskLine(task, axes.get(task.phase) ?? []));
+}
+
+function printTaskJSON(): (task: PlannedTask) => void {
   let separator = '{"tasks":[\n';
-  const onTask = (task: PlannedTask) => {
+  return (task) => {
     print(separator + stringify(task as unknown as Value));
     separator = ',';
   };
-  const planned = await planSweep(sweep, { ...options, onTask });
-  print(`],\n${planJSON(planned).slice(1)}`);
 }
 
 /** Numbers as they were written. */

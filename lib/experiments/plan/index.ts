@@ -2,8 +2,7 @@ export {
   type PhasePlan,
   type Plan,
   type PlannedTask,
-  type PlanOptions,
   type PlanState,
-  planSweep,
+  planExperiment,
   withKnownSeeds,
 } from './plan.ts';

@@ -1,7 +1,8 @@
 import { crc32 } from 'node:zlib';
 import { sanitize } from '../../platform/index.ts';
-import { type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
-import type { Sweep } from '../sweep/index.ts';
+import { openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
+import { findRecordedTasks } from '../results/index.ts';
+import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 import { PlanDiff } from './plan-diff.ts';
 
@@ -73,7 +74,36 @@ const MAX_TRACKED = 1_000_000;
 
 const NO_CHECKSUM = checksum({ words: [] });
 
-/** Finds out what running a sweep would do. Changes nothing. */
+/** A sweep that is planned, and the project whose queue and tables it is compared with. */
+export interface PlanRequest {
+  source: SweepSource;
+  /** The project's directory. */
+  directory: string;
+  /** The queue; null: the one in the project. */
+  url: string | null;
+}
+
+/**
+ * Finds out what running a sweep would do in a project. Changes nothing.
+ * @param listen gets the sweep, and returns what gets every task; undefined: nobody wants them
+ */
+export async function planExperiment(
+  { source, directory, url }: PlanRequest,
+  listen: (sweep: Sweep) => ((task: PlannedTask) => void) | undefined,
+): Promise<Plan> {
+  const asked = await openSweep({ ...source, withoutCommand: true });
+  const queue = await openQueue(url, directory, { create: false, look: true });
+  try {
+    const sweep = await withKnownSeeds(asked, queue);
+    const recorded = await findRecordedTasks(sweep, directory, queue);
+    const onTask = listen(sweep);
+    return await planSweep(sweep, { queue, recorded, ...(onTask && { onTask }) });
+  } finally {
+    await queue?.close();
+  }
+}
+
+/** Finds out what running a sweep would do, given what the queue and the tables have. Changes nothing. */
 export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
   const planDiff = new PlanDiff();
   const known = await knownTasks(queue, planDiff);
