@@ -213,7 +213,7 @@ test('a queue from before tasks had a seed by default goes on', async () => {
   await queue.enqueue(before);
   const ids: string[] = [];
   for await (const { task } of queue.tasks()) ids.push(task.id);
-  await queue.adopt(ids.slice(0, 2).map((id) => ({ id, result: { accuracy: 0.25 } })));
+  await queue.importResults(ids.slice(0, 2).map((id) => ({ id, result: { accuracy: 0.25 } })));
   await queue.close();
   expect((await planned()).counts).toMatchObject({ new: 0, pending: 3, completed: 2 });
   const { code, stdout, stderr } = await experiment.run(['run', '--gpus', '2', '--', 'true']);

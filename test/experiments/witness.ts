@@ -47,7 +47,7 @@ export function readTestimony(directory: string): Testimony[] {
   return lines.map((line) => JSON.parse(line) as Testimony);
 }
 
-const MOST_STARTS = 3;
+const MAX_STARTS = 3;
 /** A command that ends so says that it isn't the task's fault. */
 const NOT_ITS_FAULT = 75;
 const GOOD_RESULTS = ['plain', 'nan', 'more', 'none'];
@@ -83,7 +83,7 @@ export function violationsOfTables(
   }
   for (const { id, name, state, starts, tables } of fates) {
     if (!['completed', 'failed', 'cancelled'].includes(state)) found.push(`${name} is ${state} in the end`);
-    if (starts > MOST_STARTS) found.push(`${name} was started ${starts} times, says the queue`);
+    if (starts > MAX_STARTS) found.push(`${name} was started ${starts} times, says the queue`);
     for (const table of tables) {
       const its = byTable.get(`${table} ${name}`) ?? [];
       byTable.delete(`${table} ${name}`);
@@ -163,7 +163,7 @@ function tooManyStarts(log: readonly Testimony[], givenBack: number): string[] {
   const starts = new Map<string, Testimony[]>();
   for (const line of commands) {
     if (line.kind !== 'start') continue;
-    if ((line.start ?? 0) < 1 || (line.start ?? 0) > MOST_STARTS) {
+    if ((line.start ?? 0) < 1 || (line.start ?? 0) > MAX_STARTS) {
       return [`${who(line)}: there is no such start`];
     }
     if (excused.has(line.attempt)) continue;
@@ -171,7 +171,7 @@ function tooManyStarts(log: readonly Testimony[], givenBack: number): string[] {
   }
   const found: string[] = [];
   for (const [name, lines] of starts) {
-    if (lines.length > MOST_STARTS + givenBack) {
+    if (lines.length > MAX_STARTS + givenBack) {
       found.push(`${name} was started ${lines.length} times: ${lines.map(({ start }) => start).join(', ')}`);
     }
   }

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
 import { withKnownSeeds } from '../plan/index.ts';
-import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueGone } from '../queue/index.ts';
+import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueRemovedError } from '../queue/index.ts';
 import {
   OutputDirectories,
   ResultTables,
@@ -57,7 +57,7 @@ export class Manager {
   #told: string | null = null;
   /** What keeps the queue from being used, as was told. */
   #trouble: string | null = null;
-  #gone: QueueGone | null = null;
+  #gone: QueueRemovedError | null = null;
   /** As of the last time that the queue could be used: everything has come to its end, and all its rows are in the tables. */
   #whole = false;
   /** It could not be asked for how things stand at the end. */
@@ -176,7 +176,7 @@ export class Manager {
   /**
    * Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written.
    * @param whileGone for how many ms a queue that was removed may come back, or be begun anew
-   * @throws QueueGone after that
+   * @throws QueueRemovedError after that
    */
   async run(signal: AbortSignal, whileGone = Number.POSITIVE_INFINITY): Promise<void> {
     const { queue } = this.#options;
@@ -199,7 +199,7 @@ export class Manager {
     await this.#round();
   }
 
-  /** Tries until the tables are in step. @returns false: the signal came first @throws QueueGone */
+  /** Tries until the tables are in step. @returns false: the signal came first @throws QueueRemovedError */
   async finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have brought some; that is worth a look at every task only at the very end.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
@@ -265,7 +265,7 @@ export class Manager {
       if (!(error instanceof GPUOwnerError)) throw error;
       if (this.#trouble !== error.message) this.#note(error.message);
       this.#trouble = error.message;
-      this.#gone = error instanceof QueueGone ? error : null;
+      this.#gone = error instanceof QueueRemovedError ? error : null;
       // What is begun anew has other tasks, and counts its completions from 1.
       if (this.#gone !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;

@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { hostName, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
-import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueGone } from '../queue/index.ts';
+import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { isLoopback } from './addresses.ts';
 import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';
 import type { Answer } from './connection.ts';
@@ -71,7 +71,7 @@ export class Desk {
       } catch (error) {
         // Each may be done once more: what is known already changes nothing.
         const passes =
-          error instanceof GPUOwnerError && error.code === 'ERR_QUEUE' && !(error instanceof QueueGone);
+          error instanceof GPUOwnerError && error.code === 'ERR_QUEUE' && !(error instanceof QueueRemovedError);
         if (!passes || this.#closed.signal.aborted || performance.now() > end) throw error;
         await pause(RETRY, this.#closed.signal);
       }
@@ -164,7 +164,7 @@ export class Desk {
     }
     const undelivered = async () => {
       const why = `${worker} went before it could be told`;
-      if (await queue.giveBack(token, why)) this.#reportEnd(info, 'given-back', why);
+      if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
   }
@@ -172,7 +172,7 @@ export class Desk {
   /** It was cancelled, or its time is over: nobody says so but the queue, which keeps watch over it until it hears that this is known. */
   async #noteTaken(info: AttemptInfo): Promise<void> {
     const { queue } = this.#options;
-    await queue.giveBack(info.token, 'it was taken away');
+    await queue.requeue(info.token, 'it was taken away');
     const attempts = await queue.attempts({ taskId: info.taskId });
     const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
     if (outcome === 'lost') this.#expected.delete(info.taker.worker);

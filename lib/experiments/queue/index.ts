@@ -1,5 +1,5 @@
 export { commandText, NO_COMMAND_TEXT } from './commands.ts';
-export { QueueGone } from './gone.ts';
+export { QueueRemovedError } from './gone.ts';
 export { openQueue } from './open.ts';
 export {
   type Attempt,
@@ -9,7 +9,7 @@ export {
   type Counts,
   lacksResult,
   type Management,
-  MOST_DELAY,
+  MAX_DELAY_MS,
   NO_PID,
   type Pause,
   type Queue,

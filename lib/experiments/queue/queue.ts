@@ -6,12 +6,12 @@ export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';
 export const STATES: readonly State[] = ['pending', 'active', 'completed', 'failed', 'cancelled'];
 
 /** How often a task is started at most, give-backs not counted. */
-export const MOST_STARTS = 3;
+export const MAX_STARTS = 3;
 /** How long a task that was given back waits at most before it is given out again, in ms. */
-export const MOST_DELAY = 60_000;
+export const MAX_DELAY_MS = 60_000;
 
 /** Somebody who takes tasks. */
-export interface Taker {
+export interface WorkerInfo {
   /** For people, and in the name of the log: `gpu0`. */
   worker: string;
   host: string;
@@ -33,7 +33,7 @@ export interface Attempt {
   descriptors: readonly number[];
   /**
    * Aborts when the task isn't this attempt's any longer (cancelled, lost): its command must be killed. The reason is an Error that
-   * says why. Once the command is gone, `giveBack` (which is rejected) closes the descriptors, so that the task can be had again.
+   * says why. Once the command is gone, `requeue` (which is rejected) closes the descriptors, so that the task can be had again.
    */
   signal: AbortSignal;
 }
@@ -43,7 +43,7 @@ export interface AttemptInfo {
   token: string;
   taskId: string;
   taskName: string;
-  taker: Taker;
+  taker: WorkerInfo;
   /** ms since the epoch. */
   since: number;
   ended: number | null;
@@ -102,7 +102,7 @@ export interface Completion extends Completed {
 }
 
 /** So many bytes of tasks and results are in an answer at most, if it has more than one: on a slow network it must come in time. */
-export const MOST_BYTES = 1024 * 1024;
+export const MAX_BYTES = 1024 * 1024;
 
 export interface Failure {
   /** Shown to people: `exit code 1`, `killed by SIGKILL`, with the end of the log. */
@@ -181,14 +181,14 @@ export interface Queue {
    * @param lifetime of somebody who gives no sign of life: after so many ms the task may be given out again. Undefined: as long
    *   as this process, and whoever has the descriptors, lives.
    */
-  take(taker: Taker, options?: { lifetime?: number }): Promise<Attempt | null>;
+  take(taker: WorkerInfo, options?: { lifetime?: number }): Promise<Attempt | null>;
   /**
    * Ends attempts whose processes are gone without a word, or whose lifetime is over, as `take` does: for those who take nothing, but
    * want to know. Costs little where there is none.
    */
   endLost(): Promise<void>;
   /** Where its output goes; the place is noted as it becomes known. */
-  note(token: string, log: { path: string; from: number; to: number | null }): Promise<void>;
+  setLog(token: string, log: { path: string; from: number; to: number | null }): Promise<void>;
   /** Keeps a result that came before the completion. false: rejected. */
   submit(token: string, result: Values): Promise<boolean>;
   /**
@@ -200,16 +200,16 @@ export interface Queue {
   /** @returns what became of the task; null: rejected */
   fail(token: string, failure: Failure): Promise<State | null>;
   /**
-   * It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again, at most MOST_DELAY
+   * It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again, at most MAX_DELAY_MS
    * @returns false: rejected
    */
-  giveBack(token: string, why: string, delay?: number): Promise<boolean>;
+  requeue(token: string, why: string, delay?: number): Promise<boolean>;
 
   /**
    * Completes the tasks whose rows were found in a table, unless they are active, completed or retracted: thousands cost hardly more
    * than one. @returns of each, whether it did
    */
-  adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
+  importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
 
   /** Starts of failed and cancelled tasks begin anew; a completed one loses its result (see `retracted`). @returns their names */
   retry(selection: Selection): Promise<string[]>;
@@ -232,7 +232,7 @@ export interface Queue {
   /** Living attempts, or those of one task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
   /**
-   * Completions behind the cursor, in order: at most `limit`, and fewer where they are large (see {@link MOST_BYTES}). Only when there is
+   * Completions behind the cursor, in order: at most `limit`, and fewer where they are large (see {@link MAX_BYTES}). Only when there is
    * none, there are no more.
    */
   completions(after: number, limit: number): Promise<Completion[]>;
@@ -245,11 +245,11 @@ export interface Queue {
 
   /**
    * Resolves when something has changed since the last call of this process, or after so many ms. Costs next to nothing meanwhile.
-   * @param since `noticed` before somebody looked at the queue: what has been noticed behind that is news, whoever noticed it
+   * @param since `changeCount` before somebody looked at the queue: what has been noticed behind that is news, whoever noticed it
    */
   changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
   /** How many changes this process has noticed. */
-  readonly noticed: number;
+  readonly changeCount: number;
 
   /**
    * The one who writes the tables and looks after the rest. null: somebody else is; ends with the process at the latest.

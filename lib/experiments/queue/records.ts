@@ -9,7 +9,7 @@ import {
   type Values,
   Written,
 } from '../task/index.ts';
-import { type AttemptInfo, type Pause, STATES, type State, type Taker } from './queue.ts';
+import { type AttemptInfo, type Pause, STATES, type State, type WorkerInfo } from './queue.ts';
 
 // What a queue has kept may be damaged: a disk fails, people edit databases, anybody may write to a Redis. Whoever reads a record that is
 // gets something harmless and is told; nothing ends because of it, and all other records are as ever.
@@ -123,7 +123,7 @@ export function readText(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
-export function readTaker(worker: unknown, host: unknown, pid: unknown, gpus: unknown): Taker {
+export function readTaker(worker: unknown, host: unknown, pid: unknown, gpus: unknown): WorkerInfo {
   const list = Array.isArray(gpus) ? gpus.filter((gpu) => typeof gpu === 'string') : [];
   return { worker: readText(worker), host: readText(host), pid: readCount(pid), gpus: list };
 }

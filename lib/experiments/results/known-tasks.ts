@@ -154,7 +154,7 @@ export class KnownTasks implements Tasks {
   }
 
   async adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]> {
-    const adopted = await this.queue.adopt(
+    const adopted = await this.queue.importResults(
       rows.map(({ task, result }) => ({ id: this.ids[task] as string, result })),
     );
     for (const [at, { task }] of rows.entries()) if (adopted[at]) this.completed.add(task);

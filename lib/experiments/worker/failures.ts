@@ -1,4 +1,4 @@
-import { MOST_DELAY, type Queue } from '../queue/index.ts';
+import { MAX_DELAY_MS, type Queue } from '../queue/index.ts';
 
 const MOST = 3;
 /** Between two starts of a task that isn't to blame, in ms. */
@@ -47,7 +47,7 @@ export function delayOf(queue: Queue, taskId: string): number {
   counters.set(queue, counts);
   const count = counts.get(taskId) ?? 0;
   counts.set(taskId, count + 1);
-  return Math.min(FIRST_DELAY * 2 ** count, MOST_DELAY);
+  return Math.min(FIRST_DELAY * 2 ** count, MAX_DELAY_MS);
 }
 
 /** It has been run. */

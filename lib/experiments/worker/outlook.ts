@@ -1,4 +1,4 @@
-import { type Queue, QueueGone } from '../queue/index.ts';
+import { type Queue, QueueRemovedError } from '../queue/index.ts';
 
 /** How things look for a worker that has no task. */
 export type View =
@@ -27,7 +27,7 @@ export class Outlook {
   }
 
   async look(): Promise<View> {
-    this.#seen = this.#queue.noticed;
+    this.#seen = this.#queue.changeCount;
     const expecting = this.#expecting(); // before the look: what comes in between is seen by it
     const { pending, active } = await this.#queue.counts();
     if (pending === 0) {
@@ -68,7 +68,7 @@ export class Outlook {
         await this.#queue.changed(LOOK_AGAIN, signal, this.#seen);
         if (!signal.aborted && (await this.look()).state === 'done') return true;
       } catch (error) {
-        if (error instanceof QueueGone) return true;
+        if (error instanceof QueueRemovedError) return true;
         // Other trouble with the queue is for those who need it now.
         await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : LOOK_AGAIN / 10));
       }

@@ -1,5 +1,5 @@
 import { pause } from '../../platform/index.ts';
-import { QueueGone } from '../queue/index.ts';
+import { QueueRemovedError } from '../queue/index.ts';
 import type { Stopping } from './stopping.ts';
 
 const FIRST_PAUSE = 250;
@@ -17,7 +17,7 @@ export class Persistence {
     this.#tell = tell;
   }
 
-  /** @throws what the operation throws, once the worker is to end at once; QueueGone after half a minute */
+  /** @throws what the operation throws, once the worker is to end at once; QueueRemovedError after half a minute */
   async get<Value>(operation: () => Promise<Value>): Promise<Value> {
     let tries = LAST_TRIES;
     for (let delay = FIRST_PAUSE; ; delay = Math.min(2 * delay, LONGEST_PAUSE)) {
@@ -26,7 +26,7 @@ export class Persistence {
       } catch (error) {
         if (this.#stopping.requested === 'stopped' && --tries === 0) throw error;
         // Whoever has moved it may still notice and move it back.
-        if (error instanceof QueueGone && delay === LONGEST_PAUSE) throw error;
+        if (error instanceof QueueRemovedError && delay === LONGEST_PAUSE) throw error;
         const seconds = (delay / 1000).toFixed(delay < 1000 ? 2 : 0);
         this.#tell(`${(error as Error).message} (trying again in ${seconds} s)`);
         await pause(this.#stopping.requested === 'stopped' ? FIRST_PAUSE : delay, this.#stopping.atOnce);

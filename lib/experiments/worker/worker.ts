@@ -159,7 +159,7 @@ export class Worker {
       project,
       grace,
       // Nothing hangs on it, so it is not worth waiting for, nor trying again.
-      onLog: (log) => void queue.note(token, log).catch(() => {}),
+      onLog: (log) => void queue.setLog(token, log).catch(() => {}),
     });
     const revoke = () => run.interrupt(grace);
     attempt.signal.addEventListener('abort', revoke, { once: true });
@@ -171,10 +171,10 @@ export class Worker {
     if (attempt.signal.aborted) {
       const why = (attempt.signal.reason as Error)?.message ?? 'it was taken back';
       // It isn't ours to give back, but now the queue knows that nothing of it lives: it may be given out again.
-      await this.#persistence.get(() => queue.giveBack(token, why));
+      await this.#persistence.get(() => queue.requeue(token, why));
       this.#revoked(attempt, worker, why);
     } else if (run.interrupted) {
-      await this.#giveBack(attempt, worker, 'the worker was told to end', 0);
+      await this.#requeue(attempt, worker, 'the worker was told to end', 0);
     } else {
       await this.#conclude(attempt, worker, verdict, run.seconds);
     }
@@ -186,7 +186,7 @@ export class Worker {
     const { queue } = this.#options;
     const { task, token } = attempt;
     if (verdict.kind === 'environment') {
-      await this.#giveBack(attempt, worker, verdict.why, delayOf(queue, task.id));
+      await this.#requeue(attempt, worker, verdict.why, delayOf(queue, task.id));
       if (verdict.spoiled) this.#release('environment');
       this.#stopFor('environment', this.#failures.environment(verdict.why));
       return;
@@ -207,10 +207,10 @@ export class Worker {
     this.#stopFor('failures', this.#failures.task(task.id, error));
   }
 
-  async #giveBack(attempt: Attempt, worker: string, why: string, delay: number): Promise<void> {
+  async #requeue(attempt: Attempt, worker: string, why: string, delay: number): Promise<void> {
     const { queue } = this.#options;
     const { task, token } = attempt;
-    if (!(await this.#persistence.get(() => queue.giveBack(token, why, delay))))
+    if (!(await this.#persistence.get(() => queue.requeue(token, why, delay))))
       return this.#tooLate(attempt, worker);
     this.#report({ type: 'given-back', worker, task, why, delay });
   }

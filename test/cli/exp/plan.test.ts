@@ -56,7 +56,7 @@ describe('exp plan', () => {
       command: ['run'],
     });
     await queue.enqueue(sweep.tasks());
-    await queue.adopt([{ id: (await taskIds(queue))[0] as string, result: { loss: 1 } }]);
+    await queue.importResults([{ id: (await taskIds(queue))[0] as string, result: { loss: 1 } }]);
     await queue.close();
     writeFileSync(
       join(project, 'new.yaml'),

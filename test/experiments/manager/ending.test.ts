@@ -102,7 +102,7 @@ test.skipIf(noRedis !== null).each([
       if (looks) await manager.finish(signal).catch(() => {});
       await complete(await open(url), 4, 5);
       // As long as a sign of life takes.
-      await queue.changed(1_000, AbortSignal.timeout(1_000), queue.noticed);
+      await queue.changed(1_000, AbortSignal.timeout(1_000), queue.changeCount);
       await until(() => manager.finish(signal).then((done) => done && rows().length === 5));
       await manager.close();
     } finally {

@@ -68,10 +68,10 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       const [completed, failed, delayed, cancelled] = tokens as [string, string, string, string];
       await queue.complete(completed, { accuracy: 0.5 });
       await queue.fail(failed, { error: 'exit code 1', retry: false });
-      await queue.giveBack(delayed, 'busy', 60_000);
+      await queue.requeue(delayed, 'busy', 60_000);
       await queue.cancel({ ids: ['exp1_3'] });
       expect(await seen.getJobCounts('active')).toEqual({ active: 2 }); // its command may still run
-      await queue.giveBack(cancelled, 'it has ended');
+      await queue.requeue(cancelled, 'it has ended');
       expect(await seen.getJobCounts('active', 'completed', 'failed', 'delayed', 'prioritized')).toEqual({
         active: 1,
         completed: 1,

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
-import type { Attempt, Queue, Taker, TaskRow } from '../../../lib/experiments/queue/queue.ts';
+import type { Attempt, Queue, WorkerInfo, TaskRow } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
 import { sendSignal } from '../../support/processes.ts';
 import { testArrival } from './contract/arrival.ts';
@@ -25,7 +25,7 @@ export interface Engine {
   seesProcesses: boolean;
 }
 
-export const taker: Taker = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+export const taker: WorkerInfo = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
 /** A new queue for each test, and other processes that have it. */
 export class Bench {

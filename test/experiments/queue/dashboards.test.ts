@@ -49,15 +49,15 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
       string,
       string,
     ];
-    await queue.note(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: null });
-    await queue.note(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: 99 });
+    await queue.setLog(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: null });
+    await queue.setLog(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: 99 });
     await queue.complete(completed, { accuracy: 0.5, loss: Number.NaN });
     await queue.fail(failed, { error: 'exit code 1: out of memory\nThe log ends with:\n  x', retry: false });
-    await queue.giveBack(delayed, 'busy', 60_000);
+    await queue.requeue(delayed, 'busy', 60_000);
     await queue.cancel({ ids: ['exp1_3_7'] });
-    await queue.giveBack(cancelled, 'it has ended');
+    await queue.requeue(cancelled, 'it has ended');
     await queue.fail(again, { error: 'exit code 1', retry: true });
-    await queue.note(active, { path: '/home/me/results/worker_gpu0.log', from: 99, to: null });
+    await queue.setLog(active, { path: '/home/me/results/worker_gpu0.log', from: 99, to: null });
 
     expect(await seen.getJobCounts()).toEqual({
       active: 1,

@@ -43,9 +43,9 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
       const attempt = await queue.take(taker);
       if (attempt === null) return;
       const { token } = attempt;
-      void queue.note(token, { path: '/log', from: 0, to: null }).catch(() => {}); // it waits for something else to be written
+      void queue.setLog(token, { path: '/log', from: 0, to: null }).catch(() => {}); // it waits for something else to be written
       if (times % 3 === 0) await queue.fail(token, { error: 'exit code 1', retry: false });
-      else if (times % 3 === 1) await queue.giveBack(token, 'not now', 10);
+      else if (times % 3 === 1) await queue.requeue(token, 'not now', 10);
       else {
         await queue.submit(token, { loss: times });
         await queue.complete(token, null);
@@ -55,7 +55,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   adopt: async (queue) => {
     const ids: string[] = [];
     for await (const { task } of queue.tasks({ state: 'failed' })) ids.push(task.id);
-    await queue.adopt(ids.map((id) => ({ id, result: { loss: 1 } })));
+    await queue.importResults(ids.map((id) => ({ id, result: { loss: 1 } })));
   },
   retry: async (queue) => {
     for (const state of STATES) await queue.retry({ state });

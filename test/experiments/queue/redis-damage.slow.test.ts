@@ -53,7 +53,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     await queue.enqueue(plainTasks(30));
     for (let n = 0; n < 8; n++) {
       const { token } = await takeFrom(queue);
-      await queue.note(token, { path: '/log', from: 0, to: n });
+      await queue.setLog(token, { path: '/log', from: 0, to: n });
       if (n % 4 === 0) await queue.fail(token, { error: 'exit code 1', retry: n % 8 === 0 });
       else await queue.complete(token, { loss: n / 7, list: [1, { a: null }] });
     }

@@ -64,7 +64,7 @@ describe
     /** After the last task was taken: it is given back, so that there is one. */
     async function openAgain(bench: Bench, queue: Queue): Promise<Queue> {
       const [living] = await queue.attempts('living');
-      await queue.giveBack(living?.token as string, 'for the next');
+      await queue.requeue(living?.token as string, 'for the next');
       return bench.open();
     }
 
@@ -142,7 +142,7 @@ describe
         expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
         expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
         for (let says = 1; says <= 2; says++) {
-          expect(await far.giveBack(last.token, 'it was cut off')).toBe(false);
+          expect(await far.requeue(last.token, 'it was cut off')).toBe(false);
           expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'pending', starts: 2 });
         }
         expect(await queue.complete(again.token, { fresh: true })).toBe(true);

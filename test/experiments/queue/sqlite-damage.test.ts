@@ -38,7 +38,7 @@ beforeAll(async () => {
   await queue.enqueue(plainTasks(40));
   for (let n = 0; n < 12; n++) {
     const { token } = await takeFrom(queue);
-    void queue.note(token, { path: join(directory, 'log'), from: 0, to: n });
+    void queue.setLog(token, { path: join(directory, 'log'), from: 0, to: n });
     if (n % 4 === 0) await queue.fail(token, { error: 'exit code 1', retry: n % 8 === 0 });
     else await queue.complete(token, { loss: n / 7, list: [1, { a: null }] });
   }

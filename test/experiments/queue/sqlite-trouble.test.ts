@@ -142,7 +142,7 @@ test('a clock that is set back keeps no task waiting that was given back with a 
   await queue.enqueue(plainTasks(1));
   const clock = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000);
   try {
-    await queue.giveBack((await takeFrom(queue)).token, 'busy', 3_600_000);
+    await queue.requeue((await takeFrom(queue)).token, 'busy', 3_600_000);
     const time = (await queue.nextTime()) ?? 0;
     expect(time - Date.now()).toBe(60_000);
     expect(await queue.take(taker)).toBeNull();

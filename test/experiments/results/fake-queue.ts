@@ -16,7 +16,7 @@ type Part =
   | 'attempts'
   | 'completions'
   | 'completed'
-  | 'adopt'
+  | 'importResults'
   | 'retracted'
   | 'forgetRetracted'
   | 'counts';
@@ -141,7 +141,7 @@ export class FakeQueue implements Pick<Queue, Part> {
     return this.completions(after, limit);
   }
 
-  async adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+  async importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
     return rows.map(({ id, result }) => {
       const { state } = this.get(id);
       if (state === 'active' || state === 'completed' || this.out.has(id)) return false;

@@ -56,7 +56,7 @@ test('where nothing is left to be written, nobody needs it', async () => {
   writeFileSync(join(project, 'old'), 'moved away');
   expect(await check('old')).toMatch(/of 3 tasks/);
   const rows = [1, 2, 3].map((seed) => ({ id: taskId({ seed }), result: {} }));
-  await queue.adopt(rows.slice(1));
+  await queue.importResults(rows.slice(1));
   expect(await check('old')).toMatch(/of 1 task /);
   await queue.cancel({ ids: [taskId({ seed: 1 })] });
   expect(await check('old')).toBe('well');

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { QueueGone } from '../../../lib/experiments/queue/gone.ts';
+import { QueueRemovedError } from '../../../lib/experiments/queue/gone.ts';
 import { Persistence } from '../../../lib/experiments/worker/persistence.ts';
 import { Stopping } from '../../../lib/experiments/worker/stopping.ts';
 
@@ -33,7 +33,7 @@ test('what fails for a while is tried again for as long as it takes', async () =
 });
 
 test('a queue that is gone gets half a minute to come back', async () => {
-  const { state } = trying(new QueueGone('gone'));
+  const { state } = trying(new QueueRemovedError('gone'));
   await vi.advanceTimersByTimeAsync(25_000);
   expect(state.end).toBe('none yet');
   await vi.advanceTimersByTimeAsync(15_000);

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { stringify, type Values } from '../../task/index.ts';
-import { type Attempt, type Failure, MOST_DELAY, type State, type Taker } from '../queue.ts';
+import { type Attempt, type Failure, MAX_DELAY_MS, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
 import type { Leases } from './leases.ts';
@@ -18,7 +18,7 @@ export class Attempts {
     this.#leases = leases;
   }
 
-  async take(taker: Taker, lifetime: number | undefined): Promise<Attempt | null> {
+  async take(taker: WorkerInfo, lifetime: number | undefined): Promise<Attempt | null> {
     await this.#settleDoubtful();
     void this.#connection.introduce(taker.host);
     const token = randomBytes(16).toString('hex');
@@ -50,7 +50,7 @@ export class Attempts {
   async #settleDoubtful(): Promise<void> {
     for (const token of this.#doubtful) {
       const why = 'the queue could not be reached when it was given out';
-      await this.#connection.call('giveBack', token, why, 0);
+      await this.#connection.call('requeue', token, why, 0);
       this.#doubtful.delete(token);
     }
   }
@@ -59,11 +59,11 @@ export class Attempts {
     await this.#connection.call('endLost');
   }
 
-  async note(
+  async setLog(
     token: string,
     { path, from, to }: { path: string; from: number; to: number | null },
   ): Promise<void> {
-    await this.#connection.call('note', token, path, from, to ?? '');
+    await this.#connection.call('setLog', token, path, from, to ?? '');
   }
 
   async submit(token: string, result: Values): Promise<boolean> {
@@ -79,9 +79,9 @@ export class Attempts {
     return this.#ended(token, await this.#connection.call<State | null>('fail', token, error, retry ? 1 : 0));
   }
 
-  async giveBack(token: string, why: string, delay: number): Promise<boolean> {
-    const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MOST_DELAY);
-    const answer = await this.#connection.call('giveBack', token, why, milliseconds);
+  async requeue(token: string, why: string, delay: number): Promise<boolean> {
+    const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
+    const answer = await this.#connection.call('requeue', token, why, milliseconds);
     return this.#ended(token, answer === 1);
   }
 

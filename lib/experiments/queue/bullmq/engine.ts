@@ -13,7 +13,7 @@ import type {
   Queue,
   Selection,
   State,
-  Taker,
+  WorkerInfo,
   TaskRow,
   WithoutResult,
 } from '../queue.ts';
@@ -71,7 +71,7 @@ class BullMQQueue implements Queue {
     return listing.lookUp(this.#connection, ids);
   }
 
-  take(taker: Taker, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
+  take(taker: WorkerInfo, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
     return this.#attempts.take(taker, lifetime);
   }
 
@@ -79,8 +79,8 @@ class BullMQQueue implements Queue {
     return this.#attempts.endLost();
   }
 
-  note(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {
-    return this.#attempts.note(token, log);
+  setLog(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {
+    return this.#attempts.setLog(token, log);
   }
 
   submit(token: string, result: Values): Promise<boolean> {
@@ -95,12 +95,12 @@ class BullMQQueue implements Queue {
     return this.#attempts.fail(token, failure);
   }
 
-  giveBack(token: string, why: string, delay = 0): Promise<boolean> {
-    return this.#attempts.giveBack(token, why, delay);
+  requeue(token: string, why: string, delay = 0): Promise<boolean> {
+    return this.#attempts.requeue(token, why, delay);
   }
 
-  adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
-    return selections.adopt(this.#connection, rows);
+  importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+    return selections.importResults(this.#connection, rows);
   }
 
   retry(selection: Selection): Promise<string[]> {
@@ -163,8 +163,8 @@ class BullMQQueue implements Queue {
     return this.#leases.changed(milliseconds, signal, since);
   }
 
-  get noticed(): number {
-    return this.#leases.noticed;
+  get changeCount(): number {
+    return this.#leases.changeCount;
   }
 
   manage(who: { host: string; pid: number }): Promise<Management | null> {

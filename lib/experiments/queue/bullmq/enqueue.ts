@@ -1,7 +1,7 @@
 import { seedOf, stringify, type TaskSpec, taskId } from '../../task/index.ts';
 import { commandText, conflict, conflicting } from '../commands.ts';
 import { phaseInName, taskName } from '../names.ts';
-import { type Enqueued, MOST_BYTES } from '../queue.ts';
+import { type Enqueued, MAX_BYTES } from '../queue.ts';
 import type { Connection } from './connection.ts';
 import { placeText } from './rows.ts';
 
@@ -52,7 +52,7 @@ export async function enqueue(
   try {
     for await (const spec of tasks) {
       add(spec);
-      if (ids.length === BATCH || size > MOST_BYTES) await dispatch();
+      if (ids.length === BATCH || size > MAX_BYTES) await dispatch();
     }
     if (ids.length > 0) await dispatch();
   } finally {

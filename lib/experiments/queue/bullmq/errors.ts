@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import { QueueGone } from '../gone.ts';
+import { QueueRemovedError } from '../gone.ts';
 
 export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
@@ -78,7 +78,7 @@ export function explain(error: unknown, url: string): GPUOwnerError {
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
   const text = `${code} ${message}`.trim();
   if (/^(?:ERR )?GONE\b/.test(message)) {
-    return new QueueGone(
+    return new QueueRemovedError(
       sanitize(
         `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
           'Start again; results that are in the tables are found there.',

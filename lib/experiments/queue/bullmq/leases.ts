@@ -81,8 +81,8 @@ export class Leases {
     await change;
   }
 
-  /** See `Queue.noticed`. */
-  get noticed(): number {
+  /** See `Queue.changeCount`. */
+  get changeCount(): number {
     return this.#lookout.told;
   }
 

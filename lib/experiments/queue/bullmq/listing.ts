@@ -4,7 +4,7 @@ import {
   type Completed,
   type Completion,
   type Counts,
-  MOST_BYTES,
+  MAX_BYTES,
   STATES,
   type State,
   type TaskRow,
@@ -42,7 +42,7 @@ export async function* listTasks(
   }
   for (let after = 0, left = limit; left > 0; ) {
     const page = Math.min(PAGE, left);
-    const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page, MOST_BYTES);
+    const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page, MAX_BYTES);
     if (!answers.some((answer) => answer !== null)) return;
     for (const answer of answers) {
       if (answer === null) continue;
@@ -76,7 +76,7 @@ async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(
   const rows: (Numbered | null)[] = [];
   while (rows.length < ids.length) {
     const some = ids.slice(rows.length, rows.length + PAGE);
-    const answers = await connection.call<(RowAnswer | null)[]>('rows', MOST_BYTES, ...some);
+    const answers = await connection.call<(RowAnswer | null)[]>('rows', MAX_BYTES, ...some);
     for (const answer of answers) rows.push(answer === null ? null : taskRowOf(answer));
   }
   return rows;
@@ -127,7 +127,7 @@ export async function listCompletions(
   after: number,
   limit: number,
 ): Promise<Completion[]> {
-  const answers = await connection.call<Answer[][]>('completions', after, limit, MOST_BYTES, 1);
+  const answers = await connection.call<Answer[][]>('completions', after, limit, MAX_BYTES, 1);
   return answers.map(completionOf);
 }
 
@@ -137,7 +137,7 @@ export async function listCompleted(
   after: number,
   limit: number,
 ): Promise<Completed[]> {
-  const answers = await connection.call<RowAnswer[]>('completions', after, limit, MOST_BYTES, 0);
+  const answers = await connection.call<RowAnswer[]>('completions', after, limit, MAX_BYTES, 0);
   return answers.map(completedOf);
 }
 
@@ -145,7 +145,7 @@ export async function listCompleted(
 export async function listRetracted(connection: Connection): Promise<Task[]> {
   const tasks: Task[] = [];
   for (let after = 0; ; ) {
-    const answers = await connection.call<RowAnswer[]>('retracted', after, PAGE, MOST_BYTES);
+    const answers = await connection.call<RowAnswer[]>('retracted', after, PAGE, MAX_BYTES);
     const last = answers.at(-1);
     if (last === undefined) return tasks;
     tasks.push(...answers.map(taskOf));

@@ -1,5 +1,5 @@
 import type { Task } from '../../task/index.ts';
-import type { AttemptInfo, Completed, Completion, Taker, TaskRow } from '../queue.ts';
+import type { AttemptInfo, Completed, Completion, WorkerInfo, TaskRow } from '../queue.ts';
 import {
   readCount,
   readJSON,
@@ -81,7 +81,7 @@ export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
 }
 
 /** As `attemptInfoOf` and the scripts read it. */
-export function takerText({ worker, host, pid, gpus }: Taker): string {
+export function takerText({ worker, host, pid, gpus }: WorkerInfo): string {
   return JSON.stringify([whole(worker), whole(host), pid, gpus]);
 }
 

@@ -1,13 +1,13 @@
 import { stringify, type Values } from '../../task/index.ts';
-import { MOST_BYTES, type Pause, type Selection } from '../queue.ts';
+import { MAX_BYTES, type Pause, type Selection } from '../queue.ts';
 import { readPause, readTime } from '../records.ts';
 import type { Connection } from './connection.ts';
 
 /** Tasks per operation, at most. */
 const PORTION = 500;
 
-/** See `Queue.adopt`. */
-export async function adopt(
+/** See `Queue.importResults`. */
+export async function importResults(
   connection: Connection,
   rows: readonly { id: string; result: Values }[],
 ): Promise<boolean[]> {
@@ -15,14 +15,14 @@ export async function adopt(
   let words: string[] = [];
   let size = 0;
   const send = async () => {
-    const answers = await connection.call<number[]>('adopt', ...words);
+    const answers = await connection.call<number[]>('importResults', ...words);
     adopted.push(...answers.map((answer) => answer === 1));
     words = [];
     size = 0;
   };
   for (const { id, result } of rows) {
     const text = stringify(result);
-    if (words.length === 2 * PORTION || (words.length > 0 && size + text.length > MOST_BYTES)) await send();
+    if (words.length === 2 * PORTION || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
     words.push(id, text);
     size += text.length;
   }

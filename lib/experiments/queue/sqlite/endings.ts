@@ -1,5 +1,5 @@
 import { stringify, type Values } from '../../task/index.ts';
-import { type Failure, MOST_DELAY, type State } from '../queue.ts';
+import { type Failure, MAX_DELAY_MS, type State } from '../queue.ts';
 import { completeTask, endAttempt, findAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { type AttemptRecord, plain, type TaskRecord } from './rows.ts';
@@ -55,7 +55,7 @@ export function fail(database: Database, token: string, { error, retry }: Failur
   });
 }
 
-export function giveBack(database: Database, token: string, why: string, delay: number): Promise<boolean> {
+export function requeue(database: Database, token: string, why: string, delay: number): Promise<boolean> {
   return database.write(() => {
     const attempt = findAttempt(database, token);
     if (attempt === undefined || attempt.outcome !== null) return false;
@@ -64,7 +64,7 @@ export function giveBack(database: Database, token: string, why: string, delay: 
       database,
       attempt.task,
       why,
-      delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MOST_DELAY) : null,
+      delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MAX_DELAY_MS) : null,
     );
     return true;
   });
@@ -73,7 +73,7 @@ export function giveBack(database: Database, token: string, why: string, delay: 
 /** How long a note waits for something else to be written, in ms. */
 const NOTE_DELAY = 300;
 
-export function note(
+export function setLog(
   database: Database,
   token: string,
   { path, from, to }: { path: string; from: number; to: number | null },

@@ -12,7 +12,7 @@ import type {
   Queue,
   Selection,
   State,
-  Taker,
+  WorkerInfo,
   TaskRow,
   WithoutResult,
 } from '../queue.ts';
@@ -89,7 +89,7 @@ class SQLiteQueue implements Queue {
     return listing.lookUp(this.#database, ids);
   }
 
-  async take(taker: Taker, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
+  async take(taker: WorkerInfo, { lifetime }: { lifetime?: number } = {}): Promise<Attempt | null> {
     const taken = await take(this.#database, this.#locks, taker, lifetime);
     if (taken === null) return null;
     const { token, task, start, lock } = taken;
@@ -104,8 +104,8 @@ class SQLiteQueue implements Queue {
     if (lost) await this.#database.write(() => endLost(this.#database, this.#locks));
   }
 
-  note(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {
-    return endings.note(this.#database, token, log);
+  setLog(token: string, log: { path: string; from: number; to: number | null }): Promise<void> {
+    return endings.setLog(this.#database, token, log);
   }
 
   submit(token: string, result: Values): Promise<boolean> {
@@ -120,12 +120,12 @@ class SQLiteQueue implements Queue {
     return this.#ended(token, await endings.fail(this.#database, token, failure));
   }
 
-  async giveBack(token: string, why: string, delay = 0): Promise<boolean> {
-    return this.#ended(token, await endings.giveBack(this.#database, token, why, delay));
+  async requeue(token: string, why: string, delay = 0): Promise<boolean> {
+    return this.#ended(token, await endings.requeue(this.#database, token, why, delay));
   }
 
-  adopt(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
-    return selections.adopt(this.#database, rows);
+  importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
+    return selections.importResults(this.#database, rows);
   }
 
   retry(selection: Selection): Promise<string[]> {
@@ -194,8 +194,8 @@ class SQLiteQueue implements Queue {
     return this.#watch.changed(milliseconds, signal, since);
   }
 
-  get noticed(): number {
-    return this.#watch.noticed;
+  get changeCount(): number {
+    return this.#watch.changeCount;
   }
 
   async manage(who: { host: string; pid: number }): Promise<{ release(): Promise<void> } | null> {

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import { QueueGone } from '../gone.ts';
+import { QueueRemovedError } from '../gone.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html). */
 const BUSY = 5;
@@ -90,11 +90,11 @@ export function notReadable(
   );
 }
 
-export function gone(path: string): QueueGone {
+export function gone(path: string): QueueRemovedError {
   const problem = 'was removed or replaced while it was in use';
   const remedy =
     'What was done since is not in it. Start again; results that are in the tables are found there.';
-  return new QueueGone(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000));
+  return new QueueRemovedError(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000));
 }
 
 /** The error of SQLite for people, with the remedy; others as they are. */

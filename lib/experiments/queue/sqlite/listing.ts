@@ -6,8 +6,8 @@ import {
   type Completed,
   type Completion,
   type Counts,
-  MOST_BYTES,
-  MOST_DELAY,
+  MAX_BYTES,
+  MAX_DELAY_MS,
   NO_PID,
   STATES,
   type State,
@@ -148,7 +148,7 @@ export async function listCompletions(
     let count = 0;
     for (let bytes = 0; count < sizes.length; count++) {
       bytes += sizes[count]?.bytes ?? 0;
-      if (bytes > MOST_BYTES && count > 0) break;
+      if (bytes > MAX_BYTES && count > 0) break;
     }
     return database.all<TaskRecord & { result: string }>(`SELECT ${TASK}, result ${COMPLETED}`, {
       after,
@@ -199,7 +199,7 @@ export async function nextTime(database: Database, locks: LockFile): Promise<num
     if (nextTask(database) !== undefined) return null;
     const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND due <= :latest AND state = 'pending'`;
     const now = Date.now();
-    return database.get<{ due: number | null }>(sql, { now, latest: now + MOST_DELAY })?.due ?? null;
+    return database.get<{ due: number | null }>(sql, { now, latest: now + MAX_DELAY_MS })?.due ?? null;
   });
 }
 

@@ -51,8 +51,8 @@ export function cancel(database: Database, selection: Selection | 'all'): Promis
   });
 }
 
-/** See `Queue.adopt`. A row that is to be taken out of its table is no result. */
-export async function adopt(
+/** See `Queue.importResults`. A row that is to be taken out of its table is no result. */
+export async function importResults(
   database: Database,
   rows: readonly { id: string; result: Values }[],
 ): Promise<boolean[]> {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
-import { MOST_DELAY, MOST_STARTS, type Taker } from '../queue.ts';
+import { MAX_DELAY_MS, MAX_STARTS, type WorkerInfo } from '../queue.ts';
 import { endAttempt, presentAttempts, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './errors.ts';
@@ -25,7 +25,7 @@ export interface Taken {
 export async function take(
   database: Database,
   locks: LockFile,
-  taker: Taker,
+  taker: WorkerInfo,
   lifetime: number | undefined,
 ): Promise<Taken | null> {
   let held: Held | null = null;
@@ -118,7 +118,7 @@ export function nextTask(database: Database): TaskRecord | undefined {
      WHERE state = 'pending' AND (due IS NULL OR due <= :now OR due > :latest)
        AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.number AND gone = 0)
      ORDER BY starts, number LIMIT 1`,
-    { now, latest: now + MOST_DELAY },
+    { now, latest: now + MAX_DELAY_MS },
   );
 }
 
@@ -168,7 +168,7 @@ export function failTask(
   const record = database.get<{ starts: number }>('SELECT starts FROM task WHERE number = :number', {
     number,
   });
-  const state = retry && (record?.starts ?? 0) < MOST_STARTS ? 'pending' : 'failed';
+  const state = retry && (record?.starts ?? 0) < MAX_STARTS ? 'pending' : 'failed';
   const ended = state === 'failed' ? Date.now() : null;
   database.run('UPDATE task SET state = :state, error = :error, ended = :ended WHERE number = :number', {
     number,

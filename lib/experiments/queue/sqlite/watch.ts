@@ -63,8 +63,8 @@ export class Watch {
     await this.#lookout.wait(milliseconds, signal, since);
   }
 
-  /** See `Queue.noticed`. */
-  get noticed(): number {
+  /** See `Queue.changeCount`. */
+  get changeCount(): number {
     return this.#lookout.told;
   }
 

@@ -59,8 +59,8 @@ export function testAttempts(bench: () => Bench): void {
       const attempt = await takeFrom(queue);
       expect(attempt.start).toBe(1);
       expect(attempt.task.parameters.n).toBe(0);
-      expect(await queue.giveBack(attempt.token, 'the GPU was lost')).toBe(true);
-      expect(await queue.giveBack(attempt.token, 'again')).toBe(false);
+      expect(await queue.requeue(attempt.token, 'the GPU was lost')).toBe(true);
+      expect(await queue.requeue(attempt.token, 'again')).toBe(false);
     }
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({
       state: 'pending',
@@ -72,7 +72,7 @@ export function testAttempts(bench: () => Bench): void {
   test('a task that was given back with a delay comes in its time', async () => {
     const queue = await bench().opened(spec({ n: 0 }));
     const before = Date.now();
-    await queue.giveBack((await takeFrom(queue)).token, 'busy', 1_000);
+    await queue.requeue((await takeFrom(queue)).token, 'busy', 1_000);
     expect(await queue.take(taker)).toBeNull();
     const next = await queue.nextTime();
     expect(next).toBeGreaterThanOrEqual(before + 1_000);
@@ -101,7 +101,7 @@ export function testAttempts(bench: () => Bench): void {
     expect(await other.complete(first.token, { accuracy: 0.5 })).toBe(true);
     expect(await other.complete(first.token, { accuracy: 0.75 })).toBe(false);
     expect(await other.fail(first.token, { error: 'late', retry: true })).toBeNull();
-    expect(await other.giveBack(first.token, 'late')).toBe(false);
+    expect(await other.requeue(first.token, 'late')).toBe(false);
     expect(await other.completions(0, 10)).toEqual(completions);
     expect(await rowOf(other, 'exp1_0')).toMatchObject({ state: 'completed', source: 'worker', error: null });
   });
@@ -168,9 +168,9 @@ export function testAttempts(bench: () => Bench): void {
         log: null,
       },
     ]);
-    await queue.note(first.token, { path: 'results/worker_gpu0.log', from: 10, to: null });
+    await queue.setLog(first.token, { path: 'results/worker_gpu0.log', from: 10, to: null });
     await queue.fail(first.token, { error: 'exit code 1', retry: true });
-    await queue.note(first.token, { path: 'results/worker_gpu0.log', from: 10, to: 99 });
+    await queue.setLog(first.token, { path: 'results/worker_gpu0.log', from: 10, to: 99 });
     const second = await takeFrom(queue);
     expect((await queue.attempts('living')).map(({ token }) => token)).toEqual([second.token]);
     const history = await queue.attempts({ taskId: first.task.id });
@@ -236,7 +236,7 @@ export function testAttempts(bench: () => Bench): void {
     const queue = await bench().opened(spec({ n: 0 }));
     const remote = await bench().remote();
     await queue.changed(0);
-    const seen = queue.noticed;
+    const seen = queue.changeCount;
     expect((await queue.counts()).pending).toBe(1); // the look of an idle worker
     const another = queue.changed(100_000);
     await remote.ask('pause', 'person', 'tea');
@@ -244,7 +244,7 @@ export function testAttempts(bench: () => Bench): void {
     const started = performance.now();
     await queue.changed(100_000, undefined, seen);
     expect(performance.now() - started).toBeLessThan(60_000);
-    await queue.changed(300, undefined, queue.noticed);
+    await queue.changed(300, undefined, queue.changeCount);
     expect(performance.now() - started).toBeGreaterThan(250);
   });
 }

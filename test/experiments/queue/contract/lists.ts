@@ -74,7 +74,7 @@ export function testLists(bench: () => Bench): void {
     await queue.cancel({ ids });
     const letters = ['v', 'w', 'x', 'y', 'z'];
     const rows = small.map((id, at) => ({ id, result: { text: text(letters[at] as string) } }));
-    expect(await queue.adopt(rows)).toEqual([true, true, true, true, true]);
+    expect(await queue.importResults(rows)).toEqual([true, true, true, true, true]);
     const pages: string[][] = [];
     for (let cursor = 0; ; ) {
       const page = await queue.completions(cursor, 500);
@@ -92,7 +92,7 @@ export function testLists(bench: () => Bench): void {
     expect((await queue.retracted()).map(({ id }) => id)).toEqual(small);
 
     // One that is larger than that comes alone.
-    await queue.adopt([{ id: ids[0] as string, result: { text: text('A', 1_500_000) } }]);
+    await queue.importResults([{ id: ids[0] as string, result: { text: text('A', 1_500_000) } }]);
     expect(await queue.completions(0, 5)).toHaveLength(1);
   });
 

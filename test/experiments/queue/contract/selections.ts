@@ -81,7 +81,7 @@ export function testSelections(bench: () => Bench): void {
     expect((await other.completions(0, 10)).map(({ task }) => task.name)).toEqual(['exp1_1']);
     expect(await queue.complete(first.token, { old: true })).toBe(false);
     // The row that is still in the table is the old one.
-    expect(await queue.adopt([{ id: first.task.id, result: { old: true } }])).toEqual([false]);
+    expect(await queue.importResults([{ id: first.task.id, result: { old: true } }])).toEqual([false]);
     const again = await takeFrom(queue);
     expect([again.task.name, again.start]).toEqual(['exp1_0', 1]);
     expect(await queue.complete(again.token, { old: false })).toBe(true);
@@ -124,10 +124,10 @@ export function testSelections(bench: () => Bench): void {
     await queue.fail((attempts[2] as (typeof attempts)[0]).token, { error: 'x', retry: false });
     await queue.cancel({ ids: [cancelled] });
     const refused = [active, completed, 't-unknown'].map((id) => ({ id, result: {} }));
-    expect(await queue.adopt(refused)).toEqual([false, false, false]);
+    expect(await queue.importResults(refused)).toEqual([false, false, false]);
     for (const id of [failed, cancelled, pending]) {
-      expect(await queue.adopt([{ id, result: { accuracy: 1 } }])).toEqual([true]);
-      expect(await queue.adopt([{ id, result: { accuracy: 2 } }])).toEqual([false]);
+      expect(await queue.importResults([{ id, result: { accuracy: 1 } }])).toEqual([true]);
+      expect(await queue.importResults([{ id, result: { accuracy: 2 } }])).toEqual([false]);
       expect(await rowOf(queue, id)).toMatchObject({ state: 'completed', source: 'table' });
     }
     const sources = (await queue.completions(0, 10)).map(({ source, result }) => [source, result]);
@@ -146,7 +146,7 @@ export function testSelections(bench: () => Bench): void {
     await queue.complete(token, { accuracy: 1 });
     await queue.retry({ ids: [task.id] });
     await queue.forgetRetracted([task.id]);
-    expect(await queue.adopt([{ id: task.id, result: { accuracy: 1 } }])).toEqual([true]);
+    expect(await queue.importResults([{ id: task.id, result: { accuracy: 1 } }])).toEqual([true]);
     expect(await queue.complete(token, { accuracy: 1 })).toBe(false);
     expect(await queue.complete(token, null)).toBe(false);
   });
@@ -157,9 +157,9 @@ export function testSelections(bench: () => Bench): void {
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     await takeFrom(queue);
     const rows = [...ids, ids[7] as string, 't-unknown'].map((id) => ({ id, result: { accuracy: 1 } }));
-    const adopted = await queue.adopt(rows);
+    const adopted = await queue.importResults(rows);
     expect(adopted).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
-    expect(await queue.adopt([])).toEqual([]);
+    expect(await queue.importResults([])).toEqual([]);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 2_499 });
   });
 }

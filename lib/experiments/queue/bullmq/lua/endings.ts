@@ -23,7 +23,7 @@ function operations.fail(token, why, again)
   return own and state
 end
 
-function operations.giveBack(token, why, delay)
+function operations.requeue(token, why, delay)
   local attempt = also('attemptOf', token)
   if not attempt then return 0 end
   local id = attempt.task
@@ -50,7 +50,7 @@ function operations.giveBack(token, why, delay)
   return own and 1 or 0
 end
 
-function operations.note(token, path, from, to)
+function operations.setLog(token, path, from, to)
   local key = P .. 'attempt:' .. token
   local attempt = also('attemptOf', token)
   if not attempt then return 0 end

@@ -90,7 +90,7 @@ local others, also
 also = function(name, ...)
   if others then return others[name](...) end
   ${RECORDS}
-  local MOST_STARTS = 3
+  local MAX_STARTS = 3
 
   -- In 'states'; the number is added.
   local SCORES = {pending = 0, active = 2 ^ 40, completed = 2 * 2 ^ 40, failed = 3 * 2 ^ 40, cancelled = 4 * 2 ^ 40}
@@ -275,7 +275,7 @@ also = function(name, ...)
   local function failTask(id, why, again)
     local starts = startsOf((get(id, 'starts')))
     set(id, 'error', why)
-    if again and starts < MOST_STARTS then
+    if again and starts < MAX_STARTS then
       move(id, 'pending')
       return 'pending'
     end

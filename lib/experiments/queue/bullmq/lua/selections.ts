@@ -66,7 +66,7 @@ function operations.selectState(action, state, after, limit)
   return {#ids < tonumber(limit) and '0' or last, names}
 end
 
-function operations.adopt(...)
+function operations.importResults(...)
   local words, adopted = {...}, {}
   for i = 1, #words, 2 do
     local id = words[i]
