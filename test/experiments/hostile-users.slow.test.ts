@@ -1,18 +1,8 @@
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  lchownSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, chownSync, existsSync, lchownSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Unsafe } from '../../lib/experiments/project/project-files.ts';
-import { AttemptLog } from '../../lib/experiments/worker/log.ts';
+import { AttemptLog } from '../../lib/experiments/worker/attempt-files.ts';
 import { command, Machine, NOBODY, python, until, whyNotNobody } from '../support/machine.ts';
 
 /** The one who works; NOBODY attacks. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatRate, Pace } from '../../lib/experiments/manager/pace.ts';
+import { formatRate, Pace } from '../../lib/experiments/manager/progress.ts';
 
 test('unknown until two tasks have ended, then from when they did', () => {
   const pace = new Pace(0, 45);

@@ -1,15 +1,15 @@
 // Records of queues, in which anybody may have written, and the file of those who wait for GPUs.
+import fc from 'fast-check';
+import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
+import * as sqlite from '../../lib/experiments/queue/sqlite/schema.ts';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { Line } from '../../lib/claims/wait-queue.ts';
-import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import { readPause } from '../../lib/experiments/queue/records.ts';
-import * as sqlite from '../../lib/experiments/queue/sqlite/rows.ts';
 import { stringify } from '../../lib/experiments/task/literal.ts';
 import { native } from '../../lib/native.ts';
 import { bootId } from '../../lib/platform/system.ts';

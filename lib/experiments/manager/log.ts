@@ -1,7 +1,9 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { sanitize, systemError } from '../../platform/index.ts';
+import { sanitize, systemError, formatDuration } from '../../platform/index.ts';
 import { locate, readable } from '../project/index.ts';
+import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
+import type { WorkerEvent } from '../worker/index.ts';
 
 /** Lines that are kept while the file can't be written. */
 const MOST_KEPT = 1_000;
@@ -94,4 +96,159 @@ export function timestamp(date: Date): string {
   const two = (value: number) => String(value).padStart(2, '0');
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** What a worker of this process does, as the log has it; null: nothing that belongs there. */
+export function describeEvent(event: WorkerEvent): string | null {
+  switch (event.type) {
+    case 'assigned':
+      return `Assigned task ${event.task.name} to ${event.worker}`;
+    case 'completed':
+      return `Task ${event.task.name} completed by ${event.worker}`;
+    case 'failed': {
+      const again = event.state === 'pending' ? ' (it will be started again)' : '';
+      return `Task ${event.task.name} failed on ${event.worker}${again}: ${firstLine(event.error)}`;
+    }
+    case 'given-back': {
+      const delay = event.delay > 0 ? `, to be started again in ${formatDuration(event.delay)}` : '';
+      return `Task ${event.task.name} given back by ${event.worker}${delay}: ${firstLine(event.why)}`;
+    }
+    case 'revoked':
+      return `Task ${event.task.name} taken from ${event.worker}: ${firstLine(event.why)}`;
+    case 'left-behind': {
+      const what =
+        event.count === 1 ? 'a process behind, which was' : `${event.count} processes behind, which were`;
+      return `Task ${event.task.name} left ${what} ended: ${event.names.join(', ')}`;
+    }
+    case 'trouble':
+      return `${event.worker ?? 'a worker'}: ${firstLine(event.message)}`;
+    case 'released':
+      return event.why === 'environment'
+        ? `${event.worker} has let its GPU go: something is wrong with it`
+        : null;
+    default:
+      return null;
+  }
+}
+
+/** An attempt of another process's worker: that it began, or how it ended. */
+export function describeAttempt(attempt: AttemptInfo): string {
+  const { taskName, taker, outcome, error } = attempt;
+  const why = error === null ? '' : `: ${firstLine(error)}`;
+  switch (outcome) {
+    case null:
+      return `Assigned task ${taskName} to ${taker.worker}`;
+    case 'completed':
+      return `Task ${taskName} completed by ${taker.worker}${lacksResult(attempt) ? ' without a result' : ''}`;
+    case 'failed':
+      return `Task ${taskName} failed on ${taker.worker}${why}`;
+    case 'given-back':
+      return `Task ${taskName} given back by ${taker.worker}${why}`;
+    case 'cancelled':
+      return `Task ${taskName} cancelled on ${taker.worker}`;
+    case 'lost':
+      return `Task ${taskName} lost by ${taker.worker}${why}`;
+  }
+}
+
+/** What comes behind it are details: the end of the log. */
+export function firstLine(text: string): string {
+  return text.split('\n')[0] as string;
+}
+
+/** How many completions are read at once, at most. */
+const BATCH = 500;
+
+/** What workers of other processes do, as far as the queue tells: those of this one report themselves. */
+export class History {
+  readonly #queue: Queue;
+  readonly #self: { host: string; pid: number };
+  readonly #report: (text: string) => void;
+  /** Living attempts that have been reported. */
+  readonly #living = new Map<string, AttemptInfo>();
+  /** Tasks whose completion has been reported, until it is read as one. */
+  readonly #completed = new Set<string>();
+  /** Attempts that were noted as ended while a look went on: it may have seen them living. */
+  readonly #ended = new Set<string>();
+  #cursor = 0;
+
+  constructor(
+    { queue, host, pid }: { queue: Queue; host: string; pid: number },
+    report: (text: string) => void,
+  ) {
+    this.#queue = queue;
+    this.#self = { host, pid };
+    this.#report = report;
+  }
+
+  /** What was before isn't told. */
+  async begin(): Promise<void> {
+    this.#cursor = 0;
+    for (;;) {
+      const before = await this.#queue.completed(this.#cursor, BATCH);
+      const last = before.at(-1);
+      if (last === undefined) break;
+      this.#cursor = last.sequence;
+    }
+    for (const attempt of await this.#queue.attempts('living')) {
+      if (!this.#isOwn(attempt)) this.#living.set(attempt.token, attempt);
+    }
+  }
+
+  #isOwn({ taker: { host, pid } }: AttemptInfo): boolean {
+    return pid === this.#self.pid && host === this.#self.host;
+  }
+
+  /** What is known at once, of an attempt that isn't a worker's of this process: that it began, or how it ended. */
+  note(attempt: AttemptInfo): void {
+    const { token, taskId, outcome } = attempt;
+    if (outcome === null) this.#living.set(token, attempt);
+    else {
+      this.#ended.add(token);
+      // A look was faster, or this one was given up for lost before: then completions tell.
+      if (!this.#living.delete(token)) return;
+      if (outcome === 'completed') this.#completed.add(taskId);
+    }
+    this.#report(describeAttempt(attempt));
+  }
+
+  async look(): Promise<void> {
+    this.#ended.clear();
+    const living = await this.#queue.attempts('living');
+    const tokens = new Set(living.map(({ token }) => token));
+    for (const attempt of living) {
+      if (this.#isOwn(attempt) || this.#living.has(attempt.token) || this.#ended.has(attempt.token)) continue;
+      this.#living.set(attempt.token, attempt);
+      this.#report(describeAttempt({ ...attempt, outcome: null }));
+    }
+    for (const [token, { taskId }] of this.#living) {
+      if (tokens.has(token)) continue;
+      const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
+      // Noted meanwhile, or begun since the list was made; one that has ended without a word may be told of later.
+      if (!this.#living.has(token) || ended?.outcome === null) continue;
+      this.#living.delete(token);
+      if (ended?.outcome) {
+        this.#report(describeAttempt(ended));
+        if (ended.outcome === 'completed') this.#completed.add(taskId);
+      }
+    }
+    await this.#completions();
+  }
+
+  /** Tasks that came and went between two looks. */
+  async #completions(): Promise<void> {
+    for (;;) {
+      const news = await this.#queue.completed(this.#cursor, BATCH);
+      if (news.length === 0) return;
+      for (const { sequence, task, source } of news) {
+        this.#cursor = sequence;
+        if (this.#completed.delete(task.id) || source === 'table') continue;
+        const attempts = await this.#queue.attempts({ taskId: task.id });
+        const last = attempts.findLast(({ outcome }) => outcome === 'completed');
+        if (last === undefined || this.#isOwn(last)) continue;
+        this.#living.delete(last.token);
+        this.#report(describeAttempt(last));
+      }
+    }
+  }
 }

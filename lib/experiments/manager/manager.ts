@@ -2,19 +2,12 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
 import { withKnownSeeds } from '../plan/index.ts';
-import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueRemovedError } from '../queue/index.ts';
-import {
-  OutputDirectories,
-  ResultTables,
-  type RowsOfTask,
-  refuseUnusable,
-  tablePath,
-} from '../results/index.ts';
+import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueRemovedError, commandText, NO_COMMAND_TEXT } from '../queue/index.ts';
+import { OutputDirectories, ResultTables, type RowsOfTask, refuseUnusable, tablePath, findRecordedTasks } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { refuseCommandless } from './commandless.ts';
-import { History } from './history.ts';
-import { ManagerLog } from './log.ts';
-import { formatProgress, isOver, type Overview, overview } from './overview.ts';
+import { History, ManagerLog } from './log.ts';
+import { formatProgress, isOver, type Overview, overview } from './progress.ts';
+import { type TaskCommand, taskId } from '../task/index.ts';
 
 export interface ManagerOptions {
   queue: Queue;
@@ -363,4 +356,41 @@ export class Manager {
     this.#office = null;
     await office?.release().catch(() => {});
   }
+}
+
+/** Tasks per question to the queue. */
+const BATCH = 500;
+
+/**
+ * Refuses a sweep without a command, before anything of it is added, unless all that is left of it has one: from an earlier start.
+ * @throws what the sweep says is wrong then
+ */
+export async function refuseCommandless(
+  sweep: Sweep,
+  queue: Pick<Queue, 'lookUp'>,
+  project: string,
+): Promise<void> {
+  const { commandless } = sweep;
+  if (commandless === null) return;
+  let recorded: ReadonlyMap<string, string> | null = null;
+  let batch: string[] = [];
+  const check = async () => {
+    for (const [at, row] of (await queue.lookUp(batch)).entries()) {
+      if (row !== null) {
+        if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
+        continue;
+      }
+      recorded ??= await findRecordedTasks(sweep, project, queue);
+      if (!recorded.has(batch[at] as string)) throw commandless;
+    }
+    batch = [];
+  };
+  for (const { parameters, command } of sweep.tasks()) {
+    if (isNone(command) && batch.push(taskId(parameters)) === BATCH) await check();
+  }
+  await check();
+}
+
+function isNone(command: TaskCommand): boolean {
+  return commandText(command) === NO_COMMAND_TEXT;
 }

@@ -1,4 +1,4 @@
-export type { Family } from './exposition.ts';
-export { queueFamilies } from './queue-metrics.ts';
+export type { Family } from './server.ts';
+export { queueFamilies } from './collector.ts';
 export { type MetricsServer, serveMetrics } from './server.ts';
-export { Tally } from './tally.ts';
+export { Tally } from './collector.ts';

@@ -1,3 +1,3 @@
-export { type Endpoint, formatEndpoint, parseEndpoint, parseNetworks } from './addresses.ts';
-export { Admission, readToken } from './admission.ts';
-export { ProtocolService } from './service.ts';
+export { type Endpoint, formatEndpoint, parseEndpoint, parseNetworks } from './endpoints.ts';
+export { Admission, readToken } from './authentication.ts';
+export { ProtocolService } from './server.ts';

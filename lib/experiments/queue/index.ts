@@ -1,5 +1,5 @@
-export { commandText, NO_COMMAND_TEXT } from './commands.ts';
-export { QueueRemovedError } from './gone.ts';
+export { commandText, NO_COMMAND_TEXT } from './new-task.ts';
+export { QueueRemovedError } from './queue.ts';
 export { openQueue } from './open.ts';
 export {
   type Attempt,
@@ -19,4 +19,4 @@ export {
   type WithoutResult,
 } from './queue.ts';
 export { damagedTasks, readJSON } from './records.ts';
-export { isRedisURL, withoutPassword } from './redis-url.ts';
+export { isRedisURL, withoutPassword } from './open.ts';

@@ -3,8 +3,20 @@ import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
-import { isRedisURL, withoutPassword } from './redis-url.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
+
+/** Whether a URL names a queue on Redis. Apart from what understands it, which others needn't load. */
+export function isRedisURL(url: string): boolean {
+  return /^(?:rediss?|redis\+unix):/i.test(url);
+}
+
+/**
+ * For people: what stands before the host is nobody's business, also where it has a '/' or '?' in it that isn't encoded. Of all that may
+ * be behind the host, only the parameter `ca` has an '@'.
+ */
+export function withoutPassword(url: string): string {
+  return url.replace(/^([a-z+]+:\/\/)(?:(?![?&]ca=).)*@/is, '$1');
+}
 
 /**
  * The queue of a project.

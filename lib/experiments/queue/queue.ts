@@ -1,4 +1,5 @@
 import type { Place, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
 
 /** `active`: some attempt has it. `failed`: it has used up its starts, or left a result that can't be read. */
 export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';
@@ -264,3 +265,10 @@ export interface Queue {
 }
 
 export type { Place, Task, TaskCommand, TaskSpec };
+
+/** The queue is not where it was opened. It helps nobody to go on with it, unless it is put back soon. */
+export class QueueRemovedError extends GPUOwnerError {
+  constructor(message: string) {
+    super('ERR_QUEUE', message);
+  }
+}

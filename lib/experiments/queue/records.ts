@@ -1,14 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import {
-  type Place,
-  parse,
-  type Task,
-  type TaskCommand,
-  type Value,
-  type Values,
-  Written,
-} from '../task/index.ts';
+import { type Place, parse, type Task, type TaskCommand, type Value, type Values, Written } from '../task/index.ts';
 import { type AttemptInfo, type Pause, STATES, type State, type WorkerInfo } from './queue.ts';
 
 // What a queue has kept may be damaged: a disk fails, people edit databases, anybody may write to a Redis. Whoever reads a record that is

@@ -3,12 +3,12 @@ import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
 import { Unsafe } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import type { Task, TaskCommand, Values } from '../task/index.ts';
-import { AttemptFiles } from './attempt-files.ts';
-import { environmentFor, freePort } from './environment.ts';
-import { AttemptLog } from './log.ts';
-import type { WorkerOptions } from './options.ts';
-import { isDiskFull, readResult } from './result.ts';
+import { type Task, type TaskCommand, type Values, parse, Written } from '../task/index.ts';
+import { AttemptFiles, AttemptLog } from './attempt-files.ts';
+import type { WorkerOptions } from './worker.ts';
+import { createServer } from 'node:net';
+import { constants } from 'node:fs';
+import { open, statfs } from 'node:fs/promises';
 
 /** What an attempt came to. */
 export type Verdict =
@@ -229,4 +229,122 @@ function timestamp(): string {
   const two = (value: number) => String(value).padStart(2, '0');
   const date = `${now.getFullYear()}-${two(now.getMonth() + 1)}-${two(now.getDate())}`;
   return `${date} ${two(now.getHours())}:${two(now.getMinutes())}:${two(now.getSeconds())}`;
+}
+
+/** What the command of an attempt finds beside its GPUs. */
+export interface Given {
+  /** Path of the JSON file that describes the task. */
+  taskFile: string;
+  /** Path where it may leave its result. */
+  resultFile: string;
+  /** What shows it its GPUs. */
+  gpus: Readonly<Record<string, string>>;
+  /** Where its processes may meet. */
+  port: number;
+}
+
+/** The environment of a command: this process's own without passwords, and what is given to it. Some of that only where the user hasn't set it. */
+export function environmentFor({ taskFile, resultFile, gpus, port }: Given): NodeJS.ProcessEnv {
+  const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
+  // Commands write their environment into logs and reports.
+  const { GPU_OWNER_QUEUE_PASSWORD: _, GPU_OWNER_QUEUE: url, ...inherited } = process.env;
+  const queue = url === undefined ? null : withoutSecret(url);
+  return {
+    ...inherited,
+    ...(queue === null ? {} : { GPU_OWNER_QUEUE: queue }),
+    ...gpus,
+    GPU_OWNER_TASK: taskFile,
+    GPU_OWNER_RESULT: resultFile,
+    // Otherwise the log would come in large pieces, and not at all from a command that is killed.
+    PYTHONUNBUFFERED: PYTHONUNBUFFERED ?? '1',
+    // For frameworks that rendezvous there: two tasks at a time mustn't meet on the same default port.
+    MASTER_ADDR: MASTER_ADDR ?? '127.0.0.1',
+    MASTER_PORT: MASTER_PORT ?? String(port),
+  };
+}
+
+/** null: where a password would be in it can't be told. */
+function withoutSecret(url: string): string | null {
+  if (!url.includes('@')) return url;
+  try {
+    const parsed = new URL(url);
+    if (parsed.password === '') return url;
+    parsed.password = '';
+    return parsed.href;
+  } catch {
+    return null;
+  }
+}
+
+/** PyTorch's own, for the case that no other can be had. */
+const DEFAULT_PORT = 29_500;
+
+/** A TCP port that nobody uses at the moment. Never rejected. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(DEFAULT_PORT));
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() =>
+        resolve(typeof address === 'object' && address !== null ? address.port : DEFAULT_PORT),
+      );
+    });
+  });
+}
+
+const MOST_BYTES = 1024 ** 2;
+/** A disk with less is full: other writers have taken the rest, or soon will. */
+const LEFT_AT_LEAST = 64 * 1024; // bytes
+
+/** What a command left as its result. `unreadable` says why, for people. */
+export type Result = { values: Values } | { unreadable: string } | null;
+
+/** Reads the result that a command has written; null: none. */
+export async function readResult(path: string): Promise<Result> {
+  try {
+    // Not blocking: it could be a pipe.
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const stat = await file.stat();
+      if (!stat.isFile()) return { unreadable: 'it is no file' };
+      if (stat.size > MOST_BYTES) {
+        return { unreadable: `it has ${stat.size} bytes, and at most ${MOST_BYTES} (1 MiB) are allowed` };
+      }
+      return decode((await file.readFile()).subarray(0, MOST_BYTES + 1));
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    const { code, errno, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return null;
+    return { unreadable: errno === undefined ? message : systemError(-errno) };
+  }
+}
+
+/** Whether next to nothing can be written there; false where that isn't known. */
+export async function isDiskFull(path: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: LEFT_AT_LEAST }));
+  return bavail * bsize < LEFT_AT_LEAST;
+}
+
+function decode(bytes: Uint8Array): Result {
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return { unreadable: 'it is not UTF-8 text' };
+  }
+  if (text.trim() === '') return { unreadable: 'it is empty' };
+  try {
+    const value = parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Written)) {
+      return { values: value as Values };
+    }
+    return {
+      unreadable: `it is no JSON object ({"accuracy": 0.9}), but begins with ${sanitize(text.trim(), 40)}`,
+    };
+  } catch (error) {
+    return { unreadable: `it is not JSON: ${sanitize((error as Error).message)}` };
+  }
 }

@@ -1,3 +1,3 @@
-export type { WorkerEnd, WorkerEvent } from './events.ts';
-export { Failures } from './failures.ts';
+export type { WorkerEnd, WorkerEvent } from './worker.ts';
+export { Failures } from './circuit-breaker.ts';
 export { Worker } from './worker.ts';

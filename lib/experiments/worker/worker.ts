@@ -1,19 +1,75 @@
+import type { Settings, WaitingState } from '../../claims/index.ts';
+import type { Queue, State, Attempt } from '../queue/index.ts';
 import type { GPU } from '../../gpus/index.ts';
+import type { Task, Values } from '../task/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
 import { hostName } from '../../platform/index.ts';
-import type { Attempt } from '../queue/index.ts';
 import { AttemptRun, logPath, type Verdict } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
-import type { WorkerEnd, WorkerEvent } from './events.ts';
-import { delayOf, Failures, forgetDelay } from './failures.ts';
-import { Insistence } from './insistence.ts';
-import type { WorkerOptions } from './options.ts';
-import { Outlook, type View } from './outlook.ts';
-import { Persistence } from './persistence.ts';
-import { Stopping } from './stopping.ts';
+import { delayOf, Failures, forgetDelay } from './circuit-breaker.ts';
+import { Insistence, Persistence } from './retry.ts';
+import { Outlook, type View } from './work-status.ts';
+import { Stopping } from './shutdown.ts';
 
-export type { WorkerEnd, WorkerEvent } from './events.ts';
-export type { WorkerOptions } from './options.ts';
+export interface WorkerOptions {
+  queue: Queue;
+  /** Commands run in `directory`; `state` is for the worker's own files. Both absolute. `host`: names of logs begin with it. */
+  project: { directory: string; state: string; host?: string };
+  /** Which GPUs, and how many for each task. */
+  settings: Settings;
+  /** How long the current task may take to finish once the worker drains, in ms; null (default): as long as it takes. */
+  grace?: number | null;
+  /** The name of this machine, for others. Default: its own. */
+  host?: string;
+  /** Told of everything that happens. Must not throw. */
+  report?: (event: WorkerEvent) => void;
+  /** Between SIGTERM and SIGKILL when a command must end, in ms. Default: 10 s. */
+  endingGrace?: number;
+  /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
+  idleLimit?: number;
+  /** Whether more tasks may still come into the queue: then an empty one isn't the end. */
+  expecting?: () => boolean;
+  /** Somebody looks on: tell every few seconds how things stand while it waits for GPUs. */
+  watched?: boolean;
+}
+
+/** What happens to a worker, as it happens: for progress displays and logs. `worker` is its name: 'gpu0', 'gpu0-1', 'gpu0.2'. */
+export type WorkerEvent =
+  /** It wants GPUs; again whenever there is news, with what it waits for. */
+  | { type: 'claiming'; waiting: WaitingState | null }
+  | { type: 'claimed'; worker: string; gpus: readonly GPU[] }
+  /** A task's command is about to be started. `log`: absolute path. `start`: which of its counted starts this is, from 1. */
+  | { type: 'assigned'; worker: string; task: Task; start: number; log: string }
+  /** `seconds`: how long the command ran. */
+  | { type: 'completed'; worker: string; task: Task; result: Values; seconds: number }
+  /** `state`: what became of it: 'pending' when it will be started again. */
+  | { type: 'failed'; worker: string; task: Task; error: string; state: State; seconds: number }
+  /** It wasn't the task's fault. `delay`: ms until it may be started again. */
+  | { type: 'given-back'; worker: string; task: Task; why: string; delay: number }
+  /** The task isn't this worker's any longer (cancelled, lost): its command was ended, or its outcome came too late. */
+  | { type: 'revoked'; worker: string; task: Task; why: string }
+  /** Processes that a command had left when it ended, and that were ended after it. */
+  | { type: 'left-behind'; worker: string; task: Task; count: number; names: readonly string[] }
+  /** Nothing to do at the moment. `worker` is null while it holds no GPUs. `why`: tasks are paused, all have their time to wait for, or are active elsewhere. */
+  | { type: 'idle'; worker: string | null; why: 'paused' | 'delayed' | 'active' }
+  /** It has let its GPUs go: others stand in line, it had no work, something is wrong with them, or it ends. */
+  | { type: 'released'; worker: string; why: 'others' | 'idle' | 'environment' | 'end' }
+  /** Something doesn't work that is tried again: the queue, mostly. */
+  | { type: 'trouble'; worker: string | null; message: string }
+  | { type: 'stopped'; worker: string | null; end: WorkerEnd };
+
+/** Why a worker has ended. */
+export interface WorkerEnd {
+  /**
+   * finished: no task is left or can come back. drained, stopped: on request. failures: three different tasks have failed on it and
+   * none succeeded in between. environment: three times in a row, a task couldn't be run for what wasn't its fault. error: it
+   * could not go on; `error` has the reason, such as that no GPU can ever be had.
+   */
+  why: 'finished' | 'drained' | 'stopped' | 'failures' | 'environment' | 'error';
+  /** For failures and environment: what went wrong, the same for all if it was. */
+  message: string | null;
+  error: Error | null;
+}
 
 const IDLE_LIMIT = 30_000;
 /** When to try again to get a task that is there but could not be had, in ms. */

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { render } from '../../../lib/cli/exp/render.ts';
 import type { RunView } from '../../../lib/experiments/control/controller.ts';
-import { Pace } from '../../../lib/experiments/manager/pace.ts';
+import { Pace } from '../../../lib/experiments/manager/progress.ts';
 
 function view(workers: number, changes: Partial<RunView> = {}): RunView {
   const counts = { pending: 191, active: workers, completed: 43, failed: 2, cancelled: 0 };

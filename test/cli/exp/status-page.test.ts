@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status.ts';
-import type { Overview } from '../../../lib/experiments/manager/overview.ts';
+import type { Overview } from '../../../lib/experiments/manager/progress.ts';
 import type { AttemptInfo, WithoutResult } from '../../../lib/experiments/queue/queue.ts';
 
 const attempt: AttemptInfo = {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatProgress } from '../../../lib/experiments/manager/overview.ts';
+import { formatProgress } from '../../../lib/experiments/manager/progress.ts';
 
 test.each([
   [45, 240, '45/240 (18.8%)'],

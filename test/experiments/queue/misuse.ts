@@ -1,8 +1,7 @@
 import { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../../lib/errors.ts';
-import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { STATES } from '../../../lib/experiments/queue/queue.ts';
+import { type Queue, STATES } from '../../../lib/experiments/queue/queue.ts';
 import { exportResults } from '../../../lib/experiments/results/export.ts';
 import { taker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';

@@ -1,7 +1,7 @@
 // When a worker holds GPUs, and when it lets them go.
 import { existsSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { Failures } from '../../../lib/experiments/worker/failures.ts';
+import { Failures } from '../../../lib/experiments/worker/circuit-breaker.ts';
 import { pause, until } from '../../support/machine.ts';
 import { Bench } from './fixture.ts';
 

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { GPUOwnerError } from '../../../lib/errors.ts';
-import { Insistence } from '../../../lib/experiments/worker/insistence.ts';
+import { Insistence } from '../../../lib/experiments/worker/retry.ts';
 import { Bench } from './fixture.ts';
 
 describe('claims that fail', () => {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { QueueRemovedError } from '../../../lib/experiments/queue/gone.ts';
-import { Persistence } from '../../../lib/experiments/worker/persistence.ts';
-import { Stopping } from '../../../lib/experiments/worker/stopping.ts';
+import { QueueRemovedError } from '../../../lib/experiments/queue/queue.ts';
+import { Persistence } from '../../../lib/experiments/worker/retry.ts';
+import { Stopping } from '../../../lib/experiments/worker/shutdown.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();

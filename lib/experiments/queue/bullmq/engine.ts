@@ -1,31 +1,13 @@
+import * as listing from './queries.ts';
+import * as selections from './bulk.ts';
 import type { Task, TaskSpec, Values } from '../../task/index.ts';
-import type {
-  Attempt,
-  AttemptInfo,
-  Completed,
-  Completion,
-  Counts,
-  Enqueued,
-  Failure,
-  Management,
-  Manager,
-  Pause,
-  Queue,
-  Selection,
-  State,
-  WorkerInfo,
-  TaskRow,
-  WithoutResult,
-} from '../queue.ts';
+import type { Attempt, AttemptInfo, Completed, Completion, Counts, Enqueued, Failure, Management, Manager, Pause, Queue, Selection, State, WorkerInfo, TaskRow, WithoutResult } from '../queue.ts';
 import { parseAddress } from './address.ts';
 import { Attempts } from './attempts.ts';
-import { checkFormat, checkServer } from './checks.ts';
-import { Connection } from './connection.ts';
-import { enqueue } from './enqueue.ts';
-import { Leases } from './leases.ts';
-import * as listing from './listing.ts';
-import { ManagerLease } from './management.ts';
-import * as selections from './selections.ts';
+import { checkFormat, checkServer, Connection } from './connection.ts';
+import { enqueue } from './bulk.ts';
+import { Leases } from './lock-renewal.ts';
+import { ManagerLease } from './leader.ts';
 
 /**
  * The queue of a project on Redis: see `parseAddress` for URLs.

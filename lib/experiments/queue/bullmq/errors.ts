@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import { QueueRemovedError } from '../gone.ts';
+import { QueueRemovedError } from '../queue.ts';
 
 export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });

@@ -1,19 +1,6 @@
 import type { Task } from '../../task/index.ts';
 import type { AttemptInfo, Completed, Completion, WorkerInfo, TaskRow } from '../queue.ts';
-import {
-  readCount,
-  readJSON,
-  readLog,
-  readOutcome,
-  readPlaceLines,
-  readResult,
-  readSource,
-  readState,
-  readTaker,
-  readTask,
-  readText,
-  readTime,
-} from '../records.ts';
+import { readCount, readJSON, readLog, readOutcome, readPlaceLines, readResult, readSource, readState, readTaker, readTask, readText, readTime } from '../records.ts';
 import type { Answer } from './connection.ts';
 
 type Text = string;

@@ -1,10 +1,10 @@
+import type * as SQLite from '@photostructure/sqlite';
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
-import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../platform/index.ts';
 import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
 import { findFile, inodes, isUnused, makeFile, narrowFiles, whyReadOnly } from './files.ts';
-import { findForebears } from './forebears.ts';
+import { findForebears } from './locks.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';
 
 /** How long SQLite itself waits for another writer, in ms: the process does nothing else meanwhile. */

@@ -1,31 +1,15 @@
+import * as endings from './attempts.ts';
+import * as listing from './queries.ts';
+import * as selections from './bulk.ts';
 import { closeSync } from 'node:fs';
 import type { Task, TaskSpec, Values } from '../../task/index.ts';
-import type {
-  Attempt,
-  AttemptInfo,
-  Completed,
-  Completion,
-  Counts,
-  Enqueued,
-  Failure,
-  Pause,
-  Queue,
-  Selection,
-  State,
-  WorkerInfo,
-  TaskRow,
-  WithoutResult,
-} from '../queue.ts';
+import type { Attempt, AttemptInfo, Completed, Completion, Counts, Enqueued, Failure, Pause, Queue, Selection, State, WorkerInfo, TaskRow, WithoutResult } from '../queue.ts';
 import { readCount, readPause, readRecord, readText } from '../records.ts';
 import { Database } from './database.ts';
-import * as endings from './endings.ts';
-import { enqueue } from './enqueue.ts';
-import { tellOfForebears } from './forebears.ts';
-import * as listing from './listing.ts';
-import { LockFile, MANAGER } from './locks.ts';
-import { plain, taskOf } from './rows.ts';
-import * as selections from './selections.ts';
-import { endLost, take } from './take.ts';
+import { enqueue } from './bulk.ts';
+import { tellOfForebears, LockFile, MANAGER } from './locks.ts';
+import { plain, taskOf } from './schema.ts';
+import { endLost, take } from './attempts.ts';
 import { Watch } from './watch.ts';
 
 /** The queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */

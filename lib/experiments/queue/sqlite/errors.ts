@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import { QueueRemovedError } from '../gone.ts';
+import { QueueRemovedError } from '../queue.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html). */
 const BUSY = 5;

@@ -1,8 +1,8 @@
 import { closeSync } from 'node:fs';
-import { Lookout } from '../lookout.ts';
+import { Lookout } from '../change-notifier.ts';
 import { findAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
-import { unnoticedAttempts } from './listing.ts';
+import { unnoticedAttempts } from './queries.ts';
 import type { LockFile } from './locks.ts';
 
 /** How often is looked for changes while somebody wants to know, in ms. */

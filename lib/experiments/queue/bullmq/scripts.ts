@@ -1,13 +1,10 @@
 import { createHash } from 'node:crypto';
-import { ARRIVAL } from './lua/arrival.ts';
-import { COMPLETE } from './lua/complete.ts';
-import { ENDINGS } from './lua/endings.ts';
-import { LISTS } from './lua/lists.ts';
-import { ALSO, CLOCK, COMPLETION, RECORDS } from './lua/records.ts';
-import { SELECTIONS } from './lua/selections.ts';
-import { SIGNS } from './lua/signs.ts';
-import { TAKE } from './lua/take.ts';
-import { bullmqLibrary, type TicketAction } from './tickets.ts';
+import { ARRIVAL, SELECTIONS } from './bulk.ts';
+import { COMPLETE, ENDINGS, TAKE } from './attempts.ts';
+import { LISTS } from './queries.ts';
+import { ALSO, CLOCK, COMPLETION, RECORDS } from './lua-functions.ts';
+import { SIGNS } from './lock-renewal.ts';
+import { bullmqLibrary, type TicketAction } from './bullmq-scripts.ts';
 
 /**
  * `EVALSHA sha 2 P B AGAIN OPERATION …`: our keys' and BullMQ's prefix; 1: it may have been heard already, or nothing. Scripts of one queue

@@ -2,12 +2,11 @@ import { GPUOwnerError } from '../../errors.ts';
 import { hostName, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
-import { isLoopback } from './addresses.ts';
-import { ACK, describeTask, NO_TASK, whyRejected } from './answers.ts';
+import { isLoopback } from './endpoints.ts';
+import { ACK, describeTask, NO_TASK, whyRejected, type Request, RequestError } from './messages.ts';
 import type { Answer } from './connection.ts';
 import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
-import { type Request, RequestError } from './requests.ts';
-import { Troubled } from './troubled.ts';
+import { Troubled } from './worker-circuit-breaker.ts';
 
 export interface DeskOptions {
   queue: Queue;

@@ -1,37 +1,14 @@
 import { setImmediate as breathe } from 'node:timers/promises';
 import type { GPUOwnerError } from '../../../errors.ts';
 import type { Task } from '../../task/index.ts';
-import {
-  type AttemptInfo,
-  type Completed,
-  type Completion,
-  type Counts,
-  MAX_BYTES,
-  MAX_DELAY_MS,
-  NO_PID,
-  STATES,
-  type State,
-  type TaskRow,
-  type WithoutResult,
-} from '../queue.ts';
+import { type AttemptInfo, type Completed, type Completion, type Counts, MAX_BYTES, MAX_DELAY_MS, NO_PID, STATES, type State, type TaskRow, type WithoutResult } from '../queue.ts';
 import { readCount, readText } from '../records.ts';
-import { presentAttempts, whyGone } from './attempts.ts';
+import { presentAttempts, whyGone, nextTask } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './errors.ts';
-import { untilForebears } from './forebears.ts';
-import type { LockFile } from './locks.ts';
-import {
-  type AttemptRecord,
-  attemptInfoOf,
-  completedOf,
-  completionOf,
-  TASK,
-  type TaskRecord,
-  taskOf,
-  taskRowOf,
-} from './rows.ts';
-import { inState } from './selections.ts';
-import { nextTask } from './take.ts';
+import { untilForebears, type LockFile } from './locks.ts';
+import { type AttemptRecord, attemptInfoOf, completedOf, completionOf, TASK, type TaskRecord, taskOf, taskRowOf } from './schema.ts';
+import { inState } from './bulk.ts';
 
 /** Tasks per query: short ones, between which others of the process get their turn. */
 const PAGE = 500;

@@ -1,6 +1,6 @@
+import type * as BullMQ from 'bullmq';
 import { EventEmitter } from 'node:events';
 import { createRequire } from 'node:module';
-import type * as BullMQ from 'bullmq';
 
 /** What stands in captured arguments for the prefix of BullMQ's keys: scripts are the same for all queues. */
 const PREFIX = '@P';

@@ -1,0 +1,389 @@
+import { seedOf, stringify, type TaskSpec, taskId, type Values } from '../../task/index.ts';
+import { commandText, conflict, conflicting, phaseInName, taskName, NO_COMMAND_TEXT } from '../new-task.ts';
+import { type Enqueued, MAX_BYTES, type Pause, type Selection } from '../queue.ts';
+import type { Connection } from './connection.ts';
+import { placeText } from './rows.ts';
+import { readPause, readTime } from '../records.ts';
+
+/** Tasks per operation, at most: others wait for some ten milliseconds at most. */
+const BATCH = 500;
+
+/** See `Queue.enqueue`. */
+export async function enqueue(
+  connection: Connection,
+  tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
+  { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
+): Promise<Enqueued> {
+  const total: Enqueued = { added: 0, known: 0, placed: 0 };
+  /** Tasks of earlier batches, if commands may be replaced: not by two of one sweep in turn. */
+  const seen = replaceCommands ? new Set<string>() : null;
+  let sent: Promise<void> = Promise.resolve();
+  const send = async (words: readonly string[]) => {
+    const answer = await connection.call<(string | number)[]>('enqueue', replaceCommands ? 1 : 0, ...words);
+    const [kind, ...rest] = answer;
+    if (kind === 'conflicts') throw refusal(rest);
+    const [added, known, placed] = rest as [number, number, number];
+    total.added += added;
+    total.known += known;
+    total.placed += placed;
+  };
+  /** While Redis has the last ones, the next are prepared. */
+  let ids: string[] = [];
+  let words: string[] = [];
+  let size = 0;
+  const add = (spec: TaskSpec) => {
+    const id = taskId(spec.parameters);
+    const described = describe(spec);
+    for (const word of described) size += word.length;
+    words.push(id, ...described, seen?.has(id) ? '1' : '0');
+    ids.push(id);
+  };
+  const dispatch = async () => {
+    for (const id of ids) seen?.add(id);
+    const batch = words;
+    ids = [];
+    words = [];
+    size = 0;
+    await sent;
+    signal?.throwIfAborted();
+    sent = send(batch);
+    sent.catch(() => {}); // it is met by the next, or at the end
+  };
+  try {
+    for await (const spec of tasks) {
+      add(spec);
+      if (ids.length === BATCH || size > MAX_BYTES) await dispatch();
+    }
+    if (ids.length > 0) await dispatch();
+  } finally {
+    await sent;
+  }
+  return total;
+}
+
+function describe(spec: TaskSpec): string[] {
+  const { parameters, command } = spec;
+  const phase = phaseInName(spec.phase);
+  // The counter is known where it is counted.
+  const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
+  return [stringify(parameters), commandText(command), phase, suffix, placeText(spec)];
+}
+
+function refusal([count, ...words]: (string | number)[]): Error {
+  const conflicts: string[] = [];
+  for (let index = 0; index < words.length; index += 3) {
+    const [name, known, other] = words.slice(index, index + 3) as [string, string, string];
+    conflicts.push(conflict(name, known, other));
+  }
+  return conflicting(conflicts, count as number);
+}
+
+/** Tasks per operation, at most. */
+const PORTION = 500;
+
+/** See `Queue.importResults`. */
+export async function importResults(
+  connection: Connection,
+  rows: readonly { id: string; result: Values }[],
+): Promise<boolean[]> {
+  const adopted: boolean[] = [];
+  let words: string[] = [];
+  let size = 0;
+  const send = async () => {
+    const answers = await connection.call<number[]>('importResults', ...words);
+    adopted.push(...answers.map((answer) => answer === 1));
+    words = [];
+    size = 0;
+  };
+  for (const { id, result } of rows) {
+    const text = stringify(result);
+    if (words.length === 2 * PORTION || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
+    words.push(id, text);
+    size += text.length;
+  }
+  if (words.length > 0) await send();
+  return adopted;
+}
+
+/** See `Queue.retry`, `Queue.cancel`. */
+export async function select(
+  connection: Connection,
+  action: 'retry' | 'cancel',
+  selection: Selection | 'all',
+): Promise<string[]> {
+  const names: string[] = [];
+  if (selection !== 'all' && 'ids' in selection) {
+    for (let from = 0; from < selection.ids.length; from += PORTION) {
+      const ids = selection.ids.slice(from, from + PORTION);
+      names.push(...(await connection.call<string[]>('select', action, ...ids)));
+    }
+    return [...new Set(names)];
+  }
+  const state = selection === 'all' ? '' : selection.state;
+  for (let after = '0'; ; ) {
+    const [last, some] = await connection.call<[string, string[]]>(
+      'selectState',
+      action,
+      state,
+      after,
+      PORTION,
+    );
+    names.push(...some);
+    if (last === '0') return names;
+    after = last;
+  }
+}
+
+export async function pause(connection: Connection, by: Pause['by'], message: string): Promise<void> {
+  const pause: Pause = { by, message, since: Date.now() };
+  await connection.call('pause', JSON.stringify(pause), by);
+}
+
+export async function resume(connection: Connection): Promise<void> {
+  await connection.call('resume');
+}
+
+export async function paused(connection: Connection): Promise<Pause | null> {
+  const [text, since] = await connection.call<[string | null, string | null]>('paused');
+  if (text !== null) return readPause(text);
+  return since === null
+    ? null
+    : { by: 'person', message: 'paused in a dashboard of BullMQ', since: readTime(since) ?? Date.now() };
+}
+
+/** `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: all of them, or none and the conflicts. */
+export const ARRIVAL = `
+-- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
+local function nameAll(tasks, isTaken)
+  local names, counters, used = {}, {}, {}
+  for i, task in ipairs(tasks) do
+    local phase = task.phase
+    local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0) or 0
+    local name
+    repeat
+      name = phase .. '_' .. string.format('%.0f', counter) .. task.suffix
+      counter = counter + 1
+    until not used[name] and not isTaken(name)
+    used[name] = true
+    names[i] = name
+    counters[phase] = counter
+  end
+  return names, counters
+end
+
+local function add(tasks)
+  local names, counters = nameAll(tasks, function() return false end)
+  for _, known in ipairs(rcall('HMGET', P .. 'names', unpack(names))) do
+    if known then
+      names, counters = nameAll(tasks, function(name) return rcall('HEXISTS', P .. 'names', name) == 1 end)
+      break
+    end
+  end
+  local last = rcall('HINCRBY', P .. 'settings', 'tasks', #tasks)
+  local named, arrived = {}, {}
+  for i, task in ipairs(tasks) do
+    local id, name, number = task.id, names[i], last - #tasks + i
+    named[2 * i - 1], named[2 * i] = name, id
+    arrived[2 * i - 1], arrived[2 * i] = number, id
+    -- What changes is found sooner in front.
+    set(id, 'state', 'pending', 'starts', '0', 'number', number, 'name', name, 'parameters', task.parameters,
+      'command', task.command, 'places', task.places)
+    also('addTicket', id, 2, name, task.parameters)
+  end
+  rcall('HSET', P .. 'names', unpack(named))
+  -- The score of a pending one is its number.
+  rcall('ZADD', P .. 'states', unpack(arrived))
+  for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
+end
+
+local NO_COMMAND = '${NO_COMMAND_TEXT}'
+
+-- A damaged one is none.
+local function isCommand(text)
+  local ok, command = pcall(cjson.decode, text)
+  if not ok or type(command) ~= 'table' then return false end
+  if type(command.shell) == 'string' then return true end
+  if type(command.words) ~= 'table' then return false end
+  for _, word in ipairs(command.words) do if type(word) ~= 'string' then return false end end
+  return true
+end
+
+function operations.enqueue(replace, ...)
+  local words, ids = {...}, {}
+  for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
+  local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
+  local commands, conflicts, found = {}, {}, {}
+  for i = 1, #words, 7 do
+    local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 6] == '1'
+    local known, name = commands[id], phase
+    if not known and numbers[(i + 6) / 7] then
+      local current, its, state, places = get(id, 'command', 'name', 'state', 'places')
+      known, name = current or NO_COMMAND, its or id
+      found[id] = {current = known, state = state, places = places or ''}
+    end
+    local differs = known and known ~= NO_COMMAND and command ~= NO_COMMAND and known ~= command and isCommand(known)
+    if differs and (replace ~= '1' or earlier or commands[id]) then
+      conflicts[#conflicts + 1] = name
+      conflicts[#conflicts + 1] = known
+      conflicts[#conflicts + 1] = command
+    end
+    if command ~= NO_COMMAND then commands[id] = command end
+  end
+  if #conflicts > 0 then return {'conflicts', #conflicts / 3, unpack(conflicts, 1, math.min(#conflicts, 9))} end
+
+  local known, placed, given, fresh = 0, 0, 0, {}
+  for i = 1, #words, 7 do
+    local id, parameters, command, phase, suffix, place =
+      words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5]
+    local task = found[id]
+    if not task then
+      task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = place}
+      fresh[#fresh + 1] = task
+      found[id] = task
+    else
+      known = known + 1
+      if command ~= NO_COMMAND and task.command == NO_COMMAND then
+        task.command = command
+      elseif command ~= NO_COMMAND and task.current and task.current ~= command and
+        (task.current == NO_COMMAND or (task.state ~= 'active' and task.state ~= 'completed')) then
+        set(id, 'command', command)
+        given = given + 1
+      end
+      if not string.find('\\n' .. task.places .. '\\n', '\\n' .. place .. '\\n', 1, true) then
+        task.places = task.places .. '\\n' .. place
+        -- Those of new ones are written with them.
+        if task.current then set(id, 'places', task.places) end
+        placed = placed + 1
+      end
+    end
+  end
+  if #fresh > 0 then add(fresh) end
+  if #fresh + placed + given > 0 then bump() end
+  return {'done', #fresh, known, placed}
+end
+`;
+
+/** What people do with tasks. Ids may be names too. */
+export const SELECTIONS = `
+local function resolve(word)
+  if rcall('EXISTS', P .. 'task:' .. word) == 1 then return word end
+  return rcall('HGET', P .. 'names', word)
+end
+
+local function cancel(id)
+  local state, token = get(id, 'state', 'attempt')
+  if state ~= 'pending' and state ~= 'active' then return false end
+  set(id, 'ended', NOW)
+  also('move', id, 'cancelled')
+  if state == 'active' and token then also('revoke', id, token, 'cancelled') else also('removeTicket', id) end
+  return true
+end
+
+local function retry(id)
+  local state, number = get(id, 'state', 'number')
+  number = also('numberOf', id, number)
+  if state == 'pending' or state == 'active' then return false end
+  if state == 'completed' then
+    local by, ended = also('completedBy', id)
+    local without = get(id, 'without')
+    if without then rcall('HINCRBY', P .. 'without', without, -1) end
+    if by then rcall('HSET', P .. 'attempt:' .. by, 'outcome', 'completed', 'ended', ended) end
+    rcall('ZADD', P .. 'retracted', number, id)
+    rcall('ZREM', P .. 'completions', id)
+    -- A result that comes late would be one of before.
+    for _, token in ipairs(also('tokensOf', id)) do
+      if redis.pcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
+    end
+  end
+  rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by', 'without')
+  set(id, 'starts', 0, 'retried', NOW)
+  also('move', id, 'pending')
+  if not also('lockOf', id) then
+    also('replaceTicket', id, 'pending', 2)
+  end
+  return true
+end
+
+local actions = {cancel = cancel, retry = retry}
+
+function operations.select(action, ...)
+  local names, seen = {}, {}
+  for _, word in ipairs({...}) do
+    local id = resolve(word)
+    if id and not seen[id] then
+      seen[id] = true
+      if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
+    end
+  end
+  if #names > 0 then bump() end
+  return names
+end
+
+-- A portion: those behind the number AFTER. Answers the last number, or 0 at the end, and names.
+function operations.selectState(action, state, after, limit)
+  local ids = also('listed', state, after, limit)
+  local names, last = {}, 0
+  for _, id in ipairs(ids) do
+    last = string.format('%.0f', also('numberOf', id, (get(id, 'number'))))
+    if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
+  end
+  if #names > 0 then bump() end
+  return {#ids < tonumber(limit) and '0' or last, names}
+end
+
+function operations.importResults(...)
+  local words, adopted = {...}, {}
+  for i = 1, #words, 2 do
+    local id = words[i]
+    local state, number, due, why = get(id, 'state', 'number', 'due', 'error')
+    local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
+    if good then
+      completeTask(id, words[i + 1], number, due, why, 'source', 'table')
+      also('removeTicket', id)
+      bump()
+    end
+    adopted[#adopted + 1] = good and 1 or 0
+  end
+  return adopted
+end
+
+function operations.forget(...)
+  for _, id in ipairs({...}) do rcall('ZREM', P .. 'retracted', id) end
+  bump()
+  return 1
+end
+
+function operations.pause(pause, by)
+  -- BullMQ gives nothing out then, which somebody in a dashboard may have changed.
+  if rcall('HEXISTS', B .. 'meta', 'paused') == 0 then bull('pause', {}) end
+  local before = rcall('HGET', P .. 'settings', 'pausedBy')
+  -- What a person has said stands, and what was said first.
+  if before == 'person' or before == by then return 0 end
+  rcall('HSET', P .. 'settings', 'pause', pause, 'pausedBy', by)
+  bump()
+  return 1
+end
+
+function operations.resume()
+  rcall('HDEL', P .. 'settings', 'pause', 'pausedBy', 'pausedOutside')
+  bull('resume', {})
+  bump()
+  return 1
+end
+
+-- dead: one that is known to manage no longer, and '' if none is
+function operations.manage(who, dead)
+  if dead ~= '' and rcall('GET', P .. 'manager') == dead then rcall('DEL', P .. 'manager') end
+  local done = rcall('SET', P .. 'manager', who, 'PX', LOCK, 'NX')
+  if done then bump() end
+  return done and 1 or 0
+end
+
+function operations.release(who)
+  if rcall('GET', P .. 'manager') == who then
+    rcall('DEL', P .. 'manager')
+    bump()
+  end
+  return 1
+end
+`;
