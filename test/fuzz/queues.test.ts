@@ -1,15 +1,16 @@
 // Records of queues, in which anybody may have written, and the file of those who wait for GPUs.
-import fc from 'fast-check';
-import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
-import * as sqlite from '../../lib/experiments/queue/sqlite/schema.ts';
+
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { Line } from '../../lib/claims/wait-queue.ts';
+import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
-import { readPause } from '../../lib/experiments/queue/records.ts';
+import * as records from '../../lib/experiments/queue/records.ts';
+import { infoOf } from '../../lib/experiments/queue/sqlite/queries.ts';
 import { stringify } from '../../lib/experiments/task/literal.ts';
 import { native } from '../../lib/native.ts';
 import { bootId } from '../../lib/platform/system.ts';
@@ -82,8 +83,8 @@ const numbered = (value: string | null) => (value !== null && /^\d+$/.test(value
 
 fuzz('records of tasks are read whatever has become of them', damaged(task), (record) => {
   const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
-  const row = columns as unknown as Parameters<typeof sqlite.completionOf>[0];
-  check(sqlite.taskRowOf(row), sqlite.completionOf(row));
+  const row = columns as unknown as Parameters<typeof records.completionOf>[0];
+  check(records.taskRowOf(row), records.completionOf(row));
   const { id, name, parameters, command, places, state, starts, error, ended, source, sequence } = record;
   const lines = places?.startsWith('[["exp1"') ? places.slice(1, -1) : places;
   const answer = [id, name, parameters, command, lines, state, starts, error, ended, source, sequence, '1'];
@@ -97,7 +98,7 @@ fuzz(
     const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
     const { id, taker, since, ended, outcome, error, log, log_from: from, log_to: to, token, name } = record;
     for (const info of [
-      sqlite.attemptInfoOf(columns as unknown as Parameters<typeof sqlite.attemptInfoOf>[0]),
+      infoOf(columns as unknown as Parameters<typeof infoOf>[0]),
       redis.attemptInfoOf([id, taker, since, ended, outcome, error, log, from, to, token, name, '1']),
     ]) {
       expect(Number.isSafeInteger(info.taker.pid) && info.taker.pid >= 0).toBe(true);
@@ -115,7 +116,7 @@ fuzz(
     jsonValue.map((value) => JSON.stringify(value)),
   ),
   (written) => {
-    const { by, message, since } = readPause(written);
+    const { by, message, since } = records.readPause(written);
     expect(['person', 'failures']).toContain(by);
     expect(typeof message).toBe('string');
     new Date(since).toISOString();

@@ -1,18 +1,18 @@
 import { timerMs } from '../../platform/index.ts';
 
-/** Looks again and again while somebody wants to know, and tells those who wait for changes. Costs nothing while nobody does. */
-export class Lookout {
+/** Polls while somebody waits for changes, and wakes those who wait. Costs nothing while nobody does. */
+export class ChangeNotifier {
   readonly #period: number;
-  readonly #look: () => void;
+  readonly #poll: () => void;
   readonly #isNeeded: () => boolean;
   readonly #waiting = new Set<() => void>();
-  #told = 0;
+  #count = 0;
   #timer: NodeJS.Timeout | null = null;
 
-  /** @param period in ms @param isNeeded whether to look although nobody waits; `adjust` says that it may have changed */
-  constructor(period: number, look: () => void, isNeeded: () => boolean) {
+  /** @param period in ms @param isNeeded whether to poll although nobody waits; `adjust` says that this may have changed */
+  constructor(period: number, poll: () => void, isNeeded: () => boolean) {
     this.#period = period;
-    this.#look = look;
+    this.#poll = poll;
     this.#isNeeded = isNeeded;
   }
 
@@ -20,14 +20,14 @@ export class Lookout {
     return this.#waiting.size > 0;
   }
 
-  /** How often somebody has told. */
-  get told(): number {
-    return this.#told;
+  /** How many changes were notified. */
+  get count(): number {
+    return this.#count;
   }
 
-  /** Until somebody tells, or has told more than `since`, the signal aborts, or so many ms have passed. */
-  async wait(milliseconds: number, signal?: AbortSignal, since = this.#told): Promise<void> {
-    if (since !== this.#told) return;
+  /** Resolves at the next change, if `count` is above `since`, when the signal aborts, or after so many ms. */
+  async wait(milliseconds: number, signal?: AbortSignal, since = this.#count): Promise<void> {
+    if (since !== this.#count) return;
     let resolve: () => void = () => {};
     const change = new Promise<void>((resolved) => {
       resolve = resolved;
@@ -46,9 +46,8 @@ export class Lookout {
     }
   }
 
-  /** Something has changed. */
-  tell(): void {
-    this.#told++;
+  notify(): void {
+    this.#count++;
     for (const resolve of this.#waiting) resolve();
   }
 
@@ -57,13 +56,13 @@ export class Lookout {
       this.#stop();
       return;
     }
-    this.#timer ??= setInterval(() => this.#look(), this.#period);
-    // Whoever waits has a timer of its own, and attempts have their commands.
+    this.#timer ??= setInterval(() => this.#poll(), this.#period);
+    // It must not keep the process alive: waits have timers of their own, and attempts have commands.
     this.#timer.unref();
   }
 
   close(): void {
-    this.tell();
+    this.notify();
     this.#stop();
   }
 

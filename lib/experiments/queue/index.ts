@@ -1,6 +1,5 @@
 export { commandText, NO_COMMAND_TEXT } from './new-task.ts';
-export { QueueRemovedError } from './queue.ts';
-export { openQueue } from './open.ts';
+export { isRedisURL, openQueue, withoutPassword } from './open.ts';
 export {
   type Attempt,
   type AttemptInfo,
@@ -8,15 +7,15 @@ export {
   type Completion,
   type Counts,
   lacksResult,
-  type Management,
   MAX_DELAY_MS,
+  type Management,
   NO_PID,
   type Pause,
   type Queue,
+  QueueRemovedError,
   STATES,
   type State,
   type TaskRow,
   type WithoutResult,
 } from './queue.ts';
 export { damagedTasks, readJSON } from './records.ts';
-export { isRedisURL, withoutPassword } from './open.ts';

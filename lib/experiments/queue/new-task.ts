@@ -1,26 +1,26 @@
-import { show, type Value, Written, type TaskCommand } from '../task/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
+import { show, type TaskCommand, type Value, Written } from '../task/index.ts';
 import { readCommand } from './records.ts';
 
-/** In bytes, so that a name with a suffix is still good for a file. */
-const LONGEST_PHASE = 120;
-const LONGEST_SEED = 60;
+/** Limits that keep a name with a suffix short enough for a file. */
+const MAX_PHASE_BYTES = 120;
+const MAX_SEED_BYTES = 60;
 
-/** What has no place in a file's name, or plays tricks on terminals. */
+/** Characters that are unsafe in the name of a file or on a terminal. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}\p{Cs}\p{Z}]+/gu;
 
-/** A phase as it stands in names. Phases that look alike there are counted together. */
+/** A phase as it stands in names. Phases that become equal share a counter. */
 export function phaseInName(phase: string): string {
-  const safe = shorten(phase.replace(UNSAFE, '_'), LONGEST_PHASE) || '_';
+  const safe = shorten(phase.replace(UNSAFE, '_'), MAX_PHASE_BYTES) || '_';
   // Neither hidden nor an option.
   return /^[.-]/.test(safe) ? `_${safe}` : safe;
 }
 
-/** `exp1_vary_width_0_42`. @param phase as `phaseInName` has it @param seed null: none */
+/** A task's name: `exp1_vary_width_0_42`. @param phase from `phaseInName` @param seed null: none */
 export function taskName(phase: string, counter: number, seed: Value): string {
   if (seed === null || (seed instanceof Written && seed.data === null)) return `${phase}_${counter}`;
-  return `${phase}_${counter}_${shorten(show(seed).replace(UNSAFE, '_'), LONGEST_SEED)}`;
+  return `${phase}_${counter}_${shorten(show(seed).replace(UNSAFE, '_'), MAX_SEED_BYTES)}`;
 }
 
 function shorten(text: string, bytes: number): string {
@@ -36,23 +36,23 @@ function shorten(text: string, bytes: number): string {
 }
 
 /** How many conflicting tasks an error names. */
-export const NAMED = 3;
+export const MAX_NAMED = 3;
 
-/** The same text for the same command. */
+/** A command as text: equal commands have equal texts. */
 export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
 }
 
-/** Of a task that came without one, for workers that know themselves what to run. */
+/** The command of a task that came without one, for workers that know themselves what to run. */
 export const NO_COMMAND_TEXT = commandText({ words: [] });
 
-/** One task with two commands, as `commandText` has them. */
+/** Describes a task with two commands. */
 export function conflict(name: string, known: string, other: string): string {
   return `${name}: ${inWords(known)} and ${inWords(other)}`;
 }
 
 /** @param conflicts the first of them @param count how many there are */
-export function conflicting(conflicts: readonly string[], count: number): GPUOwnerError {
+export function conflictError(conflicts: readonly string[], count: number): GPUOwnerError {
   const more = count - conflicts.length;
   const list = listWords([...conflicts, ...(more > 0 ? [`${more} more`] : [])]);
   return new GPUOwnerError(
@@ -62,14 +62,14 @@ export function conflicting(conflicts: readonly string[], count: number): GPUOwn
   );
 }
 
-/** Whether it is what {@link commandText} makes. */
+/** Whether a text is one that {@link commandText} makes. */
 export function isCommand(text: string): boolean {
   return commandOf(text) !== null;
 }
 
 function inWords(text: string): string {
   const command = commandOf(text);
-  if (command === null) return 'what is damaged';
+  if (command === null) return 'a damaged command';
   return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
 }
 

@@ -3,28 +3,28 @@ import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
-import { findSQLiteQueue, openSQLiteQueue } from './sqlite/engine.ts';
+import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
 
-/** Whether a URL names a queue on Redis. Apart from what understands it, which others needn't load. */
+/** Whether a URL names a queue on Redis. The rest of Redis's code isn't loaded for that. */
 export function isRedisURL(url: string): boolean {
   return /^(?:rediss?|redis\+unix):/i.test(url);
 }
 
 /**
- * For people: what stands before the host is nobody's business, also where it has a '/' or '?' in it that isn't encoded. Of all that may
- * be behind the host, only the parameter `ca` has an '@'.
+ * Removes user and password from a URL, for people, also if they have a '/' or '?' that isn't encoded. Behind the host, only the parameter
+ * `ca` may have an '@'.
  */
 export function withoutPassword(url: string): string {
   return url.replace(/^([a-z+]+:\/\/)(?:(?![?&]ca=).)*@/is, '$1');
 }
 
 /**
- * The queue of a project.
+ * Opens the queue of a project.
  * @param url `sqlite:PATH`, from the project directory on if it is relative; `redis://HOST`, `rediss://HOST` and
  *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
- * @param options create: false for those who only look: nothing is made, and the answer is null where there is no queue yet. look: who may
- *   only read a SQLite queue gets one that can be asked, and refuses changes
+ * @param options create: false makes nothing, and answers null where there is no queue yet. look: a user who may only read a SQLite queue
+ *   gets one that refuses changes
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
  */
 export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
@@ -39,8 +39,8 @@ export async function openQueue(
   { create = true, look = false }: { create?: boolean; look?: boolean } = {},
 ): Promise<Queue | null> {
   if (url !== null && isRedisURL(url)) {
-    // Nothing of Redis is loaded for others.
-    const { openBullMQQueue } = await import('./bullmq/engine.ts');
+    // Only queues on Redis load its code.
+    const { openBullMQQueue } = await import('./bullmq/index.ts');
     return openBullMQQueue(url, project, create);
   }
   if (url !== null) {

@@ -1,35 +1,35 @@
-import type { Place, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
+import type { Place, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
 
 /** `active`: some attempt has it. `failed`: it has used up its starts, or left a result that can't be read. */
 export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';
 
 export const STATES: readonly State[] = ['pending', 'active', 'completed', 'failed', 'cancelled'];
 
-/** How often a task is started at most, give-backs not counted. */
+/** The most starts of a task. Starts that were requeued don't count. */
 export const MAX_STARTS = 3;
-/** How long a task that was given back waits at most before it is given out again, in ms. */
+/** The longest delay before a requeued task is given out again. */
 export const MAX_DELAY_MS = 60_000;
 
-/** Somebody who takes tasks. */
+/** A process that takes tasks. */
 export interface WorkerInfo {
-  /** For people, and in the name of the log: `gpu0`. */
+  /** The worker's name for people and for its log: `gpu0`. */
   worker: string;
   host: string;
   pid: number;
-  /** What it runs tasks on, e.g. `['GPU-…']`. */
+  /** UUIDs of the GPUs on which it runs tasks. */
   gpus: readonly string[];
 }
 
-/** A task in somebody's hands. All methods of the queue that end it take its token, also in another process, after a restart. */
+/** One start of a task by one worker. The methods that end it take its token, also in another process after a restart. */
 export interface Attempt {
   token: string;
   task: Task;
   /** Which of its counted starts this is, from 1. */
   start: number;
   /**
-   * Descriptors that are to stay open as long as any process of the attempt lives: the keeper gets them. The task isn't given
-   * out again while they are. The engine closes its own when the attempt is ended.
+   * Descriptors that must stay open while any process of the attempt lives: the keeper gets them. While they are open, the task isn't
+   * given out again. The engine closes its own copies when the attempt ends.
    */
   descriptors: readonly number[];
   /**
@@ -39,7 +39,7 @@ export interface Attempt {
   signal: AbortSignal;
 }
 
-/** What is known of an attempt, living or ended. */
+/** An attempt, living or ended, as the queue shows it. */
 export interface AttemptInfo {
   token: string;
   taskId: string;
@@ -57,7 +57,7 @@ export interface AttemptInfo {
   log: { path: string; from: number; to: number | null } | null;
 }
 
-/** In the place of its PID, a worker that asks over TCP has this: none of its processes is known. */
+/** The PID of workers that ask over TCP: their processes aren't known. */
 export const NO_PID = 0;
 
 /** Whether an attempt over TCP completed its task, and sent no result. */
@@ -77,7 +77,7 @@ export interface TaskRow {
   ended: number | null;
   /** Where the result of a completed one is from: a worker, or a row that was found in a table. */
   source: 'worker' | 'table' | null;
-  /** Of a completed one: see {@link Completion}. */
+  /** The place in the order of completion: see {@link Completed}. null: it isn't completed. */
   sequence: number | null;
 }
 
@@ -102,7 +102,7 @@ export interface Completion extends Completed {
   damage?: string;
 }
 
-/** So many bytes of tasks and results are in an answer at most, if it has more than one: on a slow network it must come in time. */
+/** The most bytes of tasks and results in an answer with more than one: on a slow network it must arrive in time. */
 export const MAX_BYTES = 1024 * 1024;
 
 export interface Failure {
@@ -112,7 +112,7 @@ export interface Failure {
   retry: boolean;
 }
 
-/** Why no tasks are given out. */
+/** The reason why no tasks are given out. */
 export interface Pause {
   /** A person, or the workers after too many failures. */
   by: 'person' | 'failures';
@@ -123,22 +123,22 @@ export interface Pause {
 
 export interface Enqueued {
   added: number;
-  /** Those it had already, in whatever state. */
+  /** Tasks that the queue had already, in any state. */
   known: number;
-  /** Of the known: those that have got one more place. */
+  /** Known tasks that have got one more place. */
   placed: number;
 }
 
-/** Which tasks: by id or name, or by state. */
+/** Selects tasks by id or name, or by state. */
 export type Selection = { ids: readonly string[] } | { state: State };
 
 export type Counts = Readonly<Record<State, number>>;
 
-/** Who manages. */
+/** The process that writes the tables. */
 export interface Manager {
   host: string;
   pid: number;
-  /** When somebody else may, unless it gives a sign of life, in ms since the epoch. Absent: it is known to live. */
+  /** When its leadership expires unless it is renewed, in ms since the epoch. Absent: the process is known to live. */
   until?: number;
 }
 
@@ -148,73 +148,71 @@ export interface Management {
 }
 
 /**
- * The tasks of a project, and who has which. An engine keeps every promise below through the death of any process at any moment;
- * `test/experiments/queue/conformance.ts` has a test for each.
+ * The tasks of a project and their attempts. An engine keeps every promise below even if any process dies at any moment.
+ * `test/experiments/queue/contract/` tests each promise.
+
  *
  * - A task is given to one attempt at a time, and again only when nothing of the last one lives.
  * - Tasks come by priority of arrival, fresh ones before those that have failed already.
- * - What a method has resolved to is there after any crash.
+ * - A change is durable once its method has resolved.
  * - A token whose task isn't its own any longer is rejected: its result changes nothing.
  */
 export interface Queue {
-  /** As `--queue` has it: `sqlite:/path`, `redis://…` without password. */
+  /** The URL without password: `sqlite:/path`, `redis://…`. */
   readonly url: string;
 
   /**
-   * Adds the tasks that it doesn't have, and gives them their names; does nothing to those it has but adding new places. In
-   * batches: after a crash, doing it again does the rest.
-   * @param replaceCommands what to do with known tasks whose command is another: give it to those that are neither active nor
-   *   completed, or refuse
-   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, with the first few of them: in the sweep whatever
-   *   the options, else only if commands aren't to be replaced. Nothing of that batch is added.
+   * Adds new tasks and names them; known tasks only get new places. Works in batches: after a crash, doing it again does the rest.
+   * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
+   *   refused
+   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.
+   *   Nothing of that batch is added.
    */
   enqueue(
     tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
     options?: { replaceCommands?: boolean; signal?: AbortSignal },
   ): Promise<Enqueued>;
 
-  /** Which of these are known, in their order: for plans. */
+  /** Finds tasks by id, in the order of the ids; null: unknown. */
   lookUp(ids: readonly string[]): Promise<(TaskRow | null)[]>;
 
   /**
-   * The next task, for somebody who runs it now; null: none can be had at the moment. Counts as a start. Attempts whose processes
-   * are gone without a word are ended first.
-   * @param lifetime of somebody who gives no sign of life: after so many ms the task may be given out again. Undefined: as long
-   *   as this process, and whoever has the descriptors, lives.
+   * Gives out the next task, and counts a start; null: none can be had at the moment. Lost attempts are ended first.
+   * @param lifetime for workers without a heartbeat: after so many ms the task may be given out again. Undefined: it is the attempt's while
+   *   this process or any process with the descriptors lives.
    */
   take(taker: WorkerInfo, options?: { lifetime?: number }): Promise<Attempt | null>;
   /**
-   * Ends attempts whose processes are gone without a word, or whose lifetime is over, as `take` does: for those who take nothing, but
-   * want to know. Costs little where there is none.
+   * Ends lost attempts as `take` does: those whose processes have ended silently, or whose lifetime is over. Costs little if there are none.
    */
   endLost(): Promise<void>;
-  /** Where its output goes; the place is noted as it becomes known. */
+  /** Records where the output of an attempt is. */
   setLog(token: string, log: { path: string; from: number; to: number | null }): Promise<void>;
-  /** Keeps a result that came before the completion. false: rejected. */
+  /** Keeps a result until the task is completed. @returns false: rejected */
   submit(token: string, result: Values): Promise<boolean>;
   /**
-   * The task is done; the result is committed with it. Without a result, the one that was submitted counts.
-   * @returns false: rejected, since the task isn't this attempt's any longer. An attempt whose lifetime is over still counts, if
-   *   the task has no result yet. Saying the same again, because the answer was lost, is no rejection.
+   * Completes the task together with its result. Without a result, the submitted one counts.
+   * @returns false: rejected, since the task isn't this attempt's any longer. After its lifetime an attempt may still complete a task that
+   *   has no result yet. Repeating a completion because the answer was lost is no rejection.
    */
   complete(token: string, result: Values | null): Promise<boolean>;
-  /** @returns what became of the task; null: rejected */
+  /** Counts a failed start. @returns the new state of the task; null: rejected */
   fail(token: string, failure: Failure): Promise<State | null>;
   /**
-   * It wasn't the task's fault: the start doesn't count. @param delay ms before it is given out again, at most MAX_DELAY_MS
-   * @returns false: rejected
+   * Returns a task that isn't to blame: the start doesn't count.
+   * @param delay ms before it is given out again, at most MAX_DELAY_MS @returns false: rejected
    */
   requeue(token: string, why: string, delay?: number): Promise<boolean>;
 
   /**
-   * Completes the tasks whose rows were found in a table, unless they are active, completed or retracted: thousands cost hardly more
-   * than one. @returns of each, whether it did
+   * Completes tasks whose rows were found in a table, unless they are active, completed or retracted.
+   * @returns for each, whether it was completed
    */
   importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]>;
 
-  /** Starts of failed and cancelled tasks begin anew; a completed one loses its result (see `retracted`). @returns their names */
+  /** Resets failed, cancelled and completed tasks to pending. Completed ones lose their results: see `retracted`. @returns their names */
   retry(selection: Selection): Promise<string[]>;
-  /** Pending ones are not given out any more, of active ones the command is killed. @returns their names */
+  /** Cancels pending and active tasks. Commands of active ones are killed. @returns their names */
   cancel(selection: Selection | 'all'): Promise<string[]>;
   pause(by: Pause['by'], message: string): Promise<void>;
   resume(): Promise<void>;
@@ -222,43 +220,42 @@ export interface Queue {
 
   counts(): Promise<Counts>;
   /**
-   * When the first of the pending tasks that wait for their time may be given out, in ms since the epoch; null: none waits, or
-   * there is another one to be had.
+   * The time when the first delayed task may be given out, in ms since the epoch; null: none is delayed, or another task can be had now.
    */
   nextTime(): Promise<number | null>;
-  /** In the order of arrival. `match`: a name, an id, or the beginning of an id. */
+  /** Lists tasks in the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
-  /** Completed tasks whose last worker asked over TCP, and sent no result: how many, by worker. The most frequent first. */
+  /** Counts tasks that were completed over TCP without a result, by worker, the most frequent first. */
   withoutResult(): Promise<WithoutResult[]>;
-  /** Living attempts, or those of one task, oldest first. */
+  /** Lists living attempts, or all attempts of a task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
   /**
-   * Completions behind the cursor, in order: at most `limit`, and fewer where they are large (see {@link MAX_BYTES}). Only when there is
-   * none, there are no more.
+   * Lists completions behind the cursor in order, at most `limit`, and fewer if they are large: see {@link MAX_BYTES}. An empty list means
+   * that there are no more.
    */
   completions(after: number, limit: number): Promise<Completion[]>;
-  /** As `completions`, for those who don't need the results. */
+  /** Lists completions without their results. */
   completed(after: number, limit: number): Promise<Completed[]>;
-  /** Tasks that were completed, and then retried: their rows are to be taken out of the tables before anything is written to them. */
+  /** Lists tasks that were completed and then retried. Their rows must leave the tables before anything is written there. */
   retracted(): Promise<Task[]>;
-  /** Their rows are out. */
+  /** Forgets retracted tasks, after their rows have left the tables. */
   forgetRetracted(ids: readonly string[]): Promise<void>;
 
   /**
    * Resolves when something has changed since the last call of this process, or after so many ms. Costs next to nothing meanwhile.
-   * @param since `changeCount` before somebody looked at the queue: what has been noticed behind that is news, whoever noticed it
+   * @param since `changeCount` before the caller looked at the queue: later changes count, whichever call noticed them
    */
   changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
   /** How many changes this process has noticed. */
   readonly changeCount: number;
 
   /**
-   * The one who writes the tables and looks after the rest. null: somebody else is; ends with the process at the latest.
-   * @returns what gives it back. `lost` aborts when somebody else may manage by now: nothing is to be written any more. Only where the
-   *   queue isn't on this machine.
+   * Makes this process the manager, which writes the tables, until it ends. null: another process is the manager.
+   * @returns the leadership. `lost` aborts when another process may manage by now: then nothing may be written. Only engines for other
+   *   machines have it.
    */
   manage(who: { host: string; pid: number }): Promise<Management | null>;
-  /** Who manages; null: nobody. */
+  /** The process that manages; null: none. */
   manager(): Promise<Manager | null>;
 
   close(): Promise<void>;
@@ -266,7 +263,7 @@ export interface Queue {
 
 export type { Place, Task, TaskCommand, TaskSpec };
 
-/** The queue is not where it was opened. It helps nobody to go on with it, unless it is put back soon. */
+/** The queue was removed from where it was opened. Going on is useless, unless it is put back soon. */
 export class QueueRemovedError extends GPUOwnerError {
   constructor(message: string) {
     super('ERR_QUEUE', message);

@@ -1,16 +1,31 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import { type Place, parse, type Task, type TaskCommand, type Value, type Values, Written } from '../task/index.ts';
-import { type AttemptInfo, type Pause, STATES, type State, type WorkerInfo } from './queue.ts';
+import {
+  type Place,
+  parse,
+  type Task,
+  type TaskCommand,
+  type Value,
+  type Values,
+  Written,
+} from '../task/index.ts';
+import {
+  type AttemptInfo,
+  type Completed,
+  type Completion,
+  type Pause,
+  STATES,
+  type TaskRow,
+} from './queue.ts';
 
-// What a queue has kept may be damaged: a disk fails, people edit databases, anybody may write to a Redis. Whoever reads a record that is
-// gets something harmless and is told; nothing ends because of it, and all other records are as ever.
+// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged record is read as
+// something harmless that says what is wrong with it. One damaged record never stops work on the others.
 
-/** What is wrong with records, while they are read. */
-class Finding {
+/** Collects what is wrong with the fields of one record while they are read. */
+class DamageReport {
   readonly #bad: string[] = [];
 
-  /** @param read answers undefined for what can't be */
+  /** @param read answers undefined for a text that it can't read */
   read<T>(what: string, text: unknown, read: (text: string) => T | undefined, otherwise: T): T {
     let value: T | undefined;
     try {
@@ -41,10 +56,10 @@ export function readCommand(text: string): TaskCommand | undefined {
   return Array.isArray(words) && words.every((word) => typeof word === 'string') ? { words } : undefined;
 }
 
-/** @param pairs phase and directory of each */
-function placesFrom(pairs: readonly unknown[]): Place[] | undefined {
+/** Reads a JSON list of `[phase, directory]`. @throws SyntaxError */
+export function readPlaces(text: string): Place[] | undefined {
   const places: Place[] = [];
-  for (const pair of pairs) {
+  for (const pair of JSON.parse(text) as unknown[]) {
     const [phase, outputDirectory] = Array.isArray(pair) ? pair : [];
     if (typeof phase !== 'string' || typeof outputDirectory !== 'string') return undefined;
     places.push({ phase, outputDirectory });
@@ -52,60 +67,116 @@ function placesFrom(pairs: readonly unknown[]): Place[] | undefined {
   return places.length === 0 ? undefined : places;
 }
 
-/** A JSON list of `[phase, directory]`. @throws SyntaxError */
-export function readPlaces(text: string): Place[] | undefined {
-  return placesFrom(JSON.parse(text) as unknown[]);
-}
+/** A task as an engine keeps it. Its fields may have any value. `places` is a JSON list of `[phase, directory]`. */
+export type StoredTask = Record<
+  | 'id'
+  | 'name'
+  | 'parameters'
+  | 'command'
+  | 'places'
+  | 'state'
+  | 'starts'
+  | 'error'
+  | 'ended'
+  | 'source'
+  | 'sequence',
+  unknown
+>;
 
-/** A line of JSON for each. @throws SyntaxError */
-export function readPlaceLines(text: string): Place[] | undefined {
-  return placesFrom(text.split('\n').map((line) => JSON.parse(line)));
-}
+/** An attempt as an engine keeps it. `id` and `name` are the task's. `gpus` is a list. */
+export type StoredAttempt = Record<
+  | 'token'
+  | 'id'
+  | 'name'
+  | 'worker'
+  | 'host'
+  | 'pid'
+  | 'gpus'
+  | 'since'
+  | 'ended'
+  | 'outcome'
+  | 'error'
+  | 'log'
+  | 'log_from'
+  | 'log_to',
+  unknown
+> & { submitted: boolean };
 
-/** Of a damaged one nothing is used but its id and its name: it has no parameters, no command, and no table. */
-export function readTask(
-  record: { id: unknown; name: unknown; parameters: unknown; command: unknown; places: unknown },
-  placesOf: (text: string) => Place[] | undefined,
-): Task {
-  const finding = new Finding();
-  const id = finding.read('id', record.id, (text) => text, '');
-  const name = finding.read('name', record.name, (text) => text || undefined, id);
-  const parameters = finding.read('parameters', record.parameters, readValues, {});
-  const command = finding.read('command', record.command, readCommand, { words: [] });
-  const places = finding.read('output directories', record.places, placesOf, []);
-  const { damage } = finding;
+/** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no places. */
+export function taskOf(record: Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>): Task {
+  const report = new DamageReport();
+  const id = report.read('id', record.id, (text) => text, '');
+  const name = report.read('name', record.name, (text) => text || undefined, id);
+  const parameters = report.read('parameters', record.parameters, readValues, {});
+  const command = report.read('command', record.command, readCommand, { words: [] });
+  const places = report.read('output directories', record.places, readPlaces, []);
+  const { damage } = report;
   if (damage === null) return { id, name, parameters, command, places };
   return { id, name, parameters: {}, command: { words: [] }, places: [], damage };
 }
 
-export function readResult(text: unknown): { result: Values; damage?: string } {
-  const finding = new Finding();
-  const result = finding.read('result', text, readValues, {});
-  return finding.damage === null ? { result } : { result, damage: finding.damage };
+export function taskRowOf(record: StoredTask): TaskRow {
+  const task = taskOf(record);
+  return {
+    task,
+    state: STATES.find((known) => known === record.state) ?? 'failed',
+    starts: readCount(record.starts),
+    error: typeof record.error === 'string' ? record.error : (task.damage ?? null),
+    ended: readTime(record.ended),
+    source: readSource(record.source),
+    sequence: record.sequence == null ? null : readCount(record.sequence),
+  };
 }
 
-export function readState(state: unknown): State | undefined {
-  return STATES.find((known) => known === state);
+export function completedOf(record: StoredTask): Completed {
+  return {
+    sequence: readCount(record.sequence),
+    task: taskOf(record),
+    source: readSource(record.source) ?? 'worker',
+  };
 }
 
-export function readSource(source: unknown): 'worker' | 'table' | null {
-  return source === 'worker' || source === 'table' ? source : null;
+export function completionOf(record: StoredTask & { result: unknown }): Completion {
+  const report = new DamageReport();
+  const result = report.read('result', record.result, readValues, {});
+  const { damage } = report;
+  return { ...completedOf(record), result, ...(damage === null ? {} : { damage }) };
+}
+
+export function attemptInfoOf(record: StoredAttempt): AttemptInfo {
+  const { worker, host, pid, gpus, outcome } = record;
+  return {
+    token: readText(record.token),
+    taskId: readText(record.id),
+    taskName: readText(record.name),
+    taker: {
+      worker: readText(worker),
+      host: readText(host),
+      pid: readCount(pid),
+      gpus: Array.isArray(gpus) ? gpus.filter((gpu) => typeof gpu === 'string') : [],
+    },
+    since: readTime(record.since) ?? 0,
+    ended: readTime(record.ended),
+    outcome: outcome == null ? null : (OUTCOMES.find((known) => known === outcome) ?? 'lost'),
+    submitted: record.submitted,
+    error: typeof record.error === 'string' ? record.error : null,
+    log: readLog(record.log, record.log_from, record.log_to),
+  };
 }
 
 const OUTCOMES = ['completed', 'failed', 'given-back', 'lost', 'cancelled'] as const;
 
-export function readOutcome(outcome: unknown): AttemptInfo['outcome'] {
-  if (outcome === null || outcome === undefined) return null;
-  return OUTCOMES.find((known) => known === outcome) ?? 'lost';
+function readSource(source: unknown): 'worker' | 'table' | null {
+  return source === 'worker' || source === 'table' ? source : null;
 }
 
-/** In ms since the epoch; null: none, or none that is a time. */
+/** Reads a time in ms since the epoch. null: there is none, or the value is no time. */
 export function readTime(value: unknown): number | null {
   const time = value === null || value === undefined || value === '' ? Number.NaN : Number(value);
   return Math.abs(time) <= 8.64e15 ? time : null;
 }
 
-/** Of 0 and more; 0 for what is no such number. */
+/** Reads an integer from 0 on; any other value is read as 0. */
 export function readCount(value: unknown): number {
   const count = Number(value);
   return Number.isSafeInteger(count) && count >= 0 ? count : 0;
@@ -115,20 +186,15 @@ export function readText(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
-export function readTaker(worker: unknown, host: unknown, pid: unknown, gpus: unknown): WorkerInfo {
-  const list = Array.isArray(gpus) ? gpus.filter((gpu) => typeof gpu === 'string') : [];
-  return { worker: readText(worker), host: readText(host), pid: readCount(pid), gpus: list };
-}
-
-/** The file that an attempt's output went to. */
-export function readLog(path: unknown, from: unknown, to: unknown): AttemptInfo['log'] {
+/** Reads where an attempt's output is: the file, and from which byte to which. */
+function readLog(path: unknown, from: unknown, to: unknown): AttemptInfo['log'] {
   if (typeof path !== 'string' || path === '' || path.includes('\0')) return null;
   const begin = readCount(from);
   const end = to === null || to === undefined || to === '' ? null : readCount(to);
   return { path, from: begin, to: end === null ? null : Math.max(begin, end) };
 }
 
-/** JSON of somebody's; null where it is none. */
+/** Parses JSON from an untrusted source. null: it is no JSON. */
 export function readJSON(text: unknown): unknown {
   try {
     return typeof text === 'string' ? JSON.parse(text) : null;
@@ -137,13 +203,13 @@ export function readJSON(text: unknown): unknown {
   }
 }
 
-/** As {@link readJSON}, of a map: what isn't one has nothing in it. */
+/** Parses a JSON object as {@link readJSON} does. Anything else is read as an empty object. */
 export function readRecord(text: unknown): Readonly<Record<string, unknown>> {
   const value = readJSON(text);
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 }
 
-/** Whoever has paused a queue wanted that, whatever has become of what they said. */
+/** Reads why the queue is paused. A damaged record still pauses it: somebody wanted that. */
 export function readPause(text: string): Pause {
   const { by, message, since } = readRecord(text);
   return {
@@ -153,13 +219,13 @@ export function readPause(text: string): Pause {
   };
 }
 
-const NAMED = 5;
+const MAX_NAMED = 5;
 
-/** For those who can't do without: tasks whose records are damaged. */
+/** The error for commands that need every task, when some records are damaged. */
 export function damagedTasks(url: string, tasks: readonly { name: string; damage: string }[]): GPUOwnerError {
-  const more = tasks.length - NAMED;
+  const more = tasks.length - MAX_NAMED;
   const list = tasks
-    .slice(0, NAMED)
+    .slice(0, MAX_NAMED)
     .map(({ name, damage }) => `${sanitize(name, 100)}: ${sanitize(damage, 200)}`);
   return new GPUOwnerError(
     'ERR_QUEUE',

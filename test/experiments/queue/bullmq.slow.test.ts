@@ -1,5 +1,5 @@
-import type * as BullMQ from 'bullmq';
 import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';

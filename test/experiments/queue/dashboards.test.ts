@@ -1,6 +1,7 @@
 // What dashboards of BullMQ show of a queue: read by BullMQ's own public API, as they do.
-import type * as BullMQ from 'bullmq';
+
 import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';

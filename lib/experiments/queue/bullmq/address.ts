@@ -4,22 +4,22 @@ import type { RedisOptions } from 'ioredis';
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize, shellWords, showValue, warnOnce } from '../../../platform/index.ts';
 
-/** Where a queue on Redis is. */
+/** The address of a queue on Redis. */
 export interface Address {
-  /** For people: without user and password. */
+  /** The URL without user and password, for people. */
   url: string;
   /** The name of the queue: one Redis may have many. */
   name: string;
   connection: RedisOptions;
-  /** For how long a worker that can't reach Redis keeps its task, in ms. */
+  /** How long a worker that can't reach Redis keeps its task, in ms. */
   patience: number;
-  /** How much later its task may be given out again, in ms: its command has ended by then. */
+  /** How much later its task may be given out again, in ms. Its command must have ended by then. */
   margin: number;
 }
 
-const PATIENCE = 60;
-/** SIGKILL comes 10 s after SIGTERM. */
-const MARGIN = 11;
+const DEFAULT_PATIENCE_S = 60;
+/** Longer than a command may live: SIGKILL comes 10 s after SIGTERM. */
+const DEFAULT_MARGIN_S = 11;
 const NAME = /^[A-Za-z0-9._-]{1,100}$/;
 const PARAMETERS = ['project', 'db', 'ca', 'patience', 'margin'];
 const PORT = 6379;
@@ -31,7 +31,7 @@ const PORT = 6379;
  * @throws ERR_INVALID_ARGUMENT; the password is in no message
  */
 export function parseAddress(text: string, project: string): Address {
-  // What is behind it isn't shown: it may be the end of a password.
+  // The text behind '#' isn't shown: it may be the end of a password.
   if (text.includes('#')) throw wrong("has a '#', behind which nothing is read; write a '#' itself as %23");
   let url: URL;
   try {
@@ -39,14 +39,14 @@ export function parseAddress(text: string, project: string): Address {
   } catch {
     throw wrong('is no URL');
   }
-  // Of a password with a '/' in it, the end is in the path, and would be shown.
+  // If a password has a '/', its end is in the path, and would be shown.
   const behind = [...url.searchParams].flatMap(([key, value]) => (key === 'ca' ? [key] : [key, value]));
   if ([url.pathname, ...behind].some((part) => part.includes('@'))) {
     throw wrong("has an '@' behind the host; in a password, write '/' as %2F, '?' as %3F and '@' as %40");
   }
   for (const key of url.searchParams.keys()) {
     if (!PARAMETERS.includes(key)) {
-      throw wrong(`has the unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
+      throw wrong(`has an unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
     }
     if (url.searchParams.getAll(key).length > 1) {
       throw wrong(`has the parameter ${key} more than once; leave all but one out`);
@@ -90,12 +90,12 @@ export function parseAddress(text: string, project: string): Address {
     url: sanitize(`${where}${socket ? '' : `/${database}`}?${base}project=${name}`, 500),
     name,
     connection,
-    patience: seconds('patience', parameter('patience'), PATIENCE),
-    margin: seconds('margin', parameter('margin'), MARGIN),
+    patience: seconds('patience', parameter('patience'), DEFAULT_PATIENCE_S),
+    margin: seconds('margin', parameter('margin'), DEFAULT_MARGIN_S),
   };
 }
 
-/** Of the project's directory, as far as it is good for a key. */
+/** The name of the project's directory, made safe for a key. */
 function nameOf(project: string): string {
   return (
     basename(project)
@@ -130,8 +130,8 @@ function tlsOf(ca: string | null): NonNullable<RedisOptions['tls']> {
 }
 
 /**
- * A password that everybody may read is none: as for ssh's keys, the owner has to mend that. Others are told; mounts that only can be read, as
- * containers have for secrets, are left alone. @throws ERR_INVALID_ARGUMENT
+ * Refuses a password file that everybody may read, as ssh does with keys, if it is the user's own. Otherwise warns. Read-only mounts, which
+ * containers have for secrets, are accepted. @throws ERR_INVALID_ARGUMENT
  */
 function refuseExposed(descriptor: number, path: string): void {
   const { mode, uid } = fstatSync(descriptor);
@@ -149,7 +149,7 @@ function refuseExposed(descriptor: number, path: string): void {
   warnOnce(`${problem}: let its owner chmod o-rwx it`);
 }
 
-/** @param check gets what was opened */
+/** @param check gets the open file */
 function readConfigured(
   path: string,
   what: string,
@@ -180,7 +180,7 @@ function decoded(text: string): string {
   }
 }
 
-/** It may have a password, so it isn't shown. */
+/** The error about a URL. It doesn't show the URL, which may have a password. */
 function wrong(what: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',

@@ -1,98 +1,86 @@
 import { randomBytes } from 'node:crypto';
-import { stringify, type Values } from '../../task/index.ts';
-import { type Attempt, type Failure, MAX_DELAY_MS, type State, type WorkerInfo } from '../queue.ts';
+import { stringify } from '../../task/index.ts';
+import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
-import type { Leases } from './lock-renewal.ts';
-import { takerText, taskOf } from './rows.ts';
+import type { LockRenewal } from './lock-renewal.ts';
+import { taskOf, workerText } from './rows.ts';
 
-/** Takes tasks, and says what became of them: see `Queue`. */
-export class Attempts {
-  readonly #connection: Connection;
-  readonly #leases: Leases;
-  /** Asked for, and an error heard: a task may have been given out. */
-  readonly #doubtful = new Set<string>();
+/** The methods of a queue that begin and end attempts. */
+export function attemptMethods(
+  connection: Connection,
+  renewal: LockRenewal,
+): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
+  /** Tokens that may have got a task although an error was heard. */
+  const doubtful = new Set<string>();
 
-  constructor(connection: Connection, leases: Leases) {
-    this.#connection = connection;
-    this.#leases = leases;
-  }
-
-  async take(taker: WorkerInfo, lifetime: number | undefined): Promise<Attempt | null> {
-    await this.#settleDoubtful();
-    void this.#connection.introduce(taker.host);
+  /** Requeues tasks that were given out without this process hearing of it. */
+  const requeueDoubtful = async () => {
+    for (const token of doubtful) {
+      const why = 'the queue could not be reached when it was given out';
+      await connection.call('requeue', token, why, 0);
+      doubtful.delete(token);
+    }
+  };
+  const take = async (worker: WorkerInfo, lifetime: number | undefined): Promise<Attempt | null> => {
+    await requeueDoubtful();
+    void connection.setName(worker.host);
     const token = randomBytes(16).toString('hex');
-    const asked = this.#leases.time;
-    const answer = await this.#connection
-      .call<Answer[] | null>(
-        'take',
-        token,
-        lifetime === undefined ? '' : Math.ceil(lifetime),
-        taker.worker,
-        takerText(taker),
-      )
+    const asked = renewal.time;
+    const milliseconds = lifetime === undefined ? '' : Math.ceil(lifetime);
+    const answer = await connection
+      .call<Answer[] | null>('take', token, milliseconds, worker.worker, workerText(worker))
       .catch((error) => {
-        this.#doubtful.add(token);
+        doubtful.add(token);
         throw error;
       });
     if (answer === null) return null;
     const task = taskOf(answer);
     if (task.damage !== undefined) {
-      // Nobody can run it, and everybody else is to go on.
-      await this.#connection.call('fail', token, task.damage, 0);
-      return this.take(taker, lifetime);
+      // Nobody can run it, and it must not stop others.
+      await connection.call('fail', token, task.damage, 0);
+      return take(worker, lifetime);
     }
-    const signal = this.#leases.add(token, answer[0] as string, lifetime !== undefined, asked);
+    const signal = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
     return { token, task, start: readCount(answer[5]), descriptors: [], signal };
-  }
-
-  /** What was given out, and not heard of, is nobody's. */
-  async #settleDoubtful(): Promise<void> {
-    for (const token of this.#doubtful) {
-      const why = 'the queue could not be reached when it was given out';
-      await this.#connection.call('requeue', token, why, 0);
-      this.#doubtful.delete(token);
-    }
-  }
-
-  async endLost(): Promise<void> {
-    await this.#connection.call('endLost');
-  }
-
-  async setLog(
-    token: string,
-    { path, from, to }: { path: string; from: number; to: number | null },
-  ): Promise<void> {
-    await this.#connection.call('setLog', token, path, from, to ?? '');
-  }
-
-  async submit(token: string, result: Values): Promise<boolean> {
-    return (await this.#connection.call('submit', token, stringify(result))) === 1;
-  }
-
-  async complete(token: string, result: Values | null): Promise<boolean> {
-    const given = result === null ? ['', 0, ''] : [this.#leases.taskOf(token) ?? '', 1, stringify(result)];
-    return this.#ended(token, (await this.#connection.call('complete', token, ...given)) === 1);
-  }
-
-  async fail(token: string, { error, retry }: Failure): Promise<State | null> {
-    return this.#ended(token, await this.#connection.call<State | null>('fail', token, error, retry ? 1 : 0));
-  }
-
-  async requeue(token: string, why: string, delay: number): Promise<boolean> {
-    const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
-    const answer = await this.#connection.call('requeue', token, why, milliseconds);
-    return this.#ended(token, answer === 1);
-  }
-
+  };
   /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
-  #ended<T>(token: string, answer: T): T {
-    this.#leases.remove(token);
+  const ended = <T>(token: string, answer: T): T => {
+    renewal.remove(token);
     return answer;
-  }
+  };
+  return {
+    take: (worker, { lifetime } = {}) => take(worker, lifetime),
+
+    async endLost() {
+      await connection.call('endLost');
+    },
+
+    async setLog(token, { path, from, to }) {
+      await connection.call('setLog', token, path, from, to ?? '');
+    },
+
+    async submit(token, result) {
+      return (await connection.call('submit', token, stringify(result))) === 1;
+    },
+
+    async complete(token, result) {
+      const given = result === null ? ['', 0, ''] : [renewal.taskOf(token) ?? '', 1, stringify(result)];
+      return ended(token, (await connection.call('complete', token, ...given)) === 1);
+    },
+
+    async fail(token, { error, retry }) {
+      return ended(token, await connection.call<State | null>('fail', token, error, retry ? 1 : 0));
+    },
+
+    async requeue(token, why, delay = 0) {
+      const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
+      return ended(token, (await connection.call('requeue', token, why, milliseconds)) === 1);
+    },
+  };
 }
 
-/** Giving out. */
+/** The Lua of `take`. */
 export const TAKE = `
 -- A job that BullMQ has given us. The task, if it is started now.
 local function begin(id, token, taker, lifetime)
@@ -103,20 +91,20 @@ local function begin(id, token, taker, lifetime)
   if not state then -- not one of ours, or its record is gone
     bull('failed', {id = id, value = 'no task has this id'})
     local place = rcall('ZSCORE', P .. 'states', id)
-    if place then also('index', id, 'failed', place % 2 ^ 40) end
+    if place then lazily('index', id, 'failed', place % 2 ^ 40) end
     return nil
   end
   if state == 'active' then
-    also('endLost', id, last, 'ended without a word, or lost the queue for too long', token)
+    lazily('endLost', id, last, 'ended silently, or could not reach the queue for too long', token)
     return nil
   end
   if not tonumber(starts) or not tonumber(number) then
-    starts, number = also('startsOf', starts), also('numberOf', id, number)
+    starts, number = lazily('startsOf', starts), lazily('numberOf', id, number)
     rcall('HSET', key, 'number', string.format('%.0f', number))
   end
   local early = tonumber(due) and due - NOW
   if state ~= 'pending' or (early and early > 0) then
-    also('release', id, token, true, nil, early)
+    lazily('release', id, token, true, nil, early)
     return nil
   end
   starts = string.format('%d', starts + 1)
@@ -137,10 +125,10 @@ local function begin(id, token, taker, lifetime)
 end
 
 function operations.take(token, lifetime, worker, taker)
-  local earlier = AGAIN and also('attemptOf', token)
+  local earlier = AGAIN and lazily('attemptOf', token)
   if earlier then
     if earlier.outcome then return false end
-    return {earlier.task, also('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts')}
+    return {earlier.task, lazily('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts')}
   end
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
   local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = worker}
@@ -152,7 +140,7 @@ function operations.take(token, lifetime, worker, taker)
     local id = type(job) == 'table' and job[2]
     if not id or id == 0 or id == '' then
       -- Somebody may have gone without a word. Signs of life of others find that out, too.
-      if checked or also('endOverdue') + also('checkStalled') == 0 then return gone() or false end
+      if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return gone() or false end
       checked = true
     else
       local task = begin(id, token, taker, lifetime)
@@ -163,30 +151,30 @@ function operations.take(token, lifetime, worker, taker)
 end
 `;
 
-/** The completion of an attempt. It may be said again, because an answer was lost. */
+/** The Lua of `complete`. It may run twice, because an answer was lost. */
 export const COMPLETE = `
 local function completeSomehow(token, given, result)
-  local attempt = also('attemptOf', token)
+  local attempt = lazily('attemptOf', token)
   if not attempt then return 0 end
   local id, outcome = attempt.task, attempt.outcome
   if outcome == 'completed' then
-    local by, kept = (also('completedBy', id)), (also('get', id, 'result'))
+    local by, kept = (lazily('completedBy', id)), (lazily('get', id, 'result'))
     return by == token and (given == '0' or kept == result) and 1 or 0
   end
-  if not also('mayComplete', attempt) then
-    also('release', id, token, false)
-    also('excuse', token, attempt)
-    also('bump')
+  if not lazily('mayComplete', attempt) then
+    lazily('release', id, token, false)
+    lazily('excuse', token, attempt)
+    lazily('bump')
     return 0
   end
   result = given == '1' and result or attempt.result or '{}'
   if outcome then
     -- Whoever has the task now needn't go on.
-    also('revoke', id, (also('get', id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
+    lazily('revoke', id, (lazily('get', id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
     rcall('HDEL', P .. 'attempt:' .. token, 'error')
   end
-  also('endAttempt', token, 'completed', nil, attempt.deadline)
-  local number, due, why = also('get', id, 'number', 'due', 'error')
+  lazily('endAttempt', token, 'completed', nil, attempt.deadline)
+  local number, due, why = lazily('get', id, 'number', 'due', 'error')
   local fields = {'by', token}
   -- Who asks over TCP has no PID.
   if given == '0' and not attempt.result and attempt.pid == 0 then
@@ -195,7 +183,7 @@ local function completeSomehow(token, given, result)
   end
   completeTask(id, result, number, due, why, unpack(fields))
   -- Its lock is its own, if it has one: whoever gets the task notes its end first.
-  if outcome then also('removeTicket', id) else completeTicket(id, result) end
+  if outcome then lazily('removeJob', id) else completeJob(id, result) end
   return 1
 end
 
@@ -205,7 +193,7 @@ function operations.complete(token, id, given, result)
     local state, number, last, why = unpack(rcall('HMGET', P .. 'task:' .. id, 'state', 'number', 'attempt', 'error'))
     if state == 'active' and last == token then
       completeTask(id, result, number, nil, why)
-      completeTicket(id, result)
+      completeJob(id, result)
       return 1
     end
   end
@@ -213,17 +201,17 @@ function operations.complete(token, id, given, result)
 end
 `;
 
-/** What attempts say of themselves, but completions. Everything may be said again, because an answer was lost. */
-export const ENDINGS = `
+/** The Lua of the other methods. Each may run twice, because an answer was lost. */
+export const ATTEMPTS = `
 function operations.submit(token, result)
-  local attempt = also('attemptOf', token)
-  if not attempt or not also('mayComplete', attempt) then return 0 end
+  local attempt = attemptOf(token)
+  if not attempt or not mayComplete(attempt) then return 0 end
   rcall('HSET', P .. 'attempt:' .. token, 'result', result)
   return 1
 end
 
 function operations.fail(token, why, again)
-  local attempt = also('attemptOf', token)
+  local attempt = attemptOf(token)
   if not attempt then return false end
   local id = attempt.task
   local state, last = get(id, 'state', 'attempt')
@@ -231,15 +219,15 @@ function operations.fail(token, why, again)
   local own = not attempt.outcome
   if own then
     endAttempt(token, 'failed', why, attempt.deadline)
-    state = also('failTask', id, why, again == '1')
+    state = failTask(id, why, again == '1')
   end
-  also('release', id, token, own)
+  release(id, token, own)
   bump()
   return own and state
 end
 
 function operations.requeue(token, why, delay)
-  local attempt = also('attemptOf', token)
+  local attempt = attemptOf(token)
   if not attempt then return 0 end
   local id = attempt.task
   local own = not attempt.outcome
@@ -249,7 +237,7 @@ function operations.requeue(token, why, delay)
   local priority
   if own then
     endAttempt(token, 'given-back', why, attempt.deadline)
-    starts = math.max(also('startsOf', starts) - 1, 0)
+    starts = math.max(startsOf(starts) - 1, 0)
     -- before those that have waited behind it
     priority = 2 * starts + 1
     set(id, 'starts', starts, 'error', why)
@@ -257,17 +245,17 @@ function operations.requeue(token, why, delay)
       set(id, 'due', NOW + delay)
       rcall('ZADD', P .. 'due', NOW + delay, id)
     end
-    also('move', id, 'pending')
+    move(id, 'pending')
   end
-  also('release', id, token, own, priority, own and delay or 0)
-  if not own then also('excuse', token, attempt) end
+  release(id, token, own, priority, own and delay or 0)
+  if not own then excuse(token, attempt) end
   bump()
   return own and 1 or 0
 end
 
 function operations.setLog(token, path, from, to)
   local key = P .. 'attempt:' .. token
-  local attempt = also('attemptOf', token)
+  local attempt = attemptOf(token)
   if not attempt then return 0 end
   local id, known = attempt.task, rcall('HEXISTS', key, 'log') == 1
   rcall('HSET', key, 'log', path, 'log_from', from, 'log_to', to)

@@ -1,23 +1,79 @@
-import { seedOf, stringify, type TaskSpec, taskId, type Values } from '../../task/index.ts';
-import { commandText, conflict, conflicting, phaseInName, taskName, NO_COMMAND_TEXT } from '../new-task.ts';
-import { type Enqueued, MAX_BYTES, type Pause, type Selection } from '../queue.ts';
+import { seedOf, stringify, type TaskSpec, taskId } from '../../task/index.ts';
+import { commandText, conflict, conflictError, NO_COMMAND_TEXT, phaseInName, taskName } from '../new-task.ts';
+import { type Enqueued, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
+import { readPause, readTime } from '../records.ts';
 import type { Connection } from './connection.ts';
 import { placeText } from './rows.ts';
-import { readPause, readTime } from '../records.ts';
 
 /** Tasks per operation, at most: others wait for some ten milliseconds at most. */
 const BATCH = 500;
 
-/** See `Queue.enqueue`. */
-export async function enqueue(
+/** The methods of a queue that change many tasks, in operations of some tasks each, and its pause. */
+export function bulkMethods(
+  connection: Connection,
+): Pick<
+  Queue,
+  'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted' | 'pause' | 'resume' | 'paused'
+> {
+  return {
+    enqueue: (tasks, options = {}) => enqueue(connection, tasks, options),
+
+    async importResults(rows) {
+      const imported: boolean[] = [];
+      let words: string[] = [];
+      let size = 0;
+      const send = async () => {
+        const answers = await connection.call<number[]>('importResults', ...words);
+        imported.push(...answers.map((answer) => answer === 1));
+        words = [];
+        size = 0;
+      };
+      for (const { id, result } of rows) {
+        const text = stringify(result);
+        if (words.length === 2 * BATCH || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
+        words.push(id, text);
+        size += text.length;
+      }
+      if (words.length > 0) await send();
+      return imported;
+    },
+
+    retry: (selection) => changeSelected(connection, 'retry', selection),
+    cancel: (selection) => changeSelected(connection, 'cancel', selection),
+
+    async forgetRetracted(ids) {
+      for (let from = 0; from < ids.length; from += BATCH) {
+        await connection.call('forget', ...ids.slice(from, from + BATCH));
+      }
+    },
+
+    async pause(by, message) {
+      const pause: Pause = { by, message, since: Date.now() };
+      await connection.call('pause', JSON.stringify(pause), by);
+    },
+
+    async resume() {
+      await connection.call('resume');
+    },
+
+    async paused() {
+      const [text, since] = await connection.call<[string | null, string | null]>('paused');
+      if (text !== null) return readPause(text);
+      return since === null
+        ? null
+        : { by: 'person', message: 'paused in a dashboard of BullMQ', since: readTime(since) ?? Date.now() };
+    },
+  };
+}
+
+async function enqueue(
   connection: Connection,
   tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
   { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
 ): Promise<Enqueued> {
   const total: Enqueued = { added: 0, known: 0, placed: 0 };
-  /** Tasks of earlier batches, if commands may be replaced: not by two of one sweep in turn. */
+  /** Tasks of earlier batches, if commands may be replaced: two tasks of one sweep must not replace each other's. */
   const seen = replaceCommands ? new Set<string>() : null;
-  let sent: Promise<void> = Promise.resolve();
   const send = async (words: readonly string[]) => {
     const answer = await connection.call<(string | number)[]>('enqueue', replaceCommands ? 1 : 0, ...words);
     const [kind, ...rest] = answer;
@@ -27,7 +83,8 @@ export async function enqueue(
     total.known += known;
     total.placed += placed;
   };
-  /** While Redis has the last ones, the next are prepared. */
+  /** The batch that Redis has while the next one is prepared. */
+  let sent: Promise<void> = Promise.resolve();
   let ids: string[] = [];
   let words: string[] = [];
   let size = 0;
@@ -47,7 +104,7 @@ export async function enqueue(
     await sent;
     signal?.throwIfAborted();
     sent = send(batch);
-    sent.catch(() => {}); // it is met by the next, or at the end
+    sent.catch(() => {}); // it is thrown by the next one, or at the end
   };
   try {
     for await (const spec of tasks) {
@@ -64,7 +121,7 @@ export async function enqueue(
 function describe(spec: TaskSpec): string[] {
   const { parameters, command } = spec;
   const phase = phaseInName(spec.phase);
-  // The counter is known where it is counted.
+  // The script has the counter.
   const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
   return [stringify(parameters), commandText(command), phase, suffix, placeText(spec)];
 }
@@ -75,84 +132,35 @@ function refusal([count, ...words]: (string | number)[]): Error {
     const [name, known, other] = words.slice(index, index + 3) as [string, string, string];
     conflicts.push(conflict(name, known, other));
   }
-  return conflicting(conflicts, count as number);
+  return conflictError(conflicts, count as number);
 }
 
-/** Tasks per operation, at most. */
-const PORTION = 500;
-
-/** See `Queue.importResults`. */
-export async function importResults(
-  connection: Connection,
-  rows: readonly { id: string; result: Values }[],
-): Promise<boolean[]> {
-  const adopted: boolean[] = [];
-  let words: string[] = [];
-  let size = 0;
-  const send = async () => {
-    const answers = await connection.call<number[]>('importResults', ...words);
-    adopted.push(...answers.map((answer) => answer === 1));
-    words = [];
-    size = 0;
-  };
-  for (const { id, result } of rows) {
-    const text = stringify(result);
-    if (words.length === 2 * PORTION || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
-    words.push(id, text);
-    size += text.length;
-  }
-  if (words.length > 0) await send();
-  return adopted;
-}
-
-/** See `Queue.retry`, `Queue.cancel`. */
-export async function select(
+/** @returns the names of the tasks that were changed */
+async function changeSelected(
   connection: Connection,
   action: 'retry' | 'cancel',
   selection: Selection | 'all',
 ): Promise<string[]> {
   const names: string[] = [];
   if (selection !== 'all' && 'ids' in selection) {
-    for (let from = 0; from < selection.ids.length; from += PORTION) {
-      const ids = selection.ids.slice(from, from + PORTION);
+    for (let from = 0; from < selection.ids.length; from += BATCH) {
+      const ids = selection.ids.slice(from, from + BATCH);
       names.push(...(await connection.call<string[]>('select', action, ...ids)));
     }
     return [...new Set(names)];
   }
   const state = selection === 'all' ? '' : selection.state;
   for (let after = '0'; ; ) {
-    const [last, some] = await connection.call<[string, string[]]>(
-      'selectState',
-      action,
-      state,
-      after,
-      PORTION,
-    );
+    const answer = await connection.call<[string, string[]]>('selectState', action, state, after, BATCH);
+    const [last, some] = answer;
     names.push(...some);
     if (last === '0') return names;
     after = last;
   }
 }
 
-export async function pause(connection: Connection, by: Pause['by'], message: string): Promise<void> {
-  const pause: Pause = { by, message, since: Date.now() };
-  await connection.call('pause', JSON.stringify(pause), by);
-}
-
-export async function resume(connection: Connection): Promise<void> {
-  await connection.call('resume');
-}
-
-export async function paused(connection: Connection): Promise<Pause | null> {
-  const [text, since] = await connection.call<[string | null, string | null]>('paused');
-  if (text !== null) return readPause(text);
-  return since === null
-    ? null
-    : { by: 'person', message: 'paused in a dashboard of BullMQ', since: readTime(since) ?? Date.now() };
-}
-
-/** `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: all of them, or none and the conflicts. */
-export const ARRIVAL = `
+/** The Lua of `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: adds all, or none and answers the conflicts. */
+export const ENQUEUE = `
 -- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
 local function nameAll(tasks, isTaken)
   local names, counters, used = {}, {}, {}
@@ -188,7 +196,7 @@ local function add(tasks)
     -- What changes is found sooner in front.
     set(id, 'state', 'pending', 'starts', '0', 'number', number, 'name', name, 'parameters', task.parameters,
       'command', task.command, 'places', task.places)
-    also('addTicket', id, 2, name, task.parameters)
+    addJob(id, 2, name, task.parameters)
   end
   rcall('HSET', P .. 'names', unpack(named))
   -- The score of a pending one is its number.
@@ -263,8 +271,8 @@ function operations.enqueue(replace, ...)
 end
 `;
 
-/** What people do with tasks. Ids may be names too. */
-export const SELECTIONS = `
+/** The Lua of the other methods, and of leadership. Ids may be names too. */
+export const BULK = `
 local function resolve(word)
   if rcall('EXISTS', P .. 'task:' .. word) == 1 then return word end
   return rcall('HGET', P .. 'names', word)
@@ -274,32 +282,32 @@ local function cancel(id)
   local state, token = get(id, 'state', 'attempt')
   if state ~= 'pending' and state ~= 'active' then return false end
   set(id, 'ended', NOW)
-  also('move', id, 'cancelled')
-  if state == 'active' and token then also('revoke', id, token, 'cancelled') else also('removeTicket', id) end
+  move(id, 'cancelled')
+  if state == 'active' and token then revoke(id, token, 'cancelled') else removeJob(id) end
   return true
 end
 
 local function retry(id)
   local state, number = get(id, 'state', 'number')
-  number = also('numberOf', id, number)
+  number = numberOf(id, number)
   if state == 'pending' or state == 'active' then return false end
   if state == 'completed' then
-    local by, ended = also('completedBy', id)
+    local by, ended = completedBy(id)
     local without = get(id, 'without')
     if without then rcall('HINCRBY', P .. 'without', without, -1) end
     if by then rcall('HSET', P .. 'attempt:' .. by, 'outcome', 'completed', 'ended', ended) end
     rcall('ZADD', P .. 'retracted', number, id)
     rcall('ZREM', P .. 'completions', id)
     -- A result that comes late would be one of before.
-    for _, token in ipairs(also('tokensOf', id)) do
+    for _, token in ipairs(tokensOf(id)) do
       if redis.pcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
     end
   end
   rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by', 'without')
   set(id, 'starts', 0, 'retried', NOW)
-  also('move', id, 'pending')
-  if not also('lockOf', id) then
-    also('replaceTicket', id, 'pending', 2)
+  move(id, 'pending')
+  if not lockOf(id) then
+    replaceJob(id, 'pending', 2)
   end
   return true
 end
@@ -321,10 +329,10 @@ end
 
 -- A portion: those behind the number AFTER. Answers the last number, or 0 at the end, and names.
 function operations.selectState(action, state, after, limit)
-  local ids = also('listed', state, after, limit)
+  local ids = listed(state, after, limit)
   local names, last = {}, 0
   for _, id in ipairs(ids) do
-    last = string.format('%.0f', also('numberOf', id, (get(id, 'number'))))
+    last = string.format('%.0f', numberOf(id, (get(id, 'number'))))
     if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
   end
   if #names > 0 then bump() end
@@ -339,7 +347,7 @@ function operations.importResults(...)
     local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
     if good then
       completeTask(id, words[i + 1], number, due, why, 'source', 'table')
-      also('removeTicket', id)
+      removeJob(id)
       bump()
     end
     adopted[#adopted + 1] = good and 1 or 0

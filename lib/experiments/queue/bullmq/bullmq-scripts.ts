@@ -1,8 +1,13 @@
-import type * as BullMQ from 'bullmq';
 import { EventEmitter } from 'node:events';
 import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
+import { GPUOwnerError } from '../../../errors.ts';
+import { sanitize } from '../../../platform/index.ts';
 
-/** What stands in captured arguments for the prefix of BullMQ's keys: scripts are the same for all queues. */
+/** The version whose scripts these are. package.json asks for exactly this one. */
+export const BULLMQ_VERSION = '6.7.0';
+
+/** Stands for the prefix of BullMQ's keys in captured arguments: scripts are the same for all queues. */
 const PREFIX = '@P';
 const NAME = '@N';
 /** Placeholders that are the same for a whole script. */
@@ -13,8 +18,8 @@ interface Call {
   args: unknown[];
 }
 
-/** Stands in for a connection: keeps BullMQ's scripts, and what they are called with. */
-class Recorder extends EventEmitter {
+/** A connection that only records BullMQ's scripts, and the arguments that it calls them with. */
+class RecordingConnection extends EventEmitter {
   readonly status = 'ready';
   readonly options = {};
   readonly isCluster = false;
@@ -55,15 +60,16 @@ class Recorder extends EventEmitter {
 }
 
 /**
- * BullMQ's own scripts as functions of Lua, with the arguments that BullMQ itself calls them with: so our records and its job change in
- * one step, which nothing can interrupt. Only what BullMQ offers to those who bring a client of their own is used.
+ * Makes Lua functions of BullMQ's own scripts, with the arguments that BullMQ itself calls them with: so our records and BullMQ's job change
+ * in one step. Uses only what BullMQ offers to users who bring a client of their own.
  *
- * Defines `bull(NAME, values)`; values are by placeholder: `id` for `@ID@`, … `NOW`, `LOCK` and `INTERVAL` are those of the script.
- * @param names those that the script needs: what isn't there costs nothing
- * @param base of a script that comes with every task: what the keys of its queue begin with. It hardly ever calls anything twice, and isn't
- * prepared for that. null: of another one, which has it in `B`
+ * The Lua defines `bull(NAME, values)`. Values are by placeholder: `id` for `@ID@`, … `NOW`, `LOCK` and `INTERVAL` are those of the script.
+ * @param names the actions that the script needs
+ * @param base the prefix of the queue's keys, for a script that runs with every task and hardly ever calls an action twice. null: the
+ * prefix is in `B`, and calls are prepared for being repeated
+ * @throws ERR_QUEUE if another version of BullMQ is installed
  */
-export async function bullmqLibrary(names: readonly TicketAction[], base: string | null): Promise<string> {
+export async function bullmqLibrary(names: readonly JobAction[], base: string | null): Promise<string> {
   captured ??= capture();
   const actions = (await captured).filter(({ name }) => names.includes(name));
   const bodies = new Map(actions.map(({ script, lua }) => [script, lua]));
@@ -110,7 +116,7 @@ export async function bullmqLibrary(names: readonly TicketAction[], base: string
   ].join('\n');
 }
 
-export type TicketAction = (typeof ACTIONS)[number];
+export type JobAction = (typeof ACTIONS)[number];
 const ACTIONS = [
   'moveToActive',
   'completed',
@@ -126,31 +132,42 @@ const ACTIONS = [
 ] as const;
 
 interface Captured {
-  name: TicketAction;
+  name: JobAction;
   script: string;
   lua: string;
   keys: Word[];
   args: Word[];
 }
 
-/** A text, or an expression of Lua. */
+/** A text, or an expression in Lua. */
 type Word = string | { lua: string };
 
 let captured: Promise<Captured[]> | undefined;
 
+/** @throws ERR_QUEUE */
+function checkVersion(version: string): void {
+  if (version === BULLMQ_VERSION) return;
+  throw new GPUOwnerError(
+    'ERR_QUEUE',
+    `BullMQ ${sanitize(version, 40)} is installed, but queues on Redis need exactly ${BULLMQ_VERSION}, whose scripts they run. ` +
+      `Install that version beside gpu-owner: npm install bullmq@${BULLMQ_VERSION}`,
+  );
+}
+
 async function capture(): Promise<Captured[]> {
   const require = createRequire(import.meta.filename);
+  checkVersion((require('bullmq/package.json') as { version: string }).version);
   const { createRedisBackend } = require('bullmq') as typeof BullMQ;
-  // What BullMQ packs with.
+  // BullMQ packs arguments with this package.
   const { unpack } = createRequire(require.resolve('bullmq'))('msgpackr') as {
     unpack(bytes: Buffer): unknown;
   };
-  const recorder = new Recorder();
+  const recorder = new RecordingConnection();
   const backend = createRedisBackend(NAME, {
     connection: recorder as unknown as BullMQ.ConnectionOptions,
     prefix: PREFIX,
     skipVersionCheck: true,
-    // Whether a task has failed for good is decided by our records.
+    // Our records decide whether a task has failed for good.
     maxStalledCount: 1_000_000_000,
     stalledInterval: '@INTERVAL@',
   } as never) as BullMQ.RedisQueueBackend;
@@ -162,7 +179,7 @@ async function capture(): Promise<Captured[]> {
   } as unknown as BullMQ.MinimalJob & BullMQ.JobJson;
   const keep = { count: -1 };
   type Replace = (args: unknown[]) => unknown[];
-  const calls: Record<TicketAction, [call: () => unknown, replace?: Replace]> = {
+  const calls: Record<JobAction, [call: () => unknown, replace?: Replace]> = {
     moveToActive: [() => backend.moveToActive('', undefined), (args) => [...args.slice(0, -1), '@OPTS@']],
     // The result is JSON already.
     completed: [
@@ -202,7 +219,7 @@ async function capture(): Promise<Captured[]> {
   return found;
 }
 
-/** Lua for a word. */
+/** The Lua expression for a word. */
 function expressionOf(word: Word, base: string | null): string {
   if (typeof word !== 'string') return word.lua;
   const start = `${PREFIX}:${NAME}:`;
@@ -220,7 +237,7 @@ function expressionOf(word: Word, base: string | null): string {
   return parts.join('..') || luaString('');
 }
 
-/** Of those words that aren't the same in every call. */
+/** Lua that sets the words that differ between calls. */
 function changes(list: string, words: readonly Word[], base: string | null): string[] {
   return words.flatMap((word, index) =>
     typeof word === 'string' && /@[A-Z]+@/.test(word) && !CONSTANTS.some((name) => word === `@${name}@`)

@@ -1,34 +1,48 @@
-import type * as IORedis from 'ioredis';
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
+import type * as IORedis from 'ioredis';
 import { now, sanitize, showValue, warnOnce } from '../../../platform/index.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing, unusable } from './errors.ts';
-import { queueScripts, type Script } from './scripts.ts';
 
-/** How long a connection, or an answer, may take, in ms. */
-const CONNECT = 5_000;
-const ANSWER = 5_000;
-/** How long an operation is tried again while the server can't be reached, in ms. */
-const PERSISTENCE = 5_000;
+const CONNECT_TIMEOUT_MS = 5_000;
+const ANSWER_TIMEOUT_MS = 5_000;
+/** How long an operation is retried while the server can't be reached. */
+const RETRY_TIMEOUT_MS = 5_000;
+/** How often BullMQ looks for tasks whose worker has died. */
+const STALLED_INTERVAL_MS = 1_000;
 
-/** How often is looked for tasks whose worker has died, in ms. */
-const STALLED = 1_000;
-
-/** What Redis answers: text, numbers, null, lists of them. */
+/** An answer of Redis: text, numbers, null, lists of them. */
 export type Answer = string | number | null | Answer[];
+
+/**
+ * A script with several operations: `EVALSHA sha 2 P B AGAIN OPERATION …`. P and B are our keys' and BullMQ's prefix. AGAIN is 1 if the
+ * operation may have run already. Scripts that know their queue's prefixes take no keys: `EVALSHA sha 0 AGAIN OPERATION …`.
+ */
+export interface Script {
+  text: string;
+  sha: string;
+  /** The prefixes, unless the script has them. */
+  keys: readonly string[];
+}
+
+/**
+ * Makes the scripts of a queue, by operation.
+ * @param lock how long a renewed lock lasts, in ms @param interval between checks for stalled jobs, in ms
+ */
+type ScriptFactory = (name: string, lock: number, interval: number) => Promise<ReadonlyMap<string, Script>>;
 
 /** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
 export class Connection {
   readonly address: Address;
-  /** How long a sign of life is good for, in ms; and how often one is given. */
+  /** How long a lock lasts, and how often it is renewed, in ms. */
   readonly lock: number;
   readonly renewal: number;
   readonly client: IORedis.Redis;
   #scripts: ReadonlyMap<string, Script> = new Map();
   #lastError: unknown = null;
   #closed = false;
-  #introduced = false;
+  #isNamed = false;
 
   private constructor(address: Address, client: IORedis.Redis) {
     this.address = address;
@@ -43,8 +57,8 @@ export class Connection {
     });
   }
 
-  /** @throws ERR_QUEUE if it isn't reached within 5 s */
-  static async open(address: Address): Promise<Connection> {
+  /** @throws ERR_QUEUE if the server isn't reached within 5 s */
+  static async open(address: Address, scripts: ScriptFactory): Promise<Connection> {
     // Not imported: only those who have such a queue need it.
     const { Redis } = createRequire(import.meta.filename)('ioredis') as typeof IORedis;
     const options: IORedis.RedisOptions = {
@@ -55,20 +69,24 @@ export class Connection {
       autoResendUnfulfilledCommands: false,
       // What was sent when a connection broke is answered with an error at once.
       maxRetriesPerRequest: 0,
-      connectTimeout: CONNECT,
-      commandTimeout: ANSWER,
+      connectTimeout: CONNECT_TIMEOUT_MS,
+      commandTimeout: ANSWER_TIMEOUT_MS,
       retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 10), 1_000),
       connectionName: 'gpu-owner',
     };
     const client = new Redis(options as never); // its overloads don’t fit exact optional properties
     const connection = new Connection(address, client);
     const { lock } = connection;
-    connection.#scripts = await queueScripts(address.name, lock, Math.ceil(Math.min(STALLED, lock / 4)));
+    connection.#scripts = await scripts(
+      address.name,
+      lock,
+      Math.ceil(Math.min(STALLED_INTERVAL_MS, lock / 4)),
+    );
     try {
       void client.connect().catch((error) => {
         connection.#lastError ??= error;
       });
-      await connection.#ready(now() + CONNECT, true);
+      await connection.#ready(now() + CONNECT_TIMEOUT_MS, true);
       const { db } = address.connection;
       // The client is ready without having waited for that, and would go on in database 0.
       if (db) await client.select(db);
@@ -79,7 +97,7 @@ export class Connection {
     return connection;
   }
 
-  /** An operation of the script, which may be said again when it is not known whether it was heard. @throws ERR_QUEUE */
+  /** Runs an operation of the scripts. It may run twice if an answer is lost. @throws ERR_QUEUE */
   async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
     const { url } = this.address;
     const { sha, text, keys } = this.#scripts.get(operation) as Script;
@@ -99,7 +117,7 @@ export class Connection {
     act: (client: IORedis.Redis, again: boolean) => Promise<T>,
     url = this.address.url,
   ): Promise<T> {
-    const end = now() + PERSISTENCE;
+    const end = now() + RETRY_TIMEOUT_MS;
     for (let again = false; ; again = true) {
       await this.#ready(end);
       try {
@@ -113,10 +131,10 @@ export class Connection {
     }
   }
 
-  /** From now on this process works on tasks: dashboards of BullMQ list it, by the name that its workers have. Never rejected. */
-  async introduce(host: string): Promise<void> {
-    if (this.#introduced) return;
-    this.#introduced = true;
+  /** Names the connection as BullMQ names its workers', so that dashboards list this process. Never rejects. */
+  async setName(host: string): Promise<void> {
+    if (this.#isNamed) return;
+    this.#isNamed = true;
     const queue = Buffer.from(this.address.name).toString('base64');
     // What is more is refused.
     const name = `gpu-owner:${queue}:w:${host.replace(/[^A-Za-z0-9._-]/g, '_')}-${process.pid}`;
@@ -150,12 +168,12 @@ export class Connection {
   }
 }
 
-/** Of Redis; what Valkey says of itself is above. */
-const OLDEST = [6, 2];
-/** Of our records. */
+/** The oldest version of Redis that works. Valkey calls itself a newer one. */
+const MIN_VERSION = [6, 2];
+/** The version of our records. */
 const FORMAT = 1;
 
-/** Refuses a server that would lose tasks, and warns of one that may. @throws ERR_QUEUE */
+/** Refuses a server that would lose tasks, and warns of one that may lose some. @throws ERR_QUEUE */
 export async function checkServer(connection: Connection): Promise<void> {
   const { url } = connection.address;
   const info = new Map(
@@ -165,11 +183,14 @@ export async function checkServer(connection: Connection): Promise<void> {
   );
   const version = info.get('redis_version') ?? '0';
   const [major = 0, minor = 0] = version.split('.').map(Number);
-  if (major < (OLDEST[0] as number) || (major === OLDEST[0] && minor < (OLDEST[1] as number))) {
+  if (
+    major < (MIN_VERSION[0] as number) ||
+    (major === MIN_VERSION[0] && minor < (MIN_VERSION[1] as number))
+  ) {
     throw unusable(
       url,
       `is Redis ${sanitize(version, 20)}, which is too old`,
-      `Redis ${OLDEST.join('.')} or newer is needed, or Valkey.`,
+      `Redis ${MIN_VERSION.join('.')} or newer is needed, or Valkey.`,
     );
   }
   if (info.get('cluster_enabled') === '1') {
@@ -182,7 +203,7 @@ export async function checkServer(connection: Connection): Promise<void> {
   if (policy !== 'noeviction' && info.get('maxmemory') !== '0') {
     throw unusable(
       url,
-      `throws data away when its memory is full (maxmemory-policy ${sanitize(policy, 40)}): tasks would be lost`,
+      `removes data when its memory is full (maxmemory-policy ${sanitize(policy, 40)}): tasks would be lost`,
       "Set 'maxmemory-policy noeviction' in redis.conf, or with: redis-cli CONFIG SET maxmemory-policy noeviction.",
     );
   }
@@ -196,7 +217,7 @@ export async function checkServer(connection: Connection): Promise<void> {
     );
   } else if (info.get('aof_last_write_status') === 'err') {
     warnOnce(`the queue ${url} can't write its file at the moment: make room on the disk of Redis.`);
-  } else if ((await flushing(connection)) === 'no') {
+  } else if ((await appendfsync(connection)) === 'no') {
     // With everysec, which is its default, a second of work is done again: that stands in the manual.
     warnOnce(
       sanitize(
@@ -208,8 +229,8 @@ export async function checkServer(connection: Connection): Promise<void> {
   }
 }
 
-/** `always`, `everysec` or `no`; null: this user may not ask, as the manual advises for workers, or nobody may. */
-async function flushing(connection: Connection): Promise<string | null> {
+/** The setting `appendfsync`: `always`, `everysec` or `no`. null: this user may not ask for it, as the manual advises. */
+async function appendfsync(connection: Connection): Promise<string | null> {
   const answer = await connection.perform((client) =>
     (client.config('GET', 'appendfsync') as Promise<string[]>).catch((error) => {
       if (isPassing(error)) throw error;
@@ -219,7 +240,7 @@ async function flushing(connection: Connection): Promise<string | null> {
   return answer[1] ?? null;
 }
 
-/** @returns whether the queue is there @throws ERR_QUEUE for those of newer versions, and for what is no queue */
+/** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
 export async function checkFormat(connection: Connection, create: boolean): Promise<boolean> {
   const format = await connection.call<string | null>('open', create ? '1' : '0');
   if (format === null) return false;

@@ -6,7 +6,7 @@ export function unusable(url: string, problem: string, remedy: string, cause?: u
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
 }
 
-/** Whether it may well work in a moment: the server is away, starts, or doesn't answer. */
+/** Whether an operation may work in a moment: the server is away, starts, or doesn't answer. */
 export function isPassing(error: unknown): boolean {
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
   return (
@@ -17,7 +17,7 @@ export function isPassing(error: unknown): boolean {
   );
 }
 
-/** Cause and remedy of what Redis says. */
+/** Problems and remedies by Redis's message. */
 const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [
     /^NOAUTH|HELLO must be called/,
@@ -36,7 +36,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   ],
   [
     /unknown (?:redis )?command/i,
-    'knows a command not, or under another name (rename-command)',
+    'lacks a command, or has renamed it (rename-command)',
     'Use one on which EVAL, EVALSHA, INFO, TIME and those of data have their names.',
   ],
   [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; nothing that was acknowledged is lost.'],
@@ -72,7 +72,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   ],
 ];
 
-/** For people, with the remedy. */
+/** Turns an error into one for people, with the remedy. */
 export function explain(error: unknown, url: string): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
@@ -96,7 +96,7 @@ export function explain(error: unknown, url: string): GPUOwnerError {
       error,
     );
   }
-  // What scripts stumble over.
+  // An error inside of a script: a damaged record.
   if ((error as Error).name === 'ReplyError') {
     return unusable(
       url,

@@ -1,39 +1,40 @@
-import type { Management, Manager } from '../queue.ts';
-import type { Connection } from './connection.ts';
-import type { Leases } from './lock-renewal.ts';
 import { randomBytes } from 'node:crypto';
 import { bootId, pidNamespace, readProcessStat } from '../../../platform/index.ts';
+import type { Management, Manager } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
+import type { Connection } from './connection.ts';
+import type { LockRenewal } from './lock-renewal.ts';
 
-/** Who writes the tables: see `Queue.manage`. */
-export class ManagerLease {
+/** Elects the one process that writes the tables: see `Queue.manage`. */
+export class Leadership {
   readonly #connection: Connection;
-  readonly #leases: Leases;
-  /** As Redis has it, while this process manages. */
-  #who: string | null = null;
+  readonly #renewal: LockRenewal;
+  /** The record in Redis while this process is the leader. */
+  #record: string | null = null;
 
-  constructor(connection: Connection, leases: Leases) {
+  constructor(connection: Connection, renewal: LockRenewal) {
     this.#connection = connection;
-    this.#leases = leases;
+    this.#renewal = renewal;
   }
 
-  async become({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
-    if (this.#who !== null) return null;
-    const who = officeOf({ host, pid });
+  /** @returns null: another process is the leader */
+  async take({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
+    if (this.#record !== null) return null;
+    const record = leaderRecord({ host, pid });
     const before = await this.#connection.call<[string, string] | null>('manager');
     const dead = before !== null && isDead(before[0]) ? before[0] : '';
-    const asked = this.#leases.time;
-    if ((await this.#connection.call('manage', who, dead)) !== 1) return null;
-    this.#who = who;
+    const asked = this.#renewal.time;
+    if ((await this.#connection.call('manage', record, dead)) !== 1) return null;
+    this.#record = record;
     const lost = new AbortController();
-    this.#leases.manage(who, asked, () => {
-      this.#who = null;
+    this.#renewal.lead(record, asked, () => {
+      this.#record = null;
       lost.abort(new Error('the queue could not be reached for too long'));
     });
     return {
       lost: lost.signal,
       release: async () => {
-        if (this.#who === who) await this.release();
+        if (this.#record === record) await this.release();
       },
     };
   }
@@ -41,30 +42,31 @@ export class ManagerLease {
   async current(): Promise<Manager | null> {
     const answer = await this.#connection.call<[string, string] | null>('manager');
     if (answer === null || isDead(answer[0])) return null;
-    return { ...holderOf(answer[0]), until: Number(answer[1]) };
+    const { host, pid } = readRecord(answer[0]);
+    return { host: readText(host), pid: readCount(pid), until: Number(answer[1]) };
   }
 
   async release(): Promise<void> {
-    const who = this.#who;
-    if (who === null) return;
-    this.#who = null;
-    this.#leases.manage(null);
-    await this.#connection.call('release', who);
+    const record = this.#record;
+    if (record === null) return;
+    this.#record = null;
+    this.#renewal.lead(null);
+    await this.#connection.call('release', record);
   }
 }
 
-/** Who manages, as Redis has it. */
-interface Record {
+/** The leader as Redis has it. */
+interface LeaderRecord {
   host: string;
   pid: number;
-  /** Tells it from others of the same process. */
+  /** Tells it from other leaders of the same process. */
   of: string;
-  /** Which process of which machine it is, for others there. Absent: of an older version. */
+  /** The process, for others on its machine. Absent: written by an older version. */
   process?: { boot: string; namespace: string; pid: number; start: string };
 }
 
-export function officeOf({ host, pid }: { host: string; pid: number }): string {
-  const record: Record = {
+function leaderRecord({ host, pid }: { host: string; pid: number }): string {
+  const record: LeaderRecord = {
     host,
     pid,
     of: randomBytes(8).toString('hex'),
@@ -78,20 +80,15 @@ export function officeOf({ host, pid }: { host: string; pid: number }): string {
   return JSON.stringify(record);
 }
 
-export function holderOf(text: string): { host: string; pid: number } {
-  const { host, pid } = readRecord(text);
-  return { host: readText(host), pid: readCount(pid) };
-}
-
 /**
- * Whether the process that manages has ended for certain: then nobody needs to wait until its time has run out. Only of processes
- * whose numbers mean the same here: of this boot of this machine, in this namespace.
+ * Whether the leader's process has certainly ended: then nobody needs to wait until its lock expires. Known only of processes whose PIDs
+ * mean the same here: of this boot of this machine, in this namespace.
  */
-export function isDead(text: string): boolean {
-  const who = readJSON(text);
-  // Nobody gives a sign of life by a record that can't be read.
-  if (typeof who !== 'object' || who === null) return true;
-  const { process: its } = who as Record;
+function isDead(text: string): boolean {
+  const record = readJSON(text);
+  // A process whose record can't be read doesn't renew it.
+  if (typeof record !== 'object' || record === null) return true;
+  const { process: its } = record as LeaderRecord;
   if (typeof its !== 'object' || its === null || !Number.isSafeInteger(its.pid)) return false;
   if (its.boot === '' || its.namespace === '') return false;
   if (its.boot !== bootId() || its.namespace !== (pidNamespace() ?? '')) return false;
@@ -100,7 +97,7 @@ export function isDead(text: string): boolean {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ESRCH';
   }
-  // Its number may be another's by now.
+  // Its PID may be another process's by now.
   const start = startOf(its.pid);
   return start !== '' && its.start !== '' && start !== its.start;
 }

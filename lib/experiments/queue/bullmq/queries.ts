@@ -1,42 +1,119 @@
 import type { Task } from '../../task/index.ts';
-import { type AttemptInfo, type Completed, type Completion, type Counts, MAX_BYTES, STATES, type State, type TaskRow, type WithoutResult } from '../queue.ts';
+import {
+  type Counts,
+  MAX_BYTES,
+  type Queue,
+  STATES,
+  type State,
+  type TaskRow,
+  type WithoutResult,
+} from '../queue.ts';
 import { readTime } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
-import { attemptInfoOf, completedOf, completionOf, type RowAnswer, taskOf, taskRowOf, withoutNumber } from './rows.ts';
+import {
+  attemptInfoOf,
+  completedOf,
+  completionOf,
+  numberOf,
+  type RowAnswer,
+  taskOf,
+  taskRowOf,
+} from './rows.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
 
-export interface Which {
-  state?: State;
-  match?: string;
-  limit?: number;
+/** The methods of a queue that only read. */
+export function queryMethods(
+  connection: Connection,
+): Pick<
+  Queue,
+  | 'lookUp'
+  | 'counts'
+  | 'nextTime'
+  | 'tasks'
+  | 'withoutResult'
+  | 'attempts'
+  | 'completions'
+  | 'completed'
+  | 'retracted'
+> {
+  return {
+    async lookUp(ids) {
+      return (await rowsOf(connection, ids)).map((row) => (row === null ? null : taskRowOf(row)));
+    },
+
+    async counts() {
+      const counts = await connection.call<number[]>('counts', ...STATES);
+      return Object.fromEntries(STATES.map((state, index) => [state, counts[index] ?? 0])) as Counts;
+    },
+
+    async nextTime() {
+      return readTime(await connection.call<string | null>('nextTime'));
+    },
+
+    tasks: ({ state, match, limit = Number.POSITIVE_INFINITY } = {}) =>
+      match === undefined ? listTasks(connection, state, limit) : matchTasks(connection, match, state, limit),
+
+    async withoutResult() {
+      const answer = await connection.call<string[]>('withoutResult');
+      const found: WithoutResult[] = [];
+      for (let at = 0; at < answer.length; at += 2) {
+        const [host = '', ...worker] = (answer[at] as string).split('\n');
+        found.push({ worker: worker.join('\n'), host, tasks: Number(answer[at + 1]) });
+      }
+      return found
+        .filter(({ tasks }) => tasks > 0)
+        .sort((one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1));
+    },
+
+    async attempts(which) {
+      const words = which === 'living' ? [1, ''] : [0, which.taskId];
+      return (await connection.call<(string | null)[][]>('attempts', ...words)).map(attemptInfoOf);
+    },
+
+    async completions(after, limit) {
+      const answers = await connection.call<Answer[][]>('completions', after, limit, MAX_BYTES, 1);
+      return answers.map(completionOf);
+    },
+
+    async completed(after, limit) {
+      const answers = await connection.call<RowAnswer[]>('completions', after, limit, MAX_BYTES, 0);
+      return answers.map(completedOf);
+    },
+
+    async retracted() {
+      const tasks: Task[] = [];
+      for (let after = 0; ; ) {
+        const answers = await connection.call<RowAnswer[]>('retracted', after, PAGE, MAX_BYTES);
+        const last = answers.at(-1);
+        if (last === undefined) return tasks;
+        tasks.push(...answers.map(taskOf));
+        after = numberOf(last);
+      }
+    },
+  };
 }
 
-/** See `Queue.tasks`. */
-export async function* listTasks(
+async function* listTasks(
   connection: Connection,
-  { state, match, limit = Number.POSITIVE_INFINITY }: Which,
+  state: State | undefined,
+  limit: number,
 ): AsyncGenerator<TaskRow> {
-  if (match !== undefined) {
-    yield* matching(connection, match, state, limit);
-    return;
-  }
   for (let after = 0, left = limit; left > 0; ) {
     const page = Math.min(PAGE, left);
     const answers = await connection.call<(RowAnswer | null)[]>('page', state ?? '', after, page, MAX_BYTES);
     if (!answers.some((answer) => answer !== null)) return;
     for (const answer of answers) {
       if (answer === null) continue;
-      const row = taskRowOf(answer);
-      after = Math.max(after, row.number);
-      yield withoutNumber(row);
+      after = Math.max(after, numberOf(answer));
+      yield taskRowOf(answer);
     }
     left -= answers.length;
   }
 }
 
-async function* matching(
+async function* matchTasks(
   connection: Connection,
   match: string,
   state: State | undefined,
@@ -44,106 +121,25 @@ async function* matching(
 ): AsyncGenerator<TaskRow> {
   if (match === '') return;
   const ids = [...new Set(await connection.call<string[]>('match', match))];
-  const rows = await rowsOf(connection, ids);
-  const found = rows.filter(
-    (row) => row !== null && (state === undefined || row.state === state),
-  ) as Numbered[];
-  found.sort((a, b) => a.number - b.number);
-  for (const row of found.slice(0, limit)) yield withoutNumber(row);
+  const answers = (await rowsOf(connection, ids)).filter((answer) => answer !== null);
+  const rows = answers
+    .sort((a, b) => numberOf(a) - numberOf(b))
+    .map(taskRowOf)
+    .filter((row) => state === undefined || row.state === state);
+  yield* rows.slice(0, limit);
 }
 
-type Numbered = TaskRow & { number: number };
-
-async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(Numbered | null)[]> {
-  const rows: (Numbered | null)[] = [];
+async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(RowAnswer | null)[]> {
+  const rows: (RowAnswer | null)[] = [];
   while (rows.length < ids.length) {
     const some = ids.slice(rows.length, rows.length + PAGE);
-    const answers = await connection.call<(RowAnswer | null)[]>('rows', MAX_BYTES, ...some);
-    for (const answer of answers) rows.push(answer === null ? null : taskRowOf(answer));
+    rows.push(...(await connection.call<(RowAnswer | null)[]>('rows', MAX_BYTES, ...some)));
   }
   return rows;
 }
 
-/** See `Queue.lookUp`. */
-export async function lookUp(connection: Connection, ids: readonly string[]): Promise<(TaskRow | null)[]> {
-  return (await rowsOf(connection, ids)).map((row) => (row === null ? null : withoutNumber(row)));
-}
-
-export async function countTasks(connection: Connection): Promise<Counts> {
-  const counts = await connection.call<number[]>('counts', ...STATES);
-  return Object.fromEntries(STATES.map((state, index) => [state, counts[index] ?? 0])) as Counts;
-}
-
-/** See `Queue.nextTime`. */
-export async function nextTime(connection: Connection): Promise<number | null> {
-  const time = await connection.call<string | null>('nextTime');
-  return time === null ? null : readTime(time);
-}
-
-/** See `Queue.attempts`. */
-export async function listAttempts(
-  connection: Connection,
-  which: 'living' | { taskId: string },
-): Promise<AttemptInfo[]> {
-  const words = which === 'living' ? [1, ''] : [0, which.taskId];
-  const answers = await connection.call<(string | null)[][]>('attempts', ...words);
-  return answers.map(attemptInfoOf);
-}
-
-/** See `Queue.withoutResult`. */
-export async function listWithoutResult(connection: Connection): Promise<WithoutResult[]> {
-  const answer = await connection.call<string[]>('withoutResult');
-  const found: WithoutResult[] = [];
-  for (let at = 0; at < answer.length; at += 2) {
-    const [host = '', ...worker] = (answer[at] as string).split('\n');
-    found.push({ worker: worker.join('\n'), host, tasks: Number(answer[at + 1]) });
-  }
-  return found
-    .filter(({ tasks }) => tasks > 0)
-    .sort((one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1));
-}
-
-/** See `Queue.completions`. */
-export async function listCompletions(
-  connection: Connection,
-  after: number,
-  limit: number,
-): Promise<Completion[]> {
-  const answers = await connection.call<Answer[][]>('completions', after, limit, MAX_BYTES, 1);
-  return answers.map(completionOf);
-}
-
-/** See `Queue.completed`. */
-export async function listCompleted(
-  connection: Connection,
-  after: number,
-  limit: number,
-): Promise<Completed[]> {
-  const answers = await connection.call<RowAnswer[]>('completions', after, limit, MAX_BYTES, 0);
-  return answers.map(completedOf);
-}
-
-/** See `Queue.retracted`. */
-export async function listRetracted(connection: Connection): Promise<Task[]> {
-  const tasks: Task[] = [];
-  for (let after = 0; ; ) {
-    const answers = await connection.call<RowAnswer[]>('retracted', after, PAGE, MAX_BYTES);
-    const last = answers.at(-1);
-    if (last === undefined) return tasks;
-    tasks.push(...answers.map(taskOf));
-    after = taskRowOf(last).number;
-  }
-}
-
-/** See `Queue.forgetRetracted`. */
-export async function forgetRetracted(connection: Connection, ids: readonly string[]): Promise<void> {
-  for (let from = 0; from < ids.length; from += PAGE) {
-    await connection.call('forget', ...ids.slice(from, from + PAGE));
-  }
-}
-
-/** What can be seen. */
-export const LISTS = `
+/** The Lua of these methods, and what opens a queue. */
+export const QUERIES = `
 -- number, sequence: by which it was found, whatever its record says
 local function row(id, number, sequence)
   local fields = {id, get(id, 'name', 'parameters', 'command', 'places', 'state', 'starts', 'error', 'ended', 'source',
@@ -185,7 +181,7 @@ function operations.rows(most, ...)
 end
 
 function operations.page(state, after, limit, most)
-  local ids, numbers = also('listed', state, after, limit)
+  local ids, numbers = listed(state, after, limit)
   return rows(ids, most, false, numbers)
 end
 
@@ -203,13 +199,13 @@ end
 
 function operations.counts(...)
   local counts = {}
-  for i, state in ipairs({...}) do counts[i] = also('count', state) end
+  for i, state in ipairs({...}) do counts[i] = count(state) end
   return counts
 end
 
 function operations.nextTime()
   local waiting = rcall('ZCOUNT', P .. 'due', '(' .. NOW, '+inf')
-  if waiting == 0 or waiting < also('count', 'pending') then return false end
+  if waiting == 0 or waiting < count('pending') then return false end
   return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 end
 
@@ -235,9 +231,9 @@ local function describe(token, id)
     'deadline')
   if fields.err then fields = {} end
   local begun, ended, outcome, why, log, from, to, deadline = unpack(fields)
-  local since, _, taker = also('begunOf', begun)
+  local since, _, taker = begunOf(begun)
   if not outcome then
-    local by, when = also('completedBy', id)
+    local by, when = completedBy(id)
     if by == token then outcome, ended = 'completed', when end
   end
   local submitted = redis.pcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
@@ -248,19 +244,19 @@ end
 function operations.attempts(living, id)
   local list = {}
   if living ~= '1' then
-    local tokens = also('tokensOf', id)
+    local tokens = tokensOf(id)
     for i = #tokens, 1, -1 do list[#list + 1] = (describe(tokens[i], id)) end
     return list
   end
   local arrived = {}
-  for i, active in ipairs(also('listed', 'active', 0, -1)) do
+  for i, active in ipairs(listed('active', 0, -1)) do
     arrived[active] = i
     local token = (get(active, 'attempt'))
     if token then
       local fields, deadline = describe(token, active)
       -- Those of whom there is no sign of life don't live, although nobody has noted it yet.
       local lives
-      if deadline then lives = deadline > tonumber(NOW) else lives = also('lockOf', active) == token end
+      if deadline then lives = deadline > tonumber(NOW) else lives = lockOf(active) == token end
       if lives then list[#list + 1] = fields end
     end
   end

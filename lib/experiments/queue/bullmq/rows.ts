@@ -1,83 +1,70 @@
 import type { Task } from '../../task/index.ts';
-import type { AttemptInfo, Completed, Completion, WorkerInfo, TaskRow } from '../queue.ts';
-import { readCount, readJSON, readLog, readOutcome, readPlaceLines, readResult, readSource, readState, readTaker, readTask, readText, readTime } from '../records.ts';
+import type { AttemptInfo, Completed, Completion, TaskRow, WorkerInfo } from '../queue.ts';
+import * as records from '../records.ts';
 import type { Answer } from './connection.ts';
 
-type Text = string;
+// What scripts answer: Redis knows texts and lists of texts only.
+
 type Maybe = string | null;
 
-/** As the script answers; see lua/lists.ts. */
+/** A task, as `row` in queries.ts answers it. */
 export type RowAnswer = [
-  id: Text,
-  name: Text,
-  parameters: Text,
-  command: Text,
-  places: Text,
+  id: string,
+  name: string,
+  parameters: string,
+  command: string,
+  places: string,
   ...rest: Maybe[],
 ];
 
-export function taskOf([id, name, parameters, command, places]: readonly Answer[]): Task {
-  return readTask({ id, name, parameters, command, places }, readPlaceLines);
+export function taskOf(answer: readonly Answer[]): Task {
+  return records.taskOf(storedTask(answer));
 }
 
-export function taskRowOf(answer: RowAnswer): TaskRow & { number: number } {
-  const [state, starts, error, ended, source, sequence, number] = answer.slice(5) as Maybe[];
-  const task = taskOf(answer);
-  return {
-    task,
-    state: readState(state) ?? 'failed',
-    starts: readCount(starts),
-    error: error ?? task.damage ?? null,
-    ended: readTime(ended),
-    source: readSource(source),
-    sequence: sequence == null ? null : readCount(sequence),
-    number: readCount(number),
-  };
+export function taskRowOf(answer: RowAnswer): TaskRow {
+  return records.taskRowOf(storedTask(answer));
 }
 
-/** Without what is only for listing. */
-export function withoutNumber({ task, state, starts, error, ended, source, sequence }: TaskRow): TaskRow {
-  return { task, state, starts, error, ended, source, sequence };
+/** The number of a task in the order of arrival. */
+export function numberOf(answer: RowAnswer): number {
+  return records.readCount(answer[11]);
 }
 
 export function completedOf(answer: RowAnswer): Completed {
-  const { task, sequence, source } = taskRowOf(answer);
-  return { sequence: sequence ?? 0, task, source: source ?? 'worker' };
+  return records.completedOf(storedTask(answer));
 }
 
 export function completionOf([answer, result]: Answer[]): Completion {
-  return { ...completedOf(answer as RowAnswer), ...readResult(result) };
+  return records.completionOf({ ...storedTask(answer as RowAnswer), result });
+}
+
+function storedTask(answer: readonly Answer[]): records.StoredTask {
+  const [id, name, parameters, command, lines, state, starts, error, ended, source, sequence] = answer;
+  const places = typeof lines === 'string' ? `[${lines.replaceAll('\n', ',')}]` : lines;
+  return { id, name, parameters, command, places, state, starts, error, ended, source, sequence };
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
-  const [taskId, taker, since, ended, outcome, error, log, from, to, token, taskName, submitted] = answer;
-  const who = readJSON(taker);
-  const [worker, host, pid, gpus] = Array.isArray(who) ? who : [];
-  return {
-    token: readText(token),
-    taskId: readText(taskId),
-    taskName: readText(taskName),
-    taker: readTaker(worker, host, pid, gpus),
-    since: readTime(since) ?? 0,
-    ended: readTime(ended),
-    outcome: readOutcome(outcome),
-    submitted: submitted === '1',
-    error: error ?? null,
-    log: readLog(log, from, to),
-  };
+  const [id, workerText, since, ended, outcome, error, log, from, to, token, name, submitted] = answer;
+  const list = records.readJSON(workerText);
+  const [worker, host, pid, gpus] = Array.isArray(list) ? list : [];
+  return records.attemptInfoOf({
+    ...{ token, id, name, worker, host, pid, gpus, since, ended, outcome, error },
+    ...{ log, log_from: from, log_to: to, submitted: submitted === '1' },
+  });
 }
 
-/** As `attemptInfoOf` and the scripts read it. */
-export function takerText({ worker, host, pid, gpus }: WorkerInfo): string {
-  return JSON.stringify([whole(worker), whole(host), pid, gpus]);
+/** A worker as text, as `attemptInfoOf` and the scripts read it. */
+export function workerText({ worker, host, pid, gpus }: WorkerInfo): string {
+  return JSON.stringify([wellFormed(worker), wellFormed(host), pid, gpus]);
 }
 
-/** Lua's JSON refuses halves of characters, which become U+FFFD. */
-function whole(text: string): string {
+/** Replaces halves of characters by U+FFFD: Lua's JSON refuses them. */
+function wellFormed(text: string): string {
   return Buffer.from(text).toString();
 }
 
-/** A line of JSON for each place. */
+/** A place as text: a line of JSON. */
 export function placeText({ phase, outputDirectory }: { phase: string; outputDirectory: string }): string {
   return JSON.stringify([phase, outputDirectory]);
 }

@@ -1,53 +1,54 @@
 import { createHash } from 'node:crypto';
-import { ARRIVAL, SELECTIONS } from './bulk.ts';
-import { COMPLETE, ENDINGS, TAKE } from './attempts.ts';
-import { LISTS } from './queries.ts';
-import { ALSO, CLOCK, COMPLETION, RECORDS } from './lua-functions.ts';
-import { SIGNS } from './lock-renewal.ts';
-import { bullmqLibrary, type TicketAction } from './bullmq-scripts.ts';
+import { ATTEMPTS, COMPLETE, TAKE } from './attempts.ts';
+import { BULK, ENQUEUE } from './bulk.ts';
+import { bullmqLibrary, type JobAction } from './bullmq-scripts.ts';
+import type { Script } from './connection.ts';
+import { RENEWAL } from './lock-renewal.ts';
+import { CLOCK, COMPLETION, FUNCTIONS, LAZY_FUNCTIONS } from './lua-functions.ts';
+import { QUERIES } from './queries.ts';
 
-/**
- * `EVALSHA sha 2 P B AGAIN OPERATION …`: our keys' and BullMQ's prefix; 1: it may have been heard already, or nothing. Scripts of one queue
- * know the prefixes: `EVALSHA sha 0 AGAIN OPERATION …`.
- */
-export interface Script {
-  text: string;
-  sha: string;
-  /** The prefixes, if it has to be told them. */
-  keys: readonly string[];
-}
-
-/** Answers an error where somebody has removed the records: without it, that would look as if all was done. */
+/** Answers an error where somebody has removed the records: otherwise, all tasks would seem to be done. */
 const GUARD = `
 local function gone()
   return rcall('HEXISTS', P .. 'settings', 'format') == 0 and redis.error_reply('GONE no records') or nil
 end
 `;
 
-/** Where the job of a task goes when its attempt is over. */
-const RELEASE: readonly TicketAction[] = ['add', 'completed', 'failed', 'retry', 'delay', 'remove'];
+/** The actions on a task's job when its attempt is over. */
+const RELEASE: readonly JobAction[] = ['add', 'completed', 'failed', 'retry', 'delay', 'remove'];
 
-/**
- * Operations by subject, a script each, with what they need of BullMQ. All in one would be simpler, but whatever stands in a script
- * is paid for by each of its operations.
- */
-const PARTS: readonly { text: string; actions: readonly TicketAction[]; guarded: boolean; often?: true }[] = [
-  { text: RECORDS + ARRIVAL, actions: ['add', 'remove'], guarded: true },
-  // Those that come with every task find nothing in a queue that is gone.
-  { text: GUARD + TAKE, actions: [...RELEASE, 'moveToActive', 'moveStalled'], guarded: false, often: true },
-  { text: COMPLETION + COMPLETE, actions: RELEASE, guarded: false, often: true },
-  { text: RECORDS + ENDINGS, actions: RELEASE, guarded: false },
-  { text: RECORDS + SIGNS, actions: [...RELEASE, 'extendLock', 'moveStalled'], guarded: false },
-  { text: RECORDS + SELECTIONS, actions: [...RELEASE, 'pause', 'resume'], guarded: true },
-  { text: RECORDS + LISTS, actions: [], guarded: true },
+interface Part {
+  text: string;
+  /** The scripts of BullMQ that it calls. */
+  actions: readonly JobAction[];
+  /** Whether an operation fails where the records were removed. */
+  guarded: boolean;
+  /** Whether it runs with every task. */
+  frequent?: true;
+}
+
+/** Operations by subject, a script each: each operation pays for everything in its script. */
+const PARTS: readonly Part[] = [
+  { text: ENQUEUE, actions: ['add', 'remove'], guarded: true },
+  // These two find nothing in a queue that was removed.
+  {
+    text: GUARD + TAKE,
+    actions: [...RELEASE, 'moveToActive', 'moveStalled'],
+    guarded: false,
+    frequent: true,
+  },
+  { text: COMPLETION + COMPLETE, actions: RELEASE, guarded: false, frequent: true },
+  { text: ATTEMPTS, actions: RELEASE, guarded: false },
+  { text: RENEWAL, actions: [...RELEASE, 'extendLock', 'moveStalled'], guarded: false },
+  { text: BULK, actions: [...RELEASE, 'pause', 'resume'], guarded: true },
+  { text: QUERIES, actions: [], guarded: true },
 ];
-/** They have their own answer where the queue is gone, or isn't there as yet. */
+/** Operations of guarded parts that have an answer of their own where there are no records. */
 const UNGUARDED = ['open', 'release'];
 
 /**
- * By operation. How long a lock lasts stands in them, since words that are sent cost something with each call; in those that come with
- * every task, so do names of keys, which needn't be put together then. As Redis keeps all scripts, the others are the same for all queues.
- * @param name of the queue @param lock for how long a sign of life is good, in ms @param interval between checks, in ms
+ * Makes the scripts of a queue, by operation: see `ScriptFactory`. How long a lock lasts stands in them, and in frequent ones the names of
+ * keys: words that are sent and texts that are put together cost something with each call.
  */
 export async function queueScripts(
   name: string,
@@ -56,23 +57,23 @@ export async function queueScripts(
 ): Promise<ReadonlyMap<string, Script>> {
   const scripts = new Map<string, Script>();
   const prefixes = [`gpu-owner-tasks:${name}:`, `gpu-owner:${name}:`] as const;
-  const named = (text: string) =>
+  const withPrefixes = (text: string) =>
     text.replace(/\b([PB]) \.\. '/g, (_, which) => `'${prefixes[which === 'P' ? 0 : 1]}`);
-  for (const { text: part, actions, guarded, often = false } of PARTS) {
+  for (const { text: part, actions, guarded, frequent = false } of PARTS) {
     const names = [...part.matchAll(/^function operations\.(\w+)/gm)].map(([, name]) => name as string);
     const text = [
       'local rcall = redis.call',
-      `local P, B = ${often ? prefixes.map((prefix) => `'${prefix}'`).join(', ') : 'KEYS[1], KEYS[2]'}`,
+      `local P, B = ${frequent ? prefixes.map((prefix) => `'${prefix}'`).join(', ') : 'KEYS[1], KEYS[2]'}`,
       "local AGAIN = ARGV[1] == '1'",
       `local LOCK, INTERVAL = '${lock}', '${interval}'`,
       // A table that grows is made again each time.
       `local operations = {${names.map((name) => `${name} = false`).join(', ')}}`,
       // NOW is in its calls.
       CLOCK,
-      await bullmqLibrary(actions, often ? prefixes[1] : null),
-      often ? named(ALSO) : ALSO,
+      await bullmqLibrary(actions, frequent ? prefixes[1] : null),
+      frequent ? withPrefixes(LAZY_FUNCTIONS) : FUNCTIONS,
       ...(guarded ? [GUARD] : []),
-      often ? named(part) : part,
+      frequent ? withPrefixes(part) : part,
       ...(guarded
         ? [
             `if ${UNGUARDED.map((name) => `ARGV[2] ~= '${name}'`).join(' and ')} and gone() then return gone() end`,
@@ -81,7 +82,7 @@ export async function queueScripts(
       'return operations[ARGV[2]](unpack(ARGV, 3))',
     ].join('\n');
     const sha = createHash('sha1').update(text).digest('hex');
-    const script = { text, sha, keys: often ? [] : prefixes };
+    const script = { text, sha, keys: frequent ? [] : prefixes };
     for (const name of names) scripts.set(name, script);
   }
   return scripts;

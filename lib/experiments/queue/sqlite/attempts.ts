@@ -2,17 +2,105 @@ import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
-import { MAX_DELAY_MS, MAX_STARTS, type WorkerInfo, type Failure, type State, type AttemptInfo } from '../queue.ts';
+import { stringify } from '../../task/index.ts';
+import { type AttemptInfo, MAX_DELAY_MS, MAX_STARTS, type Queue, type WorkerInfo } from '../queue.ts';
+import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './errors.ts';
-import { awaitsForebears, type Held, type LockFile } from './locks.ts';
-import { type AttemptRecord, plain, type TaskRecord, taskOf } from './schema.ts';
-import { stringify, type Values } from '../../task/index.ts';
+import { type HeldLock, hasOrphans, type LockFile } from './locks.ts';
+import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 
-/** How many numbers are tried for an attempt. Taken ones are in use only after an older copy of the database has come back. */
-const TRIES = 10_000;
+/** How many numbers are tried for an attempt. Numbers are in use only after an older copy of the database was put back. */
+const MAX_TRIES = 10_000;
+/** How long a log's position waits for another write, so that both share a transaction. */
+const LOG_DELAY_MS = 300;
 
-export interface Taken {
+/** The attempts of this process: their signals and the descriptors of their locks. */
+export interface OpenAttempts {
+  /** @param lock its descriptor, which is handed over */
+  add(token: string, lock: number | null): AbortSignal;
+  remove(token: string): void;
+}
+
+/** The methods of a queue that begin and end attempts. Each is one transaction. */
+export function attemptMethods(
+  database: Database,
+  locks: LockFile,
+  open: OpenAttempts,
+): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
+  /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
+  const ended = <T>(token: string, answer: T): T => {
+    open.remove(token);
+    return answer;
+  };
+  return {
+    async take(worker, { lifetime } = {}) {
+      const taken = await take(database, locks, worker, lifetime);
+      if (taken === null) return null;
+      const { token, task, start, lock } = taken;
+      const signal = open.add(token, lock);
+      return { token, task: taskOf(task), start, descriptors: lock === null ? [] : [lock], signal };
+    },
+
+    async endLost() {
+      const lost = await database.read(() => unnoticedAttempts(database, locks).length > 0);
+      if (lost) await database.write(() => endLost(database, locks));
+    },
+
+    setLog(token, { path, from, to }) {
+      return database.writeAlong(() => {
+        const attempt = findAttempt(database, token);
+        if (attempt === undefined) return;
+        database.run(
+          'UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number',
+          { number: attempt.number, path: withoutNUL(path), from, to },
+        );
+      }, LOG_DELAY_MS);
+    },
+
+    submit(token, result) {
+      const text = stringify(result);
+      return database.write(() => {
+        const attempt = findAttempt(database, token);
+        if (attempt === undefined || !mayComplete(database, attempt)) return false;
+        database.run('UPDATE attempt SET result = :text WHERE number = :number', {
+          number: attempt.number,
+          text,
+        });
+        return true;
+      });
+    },
+
+    async complete(token, result) {
+      const given = result === null ? null : stringify(result);
+      return ended(token, await database.write(() => complete(database, token, given)));
+    },
+
+    async fail(token, { error, retry }) {
+      const state = await database.write(() => {
+        const attempt = findAttempt(database, token);
+        if (attempt === undefined || attempt.outcome !== null) return null;
+        endAttempt(database, attempt.number, 'failed', error);
+        return failTask(database, attempt.task, error, retry);
+      });
+      return ended(token, state);
+    },
+
+    async requeue(token, why, delay = 0) {
+      const due = delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MAX_DELAY_MS) : null;
+      const isOwn = await database.write(() => {
+        const attempt = findAttempt(database, token);
+        if (attempt === undefined || attempt.outcome !== null) return false;
+        endAttempt(database, attempt.number, 'given-back', why);
+        requeueTask(database, attempt.task, why, due);
+        return true;
+      });
+      return ended(token, isOwn);
+    },
+  };
+}
+
+interface Taken {
   token: string;
   task: TaskRecord;
   start: number;
@@ -20,23 +108,23 @@ export interface Taken {
   lock: number | null;
 }
 
-/** Gives out the next task, in one transaction: whoever sees the attempt sees it locked. See `Queue.take`. */
-export async function take(
+/** Gives out the next task. The attempt is locked before the commit: whoever sees it sees it locked. */
+async function take(
   database: Database,
   locks: LockFile,
-  taker: WorkerInfo,
+  worker: WorkerInfo,
   lifetime: number | undefined,
 ): Promise<Taken | null> {
-  let held: Held | null = null;
-  const letGo = () => {
+  let held: HeldLock | null = null;
+  const unlock = () => {
     if (held !== null) closeSync(held.descriptor);
     held = null;
   };
   try {
     return await database.write(() => {
-      letGo(); // of a transaction that is run again
+      unlock(); // the transaction may run again
       endLost(database, locks);
-      if (awaitsForebears(database, locks)) return null;
+      if (hasOrphans(database, locks)) return null;
       if (database.setting('pause') !== null) return null;
       const task = nextSoundTask(database);
       if (task === null) return null;
@@ -55,10 +143,10 @@ export async function take(
           token,
           task: task.number,
           start,
-          worker: plain(taker.worker),
-          host: plain(taker.host),
-          pid: taker.pid,
-          gpus: JSON.stringify(taker.gpus),
+          worker: withoutNUL(worker.worker),
+          host: withoutNUL(worker.host),
+          pid: worker.pid,
+          gpus: JSON.stringify(worker.gpus),
           boot: bootId(),
           inode: held?.inode ?? '',
           now,
@@ -69,16 +157,16 @@ export async function take(
         `UPDATE task SET state = 'active', starts = :start, due = NULL WHERE number = :number AND state = 'pending'`,
         { number: task.number, start },
       );
-      if (changed !== 1) throw disagreeing(database);
+      if (changed !== 1) throw wrongIndex(database);
       return { token, task, start, lock: held?.descriptor ?? null };
     });
   } catch (error) {
-    letGo();
+    unlock();
     throw error;
   }
 }
 
-/** Damaged ones have failed: nobody can run them, and everybody else is to go on. */
+/** Fails damaged tasks on the way: nobody can run them, and they must not stop others. */
 function nextSoundTask(database: Database): TaskRecord | null {
   let failed: number | null = null;
   for (;;) {
@@ -87,28 +175,28 @@ function nextSoundTask(database: Database): TaskRecord | null {
     const { number } = record;
     const { damage } = taskOf(record);
     if (damage === undefined) return record;
-    if (number === failed) throw disagreeing(database);
+    if (number === failed) throw wrongIndex(database);
     failTask(database, number, damage, false);
     failed = number;
   }
 }
 
-/** The index of pending tasks names one that isn't pending. SQLite answers from the index alone, so the row must tell. */
-function disagreeing({ path }: Database): GPUOwnerError {
+/** The error where the index of pending tasks has one that isn't pending. SQLite answers from the index alone, so the row must tell. */
+function wrongIndex({ path }: Database): GPUOwnerError {
   return unusable(path, 'is damaged: its index of pending tasks is wrong', DAMAGED);
 }
 
-function lockNext(locks: LockFile, first: number): { number: number; held: Held } {
-  for (let number = first; number < first + TRIES; number++) {
+function lockNext(locks: LockFile, first: number): { number: number; held: HeldLock } {
+  for (let number = first; number < first + MAX_TRIES; number++) {
     const held = locks.take(number);
     if (held !== null) return { number, held };
   }
-  throw unusable(locks.path, 'is locked throughout by other processes', 'See who has it open: fuser -v.');
+  throw unusable(locks.path, 'is locked completely by other processes', 'fuser -v shows which.');
 }
 
 /**
- * Fresh ones first, then in the order of arrival; not while something of an earlier attempt lives. Whose time lies further ahead than it
- * may was given it before the clock was set back.
+ * The next task: fresh ones first, then in the order of arrival, and not while anything of an earlier attempt lives. A due time beyond
+ * the maximum was set before the clock was set back.
  */
 export function nextTask(database: Database): TaskRecord | undefined {
   const now = Date.now();
@@ -121,149 +209,26 @@ export function nextTask(database: Database): TaskRecord | undefined {
   );
 }
 
-/** Ends the attempts whose processes went without a word. Inside of a transaction. */
-export function endLost(database: Database, locks: LockFile): void {
-  for (const attempt of presentAttempts(database)) {
-    const why = whyGone(attempt, locks);
-    if (why === null) continue;
-    if (attempt.outcome === null) endLostOne(database, attempt, why);
-    database.run('UPDATE attempt SET gone = 1 WHERE number = :number', { number: attempt.number });
-  }
-}
-
-function endLostOne(
-  database: Database,
-  attempt: AttemptRecord,
-  why: 'rebooted' | 'unlocked' | 'overdue',
-): void {
-  const pid = attempt.pid === 0 ? '' : `PID ${attempt.pid} `; // 0: it gave none
-  const who = `worker ${attempt.worker} (${pid}on ${attempt.host})`;
-  const error = {
-    rebooted: `the machine was restarted under ${who}`,
-    unlocked: `${who} ended without a word`,
-    overdue: `${who} has not been heard of in time`,
-  }[why];
-  endAttempt(database, attempt.number, 'lost', error);
-  // Not the task's fault.
-  if (why === 'rebooted') putBack(database, attempt.task, error, null);
-  else failTask(database, attempt.task, error, true);
-}
-
-/** The start doesn't count. @param due when it may be given out again, in ms since the epoch; null: at once */
-export function putBack(database: Database, number: number, error: string, due: number | null): void {
-  database.run(
-    `UPDATE task SET state = 'pending', starts = max(starts - 1, 0), error = :error, due = :due WHERE number = :number`,
-    { number, error: plain(error), due },
+function complete(database: Database, token: string, given: string | null): boolean {
+  const attempt = findAttempt(database, token);
+  if (attempt === undefined) return false;
+  if (attempt.outcome === 'completed') return isRepeated(database, attempt, given);
+  if (!mayComplete(database, attempt)) return false;
+  // The result may be late: then another attempt has the task by now, and needn't go on.
+  const other = database.get<AttemptRecord>(
+    'SELECT * FROM attempt WHERE task = :task AND outcome IS NULL AND number <> :number',
+    { task: attempt.task, number: attempt.number },
   );
+  if (other !== undefined) {
+    const why = `worker ${attempt.worker} came late, but with a result`;
+    endAttempt(database, other.number, 'cancelled', why);
+  }
+  endAttempt(database, attempt.number, 'completed', null);
+  completeTask(database, attempt.task, 'worker', given ?? attempt.result ?? '{}');
+  return true;
 }
 
-/** @returns what became of it */
-export function failTask(
-  database: Database,
-  number: number,
-  error: string,
-  retry: boolean,
-): 'pending' | 'failed' {
-  const record = database.get<{ starts: number }>('SELECT starts FROM task WHERE number = :number', {
-    number,
-  });
-  const state = retry && (record?.starts ?? 0) < MAX_STARTS ? 'pending' : 'failed';
-  const ended = state === 'failed' ? Date.now() : null;
-  database.run('UPDATE task SET state = :state, error = :error, ended = :ended WHERE number = :number', {
-    number,
-    state,
-    error: plain(error),
-    ended,
-  });
-  return state;
-}
-
-/** What attempts say of themselves; each is one transaction. See `Queue` for what they promise. */
-
-export function submit(database: Database, token: string, result: Values): Promise<boolean> {
-  const text = stringify(result);
-  return database.write(() => {
-    const attempt = findAttempt(database, token);
-    if (attempt === undefined || !mayComplete(database, attempt)) return false;
-    database.run('UPDATE attempt SET result = :text WHERE number = :number', {
-      number: attempt.number,
-      text,
-    });
-    return true;
-  });
-}
-
-export function complete(database: Database, token: string, result: Values | null): Promise<boolean> {
-  const given = result === null ? null : stringify(result);
-  return database.write(() => {
-    const attempt = findAttempt(database, token);
-    if (attempt === undefined) return false;
-    if (attempt.outcome === 'completed') return isRepeated(database, attempt, given);
-    if (!mayComplete(database, attempt)) return false;
-    // Of a late result: whoever has the task now needn't go on.
-    const other = database.get<AttemptRecord>(
-      'SELECT * FROM attempt WHERE task = :task AND outcome IS NULL AND number <> :number',
-      { task: attempt.task, number: attempt.number },
-    );
-    if (other !== undefined) {
-      endAttempt(
-        database,
-        other.number,
-        'cancelled',
-        `worker ${attempt.worker} came late, but with a result`,
-      );
-    }
-    endAttempt(database, attempt.number, 'completed', null);
-    completeTask(database, attempt.task, 'worker', given ?? attempt.result ?? '{}');
-    return true;
-  });
-}
-
-export function fail(database: Database, token: string, { error, retry }: Failure): Promise<State | null> {
-  return database.write(() => {
-    const attempt = findAttempt(database, token);
-    if (attempt === undefined || attempt.outcome !== null) return null;
-    endAttempt(database, attempt.number, 'failed', error);
-    return failTask(database, attempt.task, error, retry);
-  });
-}
-
-export function requeue(database: Database, token: string, why: string, delay: number): Promise<boolean> {
-  return database.write(() => {
-    const attempt = findAttempt(database, token);
-    if (attempt === undefined || attempt.outcome !== null) return false;
-    endAttempt(database, attempt.number, 'given-back', why);
-    putBack(
-      database,
-      attempt.task,
-      why,
-      delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MAX_DELAY_MS) : null,
-    );
-    return true;
-  });
-}
-
-/** How long a note waits for something else to be written, in ms. */
-const NOTE_DELAY = 300;
-
-export function setLog(
-  database: Database,
-  token: string,
-  { path, from, to }: { path: string; from: number; to: number | null },
-): Promise<void> {
-  return database.writeAlong(() => {
-    const attempt = findAttempt(database, token);
-    if (attempt === undefined) return;
-    database.run('UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number', {
-      number: attempt.number,
-      path: plain(path),
-      from,
-      to,
-    });
-  }, NOTE_DELAY);
-}
-
-/** The task is its own, or it gave no sign of life in time and the task has still no result. */
+/** Whether the attempt has the task, or gave no sign of life in time and the task still has no result. */
 function mayComplete(database: Database, attempt: AttemptRecord): boolean {
   if (attempt.outcome === null) return true;
   if (attempt.outcome !== 'lost' || attempt.deadline === null) return false;
@@ -271,7 +236,7 @@ function mayComplete(database: Database, attempt: AttemptRecord): boolean {
   return state === 'pending' || state === 'active' || state === 'failed';
 }
 
-/** Whether it said the same before, and didn't hear the answer. */
+/** Whether the attempt said the same before, and the answer was lost. */
 function isRepeated(database: Database, attempt: AttemptRecord, result: string | null): boolean {
   const task = taskOfAttempt(database, attempt);
   const last = database.get<{ number: number }>(
@@ -294,11 +259,18 @@ function taskOfAttempt(
   return database.get(sql, { task: attempt.task }) as never;
 }
 
-/** Attempts of which something may still live, the task's or not: nobody else gets their task. Inside of a transaction. */
-export function presentAttempts(database: Database): AttemptRecord[] {
+/** Attempts of which something may still live: nobody else gets their task, whatever their outcome. Inside of a transaction. */
+function presentAttempts(database: Database): AttemptRecord[] {
   return database.all<AttemptRecord>(
     'SELECT * FROM attempt INDEXED BY attempt_there WHERE gone = 0 ORDER BY number',
   );
+}
+
+/** Numbers of attempts that are gone, though nobody has recorded it: their tasks can be given out again. */
+export function unnoticedAttempts(database: Database, locks: LockFile): number[] {
+  return presentAttempts(database)
+    .filter((attempt) => whyGone(attempt, locks) !== null)
+    .map(({ number }) => number);
 }
 
 export function findAttempt(database: Database, token: string): AttemptRecord | undefined {
@@ -306,15 +278,43 @@ export function findAttempt(database: Database, token: string): AttemptRecord | 
   return database.get<AttemptRecord>('SELECT * FROM attempt WHERE token = :token', { token });
 }
 
-/** Why nothing of an attempt lives any longer; null: something does, or may. Takes nothing. */
+/** Why nothing of an attempt lives any longer; null: something does, or may. Takes no lock. */
 export function whyGone(attempt: AttemptRecord, locks: LockFile): 'rebooted' | 'unlocked' | 'overdue' | null {
   if (attempt.deadline !== null) return attempt.deadline <= Date.now() ? 'overdue' : null;
-  // Names of boots are unlike; where they can't be read, the lock decides.
+  // Boot ids differ between boots. Where they can't be read, the lock decides.
   if (attempt.boot !== bootId()) return 'rebooted';
   return locks.isTaken(attempt.number, attempt.inode) ? null : 'unlocked';
 }
 
-/** The task isn't this attempt's any longer, for whatever reason. */
+/** Ends the attempts whose processes ended silently. Inside of a transaction. */
+function endLost(database: Database, locks: LockFile): void {
+  for (const attempt of presentAttempts(database)) {
+    const why = whyGone(attempt, locks);
+    if (why === null) continue;
+    if (attempt.outcome === null) endLostOne(database, attempt, why);
+    database.run('UPDATE attempt SET gone = 1 WHERE number = :number', { number: attempt.number });
+  }
+}
+
+function endLostOne(
+  database: Database,
+  attempt: AttemptRecord,
+  why: 'rebooted' | 'unlocked' | 'overdue',
+): void {
+  const pid = attempt.pid === 0 ? '' : `PID ${attempt.pid} `; // 0: it gave none
+  const who = `worker ${attempt.worker} (${pid}on ${attempt.host})`;
+  const error = {
+    rebooted: `the machine was restarted while ${who} ran it`,
+    unlocked: `${who} ended silently`,
+    overdue: `${who} sent no message in time`,
+  }[why];
+  endAttempt(database, attempt.number, 'lost', error);
+  // A reboot is not the task's fault.
+  if (why === 'rebooted') requeueTask(database, attempt.task, error, null);
+  else failTask(database, attempt.task, error, true);
+}
+
+/** Takes the task from an attempt, for whatever reason. */
 export function endAttempt(
   database: Database,
   number: number,
@@ -325,15 +325,8 @@ export function endAttempt(
   database.run(
     `UPDATE attempt SET outcome = :outcome, ended = :now, error = :error, gone = deadline IS NOT NULL
      WHERE number = :number`,
-    { number, outcome, error: error === null ? null : plain(error), now: Date.now() },
+    { number, outcome, error: error === null ? null : withoutNUL(error), now: Date.now() },
   );
-}
-
-/** The next number in the order of completion. */
-function nextSequence(database: Database): number {
-  const sequence = Number(database.setting('sequence') ?? 0) + 1;
-  database.set('sequence', String(sequence));
-  return sequence;
 }
 
 export function completeTask(
@@ -342,9 +335,35 @@ export function completeTask(
   source: 'worker' | 'table',
   result: string,
 ): void {
+  const sequence = Number(database.setting('sequence') ?? 0) + 1;
+  database.set('sequence', String(sequence));
   database.run(
     `UPDATE task SET state = 'completed', due = NULL, error = NULL, ended = :now, sequence = :sequence, source = :source,
        result = :result WHERE number = :number`,
-    { number, source, result, now: Date.now(), sequence: nextSequence(database) },
+    { number, source, result, now: Date.now(), sequence },
   );
+}
+
+/** Makes a task pending again without counting its start. @param due when it may be given out, in ms since the epoch; null: at once */
+function requeueTask(database: Database, number: number, error: string, due: number | null): void {
+  database.run(
+    `UPDATE task SET state = 'pending', starts = max(starts - 1, 0), error = :error, due = :due WHERE number = :number`,
+    { number, error: withoutNUL(error), due },
+  );
+}
+
+/** @returns the new state of the task */
+function failTask(database: Database, number: number, error: string, retry: boolean): 'pending' | 'failed' {
+  const record = database.get<{ starts: number }>('SELECT starts FROM task WHERE number = :number', {
+    number,
+  });
+  const state = retry && (record?.starts ?? 0) < MAX_STARTS ? 'pending' : 'failed';
+  const ended = state === 'failed' ? Date.now() : null;
+  database.run('UPDATE task SET state = :state, error = :error, ended = :ended WHERE number = :number', {
+    number,
+    state,
+    error: withoutNUL(error),
+    ended,
+  });
+  return state;
 }

@@ -1,16 +1,116 @@
-import { setTimeout as pause, setImmediate as breathe } from 'node:timers/promises';
-import { type Place, seedOf, stringify, type TaskSpec, taskId, type Value, type Values } from '../../task/index.ts';
-import { commandText, conflict, conflicting, isCommand, NAMED, NO_COMMAND_TEXT, phaseInName, taskName } from '../new-task.ts';
-import type { Enqueued, Selection, State } from '../queue.ts';
+import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
+import { type Place, seedOf, stringify, type TaskSpec, taskId, type Value } from '../../task/index.ts';
+import {
+  commandText,
+  conflict,
+  conflictError,
+  isCommand,
+  MAX_NAMED,
+  NO_COMMAND_TEXT,
+  phaseInName,
+  taskName,
+} from '../new-task.ts';
+import type { Enqueued, Queue, Selection, State } from '../queue.ts';
 import { readCount, readPlaces } from '../records.ts';
-import type { Database } from './database.ts';
-import { placesText, type TaskRecord, type AttemptRecord } from './schema.ts';
 import { completeTask, endAttempt } from './attempts.ts';
+import type { Database } from './database.ts';
+import { inState } from './queries.ts';
+import { type AttemptRecord, placesText, type TaskRecord } from './schema.ts';
 
 /** Tasks per transaction: others wait for some ten milliseconds at most. */
 const BATCH = 1_000;
-/** Between transactions, in ms, for those who wait. */
-const BREATH = 2;
+/** A pause between transactions, for other writers. */
+const PAUSE_MS = 2;
+
+/** The methods of a queue that change many tasks, in transactions of some tasks each. */
+export function bulkMethods(
+  database: Database,
+): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted'> {
+  return {
+    async enqueue(tasks, { replaceCommands = false, signal } = {}) {
+      const total: Enqueued = { added: 0, known: 0, placed: 0 };
+      const seen = replaceCommands ? new Set<string>() : null;
+      for await (const batch of batches(tasks)) {
+        signal?.throwIfAborted();
+        const { added, known, placed, ids } = await database.write(() =>
+          new Batch(database, seen).add(batch),
+        );
+        total.added += added;
+        total.known += known;
+        total.placed += placed;
+        for (const id of ids) seen?.add(id);
+        await pause(PAUSE_MS);
+      }
+      return total;
+    },
+
+    /** A row that is to be taken out of its table is no result. */
+    async importResults(rows) {
+      const imported: boolean[] = [];
+      for (let from = 0; from < rows.length; from += BATCH) {
+        const batch = rows
+          .slice(from, from + BATCH)
+          .map(({ id, result }) => ({ id, text: stringify(result) }));
+        const done = await database.write(() =>
+          batch.map(({ id, text }) => {
+            const task = database.get<{ number: number }>(
+              `SELECT number FROM task WHERE id = :id AND state NOT IN ('active', 'completed')
+                 AND number NOT IN (SELECT task FROM retracted)`,
+              { id },
+            );
+            if (task !== undefined) completeTask(database, task.number, 'table', text);
+            return task !== undefined;
+          }),
+        );
+        imported.push(...done);
+      }
+      return imported;
+    },
+
+    retry(selection) {
+      return forEachSelected(database, selection, ({ number, state }) => {
+        if (state === 'pending' || state === 'active') return false;
+        if (state === 'completed') {
+          database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
+          // A late result would be one from before the retry.
+          database.run(`UPDATE attempt SET deadline = NULL WHERE task = :number AND outcome = 'lost'`, {
+            number,
+          });
+        }
+        database.run(
+          `UPDATE task SET state = 'pending', starts = 0, due = NULL, error = NULL, ended = NULL, sequence = NULL, source = NULL,
+             result = NULL WHERE number = :number`,
+          { number },
+        );
+        return true;
+      });
+    },
+
+    cancel(selection) {
+      return forEachSelected(database, selection, ({ number, state }) => {
+        if (state !== 'pending' && state !== 'active') return false;
+        database.run(`UPDATE task SET state = 'cancelled', due = NULL, ended = :now WHERE number = :number`, {
+          number,
+          now: Date.now(),
+        });
+        const attempts = database.all<AttemptRecord>(
+          'SELECT * FROM attempt WHERE task = :number AND outcome IS NULL',
+          { number },
+        );
+        for (const attempt of attempts) endAttempt(database, attempt.number, 'cancelled', 'cancelled');
+        return true;
+      });
+    },
+
+    forgetRetracted(ids) {
+      return database.write(() => {
+        for (const id of ids) {
+          database.run('DELETE FROM retracted WHERE task = (SELECT number FROM task WHERE id = :id)', { id });
+        }
+      });
+    },
+  };
+}
 
 interface Prepared {
   id: string;
@@ -20,38 +120,17 @@ interface Prepared {
   spec: TaskSpec;
 }
 
-/** See `Queue.enqueue`. */
-export async function enqueue(
-  database: Database,
-  tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-  { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
-): Promise<Enqueued> {
-  const total: Enqueued = { added: 0, known: 0, placed: 0 };
-  const seen = replaceCommands ? new Set<string>() : null;
-  for await (const batch of batches(tasks)) {
-    signal?.throwIfAborted();
-    const { added, known, placed, ids } = await database.write(() => new Batch(database, seen).add(batch));
-    total.added += added;
-    total.known += known;
-    total.placed += placed;
-    for (const id of ids) seen?.add(id);
-    await pause(BREATH);
-  }
-  return total;
-}
-
 async function* batches(tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>): AsyncGenerator<Prepared[]> {
   let batch: Prepared[] = [];
-  if (Symbol.iterator in tasks) {
-    for (const spec of tasks) if (batch.push(prepare(spec)) === BATCH) yield batch.splice(0);
-  } else {
-    for await (const spec of tasks) if (batch.push(prepare(spec)) === BATCH) yield batch.splice(0);
+  for await (const spec of tasks) {
+    if (batch.push(prepare(spec)) < BATCH) continue;
+    yield batch;
+    batch = [];
   }
   if (batch.length > 0) yield batch;
-  batch = [];
 }
 
-/** Outside of the transaction, which is to be short. */
+/** Runs outside of the transaction, which must be short. */
 function prepare(spec: TaskSpec): Prepared {
   const { parameters } = spec;
   return {
@@ -65,15 +144,15 @@ function prepare(spec: TaskSpec): Prepared {
 
 type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state'>;
 
-/** The work of one transaction. */
+/** Adds the tasks of one transaction. */
 class Batch {
   readonly #database: Database;
-  /** Tasks of earlier batches of the same call, if commands may be replaced: not by two of one sweep in turn. */
+  /** Tasks of earlier batches of the same call, if commands may be replaced: two tasks of one sweep must not replace each other's. */
   readonly #earlier: ReadonlySet<string> | null;
   readonly #ids = new Set<string>();
   readonly #counters = new Map<string, number>();
   readonly #conflicts: string[] = [];
-  #conflicting = 0;
+  #conflictCount = 0;
   readonly #done = { added: 0, known: 0, placed: 0 };
 
   constructor(database: Database, earlier: ReadonlySet<string> | null) {
@@ -91,7 +170,7 @@ class Batch {
       else this.#addKnown(known, task);
       this.#ids.add(task.id);
     }
-    if (this.#conflicting > 0) throw conflicting(this.#conflicts, this.#conflicting);
+    if (this.#conflictCount > 0) throw conflictError(this.#conflicts, this.#conflictCount);
     for (const [name, next] of this.#counters) {
       this.#database.run('INSERT OR REPLACE INTO phase VALUES (:name, :next)', { name, next });
     }
@@ -121,11 +200,11 @@ class Batch {
   #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
     this.#done.known++;
     if (task.command !== command && task.command !== NO_COMMAND_TEXT) {
-      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // a damaged one is none
+      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // it may be damaged
       const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
       if (!hasNone && !mayReplace) {
-        this.#conflicting++;
-        if (this.#conflicts.length < NAMED) {
+        this.#conflictCount++;
+        if (this.#conflicts.length < MAX_NAMED) {
           this.#conflicts.push(conflict(name, command, task.command));
         }
         return;
@@ -149,7 +228,7 @@ class Batch {
   }
 }
 
-/** Damaged ones are none. */
+/** A damaged record has no places. */
 function knownPlaces(text: string): Place[] {
   try {
     return readPlaces(text) ?? [];
@@ -164,69 +243,8 @@ interface Selected {
   state: State;
 }
 
-/** See `Queue.retry`. */
-export function retry(database: Database, selection: Selection): Promise<string[]> {
-  return forEach(database, selection, ({ number, state }) => {
-    if (state === 'pending' || state === 'active') return false;
-    if (state === 'completed') {
-      database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
-      // A result that comes late would be one of before.
-      database.run(`UPDATE attempt SET deadline = NULL WHERE task = :number AND outcome = 'lost'`, {
-        number,
-      });
-    }
-    database.run(
-      `UPDATE task SET state = 'pending', starts = 0, due = NULL, error = NULL, ended = NULL, sequence = NULL, source = NULL,
-         result = NULL WHERE number = :number`,
-      { number },
-    );
-    return true;
-  });
-}
-
-/** See `Queue.cancel`. */
-export function cancel(database: Database, selection: Selection | 'all'): Promise<string[]> {
-  return forEach(database, selection, ({ number, state }) => {
-    if (state !== 'pending' && state !== 'active') return false;
-    database.run(`UPDATE task SET state = 'cancelled', due = NULL, ended = :now WHERE number = :number`, {
-      number,
-      now: Date.now(),
-    });
-    const attempts = database.all<AttemptRecord>(
-      'SELECT * FROM attempt WHERE task = :number AND outcome IS NULL',
-      { number },
-    );
-    for (const attempt of attempts) endAttempt(database, attempt.number, 'cancelled', 'cancelled');
-    return true;
-  });
-}
-
-/** See `Queue.importResults`. A row that is to be taken out of its table is no result. */
-export async function importResults(
-  database: Database,
-  rows: readonly { id: string; result: Values }[],
-): Promise<boolean[]> {
-  const adopted: boolean[] = [];
-  for (let from = 0; from < rows.length; from += BATCH) {
-    const batch = rows.slice(from, from + BATCH).map(({ id, result }) => ({ id, text: stringify(result) }));
-    const done = await database.write(() =>
-      batch.map(({ id, text }) => {
-        const task = database.get<{ number: number }>(
-          `SELECT number FROM task WHERE id = :id AND state NOT IN ('active', 'completed')
-             AND number NOT IN (SELECT task FROM retracted)`,
-          { id },
-        );
-        if (task !== undefined) completeTask(database, task.number, 'table', text);
-        return task !== undefined;
-      }),
-    );
-    adopted.push(...done);
-  }
-  return adopted;
-}
-
-/** @returns the names of those for which something was done */
-async function forEach(
+/** @returns the names of the tasks that were changed */
+async function forEachSelected(
   database: Database,
   selection: Selection | 'all',
   act: (task: Selected) => boolean,
@@ -265,10 +283,4 @@ async function forEach(
     if (count < BATCH) return names;
     await breathe();
   }
-}
-
-/** Told twice, so that the index of those that aren't pending is seen to do. */
-export function inState(state: State): string {
-  if (!/^[a-z]+$/.test(state)) throw new TypeError(`no state: ${state}`);
-  return state === 'pending' ? `AND state = 'pending'` : `AND state = '${state}' AND state <> 'pending'`;
 }

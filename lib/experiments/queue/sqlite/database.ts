@@ -1,20 +1,19 @@
-import type * as SQLite from '@photostructure/sqlite';
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
+import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../platform/index.ts';
-import { explain, gone, isBusy, notReadable, unusable } from './errors.ts';
+import { explain, isBusy, notReadable, removed, unusable } from './errors.ts';
 import { findFile, inodes, isUnused, makeFile, narrowFiles, whyReadOnly } from './files.ts';
-import { findForebears } from './locks.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';
 
-/** How long SQLite itself waits for another writer, in ms: the process does nothing else meanwhile. */
-const BLOCKING = 20;
-/** How long others are waited for in all, in ms. */
-const PATIENCE = 60_000;
+/** How long SQLite itself waits for another writer. The process does nothing else meanwhile. */
+const BUSY_TIMEOUT_MS = 20;
+/** How long an operation waits for other writers in all. */
+const WRITER_TIMEOUT_MS = 60_000;
 
 /**
- * What was acknowledged survives a power cut. The log is moved into the database after 16 MB: tasks are found by hashes, so that
- * each thousand of them touches most pages of that index.
+ * Acknowledged writes survive a power cut (synchronous = FULL). The log is moved into the database after 16 MB only: tasks are found by
+ * hashes, so that each thousand of them touches most pages of that index.
  */
 const SETTINGS = `
   PRAGMA journal_mode = WAL;
@@ -28,13 +27,14 @@ export type Row = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 export type Bindings = Record<string, Cell>;
 
-interface Rider {
+/** A write that waits for the next transaction. */
+interface PendingWrite {
   act: () => void;
   resolve: () => void;
   reject: (error: unknown) => void;
 }
 
-/** One connection to the database of a queue: transactions that wait for their turn, and errors that say what to do. */
+/** One connection to the database of a queue. Transactions wait for other writers, and errors say what to do. */
 export class Database {
   /** The file, links resolved. */
   readonly path: string;
@@ -45,9 +45,9 @@ export class Database {
   /** The files that the connection has open: what is written to files without a name is lost. */
   readonly #files: readonly string[];
   #inodes = '';
-  /** What is to be written along with something else. */
-  #riders: Rider[] = [];
-  #departure: NodeJS.Timeout | null = null;
+  #pending: PendingWrite[] = [];
+  /** When pending writes get a transaction of their own. */
+  #deadline: NodeJS.Timeout | null = null;
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance, readOnly: boolean) {
     this.path = path;
@@ -58,11 +58,17 @@ export class Database {
 
   /**
    * @param create whether to make it where there is none
-   * @param look whether those will do, too, who may only read it: what writes is refused to them then
+   * @param look whether a user who may only read gets it too, without writing
+   * @param inherited a setting that a new database gets from the queue that was in its place before
    * @returns null: there is none
    * @throws ERR_QUEUE
    */
-  static async open(file: string, create: boolean, look = false): Promise<Database | null> {
+  static async open(
+    file: string,
+    create: boolean,
+    look: boolean,
+    inherited: (path: string) => { key: string; value: string } | null,
+  ): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
     narrowFiles(path);
@@ -70,14 +76,17 @@ export class Database {
     const readOnly = obstacle !== null;
     // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.
     const { DatabaseSync } = createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
-    const connection = await patiently(path, () => new DatabaseSync(path, { timeout: BLOCKING, readOnly }));
+    const connection = await retryWhileBusy(
+      path,
+      () => new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, readOnly }),
+    );
     const database = new Database(path, connection, readOnly);
     try {
-      await patiently(path, () => {
+      await retryWhileBusy(path, () => {
         if (readOnly) expectCurrent(connection, path);
         else {
           connection.exec(SETTINGS);
-          migrate(connection, path, STEPS, () => findForebears(path));
+          migrate(connection, path, STEPS, () => inherited(path));
         }
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
@@ -92,33 +101,30 @@ export class Database {
 
   /** Runs one transaction that writes. It may be run again, if another process is in the way. @throws ERR_QUEUE */
   async write<T>(transaction: () => T): Promise<T> {
-    let aboard: readonly Rider[] = [];
+    let included: readonly PendingWrite[] = [];
     const result = await this.#transact('BEGIN IMMEDIATE', () => {
-      aboard = [...this.#riders];
-      for (const { act } of aboard) act();
+      included = [...this.#pending];
+      for (const { act } of included) act();
       return transaction();
     });
-    this.#alight(aboard);
-    for (const { resolve } of aboard) resolve();
+    this.#settle(included);
+    for (const { resolve } of included) resolve();
     return result;
   }
 
-  /**
-   * Writes together with the next transaction that writes, at the latest after so many ms: each transaction of its own waits for
-   * the disk.
-   */
+  /** Writes together with the next transaction that writes, or alone after so many ms: each transaction waits for the disk. */
   writeAlong(act: () => void, milliseconds: number): Promise<void> {
-    const written = new Promise<void>((resolve, reject) => this.#riders.push({ act, resolve, reject }));
-    this.#departure ??= setTimeout(() => {
-      this.#departure = null;
-      void this.flush();
+    const written = new Promise<void>((resolve, reject) => this.#pending.push({ act, resolve, reject }));
+    this.#deadline ??= setTimeout(() => {
+      this.#deadline = null;
+      void this.#flush();
     }, milliseconds);
     return written;
   }
 
-  /** Writes what waits for a transaction to come. Never rejected: whoever wanted it is told. */
-  async flush(): Promise<void> {
-    if (this.#riders.length > 0) await this.write(() => {}).catch((error) => this.#refuse(error));
+  /** Never rejects: an error goes to those whose writes were pending. */
+  async #flush(): Promise<void> {
+    if (this.#pending.length > 0) await this.write(() => {}).catch((error) => this.#rejectPending(error));
   }
 
   /** Runs queries that see one state of the database. @throws ERR_QUEUE */
@@ -150,7 +156,7 @@ export class Database {
     else this.run('INSERT OR REPLACE INTO setting VALUES (:key, :value)', { key, value });
   }
 
-  /** Another text whenever anybody has changed anything; costs some microseconds. */
+  /** A text that differs whenever anybody has changed anything. Costs some microseconds. */
   version(): string {
     const others = this.get<{ data_version: number }>('PRAGMA data_version');
     const own = this.get<{ changes: number }>('SELECT total_changes() AS changes');
@@ -164,12 +170,12 @@ export class Database {
   close(): void {
     if (!this.isOpen) return;
     try {
-      // As far as nobody is in the way: the file is then whole without the one beside it. The connection itself ends only when
-      // its statements are collected as garbage.
+      // Moves the log into the file unless another process uses it. The connection itself ends only when its statements are
+      // collected as garbage.
       if (!this.readOnly && this.#isInPlace())
         this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
-      // Nothing is lost: it is in the file beside.
+      // Nothing is lost: the log stays beside the file.
     }
     this.#statements.clear();
     this.#connection.close();
@@ -180,18 +186,18 @@ export class Database {
     return inodes(this.#files) === this.#inodes;
   }
 
-  #refuse(error: unknown): void {
-    const refused = [...this.#riders];
-    this.#alight(refused);
-    for (const { reject } of refused) reject(error);
+  #rejectPending(error: unknown): void {
+    const rejected = [...this.#pending];
+    this.#settle(rejected);
+    for (const { reject } of rejected) reject(error);
   }
 
-  #alight(riders: readonly Rider[]): void {
-    if (riders.length === 0) return;
-    this.#riders = this.#riders.filter((rider) => !riders.includes(rider));
-    if (this.#riders.length > 0 || this.#departure === null) return;
-    clearTimeout(this.#departure);
-    this.#departure = null;
+  #settle(writes: readonly PendingWrite[]): void {
+    if (writes.length === 0) return;
+    this.#pending = this.#pending.filter((write) => !writes.includes(write));
+    if (this.#pending.length > 0 || this.#deadline === null) return;
+    clearTimeout(this.#deadline);
+    this.#deadline = null;
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {
@@ -204,13 +210,11 @@ export class Database {
   }
 
   #transact<T>(begin: string, transaction: () => T): Promise<T> {
-    return patiently(this.path, () => {
+    return retryWhileBusy(this.path, () => {
       if (!this.isOpen) throw unusable(this.path, 'is closed', 'Open it again.');
       this.#connection.exec(begin);
       try {
-        if (!this.#isInPlace()) {
-          throw gone(this.path);
-        }
+        if (!this.#isInPlace()) throw removed(this.path);
         const result = transaction();
         this.#connection.exec('COMMIT');
         return result;
@@ -223,9 +227,9 @@ export class Database {
   }
 }
 
-/** Tries again as long as others are in the way, without blocking this process. */
-async function patiently<T>(path: string, act: () => T): Promise<T> {
-  const end = now() + PATIENCE;
+/** Retries while other writers hold the database, without blocking this process. */
+async function retryWhileBusy<T>(path: string, act: () => T): Promise<T> {
+  const end = now() + WRITER_TIMEOUT_MS;
   for (let milliseconds = 1; ; milliseconds = Math.min(2 * milliseconds, 50)) {
     try {
       return act();
@@ -234,8 +238,8 @@ async function patiently<T>(path: string, act: () => T): Promise<T> {
       if (now() > end) {
         throw unusable(
           path,
-          `has been locked by another process for ${PATIENCE / 1000} s`,
-          'It may be stopped (kill -CONT) or hang; see who has the file open: fuser -v.',
+          `has been locked by another process for ${WRITER_TIMEOUT_MS / 1000} s`,
+          'The process may be suspended (kill -CONT resumes it) or hang. fuser -v shows which has the file open.',
           error,
         );
       }

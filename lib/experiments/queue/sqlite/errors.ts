@@ -9,16 +9,16 @@ const LOCKED = 6;
 export const DAMAGED =
   'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.';
 
-/** Cause and remedy of what a queue can't be used for any longer. */
+/** Problems and remedies by SQLite's result code. */
 const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
   3: ["can't be used: permission denied", 'Ask its owner, or name another: --queue sqlite:PATH.'],
-  7: ["can't be used: memory is used up", 'Free some.'],
+  7: ["can't be used: the process is out of memory", 'Free some memory.'],
   8: [
     "can't be written to: it is read-only for you, or on a read-only file system",
     'Ask its owner for permission, or name another: --queue sqlite:PATH.',
   ],
   10: [
-    "can't be read or written: its disk fails, or is full",
+    "can't be read or written: its disk fails or is full",
     'Make room, or look at the disk (dmesg). What was acknowledged is kept; run again to go on.',
   ],
   11: ['is damaged', DAMAGED],
@@ -31,12 +31,12 @@ const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
     'Look at its directory, or name another: --queue sqlite:PATH.',
   ],
   26: [
-    'is not a queue: the file is of another kind, or damaged',
+    'is not a queue: it is another kind of file, or damaged',
     'Move it away, or name another: --queue sqlite:PATH.',
   ],
 };
 
-/** Of errors that come without their code, as those of queries for many rows do: SQLite's own words for it. */
+/** SQLite's messages: errors of queries for many rows come without a code. */
 const MESSAGES: Readonly<Record<string, number>> = {
   'database is locked': BUSY,
   'database table is locked': LOCKED,
@@ -50,14 +50,14 @@ const MESSAGES: Readonly<Record<string, number>> = {
 };
 const UNKNOWN = 1;
 
-/** null: it is no error of SQLite */
+/** The result code; null: the error is not SQLite's. */
 function codeOf(error: unknown): number | null {
   const { errcode, code, message = '' } = error as Error & { errcode?: unknown; code?: unknown };
   if (typeof errcode === 'number') return errcode;
   return code === 'ERR_SQLITE_ERROR' ? (MESSAGES[message] ?? UNKNOWN) : null;
 }
 
-/** Whether somebody else is in the way, for a moment. */
+/** Whether another process uses the database at the moment. */
 export function isBusy(error: unknown): boolean {
   return [BUSY, LOCKED].includes((codeOf(error) ?? 0) & 0xff);
 }
@@ -68,7 +68,7 @@ export function unusable(path: string, problem: string, remedy: string, cause?: 
   });
 }
 
-/** For those who may only read it. */
+/** The error for a user who may only read the database. */
 export function notReadable(
   path: string,
   obstacle: 'file system' | 'permission',
@@ -90,23 +90,22 @@ export function notReadable(
   );
 }
 
-export function gone(path: string): QueueRemovedError {
+export function removed(path: string): QueueRemovedError {
   const problem = 'was removed or replaced while it was in use';
-  const remedy =
-    'What was done since is not in it. Start again; results that are in the tables are found there.';
+  const remedy = 'Later changes are not in it. Start again; results in the tables are found there.';
   return new QueueRemovedError(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000));
 }
 
-/** The error of SQLite for people, with the remedy; others as they are. */
+/** Turns an error of SQLite into one for people, with the remedy. Returns other errors as they are. */
 export function explain(error: unknown, path: string): unknown {
-  // An integer that no queue of ours has.
+  // An integer above 2^53: no queue of ours has one.
   if ((error as NodeJS.ErrnoException).code === 'ERR_OUT_OF_RANGE') {
     return unusable(path, 'is damaged', DAMAGED, error);
   }
   const code = codeOf(error);
   if (code === null) return error;
   const known = PROBLEMS[code & 0xff];
-  // Tables, columns and rules that aren't as they were made.
+  // Tables, columns or constraints that aren't as they were made.
   if (known === undefined) {
     const why = sanitize((error as Error).message, 200);
     const problem = `is damaged, or was changed by another program: ${why} (SQLite ${code})`;

@@ -5,8 +5,8 @@ import { giveTo, isShared, narrow } from '../../project/index.ts';
 import { unusable } from './errors.ts';
 
 /**
- * The one path that a database goes by, whatever links lead there: the files beside it are named after it.
- * null: there is none. It is never opened here: closing it would end the locks that SQLite has on it elsewhere in the process.
+ * Finds the one path of a database, whatever links lead there: the files beside it are named after it. null: there is none.
+ * The database isn't opened here: closing it would end the locks that SQLite has on it elsewhere in the process.
  * @throws ERR_QUEUE for what can't be a database
  */
 export function findFile(path: string): string | null {
@@ -46,7 +46,7 @@ function checkDisk(there: string, path: string): void {
   );
 }
 
-/** As {@link findFile}; makes it where there is none. */
+/** Finds a database as {@link findFile} does, or makes its file. */
 export function makeFile(path: string): string {
   for (;;) {
     const found = findFile(path);
@@ -70,7 +70,7 @@ export function makeFile(path: string): string {
   }
 }
 
-/** Why this user may not write to it: nobody may on this file system, or it isn't theirs; null: they may, or the reason is another. */
+/** Why this user may not write to a database: because of its file system or its permissions. null: they may, or the reason is another. */
 export function whyReadOnly(path: string): 'file system' | 'permission' | null {
   try {
     accessSync(path, constants.W_OK);
@@ -82,19 +82,19 @@ export function whyReadOnly(path: string): 'file system' | 'permission' | null {
   }
 }
 
-/** Has nobody the database open? Its log is there as long as somebody has, and longer only if somebody was killed. */
+/** Whether no process has the database open: its log exists while one has, and longer only if one was killed. */
 export function isUnused(path: string): boolean {
   return statSync(`${path}-wal`, { throwIfNoEntry: false }) === undefined;
 }
 
-/** The files of a queue are for those who may write to them: who can read one can lock it, and so stall the queue. */
+/** Lets only users who may write read a queue's files: a reader could lock them, and so stall the queue. */
 export function narrowFiles(path: string): void {
   const forGroup = isShared(statSync(path));
   for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}-lock`]) narrow(file, forGroup);
 }
 
 /**
- * A file beside the database for reading and writing, for the same users; it is made if need be. `readOnly`: for reading what is there.
+ * Opens a file beside the database for its users, and makes it if need be. `readOnly`: opens an existing one for reading.
  * @throws ERR_QUEUE
  */
 export function openBeside(database: string, path: string, readOnly = false): number {
@@ -120,7 +120,7 @@ export function openBeside(database: string, path: string, readOnly = false): nu
   }
 }
 
-/** Inode numbers of files under these names; '' where there is none. */
+/** The inode numbers of files; '' for a file that doesn't exist. */
 export function inodes(paths: readonly string[]): string {
   return paths.map((path) => statSync(path, { throwIfNoEntry: false })?.ino ?? '').join(' ');
 }

@@ -1,16 +1,16 @@
-import { closeSync, fstatSync, statSync, readdirSync } from 'node:fs';
+import { closeSync, fstatSync, readdirSync, statSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
-import { readLocks, systemError, processIds, readLink, warnOnce } from '../../../platform/index.ts';
-import { unusable } from './errors.ts';
-import { openBeside } from './files.ts';
+import { processIds, readLink, readLocks, systemError, warnOnce } from '../../../platform/index.ts';
 import { readCount, readJSON, readText } from '../records.ts';
 import type { Database } from './database.ts';
+import { unusable } from './errors.ts';
+import { openBeside } from './files.ts';
 
-/** The byte of who manages; those of attempts are their numbers, from 1. */
+/** The byte of the manager. The byte of an attempt is its number, from 1. */
 export const MANAGER = 0;
 
-/** A lock that is held; it ends when all descriptors of its open file are closed, also those that others have inherited. */
-export interface Held {
+/** A lock that is held. It ends when all descriptors of its open file are closed, inherited ones too. */
+export interface HeldLock {
   descriptor: number;
   /** The inode of the lock file, as attempts note it. */
   inode: string;
@@ -23,12 +23,12 @@ export interface Held {
 export class LockFile {
   readonly path: string;
   readonly #database: string;
-  /** Never has a lock, as it wouldn't see its own. */
+  /** Never holds a lock: a probe doesn't see locks of its own open file. */
   readonly #probe: number;
   readonly #inode: string;
   readonly #readOnly: boolean;
 
-  /** @param readOnly for those who only look */
+  /** @param readOnly for a process that may not write */
   constructor(database: string, readOnly = false) {
     this.path = lockFileOf(database);
     this.#database = database;
@@ -37,8 +37,8 @@ export class LockFile {
     this.#inode = inodeOf(this.#probe);
   }
 
-  /** null: somebody else has it. @throws ERR_QUEUE */
-  take(byte: number): Held | null {
+  /** Locks a byte. null: somebody else has it. @throws ERR_QUEUE */
+  take(byte: number): HeldLock | null {
     const descriptor = openBeside(this.#database, this.path);
     const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
     if (error === 0) return { descriptor, inode: inodeOf(descriptor) };
@@ -47,7 +47,7 @@ export class LockFile {
     throw unusable(this.path, `can't be locked: ${systemError(error)}`, 'Name another: --queue sqlite:PATH.');
   }
 
-  /** @param inode of the lock file in which it was locked. In doubt, true. */
+  /** Whether a byte is locked; true where that isn't known. @param inode of the lock file in which it was locked */
   isTaken(byte: number, inode: string = this.#inode): boolean {
     if (!Number.isSafeInteger(byte) || byte < 0) return false; // a damaged record
     if (inode === this.#inode || !/^\d+$/.test(inode)) return isLocked(this.#probe, byte);
@@ -92,67 +92,67 @@ function inodeOf(descriptor: number): string {
 }
 
 /**
- * Attempts of a queue that was removed from this place while they ran: their locks, by the inode of the lock file. They live as those of
- * this queue do, and may have any of its tasks.
+ * Locks of attempts of a queue that was removed from this place while they ran. These attempts live as those of this queue do, and may
+ * have any of its tasks.
  */
-type Forebears = readonly (readonly [inode: string, byte: number])[];
+type OrphanedLocks = readonly (readonly [inode: string, byte: number])[];
 
-const SETTING = 'forebears';
-/** When it is worth looking again, in ms: locks that end tell nobody. */
-const LOOK_AGAIN = 1_000;
+const ORPHANS = 'forebears'; // the name of the setting in released queues
+/** Locks that end notify nobody, so they are looked at again after this time. */
+const RECHECK_MS = 1_000;
 
-/** Those of a queue that is being made, as its setting. @param database the path of its file */
-export function findForebears(database: string): { key: string; value: string } | null {
+/** Finds the locks of a removed queue, as a setting of the queue that is being made. @param database the path of its file */
+export function findOrphanedLocks(database: string): { key: string; value: string } | null {
   const locked = lockedBytes();
   if (locked.length === 0) return null;
   const path = lockFileOf(database);
   const inodes = removedFiles(path);
   const there = statSync(path, { throwIfNoEntry: false });
   if (there !== undefined) inodes.add(String(there.ino));
-  const found: Forebears = locked.filter(([inode]) => inodes.has(inode));
-  return found.length === 0 ? null : { key: SETTING, value: JSON.stringify(found) };
+  const found: OrphanedLocks = locked.filter(([inode]) => inodes.has(inode));
+  return found.length === 0 ? null : { key: ORPHANS, value: JSON.stringify(found) };
 }
 
-/** When to ask again whether they have ended, in ms since the epoch; null: none is left. Inside of a transaction. */
-export function untilForebears(database: Database, locks: LockFile): number | null {
-  return livingForebears(database, locks).length === 0 ? null : Date.now() + LOOK_AGAIN;
+/** When to look again at orphaned locks, in ms since the epoch; null: none is left. Inside of a transaction. */
+export function orphansRecheckTime(database: Database, locks: LockFile): number | null {
+  return orphansIn(database, locks).length === 0 ? null : Date.now() + RECHECK_MS;
 }
 
-/** As {@link untilForebears}, and forgets those that have ended. Inside of a transaction that writes. */
-export function awaitsForebears(database: Database, locks: LockFile): boolean {
-  if (database.setting(SETTING) === null) return false;
-  const living = livingForebears(database, locks);
-  if (living.length === 0) database.set(SETTING, null);
+/** Whether orphaned locks are left; forgets those that have ended. Inside of a transaction that writes. */
+export function hasOrphans(database: Database, locks: LockFile): boolean {
+  if (database.setting(ORPHANS) === null) return false;
+  const living = orphansIn(database, locks);
+  if (living.length === 0) database.set(ORPHANS, null);
   return living.length > 0;
 }
 
-/** Tells people what tasks wait for. */
-export async function tellOfForebears(database: Database, locks: LockFile): Promise<void> {
-  const living = await database.read(() => livingForebears(database, locks));
-  if (living.length === 0) return;
+/** Warns that tasks wait for the end of orphaned locks. */
+export async function warnOfOrphans(database: Database, locks: LockFile): Promise<void> {
+  const { length } = await database.read(() => orphansIn(database, locks));
+  if (length === 0) return;
   warnOnce(
-    `the queue that was in ${database.path} before was removed while ${living.length === 1 ? 'a task of it ran, which still does' : `tasks of it ran, and ${living.length} still do`}: ` +
+    `the queue that was in ${database.path} before was removed while ${length === 1 ? 'a task of it ran, which still does' : `tasks of it ran, and ${length} still do`}: ` +
       'no task is given out before that has ended. To have it sooner, end the gpu-owner that runs it.',
   );
 }
 
-function livingForebears(database: Database, locks: LockFile): Forebears {
-  const text = database.setting(SETTING);
+function orphansIn(database: Database, locks: LockFile): OrphanedLocks {
+  const text = database.setting(ORPHANS);
   if (text === null) return [];
   const list = readJSON(text);
-  return (Array.isArray(list) ? (list as Forebears) : []).filter(
+  return (Array.isArray(list) ? (list as OrphanedLocks) : []).filter(
     (each) => Array.isArray(each) && locks.isTaken(readCount(each[1]), readText(each[0])),
   );
 }
 
-/** Single bytes that somebody has locked in any file, but for those of managers. */
+/** Finds single locked bytes in any file, except those of managers. */
 function lockedBytes(): [inode: string, byte: number][] {
   return (readLocks() ?? [])
     .filter(({ kind, start, last }) => kind === 'OFDLCK' && start === last && start !== MANAGER)
     .map(({ inode, start }) => [String(inode), start]);
 }
 
-/** Inodes of files that had this name, and that processes of this user still have open. */
+/** Finds inodes of files that had this name, and that processes of this user still have open. */
 function removedFiles(path: string): Set<string> {
   const name = `${path} (deleted)`;
   const inodes = new Set<string>();

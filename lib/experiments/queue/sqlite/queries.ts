@@ -1,21 +1,166 @@
 import { setImmediate as breathe } from 'node:timers/promises';
 import type { GPUOwnerError } from '../../../errors.ts';
-import type { Task } from '../../task/index.ts';
-import { type AttemptInfo, type Completed, type Completion, type Counts, MAX_BYTES, MAX_DELAY_MS, NO_PID, STATES, type State, type TaskRow, type WithoutResult } from '../queue.ts';
-import { readCount, readText } from '../records.ts';
-import { presentAttempts, whyGone, nextTask } from './attempts.ts';
+import {
+  type AttemptInfo,
+  type Counts,
+  MAX_BYTES,
+  MAX_DELAY_MS,
+  NO_PID,
+  type Queue,
+  STATES,
+  type State,
+  type TaskRow,
+  type WithoutResult,
+} from '../queue.ts';
+import {
+  attemptInfoOf,
+  completedOf,
+  completionOf,
+  readCount,
+  readJSON,
+  readText,
+  taskOf,
+  taskRowOf,
+} from '../records.ts';
+import { nextTask, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './errors.ts';
-import { untilForebears, type LockFile } from './locks.ts';
-import { type AttemptRecord, attemptInfoOf, completedOf, completionOf, TASK, type TaskRecord, taskOf, taskRowOf } from './schema.ts';
-import { inState } from './bulk.ts';
+import { type LockFile, orphansRecheckTime } from './locks.ts';
+import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 
 /** Tasks per query: short ones, between which others of the process get their turn. */
 const PAGE = 500;
 const COMPLETED = 'FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit';
 
-/** See `Queue.tasks`. */
-export async function* listTasks(
+/** The methods of a queue that only read. */
+export function queryMethods(
+  database: Database,
+  locks: LockFile,
+): Pick<
+  Queue,
+  | 'lookUp'
+  | 'counts'
+  | 'nextTime'
+  | 'tasks'
+  | 'withoutResult'
+  | 'attempts'
+  | 'completions'
+  | 'completed'
+  | 'retracted'
+> {
+  return {
+    async lookUp(ids) {
+      const rows: (TaskRow | null)[] = [];
+      for (let from = 0; from < ids.length; from += PAGE) {
+        await database.read(() => {
+          for (const id of ids.slice(from, from + PAGE)) {
+            const record = id.includes('\0')
+              ? undefined
+              : database.get<TaskRecord>(`SELECT ${TASK} FROM task WHERE id = :id`, { id });
+            rows.push(record === undefined ? null : taskRowOf(record));
+          }
+        });
+        await breathe();
+      }
+      return rows;
+    },
+
+    async counts() {
+      const rows = await database.read(() =>
+        database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
+      );
+      const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
+      return Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))])) as Counts;
+    },
+
+    nextTime() {
+      return database.read(() => {
+        const recheck = orphansRecheckTime(database, locks);
+        if (recheck !== null) return recheck;
+        if (nextTask(database) !== undefined) return null;
+        const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND due <= :latest AND state = 'pending'`;
+        const now = Date.now();
+        return database.get<{ due: number | null }>(sql, { now, latest: now + MAX_DELAY_MS })?.due ?? null;
+      });
+    },
+
+    tasks(which = {}) {
+      return listTasks(database, which);
+    },
+
+    async withoutResult() {
+      const rows = await database.read(() =>
+        database.all<WithoutResult>(
+          `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
+           WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
+             AND state = 'completed' AND source = 'worker' AND task.result = '{}'
+             AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
+           GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
+        ),
+      );
+      return rows.map(({ worker, host, tasks }) => ({
+        worker: readText(worker),
+        host: readText(host),
+        tasks,
+      }));
+    },
+
+    /** Attempts whose processes are gone don't live, although nobody has recorded it yet. */
+    async attempts(which) {
+      type Joined = AttemptRecord & { id: string; name: string };
+      const select =
+        'SELECT attempt.*, task.id, task.name FROM attempt JOIN task ON task.number = attempt.task';
+      if (which === 'living') {
+        const records = await database.read(() =>
+          database.all<Joined>(`${select} WHERE outcome IS NULL AND gone = 0 ORDER BY attempt.number`),
+        );
+        return records.filter((record) => whyGone(record, locks) === null).map(infoOf);
+      }
+      const records = await database.read(() =>
+        database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
+      );
+      return records.map(infoOf);
+    },
+
+    async completions(after, limit) {
+      const records = await database.read(() => {
+        // Their sizes are known without reading them.
+        const sizes = database.all<{ bytes: number }>(
+          `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
+          { after, limit },
+        );
+        let count = 0;
+        for (let bytes = 0; count < sizes.length; count++) {
+          bytes += sizes[count]?.bytes ?? 0;
+          if (bytes > MAX_BYTES && count > 0) break;
+        }
+        return database.all<TaskRecord & { result: string }>(`SELECT ${TASK}, result ${COMPLETED}`, {
+          after,
+          limit: count,
+        });
+      });
+      return inOrder(database, records, after).map(completionOf);
+    },
+
+    async completed(after, limit) {
+      const records = await database.read(() =>
+        database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
+      );
+      return inOrder(database, records, after).map(completedOf);
+    },
+
+    async retracted() {
+      const records = await database.read(() =>
+        database.all<TaskRecord>(
+          `SELECT ${TASK} FROM task WHERE number IN (SELECT task FROM retracted) ORDER BY number`,
+        ),
+      );
+      return records.map(taskOf);
+    },
+  };
+}
+
+async function* listTasks(
   database: Database,
   { state, match, limit = Number.POSITIVE_INFINITY }: { state?: State; match?: string; limit?: number },
 ): AsyncGenerator<TaskRow> {
@@ -27,7 +172,7 @@ export async function* listTasks(
     const records = await database.read(() =>
       database.all<TaskRecord>(
         `SELECT ${TASK} FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT :page`,
-        // Ids are of ASCII.
+        // Ids are ASCII.
         { after, page, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
       ),
     );
@@ -41,58 +186,18 @@ export async function* listTasks(
   }
 }
 
-/** See `Queue.lookUp`. */
-export async function lookUp(database: Database, ids: readonly string[]): Promise<(TaskRow | null)[]> {
-  const rows: (TaskRow | null)[] = [];
-  for (let from = 0; from < ids.length; from += PAGE) {
-    await database.read(() => {
-      for (const id of ids.slice(from, from + PAGE)) {
-        const record = id.includes('\0')
-          ? undefined
-          : database.get<TaskRecord>(`SELECT ${TASK} FROM task WHERE id = :id`, { id });
-        rows.push(record === undefined ? null : taskRowOf(record));
-      }
-    });
-    await breathe();
-  }
-  return rows;
+/** A condition on tasks. The second comparison lets SQLite use the index of tasks that aren't pending. */
+export function inState(state: State): string {
+  if (!/^[a-z]+$/.test(state)) throw new TypeError(`no state: ${state}`);
+  return state === 'pending' ? `AND state = 'pending'` : `AND state = '${state}' AND state <> 'pending'`;
 }
 
-/** See `Queue.attempts`. Those whose processes are gone don't live, although nobody has noted it yet. */
-export async function listAttempts(
-  database: Database,
-  locks: LockFile,
-  which: 'living' | { taskId: string },
-): Promise<AttemptInfo[]> {
-  type Joined = AttemptRecord & { id: string; name: string };
-  const select = 'SELECT attempt.*, task.id, task.name FROM attempt JOIN task ON task.number = attempt.task';
-  if (which === 'living') {
-    const records = await database.read(() =>
-      database.all<Joined>(`${select} WHERE outcome IS NULL AND gone = 0 ORDER BY attempt.number`),
-    );
-    return records.filter((record) => whyGone(record, locks) === null).map(attemptInfoOf);
-  }
-  const records = await database.read(() =>
-    database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
-  );
-  return records.map(attemptInfoOf);
+/** A row of table `attempt` with id and name of its task, as `Queue.attempts` has it. */
+export function infoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {
+  return attemptInfoOf({ ...record, gpus: readJSON(record.gpus), submitted: record.result !== null });
 }
 
-/** See `Queue.withoutResult`. */
-export async function listWithoutResult(database: Database): Promise<WithoutResult[]> {
-  const rows = await database.read(() =>
-    database.all<WithoutResult>(
-      `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
-       WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
-         AND state = 'completed' AND source = 'worker' AND task.result = '{}'
-         AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
-       GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
-    ),
-  );
-  return rows.map(({ worker, host, tasks }) => ({ worker: readText(worker), host: readText(host), tasks }));
-}
-
-/** Whoever reads page by page would never come to an end otherwise. @throws ERR_QUEUE */
+/** Checks that completions are in order: otherwise, reading them page by page would never end. @throws ERR_QUEUE */
 function inOrder<T extends TaskRecord>(
   database: Database,
   records: readonly T[],
@@ -107,82 +212,5 @@ function inOrder<T extends TaskRecord>(
 }
 
 function disordered({ path }: Database): GPUOwnerError {
-  return unusable(path, 'is damaged: its order is lost', DAMAGED);
-}
-
-/** See `Queue.completions`. */
-export async function listCompletions(
-  database: Database,
-  after: number,
-  limit: number,
-): Promise<Completion[]> {
-  const records = await database.read(() => {
-    // Their sizes are known without reading them.
-    const sizes = database.all<{ bytes: number }>(
-      `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
-      { after, limit },
-    );
-    let count = 0;
-    for (let bytes = 0; count < sizes.length; count++) {
-      bytes += sizes[count]?.bytes ?? 0;
-      if (bytes > MAX_BYTES && count > 0) break;
-    }
-    return database.all<TaskRecord & { result: string }>(`SELECT ${TASK}, result ${COMPLETED}`, {
-      after,
-      limit: count,
-    });
-  });
-  return inOrder(database, records, after).map(completionOf);
-}
-
-/** See `Queue.completed`. */
-export async function listCompleted(database: Database, after: number, limit: number): Promise<Completed[]> {
-  const records = await database.read(() =>
-    database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
-  );
-  return inOrder(database, records, after).map(completedOf);
-}
-
-export async function listRetracted(database: Database): Promise<Task[]> {
-  const records = await database.read(() =>
-    database.all<TaskRecord>(
-      `SELECT ${TASK} FROM task WHERE number IN (SELECT task FROM retracted) ORDER BY number`,
-    ),
-  );
-  return records.map(taskOf);
-}
-
-export function forgetRetracted(database: Database, ids: readonly string[]): Promise<void> {
-  return database.write(() => {
-    for (const id of ids) {
-      database.run('DELETE FROM retracted WHERE task = (SELECT number FROM task WHERE id = :id)', { id });
-    }
-  });
-}
-
-export async function countTasks(database: Database): Promise<Counts> {
-  const rows = await database.read(() =>
-    database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
-  );
-  const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
-  return Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))])) as Counts;
-}
-
-/** See `Queue.nextTime`. */
-export async function nextTime(database: Database, locks: LockFile): Promise<number | null> {
-  return database.read(() => {
-    const forebears = untilForebears(database, locks);
-    if (forebears !== null) return forebears;
-    if (nextTask(database) !== undefined) return null;
-    const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND due <= :latest AND state = 'pending'`;
-    const now = Date.now();
-    return database.get<{ due: number | null }>(sql, { now, latest: now + MAX_DELAY_MS })?.due ?? null;
-  });
-}
-
-/** Those of which nothing lives any longer, though nobody has noted it: what they had can be given out again. */
-export function unnoticedAttempts(database: Database, locks: LockFile): number[] {
-  return presentAttempts(database)
-    .filter((attempt) => whyGone(attempt, locks) !== null)
-    .map(({ number }) => number);
+  return unusable(path, 'is damaged: its completions are out of order', DAMAGED);
 }

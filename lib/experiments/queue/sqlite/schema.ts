@@ -1,20 +1,19 @@
 import type { DatabaseSyncInstance } from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import type { Place, Task } from '../../task/index.ts';
-import type { AttemptInfo, Completed, Completion, State, TaskRow } from '../queue.ts';
-import { readCount, readJSON, readLog, readOutcome, readPlaces, readResult, readSource, readState, readTaker, readTask, readText, readTime } from '../records.ts';
+import type { Place } from '../../task/index.ts';
+import type { AttemptInfo, State } from '../queue.ts';
 
-/** In the header of the file: 'gpuQ'. Whoever else's database it is has another, or none. */
+/** Stands in the header of the file: 'gpuQ'. Databases of other programs have another value, or none. */
 const APPLICATION = 0x67707551;
 
 /**
- * What makes each version of the schema from the one before; `PRAGMA user_version` counts the steps that a database has seen.
- * Released steps are never changed: a change is one more step.
+ * Migrations: each makes a version of the schema from the one before. `PRAGMA user_version` counts those that a database has seen.
+ * Released migrations never change: a change is one more migration.
  *
- * - `task.number` is the order of arrival; `sequence` the order of completion. `due`: not given out before, in ms.
- * - `attempt.number` is its byte in the lock file, `inode` that file's. `outcome` is null as long as the task is the attempt's;
- *   `gone` is 1 once nothing of it lives. `deadline`: of those that have a lifetime and no lock, in ms; null after a retry.
+ * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
+ * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
+ *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
  * - Parameters, results, commands and places (`[[phase, directory], …]`) are JSON, numbers as they were written.
  */
 export const STEPS: readonly string[] = [
@@ -84,8 +83,8 @@ export const STEPS: readonly string[] = [
 
 /**
  * Brings a database to the version that this program knows, in one transaction.
- * @param inherited a setting of a database that is made now, from what was in its place before
- * @throws ERR_QUEUE for those of other programs and of newer versions; errors of SQLite as they come
+ * @param inherited a setting that a new database gets from the queue that was in its place before
+ * @throws ERR_QUEUE for databases of other programs and of newer versions; errors of SQLite as they come
  */
 export function migrate(
   database: DatabaseSyncInstance,
@@ -104,7 +103,7 @@ export function migrate(
   });
 }
 
-/** As {@link migrate} for those who may not write: an older version is refused. */
+/** Checks the version for a process that may only read. @throws ERR_QUEUE for an older version too */
 export function expectCurrent(database: DatabaseSyncInstance, path: string): void {
   const version = transact(database, 'BEGIN', () => check(database, path, STEPS));
   if (version === STEPS.length) return;
@@ -130,7 +129,7 @@ function transact<T>(database: DatabaseSyncInstance, begin: string, transaction:
   }
 }
 
-/** @returns how many steps it has seen */
+/** @returns how many migrations the database has seen */
 function check(database: DatabaseSyncInstance, path: string, steps: readonly string[]): number {
   const application = pragma(database, 'application_id');
   const version = pragma(database, 'user_version');
@@ -161,7 +160,7 @@ function pragma(database: DatabaseSyncInstance, name: string): number {
   return Object.values(database.prepare(`PRAGMA ${name}`).get() as Record<string, number>)[0] as number;
 }
 
-/** A row of table `task`. */
+/** A row of table `task`. Users may have changed any field: see records.ts. */
 export interface TaskRecord {
   number: number;
   id: string;
@@ -178,7 +177,7 @@ export interface TaskRecord {
   source: 'worker' | 'table' | null;
 }
 
-/** Its columns. The result, which may be large, is read by those only who need it. */
+/** The columns of table `task`, without the result, which may be large. */
 export const TASK =
   'number, id, name, parameters, command, places, state, starts, due, error, ended, sequence, source';
 
@@ -206,55 +205,11 @@ export interface AttemptRecord {
   result: string | null;
 }
 
-export function taskOf(record: TaskRecord): Task {
-  return readTask(record, readPlaces);
-}
-
-export function taskRowOf(record: TaskRecord): TaskRow {
-  const task = taskOf(record);
-  return {
-    task,
-    state: readState(record.state) ?? 'failed',
-    starts: readCount(record.starts),
-    error: typeof record.error === 'string' ? record.error : (task.damage ?? null),
-    ended: readTime(record.ended),
-    source: readSource(record.source),
-    sequence: record.sequence,
-  };
-}
-
-export function completedOf(record: TaskRecord): Completed {
-  return {
-    sequence: record.sequence as number,
-    task: taskOf(record),
-    source: readSource(record.source) ?? 'worker',
-  };
-}
-
-export function completionOf(record: TaskRecord & { result: string }): Completion {
-  return { ...completedOf(record), ...readResult(record.result) };
-}
-
-export function attemptInfoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {
-  return {
-    token: readText(record.token),
-    taskId: readText(record.id),
-    taskName: readText(record.name),
-    taker: readTaker(record.worker, record.host, record.pid, readJSON(record.gpus)),
-    since: readTime(record.since) ?? 0,
-    ended: readTime(record.ended),
-    outcome: readOutcome(record.outcome),
-    submitted: record.result !== null,
-    error: typeof record.error === 'string' ? record.error : null,
-    log: readLog(record.log, record.log_from, record.log_to),
-  };
-}
-
 export function placesText(places: readonly Place[]): string {
   return JSON.stringify(places.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
 }
 
-/** SQLite's functions, and so people's tools, take a text to end at the first NUL. */
-export function plain(text: string): string {
+/** Replaces NULs: for SQLite's functions, and so for people's tools, a text ends at the first one. */
+export function withoutNUL(text: string): string {
   return text.replaceAll('\0', '\ufffd');
 }

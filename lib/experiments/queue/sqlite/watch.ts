@@ -1,38 +1,38 @@
 import { closeSync } from 'node:fs';
-import { Lookout } from '../change-notifier.ts';
-import { findAttempt } from './attempts.ts';
+import { ChangeNotifier } from '../change-notifier.ts';
+import { findAttempt, type OpenAttempts, unnoticedAttempts } from './attempts.ts';
 import type { Database } from './database.ts';
-import { unnoticedAttempts } from './queries.ts';
 import type { LockFile } from './locks.ts';
 
-/** How often is looked for changes while somebody wants to know, in ms. */
-const PERIOD = 200;
-/** Locks that end change nothing in the database: they are looked at every so many periods. */
-const PERIODS_OF_LOCKS = 5;
+/** How often the database is polled while somebody waits for changes. */
+const PERIOD_MS = 200;
+/** Locks that end change nothing in the database: they are probed every so many periods. */
+const PERIODS_PER_LOCK_PROBE = 5;
 
-interface Open {
+interface OpenAttempt {
   lock: number | null;
   controller: AbortController;
 }
 
 /**
- * Notices what others do: for those who wait for changes, and for the attempts of this process, whose tasks may be taken from
- * them. Costs nothing while there are neither.
+ * Notices changes by other processes: for those who wait for changes, and for the attempts of this process, whose tasks may be taken
+ * from them. Costs nothing while there are neither.
  */
-export class Watch {
+export class Watch implements OpenAttempts {
   readonly #database: Database;
   readonly #locks: LockFile;
   /** Attempts of this process by their tokens. */
-  readonly #open = new Map<string, Open>();
-  readonly #lookout = new Lookout(
-    PERIOD,
+  readonly #open = new Map<string, OpenAttempt>();
+  readonly #notifier = new ChangeNotifier(
+    PERIOD_MS,
     () => this.#tick(),
     () => this.#open.size > 0,
   );
   #periods = 0;
-  /** What was noticed last. */
+  /** The version of the database at the last poll. */
   #version: string;
-  #told = new Set<number>();
+  /** Numbers of attempts whose end was notified. */
+  #notified = new Set<number>();
 
   constructor(database: Database, locks: LockFile) {
     this.#database = database;
@@ -40,55 +40,54 @@ export class Watch {
     this.#version = database.version();
   }
 
-  /** @param lock its descriptor, which becomes the watch's */
   add(token: string, lock: number | null): AbortSignal {
     const controller = new AbortController();
     this.#open.set(token, { lock, controller });
-    this.#lookout.adjust();
+    this.#notifier.adjust();
     return controller.signal;
   }
 
-  /** It has ended, and nothing of it lives in this process. */
+  /** Forgets an attempt of which nothing lives in this process. */
   remove(token: string): void {
     const open = this.#open.get(token);
     if (open === undefined) return;
     this.#open.delete(token);
     if (open.lock !== null) closeSync(open.lock);
-    this.#lookout.adjust();
+    this.#notifier.adjust();
   }
 
   /** See `Queue.changed`. */
   async changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
-    if (signal?.aborted || this.#look()) return;
-    await this.#lookout.wait(milliseconds, signal, since);
+    if (signal?.aborted || this.#poll()) return;
+    await this.#notifier.wait(milliseconds, signal, since);
   }
 
   /** See `Queue.changeCount`. */
   get changeCount(): number {
-    return this.#lookout.told;
+    return this.#notifier.count;
   }
 
   close(): void {
     for (const token of [...this.#open.keys()]) this.remove(token);
-    this.#lookout.close();
+    this.#notifier.close();
   }
 
   #tick(): void {
-    const looksAtLocks = this.#lookout.isAwaited && ++this.#periods % PERIODS_OF_LOCKS === 0;
-    if (!this.#look() && looksAtLocks && this.#someLockEnded()) this.#lookout.tell();
+    const probesLocks = this.#notifier.isAwaited && ++this.#periods % PERIODS_PER_LOCK_PROBE === 0;
+    if (!this.#poll() && probesLocks && this.#someLockEnded()) this.#notifier.notify();
   }
 
-  /** Whether anything has changed since it was last asked; tells everybody whom it may concern. */
-  #look(): boolean {
+  /** Whether anything has changed since the last poll; if so, notifies. */
+  #poll(): boolean {
     try {
       const version = this.#database.version();
       if (version === this.#version) return false;
       this.#version = version;
       this.#abortEnded();
     } catch {
-      // Another process is in the way: next time. Anything worse is met by those who wait in what they do next.
+      // Another process uses the database: next time. Other errors are met by those who wait in what they do next.
     }
-    this.#lookout.tell();
+    this.#notifier.notify();
     return true;
   }
 
@@ -101,12 +100,12 @@ export class Watch {
     }
   }
 
-  /** Of each attempt, once: nobody may want its task. */
+  /** Answers true once for each attempt: nobody may want its task. */
   #someLockEnded(): boolean {
     try {
       const ended = unnoticedAttempts(this.#database, this.#locks);
-      const news = ended.some((number) => !this.#told.has(number));
-      this.#told = new Set(ended);
+      const news = ended.some((number) => !this.#notified.has(number));
+      this.#notified = new Set(ended);
       return news;
     } catch {
       return false;

@@ -45,7 +45,7 @@ export function testLifetimes(bench: () => Bench): void {
     expect(await queue.counts()).toMatchObject({ active: 0, pending: 1 });
     const { id } = (await rowOf(queue, 'exp1_0')).task;
     expect(await queue.attempts({ taskId: id })).toMatchObject([
-      { token, outcome: 'lost', error: expect.stringMatching(/not been heard of in time/) },
+      { token, outcome: 'lost', error: expect.stringMatching(/sent no message in time/) },
     ]);
     expect((await takeFrom(queue)).start).toBe(2);
     await queue.endLost();

@@ -1,0 +1,1 @@
+export { openBullMQQueue } from './engine.ts';

@@ -1,0 +1,1 @@
+export { findSQLiteQueue, openSQLiteQueue } from './engine.ts';
