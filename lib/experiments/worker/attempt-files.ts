@@ -1,21 +1,32 @@
-import { closeSync, constants, mkdirSync, mkdtempSync, openSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { rm, type FileHandle, open } from 'node:fs/promises';
+import {
+  closeSync,
+  constants,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { type FileHandle, open, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
+import { sanitize } from '../../platform/index.ts';
 import { giveTo, isShared, locate, readable } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
 import { seedOf, stringify } from '../task/index.ts';
-import { sanitize } from '../../platform/index.ts';
 
-/** In an attempt's directory: locked as long as anything of the attempt lives. Where there is none, the directory stays. */
+/** A file in an attempt's directory that is locked while anything of the attempt lives. A directory without one stays. */
 const ALIVE = 'alive';
-/** What mkdtemp adds to a name. */
+/** The suffix that mkdtemp adds to a name. */
 const RANDOM = /-[A-Za-z0-9]{6}$/;
 
-/** A directory of an attempt's own, for what the worker and its command tell each other. */
+/** The directory of one attempt: files by which the worker and its command tell each other things. */
 export class AttemptFiles {
   readonly directory: string;
-  /** To be inherited by everything of the attempt. */
+  /** Every process of the attempt inherits it. */
   readonly descriptor: number;
 
   private constructor(directory: string) {
@@ -24,7 +35,7 @@ export class AttemptFiles {
   }
 
   /**
-   * Removes those of earlier attempts at the task of which nothing lives: their worker was killed.
+   * Makes the directory. Removes directories of earlier attempts at the task of which nothing lives: their worker was killed.
    * @param state the project's directory for such things @throws NodeJS.ErrnoException
    */
   static make(state: string, attempt: Attempt, worker: string): AttemptFiles {
@@ -39,7 +50,7 @@ export class AttemptFiles {
     return files;
   }
 
-  /** Removes what workers that were killed have left, whatever their tasks were. Never fails. */
+  /** Removes directories that killed workers have left, of any task. Never fails. */
   static tidy(state: string): void {
     try {
       removeDead(join(state, 'attempts'), null);
@@ -56,20 +67,20 @@ export class AttemptFiles {
     return join(this.directory, 'result.json');
   }
 
-  /** Somebody shall look at the result. */
+  /** Leaves the directory, for a person who looks at the result. */
   keep(): void {
     rmSync(join(this.directory, ALIVE), { force: true });
     closeSync(this.descriptor);
   }
 
-  /** Never fails: what can't be removed stays. */
+  /** Removes the directory. Never fails: files that can't be removed stay. */
   async remove(): Promise<void> {
     await rm(this.directory, { recursive: true, force: true }).catch(() => {});
     closeSync(this.descriptor);
   }
 }
 
-/** For all who work on the queue. */
+/** Makes the directory for all users of the queue. */
 function makeParent(path: string): void {
   try {
     mkdirSync(path, 0o700);
@@ -80,19 +91,19 @@ function makeParent(path: string): void {
   }
 }
 
-/** @param task whose attempts; null: all. Never fails. */
+/** Removes directories of dead attempts. Never fails. @param task whose attempts; null: all */
 function removeDead(parent: string, task: string | null): void {
   for (const name of readdirSync(parent)) {
     if (!RANDOM.test(name) || (task !== null && name.replace(RANDOM, '') !== task)) continue;
     try {
       if (isDead(join(parent, name))) rmSync(join(parent, name), { recursive: true, force: true });
     } catch {
-      // Another time, or somebody else does.
+      // Another process removes it, or a later attempt does.
     }
   }
 }
 
-/** Has it been an attempt's, and nothing of that lives? @throws NodeJS.ErrnoException if it isn't known */
+/** Whether a directory is of an attempt of which nothing lives. @throws NodeJS.ErrnoException if that isn't known */
 function isDead(directory: string): boolean {
   const descriptor = openSync(join(directory, ALIVE), constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
@@ -102,7 +113,7 @@ function isDead(directory: string): boolean {
   }
 }
 
-/** It gets its name once it is locked. */
+/** Makes a locked file. It gets its name once it is locked. */
 function lockedFile(path: string): number {
   const descriptor = openSync(`${path}.new`, 'wx');
   native().lockTry(descriptor, OFD, EXCLUSIVE, 0, 1);
@@ -110,7 +121,7 @@ function lockedFile(path: string): number {
   return descriptor;
 }
 
-/** What GPU_OWNER_TASK leads to. */
+/** The content of the file that GPU_OWNER_TASK names. */
 function describe({ task, start }: Attempt, worker: string): string {
   const { id, name, parameters, places } = task;
   return stringify({
@@ -131,10 +142,10 @@ const TAIL_LINE = 300; // characters
 const NEWLINE = 0x0a;
 const APPEND = constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_NOFOLLOW;
 
-/** The log of a worker, from the beginning of an attempt to its end. */
+/** A worker's log from the beginning to the end of one attempt. */
 export class AttemptLog {
   readonly path: string;
-  /** Where the command's output begins, in bytes. */
+  /** The offset where the command's output begins, in bytes. */
   readonly from: number;
   readonly #file: FileHandle;
   #to: number | null = null;
@@ -188,7 +199,7 @@ export class AttemptLog {
     const lines = bytes
       .toString('utf8', 0, bytesRead)
       .split('\n')
-      // Of a progress bar, its last state.
+      // A progress bar is kept in its last state.
       .map((line) => sanitize(line.replace(/\r+$/, '').split('\r').at(-1), TAIL_LINE))
       .filter((line) => line !== '');
     return lines.slice(-TAIL_LINES);
@@ -199,7 +210,7 @@ export class AttemptLog {
   }
 }
 
-/** On a line of its own, also behind somebody who didn't end theirs. @returns where it ends, in bytes */
+/** Writes a line, also behind text that doesn't end with one. @returns the offset of its end, in bytes */
 async function writeLine(file: FileHandle, line: string, known?: number): Promise<number> {
   const size = known ?? (await file.stat()).size;
   const last = Buffer.alloc(1);

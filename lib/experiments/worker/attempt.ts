@@ -1,39 +1,47 @@
+import { constants } from 'node:fs';
+import { open, statfs } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
 import { Unsafe } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import { type Task, type TaskCommand, type Values, parse, Written } from '../task/index.ts';
+import { parse, type Task, type TaskCommand, type Values, Written } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
-import type { WorkerOptions } from './worker.ts';
-import { createServer } from 'node:net';
-import { constants } from 'node:fs';
-import { open, statfs } from 'node:fs/promises';
 
-/** What an attempt came to. */
-export type Verdict =
+/** Where a worker's commands run. Paths are absolute. */
+export interface WorkerProject {
+  directory: string;
+  /** The directory for the worker's own files. */
+  state: string;
+  /** Names of logs begin with it. */
+  host?: string;
+}
+
+/** The end of an attempt, as its worker judges it. */
+export type AttemptResult =
   | { kind: 'completed'; result: Values }
   | { kind: 'failed'; error: string; retry: boolean }
-  /** The task is not to blame. `spoiled`: something is wrong with the GPUs. */
-  | { kind: 'environment'; why: string; spoiled: boolean };
+  /** The task is not to blame. `gpuFault`: something is wrong with the GPUs. */
+  | { kind: 'environment'; why: string; gpuFault: boolean };
 
 export interface Running {
   attempt: Attempt;
   claim: WorkerClaim;
-  /** Of the worker. */
+  /** The worker's name. */
   name: string;
-  project: WorkerOptions['project'];
+  project: WorkerProject;
   /** Between SIGTERM and SIGKILL when this process dies, in ms. */
   grace: number;
   onLog(log: { path: string; from: number; to: number | null }): void;
 }
 
-/** By convention of sysexits: what is missing may be there later. */
+/** The exit code for a temporary failure in sysexits.h. */
 const EX_TEMPFAIL = 75;
-const MOST_COMMAND = 200; // characters
+const MAX_COMMAND_LENGTH = 200;
 
 /** The path of the log that an attempt's output goes to. */
-export function logPath(project: WorkerOptions['project'], { places }: Task, worker: string): string {
+export function logPath(project: WorkerProject, { places }: Task, worker: string): string {
   // Two machines that append to one file of a network file system overwrite each other.
   const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
   return resolve(project.directory, places[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);
@@ -62,7 +70,7 @@ export class AttemptRun {
     return this.#supervised?.leftBehind() ?? null;
   }
 
-  /** Whether somebody wanted it to end before it had: then its verdict means nothing. */
+  /** Whether it was interrupted before it ended: then its result means nothing. */
   get interrupted(): boolean {
     return this.#interrupted;
   }
@@ -74,13 +82,13 @@ export class AttemptRun {
     this.#supervised?.terminate(grace);
   }
 
-  /** Never rejected. */
-  async run(): Promise<Verdict> {
+  /** Never rejects. */
+  async run(): Promise<AttemptResult> {
     const { attempt, name, project } = this.#running;
     if (wordsOf(attempt.task.command).length === 0) {
       const why =
         'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
-      return { kind: 'environment', why, spoiled: false };
+      return { kind: 'environment', why, gpuFault: false };
     }
     const path = logPath(project, attempt.task, name);
     let log: AttemptLog;
@@ -95,12 +103,12 @@ export class AttemptRun {
       const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
       const what = error instanceof Unsafe ? 'its output' : where;
       const why = `${what} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
-      return { kind: 'environment', why, spoiled: false };
+      return { kind: 'environment', why, gpuFault: false };
     }
     try {
       return await this.#supervise(log, port);
     } catch (error) {
-      return { kind: 'environment', why: (error as Error).message, spoiled: false };
+      return { kind: 'environment', why: (error as Error).message, gpuFault: false };
     } finally {
       await log.close();
     }
@@ -112,7 +120,7 @@ export class AttemptRun {
     else await this.#files?.remove();
   }
 
-  async #supervise(log: AttemptLog, port: number): Promise<Verdict> {
+  async #supervise(log: AttemptLog, port: number): Promise<AttemptResult> {
     const { attempt, claim, project, grace } = this.#running;
     const { task } = attempt;
     const files = this.#files as AttemptFiles;
@@ -123,7 +131,7 @@ export class AttemptRun {
       port,
     });
     const started = performance.now();
-    // Whoever wanted it to end while all that was prepared has had to wait.
+    // It may have been interrupted meanwhile.
     if (!this.#interrupted) {
       this.#supervised = claim.run({
         words: wordsOf(task.command),
@@ -142,28 +150,28 @@ export class AttemptRun {
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#running.onLog({ path: log.path, from: log.from, to });
-    if (this.#interrupted) return { kind: 'environment', why: 'interrupted', spoiled: false };
+    if (this.#interrupted) return { kind: 'environment', why: 'interrupted', gpuFault: false };
     if (this.#supervised?.toldToEnd()) {
-      const why = `somebody told all of its processes to end (SIGTERM); ${words}`;
-      return { kind: 'environment', why, spoiled: false };
+      const why = `all of its processes got SIGTERM from outside; ${words}`;
+      return { kind: 'environment', why, gpuFault: false };
     }
     return this.#judge(outcome, words, log);
   }
 
-  async #judge(outcome: Outcome, words: string, log: AttemptLog): Promise<Verdict> {
-    if (outcome.kind === 'not-started') return { kind: 'environment', why: words, spoiled: false };
+  async #judge(outcome: Outcome, words: string, log: AttemptLog): Promise<AttemptResult> {
+    if (outcome.kind === 'not-started') return { kind: 'environment', why: words, gpuFault: false };
     if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult();
     const lines = await log.tail().catch(() => []);
     const error = withTail(words, lines);
     if (outcome.kind === 'exited' && outcome.code === EX_TEMPFAIL) {
-      return { kind: 'environment', why: error, spoiled: false };
+      return { kind: 'environment', why: error, gpuFault: false };
     }
     const evidence = await this.#running.claim.foreignUse();
-    if (evidence !== null) return { kind: 'environment', why: `${evidence}; ${error}`, spoiled: true };
+    if (evidence !== null) return { kind: 'environment', why: `${evidence}; ${error}`, gpuFault: true };
     return { kind: 'failed', error, retry: true };
   }
 
-  async #readResult(): Promise<Verdict> {
+  async #readResult(): Promise<AttemptResult> {
     const files = this.#files as AttemptFiles;
     const result = await readResult(files.result);
     if (result === null) return { kind: 'completed', result: {} };
@@ -171,7 +179,7 @@ export class AttemptRun {
     // Programs may end well without having noticed that they couldn't write.
     if (await isDiskFull(files.result)) {
       const why = `the disk is full, and the result can't be read: ${result.unreadable}`;
-      return { kind: 'environment', why, spoiled: false };
+      return { kind: 'environment', why, gpuFault: false };
     }
     this.#keepFiles = true;
     return {
@@ -187,7 +195,7 @@ function wordsOf(command: TaskCommand): readonly string[] {
 }
 
 function describeCommand(command: TaskCommand): string {
-  return sanitize('shell' in command ? command.shell : shellWords(command.words), MOST_COMMAND);
+  return sanitize('shell' in command ? command.shell : shellWords(command.words), MAX_COMMAND_LENGTH);
 }
 
 function describeOutcome(outcome: Outcome, command: TaskCommand): string {
@@ -231,20 +239,20 @@ function timestamp(): string {
   return `${date} ${two(now.getHours())}:${two(now.getMinutes())}:${two(now.getSeconds())}`;
 }
 
-/** What the command of an attempt finds beside its GPUs. */
-export interface Given {
+/** Values for the environment of a command. */
+interface TaskEnvironment {
   /** Path of the JSON file that describes the task. */
   taskFile: string;
   /** Path where it may leave its result. */
   resultFile: string;
-  /** What shows it its GPUs. */
+  /** Variables that show it its GPUs. */
   gpus: Readonly<Record<string, string>>;
-  /** Where its processes may meet. */
+  /** A port where its processes may meet. */
   port: number;
 }
 
-/** The environment of a command: this process's own without passwords, and what is given to it. Some of that only where the user hasn't set it. */
-export function environmentFor({ taskFile, resultFile, gpus, port }: Given): NodeJS.ProcessEnv {
+/** The environment of a command: this process's own without passwords, and the task's. Some variables are set only if the user hasn't. */
+function environmentFor({ taskFile, resultFile, gpus, port }: TaskEnvironment): NodeJS.ProcessEnv {
   const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
   // Commands write their environment into logs and reports.
   const { GPU_OWNER_QUEUE_PASSWORD: _, GPU_OWNER_QUEUE: url, ...inherited } = process.env;
@@ -263,7 +271,7 @@ export function environmentFor({ taskFile, resultFile, gpus, port }: Given): Nod
   };
 }
 
-/** null: where a password would be in it can't be told. */
+/** Removes the password from a URL. null: it isn't known where the password would be. */
 function withoutSecret(url: string): string | null {
   if (!url.includes('@')) return url;
   try {
@@ -276,11 +284,11 @@ function withoutSecret(url: string): string | null {
   }
 }
 
-/** PyTorch's own, for the case that no other can be had. */
+/** PyTorch's default, for the case that no free port is found. */
 const DEFAULT_PORT = 29_500;
 
-/** A TCP port that nobody uses at the moment. Never rejected. */
-export function freePort(): Promise<number> {
+/** Finds a free TCP port. Never rejects. */
+function freePort(): Promise<number> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once('error', () => resolve(DEFAULT_PORT));
@@ -293,25 +301,27 @@ export function freePort(): Promise<number> {
   });
 }
 
-const MOST_BYTES = 1024 ** 2;
-/** A disk with less is full: other writers have taken the rest, or soon will. */
-const LEFT_AT_LEAST = 64 * 1024; // bytes
+const MAX_RESULT_BYTES = 1024 ** 2;
+/** A disk with less free space counts as full: other writers have taken the rest, or soon will. */
+const MIN_FREE_BYTES = 64 * 1024;
 
-/** What a command left as its result. `unreadable` says why, for people. */
-export type Result = { values: Values } | { unreadable: string } | null;
+/** The result that a command has written. `unreadable` says why it can't be read. */
+type Result = { values: Values } | { unreadable: string } | null;
 
-/** Reads the result that a command has written; null: none. */
-export async function readResult(path: string): Promise<Result> {
+/** Reads a command's result; null: it has written none. */
+async function readResult(path: string): Promise<Result> {
   try {
     // Not blocking: it could be a pipe.
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await file.stat();
       if (!stat.isFile()) return { unreadable: 'it is no file' };
-      if (stat.size > MOST_BYTES) {
-        return { unreadable: `it has ${stat.size} bytes, and at most ${MOST_BYTES} (1 MiB) are allowed` };
+      if (stat.size > MAX_RESULT_BYTES) {
+        return {
+          unreadable: `it has ${stat.size} bytes, and at most ${MAX_RESULT_BYTES} (1 MiB) are allowed`,
+        };
       }
-      return decode((await file.readFile()).subarray(0, MOST_BYTES + 1));
+      return decode((await file.readFile()).subarray(0, MAX_RESULT_BYTES + 1));
     } finally {
       await file.close();
     }
@@ -322,10 +332,10 @@ export async function readResult(path: string): Promise<Result> {
   }
 }
 
-/** Whether next to nothing can be written there; false where that isn't known. */
-export async function isDiskFull(path: string): Promise<boolean> {
-  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: LEFT_AT_LEAST }));
-  return bavail * bsize < LEFT_AT_LEAST;
+/** Whether a disk is full; false where that isn't known. */
+async function isDiskFull(path: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: MIN_FREE_BYTES }));
+  return bavail * bsize < MIN_FREE_BYTES;
 }
 
 function decode(bytes: Uint8Array): Result {

@@ -1,11 +1,12 @@
 import { MAX_DELAY_MS, type Queue } from '../queue/index.ts';
 
-const MOST = 3;
-/** Between two starts of a task that isn't to blame, in ms. */
-const FIRST_DELAY = 1_000;
+/** Failures in a row after which a worker gets no more tasks. */
+const MAX_FAILURES = 3;
+/** The first delay before a task that isn't to blame is started again. */
+const FIRST_DELAY_MS = 1_000;
 
-/** What goes wrong on one worker without anything that succeeds in between. */
-export class Failures {
+/** Counts failures of one worker in a row, and stops it after three: the tasks are probably not to blame. */
+export class CircuitBreaker {
   readonly #tasks = new Map<string, string>();
   #environment: string[] = [];
 
@@ -14,25 +15,26 @@ export class Failures {
     this.#environment = [];
   }
 
-  /** @returns once different tasks have failed so often that it is likely not their fault: the error that they have in common */
-  task(id: string, error: string): string | null {
+  /** Counts different tasks. @returns what the failures have in common, once it is time to stop; else null */
+  taskFailed(id: string, error: string): string | null {
     this.#environment = [];
     this.#tasks.delete(id);
     this.#tasks.set(id, error);
-    return this.#tasks.size < MOST
+    return this.#tasks.size < MAX_FAILURES
       ? null
       : common([...this.#tasks.values()], 'tasks failed one after the other');
   }
 
-  environment(why: string): string | null {
+  /** Counts tasks that couldn't be run. @returns as `taskFailed` */
+  environmentFailed(why: string): string | null {
     this.#environment.push(why);
-    return this.#environment.length < MOST
+    return this.#environment.length < MAX_FAILURES
       ? null
       : common(this.#environment, 'times in a row a task could not be run');
   }
 }
 
-/** @param errors the latest last; what comes behind their first lines are details */
+/** @param errors the latest last; only their first lines are compared */
 function common(errors: readonly string[], what: string): string {
   const summaries = errors.map((error) => error.split('\n')[0] ?? '');
   const same = new Set(summaries).size === 1;
@@ -41,16 +43,16 @@ function common(errors: readonly string[], what: string): string {
 
 const counters = new WeakMap<Queue, Map<string, number>>();
 
-/** How long to wait until a task is started again that wasn't to blame, in ms: longer each time, whichever worker of this process had it. */
+/** The delay before a task that wasn't to blame is started again, in ms: longer each time, for all workers of this process. */
 export function delayOf(queue: Queue, taskId: string): number {
   const counts = counters.get(queue) ?? new Map<string, number>();
   counters.set(queue, counts);
   const count = counts.get(taskId) ?? 0;
   counts.set(taskId, count + 1);
-  return Math.min(FIRST_DELAY * 2 ** count, MAX_DELAY_MS);
+  return Math.min(FIRST_DELAY_MS * 2 ** count, MAX_DELAY_MS);
 }
 
-/** It has been run. */
+/** Starts the delays of a task anew: it has been run. */
 export function forgetDelay(queue: Queue, taskId: string): void {
   counters.get(queue)?.delete(taskId);
 }

@@ -1,3 +1,2 @@
-export type { WorkerEnd, WorkerEvent } from './worker.ts';
-export { Failures } from './circuit-breaker.ts';
-export { Worker } from './worker.ts';
+export { CircuitBreaker } from './circuit-breaker.ts';
+export { Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';

@@ -1,8 +1,8 @@
-/** Between SIGTERM and SIGKILL for a worker that is to end at once, in ms. */
-const STOP_GRACE = 2_000;
+/** Between SIGTERM and SIGKILL for a worker that is to end at once. */
+const STOP_GRACE_MS = 2_000;
 
-/** Somebody wants a worker to end. */
-export class Stopping {
+/** Ends a worker: after its current task (drain), or at once (stop). */
+export class Shutdown {
   #drain = false;
   #stop = false;
   #current: { interrupt(grace: number): void } | null = null;
@@ -29,7 +29,7 @@ export class Stopping {
     return this.#atOnce.signal;
   }
 
-  /** null: nobody does. */
+  /** The strongest request so far; null: none. */
   get requested(): 'drained' | 'stopped' | null {
     if (this.#stop) return 'stopped';
     return this.#drain ? 'drained' : null;
@@ -47,16 +47,16 @@ export class Stopping {
     this.#stop = true;
     this.#waits.abort(new Error('the worker ends'));
     this.#atOnce.abort();
-    this.#current?.interrupt(STOP_GRACE);
+    this.#current?.interrupt(STOP_GRACE_MS);
   }
 
-  /** While this runs, it is what is interrupted. */
+  /** Runs something that a request interrupts. */
   async during<Result>(
     running: { interrupt(grace: number): void },
     work: () => Promise<Result>,
   ): Promise<Result> {
     this.#current = running;
-    if (this.#stop) running.interrupt(STOP_GRACE);
+    if (this.#stop) running.interrupt(STOP_GRACE_MS);
     else if (this.#drain) this.#limit();
     try {
       return await work();

@@ -1,7 +1,7 @@
 // When a worker holds GPUs, and when it lets them go.
 import { existsSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { Failures } from '../../../lib/experiments/worker/circuit-breaker.ts';
+import { CircuitBreaker } from '../../../lib/experiments/worker/circuit-breaker.ts';
 import { pause, until } from '../../support/machine.ts';
 import { Bench } from './fixture.ts';
 
@@ -158,13 +158,13 @@ test('between tasks, others see that the GPU is taken', async () => {
 });
 
 test('failures are counted by task, and their common error is named', () => {
-  const failures = new Failures();
-  for (let i = 0; i < 5; i++) expect(failures.task('a', 'exit code 1: same')).toBe(null);
-  expect(failures.task('b', 'exit code 1: same\ndetails')).toBe(null);
-  expect(failures.task('c', 'exit code 1: same')).toMatch(/^3 tasks .* all with: exit code 1: same$/);
-  failures.succeeded();
-  expect(failures.task('d', 'x')).toBe(null);
-  expect(failures.environment('lost')).toBe(null);
-  expect(failures.environment('lost')).toBe(null);
-  expect(failures.environment('busy')).toMatch(/the last with: busy$/);
+  const breaker = new CircuitBreaker();
+  for (let i = 0; i < 5; i++) expect(breaker.taskFailed('a', 'exit code 1: same')).toBe(null);
+  expect(breaker.taskFailed('b', 'exit code 1: same\ndetails')).toBe(null);
+  expect(breaker.taskFailed('c', 'exit code 1: same')).toMatch(/^3 tasks .* all with: exit code 1: same$/);
+  breaker.succeeded();
+  expect(breaker.taskFailed('d', 'x')).toBe(null);
+  expect(breaker.environmentFailed('lost')).toBe(null);
+  expect(breaker.environmentFailed('lost')).toBe(null);
+  expect(breaker.environmentFailed('busy')).toMatch(/the last with: busy$/);
 });

@@ -279,7 +279,7 @@ test.each(['polite', 'deaf', 'exit 1'])(
     worker.drain();
     signalAll(all, 'SIGTERM');
     expect((await ended).why).toBe('drained');
-    expect((await event('given-back')).why).toMatch(/^somebody told all of its processes to end/);
+    expect((await event('given-back')).why).toMatch(/^all of its processes got SIGTERM from outside/);
     expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
   },
 );

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { GPUOwnerError } from '../../../lib/errors.ts';
-import { Insistence } from '../../../lib/experiments/worker/retry.ts';
+import { retryClaim } from '../../../lib/experiments/worker/retry.ts';
 import { Bench } from './fixture.ts';
 
 describe('claims that fail', () => {
@@ -15,12 +15,11 @@ describe('claims that fail', () => {
   function claiming(error: Error, failures: number) {
     const ending = new AbortController();
     const state = { tries: 0, said: [] as string[], end: null as unknown };
-    const insistence = new Insistence((message) => state.said.push(message));
     const claim = async () => {
       if (++state.tries <= failures) throw error;
       return 'claimed';
     };
-    insistence.get(claim, ending.signal).then(
+    retryClaim(claim, ending.signal, (message) => state.said.push(message)).then(
       (value) => {
         state.end = value;
       },

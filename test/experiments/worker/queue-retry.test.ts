@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { QueueRemovedError } from '../../../lib/experiments/queue/queue.ts';
-import { Persistence } from '../../../lib/experiments/worker/retry.ts';
-import { Stopping } from '../../../lib/experiments/worker/shutdown.ts';
+import { retryQueue } from '../../../lib/experiments/worker/retry.ts';
+import { Shutdown } from '../../../lib/experiments/worker/shutdown.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -12,17 +12,16 @@ afterEach(() => {
 
 /** What becomes of an operation that always fails. */
 function trying(error: Error) {
-  const stopping = new Stopping(null, 0);
+  const shutdown = new Shutdown(null, 0);
   const state = { tries: 0, end: 'none yet' };
-  new Persistence(stopping, () => {})
-    .get(() => {
-      state.tries += 1;
-      return Promise.reject(error);
-    })
-    .catch(({ message }) => {
-      state.end = message;
-    });
-  return { stopping, state };
+  const operation = () => {
+    state.tries += 1;
+    return Promise.reject(error);
+  };
+  retryQueue(operation, shutdown, () => {}).catch(({ message }) => {
+    state.end = message;
+  });
+  return { shutdown, state };
 }
 
 test('what fails for a while is tried again for as long as it takes', async () => {
@@ -41,12 +40,12 @@ test('a queue that is gone gets half a minute to come back', async () => {
 });
 
 test('who is to end at once waits no longer', async () => {
-  const { state, stopping } = trying(new Error('full'));
+  const { state, shutdown } = trying(new Error('full'));
   await vi.advanceTimersByTimeAsync(3600 * 1000);
-  stopping.drain();
+  shutdown.drain();
   await vi.advanceTimersByTimeAsync(3600 * 1000);
   expect(state.end).toBe('none yet');
-  stopping.stop();
+  shutdown.stop();
   await vi.advanceTimersByTimeAsync(1000);
   expect(state.end).toBe('full');
 });
