@@ -28,7 +28,7 @@ export {
   timestamp,
 } from './manager/index.ts';
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
-export { Admission, type Endpoint, parseEndpoint, parseNetworks, readToken } from './protocol/index.ts';
+export { Authentication, type Endpoint, parseEndpoint, parseNetworks, readToken } from './protocol/index.ts';
 export {
   type AttemptInfo,
   type Queue,

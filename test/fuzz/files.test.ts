@@ -1,15 +1,20 @@
 // Files and messages of several lines: configuration, sweeps, tables, requests, records of queues.
-import fc from 'fast-check';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse as parseCSV } from 'csv-parse/sync';
+import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
-import { RequestEnd } from '../../lib/experiments/protocol/connection.ts';
+import { JSONFraming } from '../../lib/experiments/protocol/connection.ts';
 import { parseRequest, RequestError } from '../../lib/experiments/protocol/messages.ts';
-import { cellText, meaningOfCell, meaningOfValue, valueOfCell } from '../../lib/experiments/results/cell-value.ts';
+import {
+  cellText,
+  meaningOfCell,
+  meaningOfValue,
+  valueOfCell,
+} from '../../lib/experiments/results/cell-value.ts';
 import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
 import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
@@ -341,7 +346,7 @@ fuzz(
 );
 
 function endOf(pieces: readonly Buffer[]): number | string | null {
-  const end = new RequestEnd();
+  const end = new JSONFraming();
   let before = 0;
   try {
     for (const piece of pieces) {

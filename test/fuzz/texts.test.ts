@@ -1,9 +1,9 @@
 // What people and other programs write on one line: quantities, addresses, names of GPUs, environment variables, lines of /proc.
 
-import fc from 'fast-check';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { parseConventions } from '../../lib/config/convention-choice.ts';
 import { CRITERIA_KEYS, normalizeCriteria, parseSelectors } from '../../lib/config/criteria.ts';
@@ -17,7 +17,16 @@ import type { GPU } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
 import { parseInherited } from '../../lib/jobs/keeper.ts';
 import { describeProcess, nameIn } from '../../lib/platform/processes.ts';
-import { formatBytes, formatDuration, formatSince, parseCelsius, parseDuration, parsePercent, parseSize, parseWatts } from '../../lib/platform/quantities.ts';
+import {
+  formatBytes,
+  formatDuration,
+  formatSince,
+  parseCelsius,
+  parseDuration,
+  parsePercent,
+  parseSize,
+  parseWatts,
+} from '../../lib/platform/quantities.ts';
 import { closest, sanitize, shellWords, showValue } from '../../lib/platform/text.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 

@@ -9,7 +9,7 @@ import {
 } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
-  Admission,
+  Authentication,
   type Endpoint,
   type ExperimentPlace,
   type ProtocolSettings,
@@ -241,16 +241,16 @@ export async function protocolSettings(values: Values): Promise<ProtocolSettings
   }
   const endpoints =
     listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
-  const admission = new Admission({
+  const authentication = new Authentication({
     trust: parseNetworks(trusted, '--trust'),
     trusts: trusted.length > 0,
     token: file === undefined ? null : readToken(file),
   });
-  for (const endpoint of endpoints) admission.check(endpoint);
+  for (const endpoint of endpoints) authentication.check(endpoint);
   const byDefault = values['no-listen'] || listen.length > 0 ? [] : [DEFAULT_ENDPOINT];
   return {
     endpoints: [...endpoints, ...byDefault],
-    admission,
+    authentication,
     lifetime,
     unique: values['unique-workers'] === true,
   };

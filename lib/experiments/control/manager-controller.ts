@@ -1,7 +1,7 @@
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Overview } from '../manager/index.ts';
-import { type Family, queueFamilies, Tally } from '../metrics/index.ts';
-import { type Admission, type Endpoint, ProtocolService } from '../protocol/index.ts';
+import { Collector, type Family, queueFamilies } from '../metrics/index.ts';
+import { type Authentication, type Endpoint, ProtocolService } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type ControllerOptions, openMetrics, type RunEnd } from './controller.ts';
@@ -9,7 +9,7 @@ import { type ControllerOptions, openMetrics, type RunEnd } from './controller.t
 /** How workers of the original system are served. */
 export interface ProtocolSettings {
   endpoints: readonly Endpoint[];
-  admission: Admission;
+  authentication: Authentication;
   /** How long a task may stay silent before another worker gets it, in ms. */
   lifetime: number;
   /** Whether no two workers share an id. */
@@ -35,7 +35,7 @@ export class ManagerController {
   readonly #options: ManagerControllerOptions;
   readonly #manager: Manager;
   readonly #service: ProtocolService;
-  readonly #tally = new Tally();
+  readonly #collector = new Collector();
   /** Aborted when no task is left. */
   readonly #over = new AbortController();
   #serves = false;
@@ -128,8 +128,8 @@ export class ManagerController {
   }
 
   #report(attempt: AttemptInfo): void {
-    this.#tally.attempt(attempt);
-    this.#manager.note(attempt);
+    this.#collector.attempt(attempt);
+    this.#manager.logAttempt(attempt);
   }
 
   async #families(): Promise<Family[]> {
@@ -140,6 +140,6 @@ export class ManagerController {
       samples: [{ labels: {}, value: this.#service.connections }],
     };
     const ofQueue = await queueFamilies(this.#options.queue, this.#manager.manages);
-    return [...ofQueue, ...this.#tally.families(), connections];
+    return [...ofQueue, ...this.#collector.families(), connections];
   }
 }

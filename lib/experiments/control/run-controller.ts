@@ -1,6 +1,6 @@
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Overview, overview, Pace } from '../manager/index.ts';
-import { queueFamilies, Tally } from '../metrics/index.ts';
+import { Collector, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import { type ControllerOptions, openMetrics, type RunEnd, type RunView } from './controller.ts';
@@ -16,7 +16,7 @@ export class RunController {
   readonly #host = hostName();
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
-  readonly #tally = new Tally();
+  readonly #collector = new Collector();
   #pool: WorkerPool | null = null;
   #now: Overview | null = null;
   #pace: Pace | null = null;
@@ -41,7 +41,7 @@ export class RunController {
     const { queue, signals, reporter } = this.#options;
     const metrics = await openMetrics(this.#options, async () => [
       ...(await queueFamilies(queue, this.#manager.manages)),
-      ...this.#tally.families(),
+      ...this.#collector.families(),
     ]);
     try {
       await this.#manager.begin();
@@ -86,7 +86,7 @@ export class RunController {
         this.#failures.unshift({ name, error });
         this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
       },
-      tally: this.#tally,
+      collector: this.#collector,
     });
     this.#pool = pool;
     signals.forwardTo(pool, (text) => reporter.line(text));

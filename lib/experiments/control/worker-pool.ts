@@ -1,7 +1,7 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
 import { hostName } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Overview, overview } from '../manager/index.ts';
-import { serveMetrics, Tally } from '../metrics/index.ts';
+import { Collector, serveMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
 import type { Queue } from '../queue/index.ts';
@@ -38,7 +38,7 @@ interface WorkerPoolOptions extends WorkerSettings {
   /** Called when a task has failed. */
   onFailure?: (name: string, error: string) => void;
   /** Counts what the workers do. */
-  tally: Tally;
+  collector: Collector;
 }
 
 const DOING: Record<string, string> = {
@@ -51,7 +51,7 @@ const DOING: Record<string, string> = {
 export class WorkerPool {
   readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
 
-  constructor({ workers, record, onFailure, tally, ...options }: WorkerPoolOptions) {
+  constructor({ workers, record, onFailure, collector, ...options }: WorkerPoolOptions) {
     for (let number = 1; number <= workers; number++) {
       const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
@@ -59,7 +59,7 @@ export class WorkerPool {
         worker: new Worker({
           ...options,
           report: (event) => {
-            tally.event(event);
+            collector.event(event);
             slot.line = lineAfter(event, slot.line, unnamed);
             const text = describeEvent(event);
             if (text !== null) record(text);
@@ -172,10 +172,10 @@ export async function runWorkers({
   tell,
   ...options
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; overview: Overview | null }> {
-  const tally = new Tally();
-  const server = metrics && (await serveMetrics(metrics, async () => tally.families()));
+  const collector = new Collector();
+  const server = metrics && (await serveMetrics(metrics, async () => collector.families()));
   if (server !== null) tell(`metrics: ${server.url}`);
-  const pool = new WorkerPool({ ...options, host: hostName(), record: tell, tally });
+  const pool = new WorkerPool({ ...options, host: hostName(), record: tell, collector });
   signals.forwardTo(pool, tell);
   try {
     const workers = await pool.run();

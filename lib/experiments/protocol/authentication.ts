@@ -1,36 +1,36 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { type BlockList, isIP } from 'node:net';
-import { networkInterfaces, endianness } from 'node:os';
+import { endianness, networkInterfaces } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
+import { errno, native } from '../../native.ts';
 import { decode, readAtMost, sanitize } from '../../platform/index.ts';
 import { type Endpoint, formatEndpoint, isIn, isLoopback, plainAddress } from './endpoints.ts';
-import { errno, native } from '../../native.ts';
 
-const SHORTEST_TOKEN = 16;
-const MOST_TOKEN_BYTES = 4096;
+const MIN_TOKEN_LENGTH = 16;
+const MAX_TOKEN_BYTES = 4096;
 
-export interface AdmissionOptions {
-  /** Whoever connects from there may do everything. */
+export interface AuthenticationOptions {
+  /** Clients at these addresses may do everything. */
   trust: BlockList;
   trusts: boolean;
-  /** Whoever knows it, too; null: nobody needs to. */
+  /** A secret; clients that send it may do everything. null: there is none. */
   token: string | null;
 }
 
-/** What is known of the other end of a connection. */
-export interface Judgement {
-  /** Who shares a limit of connections: a user of this machine, or an address. */
+/** The client at the other end of a connection. */
+export interface Client {
+  /** A user of this machine, or an address: connections of one peer share a limit. */
   peer: string;
-  /** Why it may not connect; null: it may. */
+  /** Why the client may not connect; null: it may. */
   refusal: string | null;
 }
 
-/** Who may speak to the manager: it gives out work and takes results. */
-export class Admission {
-  readonly #options: AdmissionOptions;
+/** Decides who may speak to the manager, which gives out work and takes results. */
+export class Authentication {
+  readonly #options: AuthenticationOptions;
 
-  constructor(options: AdmissionOptions) {
+  constructor(options: AuthenticationOptions) {
     this.#options = options;
   }
 
@@ -38,7 +38,7 @@ export class Admission {
     return this.#options.token !== null;
   }
 
-  /** @throws ERR_INVALID_ARGUMENT if others than this machine could connect, but none of them may */
+  /** @throws ERR_INVALID_ARGUMENT if other machines could connect, but none of them may */
   check(endpoint: Endpoint): void {
     if (isLoopback(endpoint.host) || this.#options.trusts || this.hasToken) return;
     throw new GPUOwnerError(
@@ -48,7 +48,7 @@ export class Admission {
     );
   }
 
-  judge(ends: Ends): Judgement {
+  identify(ends: Ends): Client {
     const address = plainAddress(ends.remoteAddress);
     if (isIn(this.#options.trust, address)) return { peer: address, refusal: null };
     const token = this.hasToken ? ', nor is there the right token in the request' : '';
@@ -69,7 +69,7 @@ export class Admission {
     };
   }
 
-  /** Is this the secret? */
+  /** Whether a token is the secret. */
   knows(token: unknown): boolean {
     if (this.#options.token === null || typeof token !== 'string') return false;
     return timingSafeEqual(digest(token), digest(this.#options.token));
@@ -80,14 +80,14 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-/** Is it an address of this machine? */
+/** Whether an address is one of this machine. */
 function isOwn(address: string): boolean {
   return Object.values(networkInterfaces()).some((each) =>
     each?.some((own) => own.address === address.split('%')[0]),
   );
 }
 
-/** The secret in a file: its text without blanks around it. @throws ERR_CONFIGURATION */
+/** Reads the secret in a file, without blanks around it. @throws ERR_CONFIGURATION */
 export function readToken(path: string): string {
   const refuse = (why: string, cause?: unknown) =>
     new GPUOwnerError('ERR_CONFIGURATION', `--token-file ${sanitize(path, 300)}: ${why}`, { cause });
@@ -102,11 +102,11 @@ export function readToken(path: string): string {
     if ((mode & 0o077) !== 0) {
       throw refuse(`others may read it, or write to it; chmod 600 ${sanitize(path, 300)}`);
     }
-    const most = `it has ${size} bytes; a token has at most ${MOST_TOKEN_BYTES}`;
-    const token = decode(readAtMost(file, MOST_TOKEN_BYTES, most, refuse), refuse).trim();
-    if (token.length < SHORTEST_TOKEN) {
+    const most = `it has ${size} bytes; a token has at most ${MAX_TOKEN_BYTES}`;
+    const token = decode(readAtMost(file, MAX_TOKEN_BYTES, most, refuse), refuse).trim();
+    if (token.length < MIN_TOKEN_LENGTH) {
       throw refuse(
-        `the token has ${token.length} characters, and less than ${SHORTEST_TOKEN} can be guessed; openssl rand -hex 32 > FILE makes one`,
+        `the token has ${token.length} characters, and less than ${MIN_TOKEN_LENGTH} can be guessed; openssl rand -hex 32 > FILE makes one`,
       );
     }
     return token;
@@ -115,7 +115,7 @@ export function readToken(path: string): string {
   }
 }
 
-/** Both ends of a connection, as one of them sees it. */
+/** The addresses of both ends of a connection, as one of them sees it. */
 export interface Ends {
   localAddress: string;
   localPort: number;
@@ -127,7 +127,7 @@ const TABLES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 const WORD = 8;
 
 /**
- * Whose process on this machine is at the other end. Takes some 20 µs, so whoever opens many connections keeps nobody waiting.
+ * Finds the user whose process on this machine is at the other end. Takes some 20 µs, so many connections keep nobody waiting.
  * @param ends as this end sees them
  * @returns its user id; null: it can't be told, or nobody has that socket open any longer
  */
@@ -138,7 +138,7 @@ export function uidOfPeer(ends: Ends): number | null {
   return uid === -errno.ESRCH ? null : uidInTables(ends, TABLES);
 }
 
-/** As {@link uidOfPeer}, from the kernel's lists, which takes as long as there are sockets. @param tables where they are */
+/** Finds the user in the kernel's lists of sockets, which is slower. @param tables the paths of these lists */
 export function uidInTables(ends: Ends, tables: readonly string[]): number | null {
   const local = `${plainAddress(ends.remoteAddress)} ${ends.remotePort}`;
   const remote = `${plainAddress(ends.localAddress)} ${ends.localPort}`;
@@ -161,7 +161,7 @@ export function uidInTables(ends: Ends, tables: readonly string[]): number | nul
   return null;
 }
 
-/** `0100007F:1388` is 127.0.0.1 5000: words of the machine's byte order. */
+/** Decodes `0100007F:1388` to `127.0.0.1 5000`: words in the machine's byte order. */
 function decodeEndpoint(text: string): string {
   const [hex = '', port = ''] = text.split(':');
   const bytes: number[] = [];
@@ -180,6 +180,6 @@ function addressOf(bytes: readonly number[]): string {
   for (let i = 0; i < 16; i += 2) {
     groups.push((((bytes[i] as number) << 8) | (bytes[i + 1] as number)).toString(16));
   }
-  // As it is written in full; the URL parser knows how it is shortened.
+  // The URL parser shortens an address that is written in full.
   return new URL(`http://[${groups.join(':')}]`).hostname.slice(1, -1);
 }

@@ -1,33 +1,33 @@
 import type { Socket } from 'node:net';
 import { sanitize } from '../../platform/index.ts';
 
-/** What a request gets. */
+/** The answer to a request. */
 export interface Answer {
   text: string;
-  /** The client went before it could be told. */
+  /** Called if the client closed the connection before the answer was sent. */
   undelivered?: () => Promise<void>;
 }
 
 export interface ConnectionOptions {
-  /** Of a request, in bytes. */
-  mostBytes: number;
-  /** For a request to be complete, in ms; as much again for the answer to be taken. */
-  patience: number;
-  /** @returns is there room for so many more bytes of requests, of all connections together? */
+  /** The size limit of a request. */
+  maxBytes: number;
+  /** How long a request may take to arrive, in ms, and again how long the client may take to receive the answer. */
+  timeoutMs: number;
+  /** @returns whether there is room for so many more bytes of requests, of all connections together */
   reserve: (bytes: number) => boolean;
   release: (bytes: number) => void;
   /** Never rejects. */
   answer: (request: Buffer) => Promise<Answer>;
 }
 
-/** How long a client may leave its end open when it has got its answer, in ms. */
-const LINGER = 2_000;
+/** How long a client may leave its end open after it has got its answer. */
+const LINGER_TIMEOUT_MS = 2_000;
 
 /** A connection with one request: reads it, answers it, and closes. */
 export class Connection {
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
-  readonly #end = new RequestEnd();
+  readonly #framing = new JSONFraming();
   #pieces: Buffer[] = [];
   #size = 0;
   #complete = false;
@@ -37,16 +37,16 @@ export class Connection {
     this.#socket = socket;
     this.#options = options;
     this.#timer = setTimeout(
-      () => this.refuse(`the request was not complete within ${options.patience / 1000} s`),
-      options.patience,
+      () => this.refuse(`the request was not complete within ${options.timeoutMs / 1000} s`),
+      options.timeoutMs,
     );
     socket.on('data', (piece) => this.#receive(piece as Buffer));
     socket.on('end', () => {
       if (this.#complete) return;
-      if (this.#end.begun) this.refuse('the request ended before its JSON object did');
-      else socket.destroy(); // somebody has only looked whether there is anybody
+      if (this.#framing.begun) this.refuse('the request ended before its JSON object did');
+      else socket.destroy(); // a port scan, or a check whether anybody listens
     });
-    // It is gone: nobody needs to know.
+    // The client has gone: nobody needs to know.
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
       clearTimeout(this.#timer);
@@ -55,7 +55,7 @@ export class Connection {
     });
   }
 
-  /** Whatever it was about to say. */
+  /** Answers with an error, whatever the request. */
   refuse(why: string): void {
     if (this.#complete) return;
     this.#complete = true;
@@ -64,10 +64,10 @@ export class Connection {
   }
 
   #receive(piece: Buffer): void {
-    // What comes behind a request is not looked at, but taken: otherwise closing would take the answer from the client.
+    // Data behind a request is ignored, but read: otherwise closing would take the answer from the client.
     if (this.#complete) return;
-    if (this.#size + piece.length > this.#options.mostBytes) {
-      this.refuse(`a request has at most ${this.#options.mostBytes} bytes`);
+    if (this.#size + piece.length > this.#options.maxBytes) {
+      this.refuse(`a request has at most ${this.#options.maxBytes} bytes`);
       return;
     }
     if (!this.#options.reserve(piece.length)) {
@@ -78,7 +78,7 @@ export class Connection {
     this.#size += piece.length;
     let end: number | null;
     try {
-      end = this.#end.find(piece);
+      end = this.#framing.find(piece);
     } catch (error) {
       this.refuse((error as Error).message);
       return;
@@ -92,20 +92,20 @@ export class Connection {
     const request = Buffer.concat(this.#pieces, length);
     const { text, undelivered } = await this.#options.answer(request);
     this.#forget();
-    // What can't be given back now comes back like the task of a worker that has died.
+    // A task that can't be requeued now comes back like that of a worker that has died.
     if (this.#socket.destroyed) await undelivered?.().catch(() => {});
     else this.#write(text);
   }
 
-  /** At once, so that those who receive once get all of it. */
+  /** Writes in one piece: some clients call recv only once. */
   #write(text: string): void {
     const socket = this.#socket;
     if (socket.destroyed) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => socket.destroy(), this.#options.patience);
+    this.#timer = setTimeout(() => socket.destroy(), this.#options.timeoutMs);
     socket.end(text, () => {
       clearTimeout(this.#timer);
-      this.#timer = setTimeout(() => socket.destroy(), LINGER);
+      this.#timer = setTimeout(() => socket.destroy(), LINGER_TIMEOUT_MS);
     });
   }
 
@@ -125,17 +125,17 @@ const BACKSLASH = 0x5c;
 const OPENING = new Set([0x7b, 0x5b]); // { [
 const CLOSING = new Set([0x7d, 0x5d]); // } ]
 const BLANKS = new Set([0x20, 0x09, 0x0a, 0x0d]);
-/** Deeper ones are no results: they would only use up the parser's stack. */
-const DEEPEST = 100;
+/** Deeper objects are no results: they would only use up the parser's stack. */
+const MAX_DEPTH = 100;
 
-/** Finds where a JSON object ends that comes in pieces: nothing else ends a request. Whether it is JSON, the parser says then. */
-export class RequestEnd {
+/** Finds the end of a JSON object that arrives in pieces: nothing else ends a request. The parser tells later whether it is JSON. */
+export class JSONFraming {
   #depth = 0;
   #begun = false;
   #inString = false;
   #escaped = false;
 
-  /** Has anything of it come? */
+  /** Whether anything of the object has arrived. */
   get begun(): boolean {
     return this.#begun;
   }
@@ -144,7 +144,7 @@ export class RequestEnd {
   find(piece: Uint8Array): number | null {
     for (let i = 0; i < piece.length; i++) {
       const byte = piece[i] as number;
-      // Bytes of other characters than ASCII are all above it, so none of them is mistaken.
+      // Bytes of non-ASCII characters are above 0x7f, so none of them is mistaken for these.
       if (this.#inString) this.#inside(byte);
       else if (byte === QUOTE) this.#inString = this.#expectBegun();
       else if (OPENING.has(byte)) this.#open(byte);
@@ -165,7 +165,7 @@ export class RequestEnd {
   #open(byte: number): void {
     if (byte === 0x7b) this.#begun = true;
     this.#expectBegun();
-    if (++this.#depth > DEEPEST) throw new Error(`it is nested more than ${DEEPEST} deep`);
+    if (++this.#depth > MAX_DEPTH) throw new Error(`it is nested more than ${MAX_DEPTH} deep`);
   }
 
   #expectBegun(): true {

@@ -3,7 +3,7 @@ import { BlockList, isIP } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
 
-/** Where to listen. */
+/** An address to listen on. */
 export interface Endpoint {
   /** An IP address. */
   host: string;
@@ -59,7 +59,7 @@ export function parseNetworks(texts: readonly string[], option: string): BlockLi
   return networks;
 }
 
-/** Sockets that listen to both versions have IPv4 addresses as ::ffff:10.0.0.7. */
+/** Turns ::ffff:10.0.0.7 into 10.0.0.7: sockets for both versions of IP have IPv4 addresses so. */
 export function plainAddress(address: string): string {
   return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1] ?? address;
 }

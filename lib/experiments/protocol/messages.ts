@@ -1,9 +1,18 @@
 import { sanitize, showValue } from '../../platform/index.ts';
-import { parse, type Value, type Values, Written, DEFAULT_SEED, seedOf, stringify, type Task } from '../task/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
+import {
+  DEFAULT_SEED,
+  parse,
+  seedOf,
+  stringify,
+  type Task,
+  type Value,
+  type Values,
+  Written,
+} from '../task/index.ts';
 import type { Answer } from './connection.ts';
 
-/** A request that can't be met: the client is told why. */
+/** A request that can't be met. The client gets the message. */
 export class RequestError extends Error {}
 
 export type Request = { token: unknown } & (
@@ -15,8 +24,8 @@ export type Request = { token: unknown } & (
 );
 
 const TYPES = ['request_task', 'task_complete', 'task_failed', 'submit_result', 'status'] as const;
-const LONGEST_NAME = 200;
-const LONGEST_ERROR = 8_000;
+const MAX_NAME_LENGTH = 200;
+const MAX_ERROR_LENGTH = 8_000;
 
 /** @throws RequestError */
 export function parseRequest(bytes: Uint8Array): Request {
@@ -77,13 +86,13 @@ function own(members: Values, key: string): Value | undefined {
   return Object.hasOwn(members, key) ? members[key] : undefined;
 }
 
-/** Numbers do as well: people count their workers. */
+/** Reads a name. Numbers do as well: people number their workers. */
 function name(members: Values, key: string): string {
   const value = own(members, key);
   const text = typeof value === 'number' ? String(value) : value;
-  if (typeof text !== 'string' || text.trim() === '' || text.length > LONGEST_NAME) {
+  if (typeof text !== 'string' || text.trim() === '' || text.length > MAX_NAME_LENGTH) {
     throw new RequestError(
-      `${key} must be a text of 1 to ${LONGEST_NAME} characters, not ${showValue(value)}`,
+      `${key} must be a text of 1 to ${MAX_NAME_LENGTH} characters, not ${showValue(value)}`,
     );
   }
   return text;
@@ -105,7 +114,7 @@ function errorOf(members: Values): string {
   const text = String(value instanceof Written ? value.text : value);
   // Line by line: a traceback stays readable.
   return text
-    .slice(0, LONGEST_ERROR)
+    .slice(0, MAX_ERROR_LENGTH)
     .split('\n')
     .map((line) => sanitize(line, 1_000))
     .filter((line) => line !== '')
@@ -121,7 +130,7 @@ function resultOf(members: Values): Values {
 export const ACK: Answer = { text: '{"type":"ack"}' };
 export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
 
-/** As workers get it: with the names that the original's have, and always with a seed, which they hand to PyTorch. */
+/** A task as workers of the original system read it. It always has a seed, which they hand to PyTorch. */
 export function describeTask({ name, parameters, places }: Task, worker: string, since: number): string {
   const { phase = '', outputDirectory = '' } = places[0] ?? {};
   const config: Values = { phase_name: phase, ...parameters, output_dir: outputDirectory };
@@ -131,15 +140,15 @@ export function describeTask({ name, parameters, places }: Task, worker: string,
   return stringify({ type: 'task', task });
 }
 
-/** Why a worker's word on a task changes nothing. @param attempts of it at the task, the last first */
+/** Explains why a worker's message about a task is rejected. @param attempts its attempts at the task, the last first */
 export function whyRejected(task: string, worker: string, attempts: readonly AttemptInfo[]): string {
   const [last] = attempts;
   const why: Record<NonNullable<AttemptInfo['outcome']>, string> = {
-    completed: 'it was completed before; what it has stays',
-    failed: 'it was said to have failed before',
-    'given-back': 'it was given back before',
-    lost: 'somebody else has completed it meanwhile, or it was retried or cancelled',
-    cancelled: 'it was cancelled, or somebody else had a result first',
+    completed: 'it was completed before; its result stays',
+    failed: 'its failure was reported before',
+    'given-back': 'it was requeued before',
+    lost: 'another worker has completed it, or it was retried or cancelled',
+    cancelled: 'it was cancelled, or another worker had a result first',
   };
   return `task ${sanitize(task)} isn't ${sanitize(worker)}'s any longer: ${last?.outcome ? why[last.outcome] : 'it has just changed hands'}`;
 }

@@ -5,15 +5,15 @@ import type { Values } from '../task/index.ts';
 
 export interface OwnRowsOptions {
   queue: Pick<Queue, 'attempts'>;
-  /** What the task's table has; null: that isn't known here. `inStep`: once all rows are filled in that are known to be other tasks'. */
+  /** Reads the rows of the task's table; null: they aren't known here. `inStep`: after the rows of other tasks were filled in. */
   rowsOf: (taskId: string, inStep: boolean) => Promise<RowsOfTask | null>;
 }
 
-/** How long a look at a table may take, in ms: a worker waits for its answer. */
-const PATIENCE = 5_000;
-/** Workers that write their row say so in the same moment: who hasn't within so many ms hasn't written it. */
-const MOMENT = 500;
-/** The worker has a row, and nobody can tell which of several it is. */
+/** How long reading a table may take: a worker waits for its answer. */
+const READ_TIMEOUT_MS = 5_000;
+/** A worker that writes its row completes its task at once: after so long, a row is not another worker's. */
+const COMPLETION_TIMEOUT_MS = 500;
+/** The result of a worker whose row can't be told from others. */
 const UNKNOWN: Values = {};
 
 /**
@@ -23,16 +23,16 @@ const UNKNOWN: Values = {};
  */
 export class OwnRows {
   readonly #options: OwnRowsOptions;
-  /** What the rows said that fitted the task before it was begun, by token. */
+  /** Rows that fitted the task before the attempt began, by token. */
   readonly #before = new Map<string, string[]>();
-  /** Those whose row is looked for at the moment, by task. */
+  /** Completions whose row is being looked for, by task. */
   readonly #ending = new Map<string, { contested: boolean }>();
 
   constructor(options: OwnRowsOptions) {
     this.#options = options;
   }
 
-  /** Before the worker knows that the task is its. */
+  /** To be called before the worker gets the task. */
   async begin({ token, taskId }: AttemptInfo): Promise<void> {
     const rows = await this.#look(taskId, false);
     if (rows !== null)
@@ -46,7 +46,7 @@ export class OwnRows {
     this.#before.delete(token);
   }
 
-  /** The result that the worker has written. null: it has written none, as far as can be seen */
+  /** Finds the result that the worker has written; null: it has written none, as far as can be seen. */
   async resultOf({ token, taskId }: AttemptInfo, isLocal: boolean): Promise<Values | null> {
     const ending = { contested: false };
     this.#ending.set(taskId, ending);
@@ -62,7 +62,7 @@ export class OwnRows {
       if (row === 'several' || !isLocal) return UNKNOWN;
       if (!ending.contested && !(await this.#hasRival(rows))) return row.result;
       // Another worker may have written this row, over ours: then it says so now.
-      await sleep(MOMENT);
+      await sleep(COMPLETION_TIMEOUT_MS);
       const later = await this.#look(taskId, true);
       const again = later && newest(later, before);
       if (again === null) return null;
@@ -73,7 +73,7 @@ export class OwnRows {
     }
   }
 
-  /** Two that end at the same time: if there is one row, it is either's. */
+  /** Marks completions at the same time: a single row may be that of either. */
   #contest({ rivals }: RowsOfTask, ending: { contested: boolean }): void {
     for (const [taskId, other] of this.#ending) {
       if (rivals.has(taskId)) other.contested = ending.contested = true;
@@ -87,9 +87,9 @@ export class OwnRows {
 
   async #look(taskId: string, inStep: boolean): Promise<RowsOfTask | null> {
     const late = new AbortController();
-    const patience = sleep(PATIENCE, null, { signal: late.signal }).catch(() => null);
+    const timeout = sleep(READ_TIMEOUT_MS, null, { signal: late.signal }).catch(() => null);
     try {
-      return await Promise.race([this.#options.rowsOf(taskId, inStep), patience]);
+      return await Promise.race([this.#options.rowsOf(taskId, inStep), timeout]);
     } catch {
       return null; // the manager says what is wrong with the tables
     } finally {
@@ -98,7 +98,7 @@ export class OwnRows {
   }
 }
 
-/** The row that wasn't there before. null: there is none, or all are known to be others'. */
+/** Finds the row that wasn't there before; null: there is none, or all are known to be other tasks'. */
 function newest(
   { shared, spare }: RowsOfTask,
   before: readonly string[],

@@ -2,60 +2,60 @@ import { GPUOwnerError } from '../../errors.ts';
 import { hostName, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
-import { isLoopback } from './endpoints.ts';
-import { ACK, describeTask, NO_TASK, whyRejected, type Request, RequestError } from './messages.ts';
 import type { Answer } from './connection.ts';
+import { isLoopback } from './endpoints.ts';
+import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
 import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
-import { Troubled } from './worker-circuit-breaker.ts';
+import { WorkerCircuitBreaker } from './worker-circuit-breaker.ts';
 
-export interface DeskOptions {
+export interface RequestHandlerOptions {
   queue: Queue;
-  /** After so many ms, a task that nothing was heard of is given out again. */
+  /** How long a worker may keep a task without a message about it, in ms. */
   lifetime: number;
-  /** Every worker_id is one worker: one that asks for a task has none. */
+  /** Whether each worker_id is one worker: then a worker that asks for a task has none. */
   unique: boolean;
-  /** What a table has that may be the task's row; null: it isn't known here. */
+  /** Reads rows of a table that may be the task's; null: the tables aren't known here. */
   rowsOf: OwnRowsOptions['rowsOf'];
-  /** Of attempts, as they begin and end. */
+  /** Gets attempts as they begin and end. */
   report: (attempt: AttemptInfo) => void;
-  /** Something that a person should know. */
+  /** Tells a person something. */
   tell: (message: string) => void;
 }
 
-/** What workers of the original system receive at most, in one call. */
-const RECEIVED = 8_192;
-/** How long a request waits for a queue that can't be used: many workers don't ask again after an error. In ms. */
-const PATIENCE = 60_000;
-const RETRY = 500;
+/** How much workers of the original system receive, in one call. */
+const CLIENT_BUFFER_BYTES = 8_192;
+/** How long a request waits for a queue that can't be used: many workers don't ask again after an error. */
+const QUEUE_TIMEOUT_MS = 60_000;
+const RETRY_MS = 500;
 
 const AGAIN =
   'Put that right, and start it again: it gets tasks after a minute in which it has not asked, or once a pause is over';
 
-/** What requests do. Nothing is remembered here: what was given out, and to whom, the queue knows, also after a restart. */
-export class Desk {
-  readonly #options: DeskOptions;
-  /** Workers that got something and will ask again. */
+/** Handles requests of workers. It keeps no state that matters: the queue knows who has which task, also after a restart. */
+export class RequestHandler {
+  readonly #options: RequestHandlerOptions;
+  /** Workers that got a task and will ask again. */
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
   readonly #ownRows: OwnRows;
-  readonly #troubled = new Troubled();
+  readonly #breaker = new WorkerCircuitBreaker();
   /** How many tasks workers have completed without a result, by host and worker. */
   readonly #withoutResult = new Map<string, number>();
   readonly #closed = new AbortController();
   #toldPause: string | null = null;
 
-  constructor(options: DeskOptions) {
+  constructor(options: RequestHandlerOptions) {
     this.#options = options;
     this.#ownRows = new OwnRows(options);
   }
 
-  /** Do all workers know that there is nothing left? */
+  /** Whether all workers know that there is nothing left. */
   get isQuiet(): boolean {
     return this.#expected.size === 0;
   }
 
-  /** Nobody waits for answers any longer. */
+  /** Ends waits for the queue: nobody waits for answers any longer. */
   close(): void {
     this.#closed.abort();
   }
@@ -64,20 +64,22 @@ export class Desk {
   async handle(request: Request, from: string): Promise<Answer> {
     if (request.type === 'status') return this.#status();
     const done = { earlier: false };
-    for (const end = performance.now() + PATIENCE; ; ) {
+    for (const end = performance.now() + QUEUE_TIMEOUT_MS; ; ) {
       try {
         return await this.#act(request, from, done);
       } catch (error) {
         // Each may be done once more: what is known already changes nothing.
         const passes =
-          error instanceof GPUOwnerError && error.code === 'ERR_QUEUE' && !(error instanceof QueueRemovedError);
+          error instanceof GPUOwnerError &&
+          error.code === 'ERR_QUEUE' &&
+          !(error instanceof QueueRemovedError);
         if (!passes || this.#closed.signal.aborted || performance.now() > end) throw error;
-        await pause(RETRY, this.#closed.signal);
+        await pause(RETRY_MS, this.#closed.signal);
       }
     }
   }
 
-  /** @param done what must not be repeated */
+  /** @param done steps that must not be repeated */
   async #act(
     request: Exclude<Request, { type: 'status' }>,
     from: string,
@@ -85,7 +87,7 @@ export class Desk {
   ): Promise<Answer> {
     switch (request.type) {
       case 'request_task':
-        return this.#give(request, from, done);
+        return this.#assign(request, from, done);
       case 'task_complete':
         return this.#complete(request, isLoopback(from));
       case 'task_failed': {
@@ -115,14 +117,14 @@ export class Desk {
     return { text: JSON.stringify({ type: 'status', status }) };
   }
 
-  async #give(
+  async #assign(
     { worker, gpu }: Request & { type: 'request_task' },
     from: string,
     done: { earlier: boolean },
   ): Promise<Answer> {
     const { queue, lifetime, unique, report, tell } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
-    // Not one that this request itself has got, when its answer was lost.
+    // Not a task that this request itself got before its answer was lost.
     if (unique && !done.earlier) await this.#endEarlier(worker);
     done.earlier = true;
     if (await this.#isRefused(worker)) return NO_TASK;
@@ -130,7 +132,7 @@ export class Desk {
     const attempt = await queue.take(taker, { lifetime });
     if (attempt === null) {
       this.#expected.delete(worker);
-      await this.#sayWhyNot(worker);
+      await this.#tellOfPause(worker);
       return NO_TASK;
     }
     const { task, token } = attempt;
@@ -151,34 +153,34 @@ export class Desk {
     this.#given.add(token);
     report(info);
     attempt.signal.addEventListener('abort', () => {
-      this.#noteTaken(info).catch(() => {}); // the next look has it for the log
+      this.#noteRevoked(info).catch(() => {}); // the next look has it for the log
     });
     await this.#ownRows.begin(info);
     const text = describeTask(task, worker, info.since);
     const size = Buffer.byteLength(text);
-    if (size > RECEIVED) {
+    if (size > CLIENT_BUFFER_BYTES) {
       tell(
-        `warning: task ${task.name} takes ${size} bytes to describe; workers that receive ${RECEIVED} at once can't read it`,
+        `warning: task ${task.name} takes ${size} bytes to describe; workers that receive ${CLIENT_BUFFER_BYTES} at once can't read it`,
       );
     }
     const undelivered = async () => {
-      const why = `${worker} went before it could be told`;
+      const why = `${worker} closed the connection before it got the answer`;
       if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
   }
 
-  /** It was cancelled, or its time is over: nobody says so but the queue, which keeps watch over it until it hears that this is known. */
-  async #noteTaken(info: AttemptInfo): Promise<void> {
+  /** Ends an attempt that was cancelled or timed out: the queue watches over it until it hears that this is known. */
+  async #noteRevoked(info: AttemptInfo): Promise<void> {
     const { queue } = this.#options;
-    await queue.requeue(info.token, 'it was taken away');
+    await queue.requeue(info.token, 'it was revoked');
     const attempts = await queue.attempts({ taskId: info.taskId });
     const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
     if (outcome === 'lost') this.#expected.delete(info.taker.worker);
     if (outcome !== null && this.#given.has(info.token)) this.#reportEnd(info, outcome, error);
   }
 
-  /** Once for each attempt; those of before a restart come as they are found. */
+  /** Reports the end of an attempt once. Attempts from before a restart are reported when they are found. */
   #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
     this.#ownRows.end(attempt.token);
     if (this.#given.delete(attempt.token) || attempt.outcome === null) {
@@ -186,10 +188,10 @@ export class Desk {
     }
   }
 
-  /** What it had is a start that came to nothing. */
+  /** Fails what the worker had: that start came to nothing. */
   async #endEarlier(worker: string): Promise<void> {
     const { queue } = this.#options;
-    const error = `${worker} asked for another task without a word about this one`;
+    const error = `${worker} asked for another task without reporting on this one`;
     for (const attempt of await queue.attempts('living')) {
       if (attempt.taker.pid !== NO_PID || attempt.taker.worker !== worker) continue;
       if ((await queue.fail(attempt.token, { error, retry: true })) === null) continue;
@@ -198,37 +200,37 @@ export class Desk {
     }
   }
 
-  /** As a worker of `exp worker` ends after such failures: all that can be done here is to give it nothing more. */
+  /** Blocks a worker after too many failures: it can't be ended from here. */
   async #noteFailure(worker: string, taskId: string, error: string): Promise<void> {
-    const why = this.#troubled.failed(worker, taskId, error);
+    const why = this.#breaker.failed(worker, taskId, error);
     if (why === null) return;
     this.#options.tell(`warning: ${worker} gets no more tasks: ${why}. ${AGAIN}`);
-    await this.#pauseIfAllAre(why);
+    await this.#pauseIfAllBlocked(why);
   }
 
-  /** Nobody who could do better is known: the rest would only fail, too. */
-  async #pauseIfAllAre(why: string): Promise<void> {
+  /** Pauses the queue once every known worker is blocked: the rest would only fail, too. */
+  async #pauseIfAllBlocked(why: string): Promise<void> {
     const { queue } = this.#options;
-    if (!this.#troubled.all) return;
+    if (!this.#breaker.allBlocked) return;
     const { active, pending } = await queue.counts();
     if (active > 0 || pending === 0 || (await queue.paused()) !== null) return;
     await queue.pause('failures', why);
-    this.#troubled.notePause();
+    this.#breaker.notePause();
   }
 
   async #isRefused(worker: string): Promise<boolean> {
-    const why = this.#troubled.asks(worker);
+    const why = this.#breaker.asks(worker);
     if (why === null) return false;
     const paused = (await this.#options.queue.paused()) !== null;
-    if (paused) this.#troubled.notePause();
-    else if (this.#troubled.resumed()) return false;
-    else await this.#pauseIfAllAre(why);
+    if (paused) this.#breaker.notePause();
+    else if (this.#breaker.resumed()) return false;
+    else await this.#pauseIfAllBlocked(why);
     this.#expected.delete(worker);
     return true;
   }
 
-  /** Once for each pause: they end then. */
-  async #sayWhyNot(worker: string): Promise<void> {
+  /** Tells a person once for each pause that workers get no tasks and may end. */
+  async #tellOfPause(worker: string): Promise<void> {
     const pause = await this.#options.queue.paused();
     const key = pause === null ? null : String(pause.since);
     if (key !== null && key !== this.#toldPause) {
@@ -243,7 +245,7 @@ export class Desk {
     const { queue } = this.#options;
     const attempts = await this.#attemptsOf(task, worker);
     for (const { token } of attempts) if (await queue.submit(token, result)) return ACK;
-    // The same once more, as the answer was lost.
+    // The worker repeats itself if an answer was lost.
     for (const { token, outcome } of attempts) {
       if (outcome === 'completed' && (await queue.complete(token, result))) return ACK;
     }
@@ -263,9 +265,9 @@ export class Desk {
     return answer;
   }
 
-  /** A worker on another machine may send its results to its own localhost, where nobody receives them. */
+  /** Warns of completions without a result: a worker may send its results to its own localhost, where nobody receives them. */
   async #noteCompleted(ended: AttemptInfo): Promise<void> {
-    const attempt = await this.#asOfNow(ended);
+    const attempt = await this.#current(ended);
     if (attempt === undefined || !lacksResult(attempt)) return;
     const { worker, host } = attempt.taker;
     const key = `${host} ${worker}`;
@@ -288,26 +290,26 @@ export class Desk {
     for (const attempt of attempts) {
       if (!(await act(attempt.token))) continue;
       this.#expected.add(worker);
-      const error = outcome === 'failed' ? ((await this.#asOfNow(attempt))?.error ?? null) : null;
-      // A late one that had been given up, or one that is said again, was counted before.
+      const error = outcome === 'failed' ? ((await this.#current(attempt))?.error ?? null) : null;
+      // A late message about a lost attempt, or a repeated one, was counted before.
       const ends = attempt.outcome === null;
       this.#reportEnd(attempt, outcome, error);
-      if (outcome === 'completed') this.#troubled.succeeded(worker);
+      if (outcome === 'completed') this.#breaker.succeeded(worker);
       else if (ends) await this.#noteFailure(worker, attempt.taskId, error ?? '');
       return ACK;
     }
-    for (const attempt of attempts) await this.#noteTaken(attempt);
-    // Saying the same again, because the answer was lost, is no mistake.
+    for (const attempt of attempts) await this.#noteRevoked(attempt);
+    // A worker that repeats itself because an answer was lost makes no mistake.
     if (attempts[0]?.outcome === outcome && outcome === 'failed') return ACK;
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
-  async #asOfNow({ taskId, token }: AttemptInfo): Promise<AttemptInfo | undefined> {
+  async #current({ taskId, token }: AttemptInfo): Promise<AttemptInfo | undefined> {
     const attempts = await this.#options.queue.attempts({ taskId });
     return attempts.find((each) => each.token === token);
   }
 
-  /** The attempts of a worker at a task, the last first. @throws RequestError if there are none */
+  /** Finds the attempts of a worker at a task, the last first. @throws RequestError if there are none */
   async #attemptsOf(task: string, worker: string): Promise<AttemptInfo[]> {
     const { queue } = this.#options;
     let known = false;

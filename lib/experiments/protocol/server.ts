@@ -1,40 +1,40 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { sanitize } from '../../platform/index.ts';
-import { type Endpoint, formatEndpoint, plainAddress } from './endpoints.ts';
-import type { Admission, Judgement } from './authentication.ts';
-import { type Answer, Connection, errorAnswer } from './connection.ts';
-import { parseRequest, type Request, RequestError } from './messages.ts';
 import type { AttemptInfo, Queue } from '../queue/index.ts';
-import { Desk, type DeskOptions } from './request-handler.ts';
+import type { Authentication, Client } from './authentication.ts';
+import { type Answer, Connection, errorAnswer } from './connection.ts';
+import { type Endpoint, formatEndpoint, plainAddress } from './endpoints.ts';
+import { parseRequest, type Request, RequestError } from './messages.ts';
+import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
 
 export interface ServerOptions {
-  admission: Admission;
+  authentication: Authentication;
   /**
-   * What to answer. May reject: the client is told that it didn't work.
-   * @param from the client's address @param hasEnded whether it says nothing more: it may be gone
+   * Answers a request. May reject: then the client gets the error.
+   * @param from the client's address @param hasEnded whether the client has closed its end: it may be gone
    */
   handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<Answer>;
-  /** Something that a person may have to look at. */
+  /** Warns a person. */
   complain: (message: string) => void;
   limits?: Partial<Limits>;
 }
 
 export interface Limits {
-  /** Connections at once of those who may connect. */
+  /** Simultaneous connections of clients that may connect. */
   connections: number;
-  /** Of one of them: an address, or a user of this machine. */
+  /** Simultaneous connections of one address, or one user of this machine. */
   perPeer: number;
-  /** Of those who may not connect, unless they have the token. */
+  /** Simultaneous connections of clients that may only connect with the token. */
   strangers: number;
-  /** Of a request. */
+  /** The size of a request. */
   bytes: number;
-  /** Of all requests that are being received. */
+  /** The size of all requests that are being received. */
   bytesInAll: number;
-  /** Of those who may not connect. */
+  /** The same of clients that may only connect with the token. */
   bytesOfStrangers: number;
-  /** For a request to be complete, in ms. */
-  patience: number;
+  /** How long a request may take to arrive, in ms. */
+  timeoutMs: number;
 }
 
 const LIMITS: Limits = {
@@ -44,21 +44,21 @@ const LIMITS: Limits = {
   bytes: 1024 ** 2,
   bytesInAll: 64 * 1024 ** 2,
   bytesOfStrangers: 4 * 1024 ** 2,
-  patience: 10_000,
+  timeoutMs: 10_000,
 };
 
 const TOO_MANY = 'too many connections at once; try again';
 
-/** Waiting connections of the kernel's, beyond those that are open. */
+/** Connections that wait in the kernel, beyond those that are open. */
 const BACKLOG = 1_024;
 
-/** The port of a manager: a connection per request. */
+/** Listens on the ports of a manager: one connection per request. */
 export class ProtocolServer {
   readonly #options: ServerOptions;
   readonly #limits: Limits;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
-  /** With their peers, oldest first. Neither takes the other's places. */
+  /** Sockets with their peers, oldest first. The two kinds have limits of their own. */
   readonly #strangers = new Map<Socket, string>();
   readonly #admitted = new Map<Socket, string>();
   readonly #bytes = { all: 0, strangers: 0 };
@@ -75,7 +75,7 @@ export class ProtocolServer {
 
   /** @returns where it listens now @throws ERR_INVALID_ARGUMENT; NodeJS.ErrnoException with EADDRINUSE if somebody else does */
   async listen(endpoint: Endpoint): Promise<Endpoint> {
-    this.#options.admission.check(endpoint);
+    this.#options.authentication.check(endpoint);
     const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#accept(socket));
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error: NodeJS.ErrnoException) =>
@@ -105,8 +105,8 @@ export class ProtocolServer {
     socket.on('close', () => {
       for (const each of [this.#sockets, this.#strangers, this.#admitted]) each.delete(socket);
     });
-    const { admission } = this.#options;
-    const { peer, refusal } = admission.judge({ remoteAddress, remotePort, localAddress, localPort });
+    const { authentication } = this.#options;
+    const { peer, refusal } = authentication.identify({ remoteAddress, remotePort, localAddress, localPort });
     if (refusal === null) {
       if (!this.#admit(socket, peer)) {
         socket.end(errorAnswer(TOO_MANY), () => socket.destroy());
@@ -120,8 +120,8 @@ export class ProtocolServer {
     const kind = refusal === null ? 'all' : 'strangers';
     const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfStrangers;
     const connection = new Connection(socket, {
-      mostBytes: this.#limits.bytes,
-      patience: this.#limits.patience,
+      maxBytes: this.#limits.bytes,
+      timeoutMs: this.#limits.timeoutMs,
       reserve: (bytes) => {
         if (this.#bytes[kind] + bytes > most) return false;
         this.#bytes[kind] += bytes;
@@ -132,13 +132,13 @@ export class ProtocolServer {
       },
       answer: (bytes) => this.#answer(bytes, from, { peer, refusal }, socket),
     });
-    if (refusal !== null && !admission.hasToken) {
+    if (refusal !== null && !authentication.hasToken) {
       this.#options.complain(`refused ${from}: ${refusal}`);
       connection.refuse(refusal);
     }
   }
 
-  /** @returns is there a place for it? */
+  /** @returns whether the limits allow it */
   #admit(socket: Socket, peer: string): boolean {
     let ofPeer = 0;
     for (const each of this.#admitted.values()) if (each === peer) ofPeer++;
@@ -151,7 +151,7 @@ export class ProtocolServer {
     return true;
   }
 
-  /** The oldest of whoever has most: whoever has a token sends it at once, and keeps its place so. */
+  /** Closes the oldest connection of the peer that has most. Clients with a token send it at once, and so keep their connection. */
   #dropStranger(): void {
     const counts = new Map<string, number>();
     for (const peer of this.#strangers.values()) counts.set(peer, (counts.get(peer) ?? 0) + 1);
@@ -164,10 +164,10 @@ export class ProtocolServer {
     }
   }
 
-  async #answer(bytes: Buffer, from: string, { peer, refusal }: Judgement, socket: Socket): Promise<Answer> {
+  async #answer(bytes: Buffer, from: string, { peer, refusal }: Client, socket: Socket): Promise<Answer> {
     try {
       const request = parseRequest(bytes);
-      if (refusal !== null && !this.#options.admission.knows(request.token)) {
+      if (refusal !== null && !this.#options.authentication.knows(request.token)) {
         this.#options.complain(`refused ${from}: ${refusal}`);
         return { text: errorAnswer(refusal) };
       }
@@ -182,7 +182,7 @@ export class ProtocolServer {
     }
   }
 
-  /** Ports are closed at once, and so are connections without an answer after a moment. */
+  /** Closes the ports at once, and connections without an answer after half a second. */
   async close(): Promise<void> {
     const closing = this.#servers.map((server) => new Promise((resolve) => server.close(resolve)));
     const timer = setTimeout(() => {
@@ -208,30 +208,30 @@ function unusable(endpoint: Endpoint, error: NodeJS.ErrnoException): GPUOwnerErr
 export interface ServiceOptions {
   queue: Queue;
   endpoints: readonly Endpoint[];
-  admission: Admission;
-  /** See {@link Desk}; in ms. */
+  authentication: Authentication;
+  /** See {@link RequestHandlerOptions}. */
   lifetime: number;
   unique: boolean;
-  rowsOf: DeskOptions['rowsOf'];
+  rowsOf: RequestHandlerOptions['rowsOf'];
   report: (attempt: AttemptInfo) => void;
   tell: (message: string) => void;
 }
 
-/** Complaints per minute: whoever scans ports mustn't fill the log. */
-const MOST_COMPLAINTS = 10;
-const MINUTE = 60_000;
+/** Warnings per minute: a port scan mustn't fill the log. */
+const MAX_COMPLAINTS = 10;
+const MINUTE_MS = 60_000;
 
-/** The ports of a manager. */
+/** The manager's service for workers: listens, waits for ports that are in use, and handles requests. */
 export class ProtocolService {
   readonly #options: ServiceOptions;
-  readonly #desk: Desk;
+  readonly #handler: RequestHandler;
   readonly #server: ProtocolServer;
-  /** Where somebody else listens. */
+  /** Endpoints that are in use by another process. */
   #taken: Endpoint[];
   #told = false;
   #retrying = false;
   #complaints = { since: 0, count: 0 };
-  /** Where it listens, to be told when it is opened; null: it is. */
+  /** Messages for the moment when it is opened; null: it is open. */
   #news: string[] | null = [];
   /** Requests wait for it. */
   readonly #opened: Promise<void>;
@@ -240,36 +240,36 @@ export class ProtocolService {
   constructor(options: ServiceOptions) {
     this.#options = options;
     this.#taken = [...options.endpoints];
-    this.#desk = new Desk(options);
+    this.#handler = new RequestHandler(options);
     this.#opened = new Promise((resolve) => {
       this.#open = resolve;
     });
     this.#server = new ProtocolServer({
-      admission: options.admission,
+      authentication: options.authentication,
       handle: async (request, from, hasEnded) => {
         if (this.#news !== null) {
           await this.#opened;
-          // A worker whose patience has ended asks again: this task would be nobody's.
+          // A worker that has timed out asks again: this task would be nobody's.
           if (request.type === 'request_task' && hasEnded())
             throw new RequestError('this manager was not ready yet; ask again');
         }
-        return this.#desk.handle(request, from);
+        return this.#handler.handle(request, from);
       },
       complain: (message) => this.#complain(message),
     });
   }
 
-  /** Connections that are open. */
+  /** The number of open connections. */
   get connections(): number {
     return this.#server.connections;
   }
 
-  /** Do all workers that got tasks know that there is nothing left? */
+  /** Whether all workers that got tasks know that there is nothing left. */
   get isQuiet(): boolean {
-    return this.#desk.isQuiet;
+    return this.#handler.isQuiet;
   }
 
-  /** From now on requests are answered. */
+  /** Begins to answer requests. */
   open(): void {
     for (const text of this.#news ?? []) this.#options.tell(text);
     this.#news = null;
@@ -277,8 +277,8 @@ export class ProtocolService {
   }
 
   /**
-   * Listens where nobody else does; the rest is tried again with the next call. Requests wait for {@link open}.
-   * @param alone is this the manager? Then somebody else who listens is no other manager of this experiment.
+   * Listens on endpoints that are free; the next call tries the others again. Requests wait for {@link open}.
+   * @param alone whether this process manages: then another process that listens is no manager of this experiment
    * @throws ERR_INVALID_ARGUMENT; with `alone` also if a port is in use
    */
   async listen(alone: boolean): Promise<void> {
@@ -305,12 +305,10 @@ export class ProtocolService {
       );
     }
     this.#told = true;
-    this.#options.tell(
-      `${where} is in use, by the other manager perhaps: it is tried again until it is free`,
-    );
+    this.#options.tell(`${where} is in use, perhaps by the other manager; it is retried until it is free`);
   }
 
-  /** As `listen`, where somebody else had the port until now. Never fails. */
+  /** Listens on endpoints that were in use until now. Never fails. */
   retry(): void {
     if (this.#retrying || this.#taken.length === 0) return;
     this.#retrying = true;
@@ -323,15 +321,15 @@ export class ProtocolService {
 
   #complain(message: string): void {
     const now = Date.now();
-    if (now - this.#complaints.since > MINUTE) this.#complaints = { since: now, count: 0 };
-    if (++this.#complaints.count < MOST_COMPLAINTS) this.#options.tell(`warning: ${message}`);
-    else if (this.#complaints.count === MOST_COMPLAINTS) {
-      this.#options.tell(`warning: ${message}; more of this isn't told for a minute`);
+    if (now - this.#complaints.since > MINUTE_MS) this.#complaints = { since: now, count: 0 };
+    if (++this.#complaints.count < MAX_COMPLAINTS) this.#options.tell(`warning: ${message}`);
+    else if (this.#complaints.count === MAX_COMPLAINTS) {
+      this.#options.tell(`warning: ${message}; further warnings are dropped for a minute`);
     }
   }
 
   close(): Promise<void> {
-    this.#desk.close();
+    this.#handler.close();
     return this.#server.close();
   }
 }

@@ -6,8 +6,8 @@ import { connect, type Socket } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { Authentication, uidInTables } from '../../../lib/experiments/protocol/authentication.ts';
 import { parseNetworks } from '../../../lib/experiments/protocol/endpoints.ts';
-import { Admission, uidInTables } from '../../../lib/experiments/protocol/authentication.ts';
 import type { Request } from '../../../lib/experiments/protocol/messages.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
 import { finished, NOBODY, python } from '../../support/machine.ts';
@@ -34,13 +34,13 @@ async function serve({ limits = {}, trust = [], token, host = '127.0.0.1', delay
   const requests: Request[] = [];
   const complaints: string[] = [];
   let undelivered = 0;
-  const admission = new Admission({
+  const authentication = new Authentication({
     trust: parseNetworks(trust, '--trust'),
     trusts: trust.length > 0,
     token: token ?? null,
   });
   const server = new ProtocolServer({
-    admission,
+    authentication,
     handle: async (request) => {
       requests.push(request);
       if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
@@ -151,7 +151,7 @@ test.each([
 });
 
 test('slow, huge and half-open ones are ended, and those that only look', async () => {
-  const { server, port } = await serve({ limits: { patience: 600 } });
+  const { server, port } = await serve({ limits: { timeoutMs: 600 } });
   const slow = open(port);
   const drip = setInterval(() => slow.write(' '), 50);
   const silent = rest(open(port));
@@ -305,19 +305,19 @@ test('other addresses: a token, or trust', async () => {
     expect(await askAs(NOBODY, port, JSON.stringify({ type: 'status', token }))).toBe(ACK);
   }
   expect(requests).toHaveLength(isRoot ? 2 : 1);
-  const untrusting = new Admission({ trust: parseNetworks([], ''), trusts: false, token: null });
+  const untrusting = new Authentication({ trust: parseNetworks([], ''), trusts: false, token: null });
   expect(() => untrusting.check({ host: '0.0.0.0', port: 1 })).toThrow(/--trust .*--token-file/);
-  const trusting = new Admission({
+  const trusting = new Authentication({
     trust: parseNetworks(['10.0.0.0/8,fd00::/8'], ''),
     trusts: true,
     token: null,
   });
   const ends = { localAddress: '10.0.0.1', localPort: 1, remotePort: 2 };
-  expect(trusting.judge({ ...ends, remoteAddress: '10.9.9.9' }).refusal).toBeNull();
-  expect(trusting.judge({ ...ends, remoteAddress: '::ffff:10.9.9.9' }).refusal).toBeNull();
-  expect(trusting.judge({ ...ends, remoteAddress: 'fd00::1' }).refusal).toBeNull();
-  expect(trusting.judge({ ...ends, remoteAddress: '11.0.0.1' }).refusal).toMatch(/not among the trusted/);
-  expect(trusting.judge({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/can't be told/);
+  expect(trusting.identify({ ...ends, remoteAddress: '10.9.9.9' }).refusal).toBeNull();
+  expect(trusting.identify({ ...ends, remoteAddress: '::ffff:10.9.9.9' }).refusal).toBeNull();
+  expect(trusting.identify({ ...ends, remoteAddress: 'fd00::1' }).refusal).toBeNull();
+  expect(trusting.identify({ ...ends, remoteAddress: '11.0.0.1' }).refusal).toMatch(/not among the trusted/);
+  expect(trusting.identify({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/can't be told/);
 });
 
 test.skipIf(own === undefined)(

@@ -3,8 +3,8 @@ import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Authentication } from '../../../lib/experiments/protocol/authentication.ts';
 import { parseNetworks } from '../../../lib/experiments/protocol/endpoints.ts';
-import { Admission } from '../../../lib/experiments/protocol/authentication.ts';
 import { ProtocolService } from '../../../lib/experiments/protocol/server.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
@@ -26,7 +26,7 @@ beforeEach(async () => {
   service = new ProtocolService({
     queue,
     endpoints: [{ host: '127.0.0.1', port }],
-    admission: new Admission({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
+    authentication: new Authentication({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
     lifetime: 60_000,
     unique: false,
     rowsOf: async () => null,
@@ -86,7 +86,7 @@ test('who asks while tasks are added and tables are read waits until that is don
 });
 
 test('who asks and goes while tables are read gets no task', async () => {
-  const admitted = vi.spyOn(Admission.prototype, 'judge');
+  const admitted = vi.spyOn(Authentication.prototype, 'identify');
   await service.listen(true);
   const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
   await until(() => socket.writableFinished);
