@@ -2,10 +2,10 @@ import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { systemError } from '../../platform/index.ts';
 
 const CHUNK = 64 * 1024;
-/** Longer lines are none that is looked for. */
-const LINE = 4_096;
+/** The lines that are looked for are shorter. */
+const MAX_LINE_BYTES = 4_096;
 
-/** A file that grows, read from a place on. */
+/** Reads a growing file from an offset on. */
 export class FileTail {
   readonly #file: number;
   #at: number;
@@ -29,15 +29,15 @@ export class FileTail {
     }
   }
 
-  /** The line that ends where it begins; '' if there is none. */
+  /** The line in front of the offset; '' if there is none. */
   lineBefore(): string {
-    const from = Math.max(0, this.#at - LINE);
+    const from = Math.max(0, this.#at - MAX_LINE_BYTES);
     const bytes = Buffer.alloc(this.#at - from);
     const count = readSync(this.#file, bytes, 0, bytes.length, from);
     return bytes.toString('utf8', 0, count).split('\n').at(-2) ?? '';
   }
 
-  /** What has come since the last call. @param to where it ends, in bytes; null: where the file does */
+  /** Reads the bytes since the last call. @param to the offset of the end; null: the end of the file */
   *read(to: number | null): Generator<Buffer> {
     for (;;) {
       const size = to === null ? CHUNK : Math.min(CHUNK, to - this.#at);

@@ -1,6 +1,12 @@
-export { describeEvent, firstLine } from './log.ts';
 export { FileTail } from './file-tail.ts';
-export { timestamp } from './log.ts';
+export { describeEvent, firstLine, timestamp } from './log.ts';
 export { Manager } from './manager.ts';
-export { failedTasks, formatProgress, isOver, type Overview, overview } from './progress.ts';
-export { formatRate, Pace } from './progress.ts';
+export {
+  failedTasks,
+  formatProgress,
+  formatRate,
+  isOver,
+  type Overview,
+  overview,
+  Pace,
+} from './progress.ts';

@@ -1,12 +1,12 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { sanitize, systemError, formatDuration } from '../../platform/index.ts';
+import { formatDuration, sanitize, systemError } from '../../platform/index.ts';
 import { locate, readable } from '../project/index.ts';
 import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
 /** Lines that are kept while the file can't be written. */
-const MOST_KEPT = 1_000;
+const MAX_KEPT_LINES = 1_000;
 
 /** `experiment_manager.log`: a line per event, with its time, appended. A file that can't be written stops nothing. */
 export class ManagerLog {
@@ -24,7 +24,7 @@ export class ManagerLog {
   }
 
   write(message: string): void {
-    if (this.#waiting.length === MOST_KEPT) {
+    if (this.#waiting.length === MAX_KEPT_LINES) {
       this.#waiting.shift();
       this.#lost++;
     }
@@ -74,7 +74,7 @@ function line(message: string): Buffer {
   return Buffer.from(`${timestamp(new Date())} ${sanitize(message, 2_000)}\n`);
 }
 
-/** Never waits, as opening a FIFO would. */
+/** Opens the log. Never waits, as opening a FIFO would. */
 function open(path: string): number {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
   const place = locate(path, dirname(path));
@@ -91,14 +91,14 @@ function open(path: string): number {
   }
 }
 
-/** `2026-01-01 12:00:00`, local time. */
+/** Formats a time as `2026-01-01 12:00:00`, in local time. */
 export function timestamp(date: Date): string {
   const two = (value: number) => String(value).padStart(2, '0');
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** What a worker of this process does, as the log has it; null: nothing that belongs there. */
+/** The line of the log about a worker's event; null: the event isn't logged. */
 export function describeEvent(event: WorkerEvent): string | null {
   switch (event.type) {
     case 'assigned':
@@ -124,14 +124,14 @@ export function describeEvent(event: WorkerEvent): string | null {
       return `${event.worker ?? 'a worker'}: ${firstLine(event.message)}`;
     case 'released':
       return event.why === 'environment'
-        ? `${event.worker} has let its GPU go: something is wrong with it`
+        ? `${event.worker} released its GPU: something is wrong with it`
         : null;
     default:
       return null;
   }
 }
 
-/** An attempt of another process's worker: that it began, or how it ended. */
+/** The line of the log about an attempt of another process: that it began, or how it ended. */
 export function describeAttempt(attempt: AttemptInfo): string {
   const { taskName, taker, outcome, error } = attempt;
   const why = error === null ? '' : `: ${firstLine(error)}`;
@@ -151,24 +151,24 @@ export function describeAttempt(attempt: AttemptInfo): string {
   }
 }
 
-/** What comes behind it are details: the end of the log. */
+/** The first line of an error. The others are details: the end of the log. */
 export function firstLine(text: string): string {
   return text.split('\n')[0] as string;
 }
 
-/** How many completions are read at once, at most. */
+/** The most completions per query. */
 const BATCH = 500;
 
-/** What workers of other processes do, as far as the queue tells: those of this one report themselves. */
-export class History {
+/** Logs the attempts of other processes' workers, as the queue has them. Workers of this process report themselves. */
+export class AttemptEvents {
   readonly #queue: Queue;
   readonly #self: { host: string; pid: number };
   readonly #report: (text: string) => void;
-  /** Living attempts that have been reported. */
+  /** Living attempts that were logged. */
   readonly #living = new Map<string, AttemptInfo>();
-  /** Tasks whose completion has been reported, until it is read as one. */
+  /** Tasks whose completion was logged, until it is read from the queue. */
   readonly #completed = new Set<string>();
-  /** Attempts that were noted as ended while a look went on: it may have seen them living. */
+  /** Attempts that ended while the queue was read: it may have answered that they live. */
   readonly #ended = new Set<string>();
   #cursor = 0;
 
@@ -181,7 +181,7 @@ export class History {
     this.#report = report;
   }
 
-  /** What was before isn't told. */
+  /** Skips everything before now. */
   async begin(): Promise<void> {
     this.#cursor = 0;
     for (;;) {
@@ -199,20 +199,21 @@ export class History {
     return pid === this.#self.pid && host === this.#self.host;
   }
 
-  /** What is known at once, of an attempt that isn't a worker's of this process: that it began, or how it ended. */
-  note(attempt: AttemptInfo): void {
+  /** Logs at once that an attempt of another process began, or how it ended. */
+  add(attempt: AttemptInfo): void {
     const { token, taskId, outcome } = attempt;
     if (outcome === null) this.#living.set(token, attempt);
     else {
       this.#ended.add(token);
-      // A look was faster, or this one was given up for lost before: then completions tell.
+      // It was read from the queue already, or was counted as lost before: then completions tell.
       if (!this.#living.delete(token)) return;
       if (outcome === 'completed') this.#completed.add(taskId);
     }
     this.#report(describeAttempt(attempt));
   }
 
-  async look(): Promise<void> {
+  /** Logs the news in the queue. */
+  async update(): Promise<void> {
     this.#ended.clear();
     const living = await this.#queue.attempts('living');
     const tokens = new Set(living.map(({ token }) => token));
@@ -224,7 +225,7 @@ export class History {
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
       const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
-      // Noted meanwhile, or begun since the list was made; one that has ended without a word may be told of later.
+      // It was added meanwhile, or began after the list was made. A lost one may be logged later.
       if (!this.#living.has(token) || ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {
@@ -232,11 +233,11 @@ export class History {
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
-    await this.#completions();
+    await this.#logCompletions();
   }
 
-  /** Tasks that came and went between two looks. */
-  async #completions(): Promise<void> {
+  /** Logs tasks that began and ended between two updates. */
+  async #logCompletions(): Promise<void> {
     for (;;) {
       const news = await this.#queue.completed(this.#cursor, BATCH);
       if (news.length === 0) return;

@@ -2,59 +2,74 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
 import { withKnownSeeds } from '../plan/index.ts';
-import { type AttemptInfo, isRedisURL, type Management, type Queue, QueueRemovedError, commandText, NO_COMMAND_TEXT } from '../queue/index.ts';
-import { OutputDirectories, ResultTables, type RowsOfTask, refuseUnusable, tablePath, findRecordedTasks } from '../results/index.ts';
+import {
+  type AttemptInfo,
+  commandText,
+  isRedisURL,
+  type Management,
+  NO_COMMAND_TEXT,
+  type Queue,
+  QueueRemovedError,
+} from '../queue/index.ts';
+import {
+  findRecordedTasks,
+  OutputDirectories,
+  ResultTables,
+  type RowsOfTask,
+  refuseUnusable,
+  tablePath,
+} from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { History, ManagerLog } from './log.ts';
-import { formatProgress, isOver, type Overview, overview } from './progress.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
+import { AttemptEvents, ManagerLog } from './log.ts';
+import { formatProgress, isOver, type Overview, overview } from './progress.ts';
 
 export interface ManagerOptions {
   queue: Queue;
   /** The directory of the project: it has the tables, and the log. */
   project: string;
-  /** What the project keeps of itself. */
+  /** The directory for the project's own files. */
   state: string;
   host: string;
   pid: number;
-  /** For people: what happens. `event`: of one task, `message`: of the whole. */
+  /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
-  /** Gets how things stand, whenever it has been looked at. */
+  /** Gets the state of the experiment after each look. */
   onLook: (overview: Overview) => void;
 }
 
 const LOG = 'experiment_manager.log';
-/** How often everything is looked at, at least, in ms: tables may be changed by others. */
-const LOOK = 5_000;
-/** And at most: many tasks that end at once are one piece of work. */
-const PAUSE = 300;
-/** How often a table that can't be written is tried again, in ms. */
-const RETRY = 5_000;
-/** Of times that the queue tells, in ms. */
-const JITTER = 50;
+/** The longest time between two looks: others may change tables. */
+const MAX_LOOK_INTERVAL_MS = 5_000;
+/** The shortest time between two looks: tasks that end together are handled together. */
+const MIN_LOOK_INTERVAL_MS = 300;
+/** How often a table that can't be written is tried again. */
+const RETRY_MS = 5_000;
+/** The inaccuracy of times that the queue tells. */
+const JITTER_MS = 50;
 
 /**
- * Adds the tasks, keeps the tables current, and says what happens. Of several on a queue one manages; the others watch, and one of
- * them takes over when it is gone. It may be killed at any time: another one goes on from what queue and tables say.
+ * Adds the tasks, keeps the tables current, and tells what happens. One process per queue manages; the others watch, and one of them takes
+ * over when it has gone. It may be killed at any time: queue and tables have all that another one needs.
  */
 export class Manager {
   readonly #options: ManagerOptions;
-  readonly #history: History;
+  readonly #attemptEvents: AttemptEvents;
   readonly #log: ManagerLog;
-  /** null: the queue is this project's own. */
+  /** null: the queue belongs to this project alone. */
   readonly #directories: OutputDirectories | null;
   #tables: ResultTables | null = null;
   #last: Overview | null = null;
-  #office: Management | null = null;
-  /** Who manages, as was told. */
+  #leadership: Management | null = null;
+  /** The other manager that was told of. */
   #told: string | null = null;
-  /** What keeps the queue from being used, as was told. */
+  /** The error of the queue that was told. */
   #trouble: string | null = null;
   #gone: QueueRemovedError | null = null;
-  /** As of the last time that the queue could be used: everything has come to its end, and all its rows are in the tables. */
-  #whole = false;
-  /** It could not be asked for how things stand at the end. */
-  #deaf = false;
+  /** Whether all tasks had ended and all rows were in the tables when the queue was last read. */
+  #isComplete = false;
+  /** Whether the queue could not be read at the end. */
+  #isUnreadable = false;
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -65,21 +80,21 @@ export class Manager {
     this.#directories = isRedisURL(options.queue.url)
       ? new OutputDirectories(options.project, options.state)
       : null;
-    this.#history = new History(options, (text) => this.record(text));
+    this.#attemptEvents = new AttemptEvents(options, (text) => this.record(text));
   }
 
   get manages(): boolean {
-    return this.#office !== null;
+    return this.#leadership !== null;
   }
 
-  /** Becomes the manager, unless somebody is; says who is. */
+  /** Becomes the manager, unless another process is; then tells which. */
   async begin(): Promise<void> {
     const { queue, project, host, pid, tell } = this.#options;
-    if (this.#office?.lost?.aborted) await this.#resign();
-    if (this.#office !== null) return;
-    if (this.#told === null) await this.#history.begin();
-    this.#office = await queue.manage({ host, pid });
-    if (this.#office === null) return this.#tellWhoManages();
+    if (this.#leadership?.lost?.aborted) await this.#resign();
+    if (this.#leadership !== null) return;
+    if (this.#told === null) await this.#attemptEvents.begin();
+    this.#leadership = await queue.manage({ host, pid });
+    if (this.#leadership === null) return this.#tellWhoManages();
     this.#tables = new ResultTables(
       queue,
       project,
@@ -91,9 +106,9 @@ export class Manager {
     this.#told = null;
   }
 
-  /** Somebody else may write the tables by now, or what is known of the queue isn't so any longer. */
+  /** Stops managing: another process may write the tables by now, or the queue is another one. */
   async #resign(): Promise<void> {
-    await this.#leaveOffice();
+    await this.#releaseLeadership();
     await this.#tables?.close();
     this.#tables = null;
   }
@@ -111,8 +126,8 @@ export class Manager {
   }
 
   /**
-   * What was added when the signal comes stays; the next start adds the rest.
-   * @param asked as it was written @param options requireCommands: what is left to be run needs one
+   * Adds the tasks of a sweep. Tasks that were added before the signal stay; the next start adds the rest.
+   * @param asked the sweep as it was written @param options requireCommands: tasks that are left to run need one
    * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
   async enqueue(
@@ -138,8 +153,8 @@ export class Manager {
   }
 
   /**
-   * Reads the tables for the first time: what has its row needn't be run.
-   * @throws ERR_CONFIGURATION if a table can't be read: what it has would be run again
+   * Reads the tables for the first time: tasks that have a row needn't run.
+   * @throws ERR_CONFIGURATION if a table can't be read: its tasks would run again
    */
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
@@ -149,7 +164,7 @@ export class Manager {
     this.#note(`Marked ${completed} tasks as already completed`);
   }
 
-  /** Tables whose tasks are all cancelled keep nobody from anything. */
+  /** Refuses unreadable tables, unless all their tasks are cancelled. */
   async #refuseUnreadable(unreadable: readonly { path: string; why: string }[]): Promise<void> {
     if (unreadable.length === 0) return;
     const { queue, project } = this.#options;
@@ -167,16 +182,16 @@ export class Manager {
   }
 
   /**
-   * Works until the signal comes; then everything that was completed before is in the tables, unless they can't be written.
-   * @param whileGone for how many ms a queue that was removed may come back, or be begun anew
+   * Works until the signal comes. Then every completed task is in the tables, unless they can't be written.
+   * @param whileGone how long a queue that was removed may take to come back or to begin anew, in ms
    * @throws QueueRemovedError after that
    */
   async run(signal: AbortSignal, whileGone = Number.POSITIVE_INFINITY): Promise<void> {
     const { queue } = this.#options;
     let since: number | null = null;
     while (!signal.aborted) {
-      // From before the look: others of this process may notice what happens in the pause, and then it is no news any longer.
-      const change = queue.changed(LOOK, signal).catch(() => {}); // the next look tells
+      // Before the look: workers of this process may notice changes in the pause, which are no news to `changed` then.
+      const change = queue.changed(MAX_LOOK_INTERVAL_MS, signal).catch(() => {}); // the next look tells
       await this.#round();
       if (this.#gone === null) since = null;
       else {
@@ -186,35 +201,35 @@ export class Manager {
         since ??= performance.now();
         if (performance.now() - since >= whileGone) throw this.#gone;
       }
-      await pause(this.#trouble === null ? PAUSE : Math.min(RETRY, whileGone), signal);
+      await pause(this.#trouble === null ? MIN_LOOK_INTERVAL_MS : Math.min(RETRY_MS, whileGone), signal);
       if (this.#trouble === null) await change;
     }
     await this.#round();
   }
 
-  /** Tries until the tables are in step. @returns false: the signal came first @throws QueueRemovedError */
+  /** Tries until the tables are current. @returns false: the signal came first @throws QueueRemovedError */
   async finish(signal: AbortSignal): Promise<boolean> {
-    // Other processes may have brought some; that is worth a look at every task only at the very end.
+    // Other processes may have added some. Only at the very end is it worth looking at every task for that.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
-      if (this.#whole) return true; // what it could not be asked any longer is known
+      if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
       if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
           'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
         );
       }
-      await pause(RETRY, signal);
+      await pause(RETRY_MS, signal);
     }
-    return this.manages || (await this.#othersWrite(signal));
+    return this.manages || (await this.#otherManagerLives(signal));
   }
 
   /**
-   * Whoever manages writes the tables, if it lives: that shows by now, or by a sign of life. Otherwise this one takes over.
-   * @returns are the tables somebody's, or written? false: the signal came first
+   * Waits for a heartbeat of the process that manages: then it writes the tables. If it is dead, this process takes over.
+   * @returns whether the tables are written or will be; false: the signal came first
    */
-  async #othersWrite(signal: AbortSignal): Promise<boolean> {
+  async #otherManagerLives(signal: AbortSignal): Promise<boolean> {
     const { queue } = this.#options;
     const since = performance.now();
     let first: number | null = null;
@@ -225,32 +240,32 @@ export class Manager {
         await this.#round();
       } else if (who !== undefined) {
         first ??= who.until ?? null;
-        if (who.until === undefined || who.until > (first ?? 0) + JITTER) return true;
-        if (!told && performance.now() - since > RETRY) {
+        if (who.until === undefined || who.until > (first ?? 0) + JITTER_MS) return true;
+        if (!told && performance.now() - since > RETRY_MS) {
           told = true;
           this.#note(
             `pid ${who.pid} on ${who.host}, which writes the tables, gives no sign of life: this waits, and takes over once its time has run out. Ctrl-C: the next start does that`,
           );
         }
       }
-      await pause(PAUSE, signal);
+      await pause(MIN_LOOK_INTERVAL_MS, signal);
     }
     return false;
   }
 
-  /** @returns are the tables in step, as far as that is ours? false also where the queue can't be used at the moment, which is told */
+  /** @returns whether the tables are current, if this process writes them; false also if the queue can't be used, which is told */
   async #round(): Promise<boolean> {
     try {
       await this.begin();
       const inStep = await this.#sync();
-      // Where nobody asks for tasks, nobody else would notice.
+      // Without workers that ask for tasks, nobody else would notice.
       if (this.manages) await this.#options.queue.endLost();
-      await this.#history.look();
+      await this.#attemptEvents.update();
       const now = await this.look();
-      this.#whole = inStep && isOver(now) && this.#tables?.standing.completed === now.completed;
+      this.#isComplete = inStep && isOver(now) && this.#tables?.standing.completed === now.completed;
       this.#logProgress(now);
       this.#log.flush();
-      if (this.#trouble !== null) this.#note('the queue can be used again');
+      if (this.#trouble !== null) this.#note('the queue works again');
       this.#trouble = null;
       this.#gone = null;
       return inStep;
@@ -259,7 +274,7 @@ export class Manager {
       if (this.#trouble !== error.message) this.#note(error.message);
       this.#trouble = error.message;
       this.#gone = error instanceof QueueRemovedError ? error : null;
-      // What is begun anew has other tasks, and counts its completions from 1.
+      // A queue that begins anew has other tasks, and counts completions from 1.
       if (this.#gone !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;
     }
@@ -273,17 +288,17 @@ export class Manager {
   }
 
   /**
-   * How things stand at the end. If the queue can't be asked any longer, but all had come to its end and was in the tables, it is what
-   * it said last: nobody has to wait for it then.
+   * Reads the state at the end. If the queue can't be read any longer, but all tasks had ended and were in the tables, the last state
+   * counts: nobody has to wait then.
    * @throws ERR_QUEUE
    */
   async conclude(): Promise<Overview> {
-    if (this.#deaf) return this.#last as Overview;
+    if (this.#isUnreadable) return this.#last as Overview;
     try {
       return await this.look();
     } catch (error) {
-      if (!(error instanceof GPUOwnerError) || !this.#whole) throw error;
-      this.#deaf = true;
+      if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
+      this.#isUnreadable = true;
       this.#options.tell(
         `everything has come to its end, and is in the tables; but ${error.message}`,
         'message',
@@ -292,14 +307,14 @@ export class Manager {
     }
   }
 
-  /** @returns false: something is still to be written, and that can't be done now; it has been told */
+  /** @returns false: rows are missing that can't be written now, which has been told */
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
     await this.#tables.sync();
     return this.#tables.standing.missing === 0;
   }
 
-  /** Of results; null: somebody else looks after them. */
+  /** The tables of results; null: another process writes them. */
   get tables(): readonly string[] | null {
     return this.#tables?.standing.tables ?? null;
   }
@@ -313,8 +328,8 @@ export class Manager {
   }
 
   /**
-   * What the table of a task has that may be its row; null: somebody else looks after the tables, or it can't be read.
-   * @param inStep after everything else that is known has been written: rows that are other tasks' say so then
+   * Reads rows of a task's table that may be its row; null: another process writes the tables, or it can't be read.
+   * @param inStep whether to write everything known first: then rows of other tasks can be told
    */
   async rowsOf(taskId: string, inStep: boolean): Promise<RowsOfTask | null> {
     const tables = this.#tables;
@@ -322,17 +337,17 @@ export class Manager {
     return (await tables?.rowsOf(taskId)) ?? null;
   }
 
-  /** An attempt of a worker that asks this process for tasks has begun, or ended. */
-  note(attempt: AttemptInfo): void {
-    this.#history.note(attempt);
+  /** Logs that an attempt of a worker that asks this process for tasks has begun, or ended. */
+  logAttempt(attempt: AttemptInfo): void {
+    this.#attemptEvents.add(attempt);
   }
 
-  /** For the log, and for people. */
+  /** Logs a message, and tells people. */
   tell(text: string): void {
     this.#note(text);
   }
 
-  /** What a worker does; those of this process say it here. */
+  /** Logs what a worker of this process does. */
   record(text: string): void {
     if (this.manages) this.#log.write(text);
     this.#options.tell(text, 'event');
@@ -346,30 +361,26 @@ export class Manager {
   async close(): Promise<void> {
     await this.#tables?.close().catch(() => {}); // its trouble has been told
     this.#tables = null;
-    await this.#leaveOffice();
+    await this.#releaseLeadership();
     this.#log.close();
   }
 
-  /** Never rejected: where the queue can't be told, the time of this one runs out. */
-  async #leaveOffice(): Promise<void> {
-    const office = this.#office;
-    this.#office = null;
-    await office?.release().catch(() => {});
+  /** Never rejects: without the queue, the leadership expires. */
+  async #releaseLeadership(): Promise<void> {
+    const leadership = this.#leadership;
+    this.#leadership = null;
+    await leadership?.release().catch(() => {});
   }
 }
 
-/** Tasks per question to the queue. */
+/** Tasks per query of the queue. */
 const BATCH = 500;
 
 /**
- * Refuses a sweep without a command, before anything of it is added, unless all that is left of it has one: from an earlier start.
- * @throws what the sweep says is wrong then
+ * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.
+ * @throws the sweep's error about its missing command
  */
-export async function refuseCommandless(
-  sweep: Sweep,
-  queue: Pick<Queue, 'lookUp'>,
-  project: string,
-): Promise<void> {
+async function refuseCommandless(sweep: Sweep, queue: Pick<Queue, 'lookUp'>, project: string): Promise<void> {
   const { commandless } = sweep;
   if (commandless === null) return;
   let recorded: ReadonlyMap<string, string> | null = null;

@@ -1,17 +1,17 @@
 import type { AttemptInfo, Counts, Pause, Queue, TaskRow } from '../queue/index.ts';
 
-/** How an experiment stands. */
+/** The state of an experiment. */
 export interface Overview {
   counts: Counts;
   /** Tasks that the queue has. */
   total: number;
-  /** Completed ones, whoever did them. */
+  /** Completed tasks, whichever worker did them. */
   completed: number;
-  /** Those that nothing more happens to by itself: completed, failed, cancelled. */
+  /** Tasks that have ended: completed, failed, cancelled. */
   ended: number;
   /** Living attempts, oldest first. */
   running: readonly AttemptInfo[];
-  /** Who writes the tables of results; null: nobody. */
+  /** The process that writes the tables of results; null: none. */
   manager: { host: string; pid: number } | null;
   /** null: tasks are given out. */
   pause: Pause | null;
@@ -33,31 +33,30 @@ export async function overview(queue: Queue): Promise<Overview> {
   return { counts, total, completed: counts.completed, ended, running, manager: who, pause, nextTime };
 }
 
-/** Has everything come to its end? */
+/** Whether all tasks have ended. */
 export function isOver({ total, ended }: Pick<Overview, 'total' | 'ended'>): boolean {
   return ended === total;
 }
 
-/** Tasks that have failed, in the order of arrival, at most `limit`. */
+/** Lists failed tasks in the order of arrival, at most `limit`. */
 export async function failedTasks(queue: Queue, limit: number): Promise<TaskRow[]> {
   const rows: TaskRow[] = [];
   for await (const row of queue.tasks({ state: 'failed', limit })) rows.push(row);
   return rows;
 }
 
-/** "45/240 (18.8%)" */
+/** Formats progress as "45/240 (18.8%)". */
 export function formatProgress(done: number, total: number): string {
   // Only all is 100%.
   const percent = done === total ? 100 : Math.min((100 * done) / total, 99.9);
   return `${done}/${total} (${percent.toFixed(1)}%)`;
 }
 
-/** Ends of tasks that the pace is taken from. */
+/** Ends of tasks that the rate is computed from. */
 const WINDOW = 200;
-/** Fewer say nothing. */
-const FEWEST = 2;
+const MIN_ENDS = 2;
 
-/** How fast tasks end, from when the last of them have. */
+/** Estimates from the last ends of tasks how fast tasks end, and how long the rest takes. */
 export class Pace {
   #seen: { at: number; ended: number }[];
 
@@ -79,7 +78,7 @@ export class Pace {
   rate(at: number): number | null {
     const [first] = this.#seen;
     const last = this.#seen.at(-1);
-    if (first === undefined || last === undefined || last.ended - first.ended < FEWEST) return null;
+    if (first === undefined || last === undefined || last.ended - first.ended < MIN_ENDS) return null;
     const count = last.ended - first.ended;
     const perTask = (last.at - first.at) / count;
     const passed = Math.max(last.at, at - perTask) - first.at;

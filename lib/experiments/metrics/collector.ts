@@ -1,26 +1,26 @@
+import { overview } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, type Queue, STATES } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 import type { Family, Sample } from './server.ts';
-import { overview } from '../manager/index.ts';
 
 export type Outcome = NonNullable<AttemptInfo['outcome']>;
 
 const OUTCOMES: readonly Outcome[] = ['completed', 'failed', 'given-back', 'lost', 'cancelled'];
-/** Upper bounds of durations, in s: from a second to a day. */
+/** Upper bounds of the duration histogram, in s: from a second to a day. */
 const BOUNDS = [1, 10, 60, 300, 900, 3_600, 7_200, 14_400, 43_200, 86_400];
 
 /**
- * Counts what the workers of this process do, and those that ask it for tasks. From the start of the process on, as Prometheus
- * expects of counters.
+ * Counts events of the workers of this process, and of workers that ask it for tasks. Counters begin at 0 with the process, as Prometheus
+ * expects.
  */
-export class Tally {
+export class Collector {
   #started = 0;
   readonly #ended = new Map<Outcome, number>(OUTCOMES.map((outcome) => [outcome, 0]));
   readonly #buckets = BOUNDS.map(() => 0);
   #seconds = 0;
   #durations = 0;
   readonly #withoutResult = new Map<string, number>();
-  /** Workers that hold GPUs, and those that ask for tasks: with when their task began, in ms since the epoch. */
+  /** Workers that hold GPUs or ask for tasks, and when their task began, in ms since the epoch. */
   readonly #workers = new Map<string, { since: number | null }>();
 
   event(event: WorkerEvent, now = Date.now()): void {
@@ -47,7 +47,7 @@ export class Tally {
     }
   }
 
-  /** Of somebody who asked this process for a task. */
+  /** Counts an attempt of a worker that asked this process for its task. */
   attempt(attempt: AttemptInfo, now = Date.now()): void {
     const { taker, since, outcome } = attempt;
     const { worker } = taker;
@@ -134,7 +134,7 @@ export class Tally {
   }
 }
 
-/** How an experiment stands, as its queue has it. @param manages does this process write the tables of results? */
+/** Families about the queue itself. @param manages whether this process writes the tables of results */
 export async function queueFamilies(queue: Queue, manages: boolean): Promise<Family[]> {
   const { counts, running, pause } = await overview(queue);
   const single = (name: string, help: string, value: number): Family => ({

@@ -1,4 +1,2 @@
-export type { Family } from './server.ts';
-export { queueFamilies } from './collector.ts';
-export { type MetricsServer, serveMetrics } from './server.ts';
-export { Tally } from './collector.ts';
+export { Collector, queueFamilies } from './collector.ts';
+export { type Family, type MetricsServer, serveMetrics } from './server.ts';

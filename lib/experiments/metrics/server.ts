@@ -9,14 +9,14 @@ export interface MetricsServer {
   close(): void;
 }
 
-const MOST_CONNECTIONS = 100;
-/** So long an answer serves all who ask, in ms: one of Prometheus is never older than this. */
+const MAX_CONNECTIONS = 100;
+/** How long an answer is reused for other requests. */
 const FRESH_MS = 1_000;
 
 /**
- * Serves `/metrics` to Prometheus. It keeps no process alive. Anybody who can connect may ask: however many do, the families
- * are asked for once a second at most, and connections that ask nothing don't keep others out.
- * @param families what is known now
+ * Serves `/metrics` to Prometheus. It keeps no process alive. Anybody who can connect may ask: the families are collected once a second at
+ * most, and idle connections don't keep others out.
+ * @param families collects the current values
  * @throws ERR_INVALID_ARGUMENT if it can't listen there
  */
 export async function serveMetrics(
@@ -54,8 +54,8 @@ export async function serveMetrics(
   server.on('connection', (socket) => {
     connections.add(socket);
     socket.on('close', () => connections.delete(socket));
-    if (connections.size <= MOST_CONNECTIONS) return;
-    // Whoever wants metrics asks at once, so the oldest that has asked nothing goes first.
+    if (connections.size <= MAX_CONNECTIONS) return;
+    // Prometheus asks at once, so the oldest connection that has asked nothing is closed first.
     const [oldest] = connections;
     ([...connections].find((each) => !askers.has(each)) ?? oldest)?.destroy();
   });
@@ -83,9 +83,9 @@ export async function serveMetrics(
   };
 }
 
-/** A number with what tells it from others of its name. */
+/** A number, and the labels that tell it from others of its name. */
 export interface Sample {
-  /** Of a histogram: `_bucket`, `_sum`, `_count`. */
+  /** `_bucket`, `_sum` or `_count` of a histogram. */
   suffix?: string;
   labels: Readonly<Record<string, string>>;
   value: number;
@@ -102,7 +102,7 @@ export interface Family {
 
 export const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** The text format that Prometheus reads, version 0.0.4. */
+/** Formats families as text for Prometheus, version 0.0.4 of the format. */
 export function exposition(families: readonly Family[]): string {
   return families
     .map(({ name, type, help, samples }) => {
