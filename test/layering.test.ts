@@ -25,9 +25,9 @@ const INNER_FLOORS = [
   ['queue', 'sweep'],
   ['project', 'task'],
 ].map((rooms) => rooms.map((name) => `experiments/${name}`));
-const INNER = INNER_FLOORS.flat();
+const INNER = [...INNER_FLOORS.flat(), 'experiments/queue/sqlite', 'experiments/queue/bullmq'];
 /** Circles that are still to be opened; each is named by its first file. */
-const KNOWN_CIRCLES = ['experiments/queue/sqlite/database.ts'];
+const KNOWN_CIRCLES: readonly string[] = [];
 
 const lib = join(root, 'lib');
 const files = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'));
@@ -52,9 +52,9 @@ function innerFloorOf(path: string): number {
 
 /** The rooms that a file is in, from the outermost: those with an entry. */
 function roomsOf(path: string): string[] {
-  const [room, inner] = path.split('/');
-  const rooms = path.includes('/') ? [room as string] : [];
-  return INNER.includes(`${room}/${inner}`) ? [...rooms, `${room}/${inner}`] : rooms;
+  const directories = path.split('/').slice(0, -1);
+  const paths = directories.map((_, index) => directories.slice(0, index + 1).join('/'));
+  return paths.filter((each, index) => index === 0 || INNER.includes(each));
 }
 
 test('every file is in a room or is a public entry', () => {

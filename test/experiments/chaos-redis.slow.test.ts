@@ -29,7 +29,7 @@ const { query, outages, weather } = SOAK
     };
 /** Why tasks were given back that were not to blame. */
 const REASONS =
-  /^exit code 75|could not be reached|no sign of life for too long|ended without a word, or lost the queue/;
+  /^exit code 75|could not be reached|no heartbeat for too long|ended silently, or could not reach the queue/;
 
 const given = process.env.GPU_OWNER_CHAOS_SEED;
 const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);

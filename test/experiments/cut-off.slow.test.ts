@@ -94,7 +94,7 @@ test.skipIf(noCluster !== null)(
     ).toEqual([]);
     expect(again.length).toBeGreaterThan(0);
     expect(again.length).toBeLessThanOrEqual(2);
-    expect(said[2]).toMatch(/could not be reached for|no sign of life for too long/);
+    expect(said[2]).toMatch(/could not be reached for|no heartbeat for too long/);
     for (const { experiment } of cluster.places) {
       await until(() => experiment.left().length === 0);
       expect(await experiment.machine.states()).toEqual(['free', 'free']);

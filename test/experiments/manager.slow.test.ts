@@ -214,7 +214,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await output(first, /workers can ask/);
       const second = manager();
       const said = finished(second);
-      await output(second, /manages this queue[\s\S]*is in use, by the other manager perhaps/);
+      await output(second, /manages this queue[\s\S]*is in use, perhaps by the other manager/);
       const workers = ['gpu0', 'gpu1'].map((id) => worker(id, '--seconds', '0.5'));
       await experiment.untilStarted(2);
       first.kill('SIGKILL');
@@ -322,7 +322,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await output(child, /workers can ask/);
       await ask({ type: 'request_task', worker_id: 'gpu0', gpu_id: 0 });
       await until(() =>
-        / Task exp1_vary_width_0_42 lost by gpu0: .*not been heard of in time/.test(experiment.log()),
+        / Task exp1_vary_width_0_42 lost by gpu0: .*sent no message in time/.test(experiment.log()),
       );
       expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
       child.kill('SIGTERM');

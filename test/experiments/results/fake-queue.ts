@@ -1,5 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AttemptInfo, Completed, Completion, Counts, Queue, State, TaskRow } from '../../../lib/experiments/queue/queue.ts';
+import type {
+  AttemptInfo,
+  Completed,
+  Completion,
+  Counts,
+  Queue,
+  State,
+  TaskRow,
+} from '../../../lib/experiments/queue/queue.ts';
 import { parse, type Values } from '../../../lib/experiments/task/literal.ts';
 import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task/task.ts';
 
