@@ -1,4 +1,4 @@
-import { EVERY, type Option, type OptionTable, type Parsed } from './options.ts';
+import { EVERY, type OptionTable, type Parsed } from './options.ts';
 
 /** The words that may follow a command's options. */
 export type Operands =
@@ -46,17 +46,7 @@ export interface ForeignCommand {
   describe: () => { options: OptionTable; operands: Operands };
 }
 
-/** A command whose help is a text and whose options are explained there: those of `exp`, until they are described as others. */
-export interface TextCommand {
-  run: (args: readonly string[]) => Promise<void>;
-  help: string;
-  options: Readonly<
-    Record<string, Option | { type: 'string' | 'boolean'; short?: string; multiple?: boolean }>
-  >;
-  operands?: Operands;
-}
-
-export type Command = PlainCommand | CommandGroup | ForeignCommand | TextCommand;
+export type Command = PlainCommand | CommandGroup | ForeignCommand;
 
 /** Commands by name in the order of help, loaded when they are called for. */
 export type Commands = Readonly<Record<string, CommandEntry>>;

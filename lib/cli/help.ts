@@ -1,6 +1,5 @@
 // What `--help` prints, made from the tables of options.
 import { wrapText } from '../platform/index.ts';
-import { CRITERIA_GROUP, LOCKS } from './claim-options.ts';
 import type { CommandGroup, Commands, OptionGroup, PlainCommand } from './command.ts';
 import { EVERY, type Option, type OptionTable } from './options.ts';
 
@@ -90,8 +89,3 @@ function paragraphs(text: string): string {
     .flatMap((line) => (line === '' || line.startsWith(' ') ? [line] : wrapText(line, WIDTH)))
     .join('\n');
 }
-
-// For commands whose help is a text.
-export const CRITERIA_HELP = groupHelp(CRITERIA_GROUP);
-export const EVERY_HELP = optionLines(EVERY);
-export const COMMON_HELP = optionLines({ ...LOCKS, ...EVERY });

@@ -54,7 +54,6 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     return runCommand(group, isAsked ? ['help', ...args.slice(1)] : args);
   }
   if ('exec' in command) command.exec(words);
-  else if ('help' in command) await command.run(words);
   else {
     const { operands } = command;
     const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;

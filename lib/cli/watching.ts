@@ -28,7 +28,3 @@ export function watchInterval(values: Values): number | null {
 export function untilNext(interval: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, interval));
 }
-
-export function withWatchOption(args: readonly string[]): readonly string[] {
-  return args;
-}

@@ -1,7 +1,6 @@
 // What there is to complete, from the tables that the commands are parsed by.
 import { type Command, type CommandEntry, type Commands, type Operands, optionsOf } from '../command.ts';
 import type { Candidates, Option, OptionTable } from '../options.ts';
-import { optionsOfText } from './help-text.ts';
 
 export interface OptionDescription extends Option {
   /** Without its dashes. */
@@ -84,9 +83,8 @@ async function describeCommand(
 function parsedBy(command: Command): { options: OptionTable; operands?: Operands } {
   if ('exec' in command) return command.describe();
   if ('commands' in command) return { options: optionsOf([]) };
-  const { operands } = command;
-  const options = 'help' in command ? optionsOfText(command) : optionsOf(command.groups);
-  return operands === undefined ? { options } : { options, operands };
+  const { groups, operands } = command;
+  return { options: optionsOf(groups), ...(operands === undefined ? {} : { operands }) };
 }
 
 function describeOption(name: string, option: Option, machines: readonly string[]): OptionDescription {

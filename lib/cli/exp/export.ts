@@ -3,35 +3,18 @@ import { Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
-import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import { type Parsed, refuseWords } from '../options.ts';
 import { print, say, write } from '../output.ts';
-import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
+import { placeOf, QUEUE, } from './options.ts';
 
-const HELP = `Usage: gpu-owner exp export [OPTIONS]
 
-Writes the results of all completed tasks to one table, in the order of
-completion: parameters and metrics of all phases, empty where a task has none.
-
-  --format csv|jsonl        jsonl: an object per line, { task_id, id, phases,
-                            parameters, result, source } (default: csv)
-  -o, --output FILE         a file instead of standard output
-${QUEUE_HELP}
-${EVERY_HELP}`;
-
-const OPTIONS = {
-  ...QUEUE,
-  format: { type: 'string' },
-  output: { type: 'string', short: 'o' },
-} as const;
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];
 
-async function run(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals);
+async function run(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { values } = parsed;
   const format = String(values.format ?? 'csv');
   if (!FORMATS.includes(format)) {
     const meant = closest(format, FORMATS);
@@ -92,4 +75,21 @@ function writerTo(append: (chunk: Buffer) => void): Writable {
   return output.on('error', () => {}); // told where it is written to
 }
 
-export const COMMAND: Command = { run, help: HELP, options: OPTIONS };
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Writes the results of all completed tasks to one table, in the order of completion: parameters and metrics of all phases, empty where a task has none.`,
+  groups: [
+    {
+      options: {
+        format: {
+          value: 'csv|jsonl',
+          help: 'write csv (default), or jsonl: an object per line, { task_id, id, phases, parameters, result, source }',
+          candidates: FORMATS,
+        },
+        output: { short: 'o', value: 'FILE', help: 'write to a file instead of standard output', candidates: 'file' },
+        ...QUEUE,
+      },
+    },
+  ],
+  run,
+};

@@ -1,28 +1,15 @@
-import { GPUOwnerError } from '../../errors.ts';
 import { resolveTasks, TaskLogs, withQueue } from '../../experiments/index.ts';
-import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import { type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
-import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
+import { placeOf, QUEUE, } from './options.ts';
 
-const HELP = `Usage: gpu-owner exp logs [OPTIONS] NAME|ID
 
-Prints the output of a task: of all its starts, each below a line that says
-where and when. What it says at the moment comes with -f.
 
-  -f, --follow              go on until the task has ended
-${QUEUE_HELP}
-${EVERY_HELP}`;
-
-const OPTIONS = { ...QUEUE, follow: { type: 'boolean', short: 'f' } } as const;
-
-async function logs(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
+async function logs({ values, positionals }: Parsed): Promise<void> {
   const [name] = positionals;
   if (name === undefined || positionals.length > 1) {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which task? gpu-owner exp logs NAME');
+    throw usage('which task? gpu-owner exp logs NAME');
   }
   await withQueue(
     placeOf(values),
@@ -36,4 +23,13 @@ async function logs(args: readonly string[]): Promise<void> {
   );
 }
 
-export const COMMAND: Command = { run: logs, help: HELP, options: OPTIONS };
+export const COMMAND: Command = {
+  usage: '[OPTIONS] NAME|ID',
+  about: `Prints the output of a task: of all its starts, each below a line that says where and when. With -f, it goes on with what the task writes.`,
+  groups: [
+    {
+      options: { follow: { short: 'f', help: 'go on until the task has ended' }, ...QUEUE },
+    },
+  ],
+  run: logs,
+};

@@ -1,64 +1,25 @@
 import { ManagerController, openSweepIfAny, withExperiment } from '../../experiments/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
-import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
-import { print } from '../output.ts';
+import type { Parsed } from '../options.ts';
 import {
   METRICS,
-  METRICS_HELP,
   metricsEndpoint,
-  PROTOCOL,
-  PROTOCOL_HELP,
+  PROTOCOL_GROUP,
   placeOf,
   protocolSettings,
   QUEUE,
-  QUEUE_HELP,
-  SWEEP,
-  SWEEP_HELP,
+  REPLACE_COMMANDS, SWEEP_GROUP,
   sameQueue,
   sweepSource,
 } from './options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 
-const HELP = `Usage: gpu-owner exp manager [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
-Adds the tasks of a sweep, gives them out, and writes the tables of results,
-without a GPU and without running anything itself. Workers are those of
-\`gpu-owner exp worker\`, and programs that ask for tasks over TCP. It may be
-killed and started again at any time; of two, one watches until the other is
-gone. It ends when every task has come to its end.
 
-  --stay                    go on then, until a signal comes
-  --replace-commands        known tasks with another command get the new one,
-                            unless they are completed
-${METRICS_HELP}
-${QUEUE_HELP}
-
-${PROTOCOL_HELP}
-
-${SWEEP_HELP}
-
-${EVERY_HELP}
-
-Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130,
-143 ended by a signal with work left; 64 bad usage, also where the port is in
-use; 69 no queue, or none any longer; 78 a mistake in a sweep file.`;
-
-const OPTIONS = {
-  ...SWEEP,
-  ...QUEUE,
-  ...METRICS,
-  ...PROTOCOL,
-  stay: { type: 'boolean' },
-  'replace-commands': { type: 'boolean' },
-} as const;
-
-async function manager(args: readonly string[]): Promise<void> {
-  const parsed = parse(args, OPTIONS, 'behind-dashes');
+async function manager(parsed: Parsed): Promise<void> {
   const { values } = parsed;
-  if (values.help) return print(HELP);
   const place = placeOf(values);
   const protocol = await protocolSettings(values);
   const metrics = await metricsEndpoint(values);
@@ -78,8 +39,21 @@ async function manager(args: readonly string[]): Promise<void> {
 }
 
 export const COMMAND: Command = {
-  run: manager,
-  help: HELP,
-  options: OPTIONS,
+  usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
+  about: `Adds the tasks of a sweep, gives them out, and writes the tables of results. It needs no GPU and runs no task itself. Workers are those of \`gpu-owner exp worker\`, and programs that ask for tasks over TCP. It may be killed and started again at any time. A second manager waits until the first one is gone. It ends when every task has ended.`,
+  groups: [
+    {
+      options: {
+        stay: { help: 'go on then, until a signal comes' },
+        'replace-commands': REPLACE_COMMANDS,
+        ...METRICS,
+        ...QUEUE,
+      },
+    },
+    PROTOCOL_GROUP,
+    SWEEP_GROUP,
+  ],
+  notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130, 143 ended by a signal with work left; 64 bad usage, also where the port is in use; 69 no queue, or none any longer; 78 a mistake in a sweep file.`,
   operands: 'files-and-command-line',
+  run: manager,
 };

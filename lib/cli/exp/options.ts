@@ -21,18 +21,19 @@ import {
   withoutPassword,
 } from '../../experiments/index.ts';
 import { listWords, parseDuration, sanitize, showValue } from '../../platform/index.ts';
-import { CLAIM, claimOptions, NAMES, type OptionTable, type Parsed, type Values } from '../arguments.ts';
+import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES } from '../claim-options.ts';
+import type { OptionGroup } from '../command.ts';
+import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
-export const QUEUE = {
-  project: { type: 'string' },
-  queue: { type: 'string' },
-} as const satisfies OptionTable;
-
-export const QUEUE_HELP = `  --project DIR             the project (default: the current directory)
-  --queue URL               its queue: sqlite:PATH, redis://HOST, rediss://HOST
-                            (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`;
+export const QUEUE: OptionTable = {
+  project: { value: 'DIR', help: 'work in this project (default: the current directory)', candidates: 'directory' },
+  queue: {
+    value: 'URL',
+    help: 'use this queue: sqlite:PATH, redis://HOST, rediss://HOST (default: GPU_OWNER_QUEUE, or in .gpu-owner/)',
+  },
+};
 
 /** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
 function projectOf({ project }: Values): string {
@@ -72,30 +73,37 @@ export function tasksNamed(names: readonly string[]): string {
     .join(', ')}${more})`;
 }
 
-/** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
-export const SWEEP = {
-  grid: { type: 'string', multiple: true },
-  commands: { type: 'string' },
-  phase: { type: 'string' },
-  'output-dir': { type: 'string' },
-  shell: { type: 'boolean' },
-  yes: { type: 'boolean', short: 'y' },
-} as const satisfies OptionTable;
+/** For commands that run one. */
+export const REPLACE_COMMANDS: Option = {
+  help: 'give known tasks with another command the new one, unless they are completed',
+};
 
-export const SWEEP_HELP = `What to run (default: the project's configs/config_exp*.yaml):
-  FILE ...                  sweep files in YAML
-  --grid NAME=VALUES ...    an inline grid: width=1,2 seed=42..44
-  --commands FILE           a command per line ("-": from standard input)
-  --phase NAME              what the phase of grid or commands is called
-  --output-dir TEMPLATE     where its results go (default: results_{phase})
-  --shell                   commands are lines for sh
-  -y, --yes                 more than 100,000 tasks are meant
-COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and
-}} are braces. It is used instead of what sweep files say.`;
+/** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
+export const SWEEP_GROUP: OptionGroup = {
+  title: "What to run (default: the project's configs/config_exp*.yaml):",
+  operands: [['FILE ...', 'sweep files in YAML']],
+  options: {
+    grid: {
+      value: 'NAME=VALUES',
+      isRepeatable: true,
+      help: 'add an axis of an inline grid: width=1,2 seed=42..44',
+    },
+    commands: {
+      value: 'FILE',
+      help: 'run the commands of a file, one per line ("-": of standard input)',
+      candidates: 'file',
+    },
+    phase: { value: 'NAME', help: 'name the phase of grid or commands' },
+    'output-dir': { value: 'TEMPLATE', help: 'write its results there (default: results_{phase})' },
+    shell: { help: 'treat commands as lines for sh' },
+    yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
+  },
+  notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It is used instead of what sweep files say.`,
+};
 
 /**
  * The sweep that a command line asks for.
- * @param parsed with {@link SWEEP} among the options, 'behind-dashes'
+ * @param parsed of a command with {@link SWEEP_GROUP}
  * @throws ERR_INVALID_ARGUMENT
  */
 export function sweepSource({ values, positionals, command }: Parsed, project: string): SweepSource {
@@ -124,20 +132,21 @@ export function sweepSource({ values, positionals, command }: Parsed, project: s
   };
 }
 
-/** Options of commands that have workers. */
-export const WORKERS = {
-  ...CLAIM,
-  'gpus-per-task': { type: 'string' },
-  grace: { type: 'string' },
-} as const satisfies OptionTable;
-
-export const WORKERS_HELP = `  --gpus-per-task N         GPUs that each task gets (default 1)
-  --grace DURATION          how long tasks that run may take to finish after
-                            Ctrl-C; then they are given back (default: no limit)
-  --placeholder MODE        auto: GPUs are visibly taken also between tasks and
-                            until a command is there (default); keep; none
-  --visible-devices FORM    uuid (default), or index for old software
-  --lock-timeout DURATION   for another claimant's decision (default 2s)`;
+/** Options of commands that have workers. @param gpus help for how many they may take in all */
+export function workerOptions(gpus: string): OptionTable {
+  return {
+    gpus: { short: 'n', value: 'N|all', help: gpus, candidates: COUNTS },
+    'gpus-per-task': { value: 'N', help: 'give each task N GPUs (default 1)', candidates: COUNTS },
+    grace: {
+      value: 'DURATION',
+      help: 'requeue tasks that still run so long after Ctrl-C (default: no limit)',
+      candidates: DURATIONS,
+    },
+    ...claimingOptions(
+      'keep the GPUs visibly taken: auto (default), also between tasks and until a command uses them; keep; none',
+    ),
+  };
+}
 
 /**
  * @param byDefault how many GPUs if nothing is said; null: it must be said
@@ -198,31 +207,32 @@ function reasons(gpus: readonly GPUStatus[]) {
   }));
 }
 
-function usage(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
-}
-
 /** Options of the port that workers of the original system connect to. */
-export const PROTOCOL = {
-  listen: { type: 'string', multiple: true },
-  'no-listen': { type: 'boolean' },
-  trust: { type: 'string', multiple: true },
-  'token-file': { type: 'string' },
-  'task-timeout': { type: 'string' },
-  'unique-workers': { type: 'boolean' },
-} as const satisfies OptionTable;
-
-export const PROTOCOL_HELP = `Workers that ask over TCP (docs/manager.md has the protocol):
-  --listen PORT             where, or HOST:PORT (default: 127.0.0.1:5000); may
-                            be repeated
-  --no-listen               nowhere
-  --trust CIDR              who may connect besides your own processes on this
-                            machine: an address, or a network (10.0.0.0/8)
-  --token-file FILE         and those who send the secret in it
-  --task-timeout DURATION   a task that nothing is heard of is given to another
-                            worker after that (default 2h)
-  --unique-workers          no two workers share a worker_id: one that asks for
-                            a task has given up the one it had`;
+export const PROTOCOL_GROUP: OptionGroup = {
+  title: 'Workers that ask over TCP (docs/manager.md has the protocol):',
+  options: {
+    listen: {
+      value: 'PORT',
+      isRepeatable: true,
+      help: 'listen on this port, or on HOST:PORT (default: 127.0.0.1:5000)',
+    },
+    'no-listen': { help: "don't listen at all" },
+    trust: {
+      value: 'CIDR',
+      isRepeatable: true,
+      help: 'admit an address or a network (10.0.0.0/8), besides your own processes on this machine',
+    },
+    'token-file': { value: 'FILE', help: 'admit workers that send the secret in this file', candidates: 'file' },
+    'task-timeout': {
+      value: 'DURATION',
+      help: 'give a task to another worker when nothing was heard of it for so long (default 2h)',
+      candidates: DURATIONS,
+    },
+    'unique-workers': {
+      help: 'let no two workers share a worker_id: one that asks for a task has given up the one it had',
+    },
+  },
+};
 
 const DEFAULT_ENDPOINT: Endpoint = { host: '127.0.0.1', port: 5_000 };
 const DEFAULT_TIMEOUT = '2h';
@@ -256,10 +266,12 @@ export async function protocolSettings(values: Values): Promise<ProtocolSettings
   };
 }
 
-export const METRICS = { metrics: { type: 'string' } } as const satisfies OptionTable;
-
-export const METRICS_HELP = `  --metrics PORT            metrics for Prometheus, for this machine only;
-                            HOST:PORT: for others, too`;
+export const METRICS: OptionTable = {
+  metrics: {
+    value: 'PORT',
+    help: 'serve metrics for Prometheus, for this machine only; with HOST:PORT for others, too',
+  },
+};
 
 /** Reads where metrics are to be served; null: nowhere. @throws ERR_INVALID_ARGUMENT */
 export async function metricsEndpoint({ metrics }: Values): Promise<Endpoint | null> {

@@ -1,24 +1,12 @@
 import { withQueue } from '../../experiments/index.ts';
-import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, QUEUE_HELP } from './options.ts';
+import { placeOf, QUEUE, } from './options.ts';
 
-const HELP = `Usage: gpu-owner exp pause [OPTIONS] [MESSAGE ...]
 
-No task is started any more until \`gpu-owner exp resume\`; those that run go on
-to their end. Workers stay, and let their GPUs go after a while. The message is
-what others are shown.
 
-${QUEUE_HELP}
-${EVERY_HELP}`;
-
-const OPTIONS = QUEUE;
-
-async function pause(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
+async function pause({ values, positionals }: Parsed): Promise<void> {
   await withQueue(placeOf(values), async (queue) => {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
@@ -28,4 +16,11 @@ async function pause(args: readonly string[]): Promise<void> {
   });
 }
 
-export const COMMAND: Command = { run: pause, help: HELP, options: OPTIONS };
+export const COMMAND: Command = {
+  usage: '[OPTIONS] [MESSAGE ...]',
+  about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks go on to their end. Workers stay, and release their GPUs after a while. Others are shown the message.`,
+  groups: [
+    { options: QUEUE },
+  ],
+  run: pause,
+};

@@ -11,36 +11,15 @@ import {
   type Values,
 } from '../../experiments/index.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, QUEUE_HELP, SWEEP, SWEEP_HELP, sweepSource } from './options.ts';
+import { placeOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
 
-const HELP = `Usage: gpu-owner exp plan [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
-Shows what exp run would do with a sweep: what would run, what is done already,
-and why tasks are new. It changes nothing, and needs no command.
 
-  --all                     every task, not only the first few
-  --json                    { size, counts, phases, gone, otherCommands }, and
-                            with --all tasks: an array
-${QUEUE_HELP}
-${EVERY_HELP}
-
-${SWEEP_HELP}`;
-
-const OPTIONS = {
-  ...SWEEP,
-  ...QUEUE,
-  all: { type: 'boolean' },
-  json: { type: 'boolean' },
-} as const;
-
-async function plan(args: readonly string[]): Promise<void> {
-  const parsed = parse(args, OPTIONS, 'behind-dashes');
+async function plan(parsed: Parsed): Promise<void> {
   const { values } = parsed;
-  if (values.help) return print(HELP);
   const place = placeOf(values);
   const request = { ...place, source: sweepSource(parsed, place.directory) };
   const printer = values.json ? printTaskJSON : printTasks;
@@ -67,13 +46,6 @@ function printTaskJSON(): (task: PlannedTask) => void {
 function planJSON(planned: Plan): string {
   return stringify(planned as unknown as Value);
 }
-
-export const COMMAND: Command = {
-  run: plan,
-  help: HELP,
-  options: OPTIONS,
-  operands: 'files-and-command-line',
-};
 
 const STATES: Readonly<Record<PlanState, string>> = {
   new: 'new',
@@ -188,3 +160,22 @@ function sanitizeEnd(line: string): string {
   const indent = /^ */.exec(line)?.[0] ?? '';
   return indent + sanitize(line, 300);
 }
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
+  about: `Shows what \`exp run\` would do with a sweep: what would run, what is done already, and why tasks are new. It changes nothing, and needs no command.`,
+  groups: [
+    {
+      options: {
+        all: { help: 'show every task, not only the first few' },
+        json: {
+          help: 'print { size, counts, phases, gone, otherCommands }, and with --all tasks: an array',
+        },
+        ...QUEUE,
+      },
+    },
+    SWEEP_GROUP,
+  ],
+  operands: 'files-and-command-line',
+  run: plan,
+};

@@ -1,28 +1,15 @@
-import { GPUOwnerError } from '../../errors.ts';
 import { resolveTasks, withQueue } from '../../experiments/index.ts';
-import { parse } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, QUEUE_HELP, tasksNamed } from './options.ts';
+import { placeOf, QUEUE, tasksNamed } from './options.ts';
 
-const HELP = `Usage: gpu-owner exp retry [OPTIONS] failed|cancelled|NAME|ID ...
 
-These tasks are started again, as if they had never been: all failed or all
-cancelled ones, or those that are named. A completed one loses its result, and
-its rows are taken out of the tables.
-
-${QUEUE_HELP}
-${EVERY_HELP}`;
-
-const OPTIONS = QUEUE;
 const STATES = ['failed', 'cancelled'] as const;
 
-async function retry(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(args, OPTIONS);
-  if (values.help) return print(HELP);
+async function retry({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0) {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', 'which tasks? gpu-owner exp retry failed, or NAME ...');
+    throw usage('which tasks? gpu-owner exp retry failed, or NAME ...');
   }
   await withQueue(placeOf(values), async (queue) => {
     const states = STATES.filter((state) => positionals.includes(state));
@@ -42,8 +29,11 @@ async function retry(args: readonly string[]): Promise<void> {
 }
 
 export const COMMAND: Command = {
+  usage: '[OPTIONS] failed|cancelled|NAME|ID ...',
+  about: `Starts tasks again as if they were new: all failed or all cancelled ones, or those that are named. A completed one loses its result, and its rows are removed from the tables.`,
+  groups: [
+    { options: QUEUE },
+  ],
+  operands: { first: STATES },
   run: retry,
-  help: HELP,
-  options: OPTIONS,
-  operands: { first: [...STATES] },
 };

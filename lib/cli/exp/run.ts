@@ -1,65 +1,25 @@
 import { openSweepIfAny, RunController, withExperiment } from '../../experiments/index.ts';
 import { onWarning } from '../../platform/index.ts';
-import { parse } from '../arguments.ts';
+import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { COMMON_HELP, CRITERIA_HELP } from '../help.ts';
-import { print } from '../output.ts';
+import type { Parsed } from '../options.ts';
 import {
   METRICS,
-  METRICS_HELP,
   metricsEndpoint,
   placeOf,
   QUEUE,
-  QUEUE_HELP,
-  SWEEP,
-  SWEEP_HELP,
+  REPLACE_COMMANDS, SWEEP_GROUP,
   sweepSource,
-  WORKERS,
-  WORKERS_HELP,
+  workerOptions,
   workerSettings,
 } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 
-const HELP = `Usage: gpu-owner exp run [OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]
 
-Runs a sweep to its end: every task on GPUs of its own, its output in
-OUTPUT_DIR/worker_*.log, its result in OUTPUT_DIR/final_results.csv. Tasks that
-have a row there are done. Started again, it goes on where it was, however it
-ended; without a sweep, with the tasks that the project has.
 
-Ctrl-C: no task is started any more, and those that run are finished; once more:
-they are ended at once, and given back.
-
-  -n, --gpus N|all          how many GPUs it may take in all (no default)
-${WORKERS_HELP}
-  --replace-commands        known tasks with another command get the new one,
-                            unless they are completed
-${METRICS_HELP}
-${QUEUE_HELP}
-
-${SWEEP_HELP}
-
-${COMMON_HELP}
-
-${CRITERIA_HELP}
-
-Exit code: 0 all tasks are completed; 1 some failed or were cancelled, or it has
-paused after failures; 129, 130, 143 ended by a signal with work left; 64 bad
-usage, 69 no driver or no queue, 78 a mistake in a sweep file.`;
-
-const OPTIONS = {
-  ...WORKERS,
-  ...SWEEP,
-  ...QUEUE,
-  ...METRICS,
-  'replace-commands': { type: 'boolean' },
-} as const;
-
-async function run(args: readonly string[]): Promise<void> {
-  const parsed = parse(args, OPTIONS, 'behind-dashes');
+async function run(parsed: Parsed): Promise<void> {
   const { values } = parsed;
-  if (values.help) return print(HELP);
   const place = placeOf(values);
   const workers = await workerSettings(values, null);
   const metrics = await metricsEndpoint(values);
@@ -79,8 +39,24 @@ async function run(args: readonly string[]): Promise<void> {
 }
 
 export const COMMAND: Command = {
-  run,
-  help: HELP,
-  options: OPTIONS,
+  usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
+  about: `Runs a sweep to its end: every task on GPUs of its own, its output in OUTPUT_DIR/worker_*.log, its result in OUTPUT_DIR/final_results.csv. Tasks that have a row there are done. Started again, it goes on where it was, however it ended; without a sweep, with the tasks that the project has.
+
+Ctrl-C lets running tasks finish; a second Ctrl-C stops and requeues them.`,
+  groups: [
+    {
+      options: {
+        ...workerOptions('use N GPUs in all (no default)'),
+        'replace-commands': REPLACE_COMMANDS,
+        ...METRICS,
+        ...QUEUE,
+        ...LOCKS,
+      },
+    },
+    SWEEP_GROUP,
+    CRITERIA_GROUP,
+  ],
+  notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled, or it has paused after failures; 129, 130, 143 ended by a signal with work left; 64 bad usage, 69 no driver or no queue, 78 a mistake in a sweep file.`,
   operands: 'files-and-command-line',
+  run,
 };

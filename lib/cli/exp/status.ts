@@ -10,43 +10,24 @@ import {
   withQueue,
 } from '../../experiments/index.ts';
 import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
-import { parse, refuseWords } from '../arguments.ts';
 import type { Command } from '../command.ts';
-import { EVERY_HELP } from '../help.ts';
+import { type Parsed, refuseWords } from '../options.ts';
 import { isTerminal, print } from '../output.ts';
 import { shorten } from '../waiting-line.ts';
-import { CLEAR, untilNext, WATCH, watchInterval, withWatchOption } from '../watching.ts';
-import { placeOf, QUEUE, QUEUE_HELP, sameQueue } from './options.ts';
+import { CLEAR, untilNext, WATCH, watchInterval } from '../watching.ts';
+import { placeOf, QUEUE, sameQueue } from './options.ts';
 import { counts, seconds } from './render.ts';
 
-const HELP = `Usage: gpu-owner exp status [OPTIONS]
 
-Shows how an experiment stands: how many tasks are done, which worker runs what
-since when, what has failed, who writes the tables, whether it is paused.
-
-  --json                    { project, queue, total, counts, progress, manager,
-                            pause, nextTime, running, failures, withoutResult };
-                            times are ISO 8601, what is not known or not so is
-                            null
-  --watch[=DURATION]        again and again, every second or as said
-${QUEUE_HELP}
-${EVERY_HELP}`;
-
-const OPTIONS = {
-  ...QUEUE,
-  json: { type: 'boolean' },
-  ...WATCH,
-} as const;
 
 /** Failures that --json has, and those that the page has. */
 const MAX_FAILURES = 20;
 const MAX_FAILURES_SHOWN = 5;
 const MAX_WORKERS_SHOWN = 5;
 
-async function status(args: readonly string[]): Promise<void> {
-  const { values, positionals } = parse(withWatchOption(args), OPTIONS);
-  if (values.help) return print(HELP);
-  refuseWords(positionals);
+async function status(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { values } = parsed;
   const interval = watchInterval(values);
   await withQueue(
     placeOf(values),
@@ -74,8 +55,6 @@ async function status(args: readonly string[]): Promise<void> {
     true,
   );
 }
-
-export const COMMAND: Command = { run: status, help: HELP, options: OPTIONS };
 
 export interface PageOptions {
   /** Columns of the terminal. */
@@ -209,3 +188,20 @@ export function experimentJSON(
 function iso(time: number | null): string | null {
   return time === null ? null : new Date(time).toISOString();
 }
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Shows the state of an experiment: how many tasks are done, which worker runs what since when, what has failed, which process writes the tables, and whether it is paused.`,
+  groups: [
+    {
+      options: {
+        json: {
+          help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or not so',
+        },
+        ...WATCH,
+        ...QUEUE,
+      },
+    },
+  ],
+  run: status,
+};

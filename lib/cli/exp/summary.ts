@@ -10,7 +10,7 @@ import {
   type WorkerEnd,
 } from '../../experiments/index.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
-import type { Values } from '../arguments.ts';
+import type { Values } from '../options.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
 import { sameQueue } from './options.ts';
 import { counts } from './render.ts';
