@@ -131,7 +131,7 @@ const PATH_MAX = 4096;
 
 function checkCount(value: unknown, name: string): number {
   if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MOST_GPUS) return Number(value);
-  throw invalid(`${name}: ${showValue(value)} is not a number of GPUs; right are 1, 2, …`);
+  throw invalid(`${name}: ${showValue(value)} is not a number of GPUs; use 1, 2, …`);
 }
 
 export function checkDirectory(value: unknown, name: string): string | undefined {

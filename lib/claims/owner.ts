@@ -162,7 +162,7 @@ function optionsOf<Options extends ClaimOptions>(
     if (second === undefined) return first;
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      'options are given twice; right are (2), ({ count: 2 }) or (2, { … })',
+      'options are given twice; use (2), ({ count: 2 }) or (2, { … })',
     );
   }
   if (second?.count !== undefined && second.count !== first) {

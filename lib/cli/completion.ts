@@ -32,7 +32,7 @@ function scriptFor([shell, ...more]: readonly string[]): (program: Program) => s
   const meant = shell === undefined ? null : closest(shell, names);
   throw usage(
     `${shell === undefined ? 'which shell?' : `no completion for ${showValue([shell, ...more].join(' '))};`} ` +
-      (meant && more.length === 0 ? `did you mean '${meant}'?` : `right are ${names.join(', ')}`),
+      (meant && more.length === 0 ? `did you mean '${meant}'?` : `use ${names.join(', ')}`),
   );
 }
 

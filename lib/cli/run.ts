@@ -13,7 +13,7 @@ import {
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { isLostDuration, type Parsed, usage } from './options.ts';
-import { waitLimits } from './waiting-line.ts';
+import { waitLimits } from './wait-progress.ts';
 
 async function run({ values, command }: Parsed): Promise<void> {
   if (command.length === 0) {
@@ -38,7 +38,7 @@ async function run({ values, command }: Parsed): Promise<void> {
 function exitCode(value: unknown): number {
   const code = Number(value);
   if (/^\d{1,3}$/.test(String(value)) && code <= 255) return code;
-  throw usage(`--conflict-exit-code: ${showValue(value)} is not an exit code; right are 0 to 255`);
+  throw usage(`--conflict-exit-code: ${showValue(value)} is not an exit code; use 0 to 255`);
 }
 
 export const COMMAND: Command = {

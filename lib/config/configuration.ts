@@ -331,13 +331,13 @@ function criterion(key: keyof Criteria, value: unknown, option: string): Normali
 function oneOf(values: readonly string[]): (value: unknown, option: string) => string {
   return (value, option) => {
     if (typeof value === 'string' && values.includes(value)) return value;
-    throw invalid(option, value, `right are ${listWords(values.map(showValue), 'or')}`);
+    throw invalid(option, value, `use ${listWords(values.map(showValue), 'or')}`);
   };
 }
 
 function parseDirectory(value: unknown, option: string): string {
   if (typeof value === 'string' && isAbsolute(value) && !value.includes('\0')) return value;
-  throw invalid(option, value, 'right is an absolute path such as /var/lock/gpu-owner');
+  throw invalid(option, value, 'use an absolute path such as /var/lock/gpu-owner');
 }
 
 function invalid(option: string, value: unknown, right: string): GPUOwnerError {

@@ -204,7 +204,7 @@ function parseNames(value: unknown, option: string): NameRule[] {
     ) {
       throw new GPUOwnerError(
         'ERR_INVALID_ARGUMENT',
-        `${option}: ${showValue(each)} isn't the name of a GPU; right are a part of it ('T400') or a pattern ('*RTX 30*')`,
+        `${option}: ${showValue(each)} isn't the name of a GPU; use a part of it ('T400') or a pattern ('*RTX 30*')`,
       );
     }
     return { pattern, source: null };
@@ -229,10 +229,7 @@ export function parseSelectors(value: unknown, option: string): Selector[] {
 
 function parseSelector(value: unknown, option: string, given: unknown): Selector {
   const problem = (what: string) =>
-    new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${option}: ${showValue(given)} ${what}; right are ${EXAMPLES}`,
-    );
+    new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(given)} ${what}; use ${EXAMPLES}`);
   if (typeof value === 'number') {
     if (!Number.isSafeInteger(value) || value < 0) throw problem("isn't a GPU");
     return { kind: 'index', index: value + 0, text: String(value + 0) };

@@ -14,10 +14,7 @@ import type { GPU, Verdict } from './types.ts';
  */
 export function select(candidates: readonly GPU[], count: number): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `count: ${count} is not a number of GPUs; right are 1, 2, …`,
-    );
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `count: ${count} is not a number of GPUs; use 1, 2, …`);
   }
   const whole = candidates.filter((gpu) => !isInstance(gpu));
   const kind = whole.length >= count ? whole : candidates.filter(isInstance);

@@ -46,7 +46,7 @@ function powers(base: number, units: readonly string[]): Record<string, number> 
 function invalid(option: string, value: unknown, what: string, examples: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is not ${what}; right are ${examples}`,
+    `${option}: ${showValue(value)} is not ${what}; use ${examples}`,
   );
 }
 

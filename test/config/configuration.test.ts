@@ -171,7 +171,7 @@ describe('mistakes', () => {
     ['exclude: [~]', ':1: exclude: the entries of a list'],
     ['maxPower:', ':1: maxPower: it has no value'],
     ['maxPower: ~', ':1: maxPower: it has no value'],
-    ['placeholder: maybe', ":1: placeholder: 'maybe' isn't possible; right are 'auto', 'keep' or 'none'"],
+    ['placeholder: maybe', ":1: placeholder: 'maybe' isn't possible; use 'auto', 'keep' or 'none'"],
     ['visibleDevices: 0', ":1: visibleDevices: 0 isn't possible"],
     ['conventions: [auto]', ":1: conventions: 'auto' isn't possible"],
     ['conventions: ../x', ":1: conventions: '../x' isn't possible"],

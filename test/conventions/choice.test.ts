@@ -76,7 +76,7 @@ describe('what is said wins in this order', () => {
       'leased free leased free',
       '0 1',
       expect.stringMatching(/^ERR_GPU_UNAVAILABLE leased by alice/),
-      "ERR_INVALID_ARGUMENT conventions: 'flock' isn't possible; right are 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
+      "ERR_INVALID_ARGUMENT conventions: 'flock' isn't possible; use 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
     ]);
     for (const args of [
       ['status', '--json'],
@@ -93,7 +93,7 @@ test.each([
   [
     ['--conventions', 'flock'],
     {},
-    "--conventions: 'flock' isn't possible; right are 'auto', 'none', or some of safe-gpu",
+    "--conventions: 'flock' isn't possible; use 'auto', 'none', or some of safe-gpu",
   ],
   [['--conventions', 'safe-gpu,auto'], {}, "--conventions: 'auto' isn't possible"],
   [['--conventions', ''], {}, "--conventions: '' isn't possible"],
@@ -108,7 +108,7 @@ test('an unknown name in a file is refused with file and line', async () => {
   const { code, stderr } = await machine.runCommand(['status'], { env });
   expect([code, stderr]).toEqual([
     expect.any(Number),
-    expect.stringMatching(/machine\.yaml:1: conventions: 'gpu-lock' isn't possible; right are .*gpu_lock/),
+    expect.stringMatching(/machine\.yaml:1: conventions: 'gpu-lock' isn't possible; use .*gpu_lock/),
   ]);
 });
 

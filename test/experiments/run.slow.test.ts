@@ -244,7 +244,7 @@ test.concurrent('how many GPUs it may take has to be said, and be possible', asy
   for (const [args, message] of [
     [['--gpus', 'none'], /'none' is not a number of GPUs/],
     [['--gpus', '9'], /9 GPUs asked for, but this machine has 4/],
-    [['--gpus', '3', '--gpus-per-task', '2'], /3 can't be shared out to tasks with 2 each; right are 2 or 4/],
+    [['--gpus', '3', '--gpus-per-task', '2'], /3 can't be shared out to tasks with 2 each; use 2 or 4/],
     [['--gpus', '1', '--gpus-per-task', 'x'], /--gpus-per-task: 'x' is not a number/],
   ] as const) {
     const { code, stderr } = await run(...args);

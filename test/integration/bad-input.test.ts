@@ -49,7 +49,7 @@ describe('the command', () => {
   // `run` unless another command comes first; the command that is run would show that the claim was made.
   const CASES: [args: string[], code: number, message: RegExp][] = [
     // Counts
-    [['-n', '0'], 64, /-n: 0 is not a number of GPUs; right are 1, 2, …/],
+    [['-n', '0'], 64, /-n: 0 is not a number of GPUs; use 1, 2, …/],
     [['-n', '-1'], 64, /-n: -1 is not a number of GPUs/],
     [['--gpus=-1'], 64, /-n: -1 is not a number of GPUs/],
     [['-n', '1.5'], 64, /-n: 1\.5 is not a number of GPUs/],
@@ -98,7 +98,7 @@ describe('the command', () => {
         (value): [string[], number, RegExp] => [
           ['find', option, value],
           64,
-          new RegExp(`^gpu-owner: ${option}: '.*' is not a size; right are '20GiB'`),
+          new RegExp(`^gpu-owner: ${option}: '.*' is not a size; use '20GiB'`),
         ],
       ),
     ),
@@ -110,15 +110,15 @@ describe('the command', () => {
       ['abc', '', '-1', '1e400', 'NaN', '0x10', ODD].map((value): [string[], number, RegExp] => [
         ['find', `${option}=${value}`],
         64,
-        new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}; right are`),
+        new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}; use`),
       ]),
     ),
     [['--max-utilization', '101'], 64, /'101' is not a percentage from 0 to 100/],
     [['--min-free-memory', '999TiB', '--no-wait'], 75, /has only 79\.5 GiB|has only 80 GiB of memory in all/],
     // Durations
-    [['--wait=abc'], 64, /--wait: 'abc' is not a duration; right are '30s'/],
+    [['--wait=abc'], 64, /--wait: 'abc' is not a duration; use '30s'/],
     [['--wait='], 64, /--wait: '' is not a duration/],
-    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; right are '5s' or '5ms'/],
+    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5s' or '5ms'/],
     [['--wait=-5s'], 64, /--wait: '-5s' is not a duration/],
     [['--lock-timeout', 'soon'], 64, /--lock-timeout: 'soon' is not a duration/],
     [['status', '--watch=x'], 64, /--watch: 'x' is not a duration/],
@@ -319,7 +319,7 @@ describe('the library', () => {
   const INVALID = 'ERR_INVALID_ARGUMENT';
   /** JavaScript that must throw, the error's code and its message. */
   const CASES: [source: string, code: string, message: RegExp][] = [
-    ['new GPUOwner(0)', INVALID, /^count: 0 is not a number of GPUs; right are 1, 2, …/],
+    ['new GPUOwner(0)', INVALID, /^count: 0 is not a number of GPUs; use 1, 2, …/],
     ['new GPUOwner(-1)', INVALID, /^count: -1 is not/],
     ['new GPUOwner(1.5)', INVALID, /^count: 1\.5 is not/],
     ['new GPUOwner(NaN)', INVALID, /^count: NaN is not/],

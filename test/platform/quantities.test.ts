@@ -139,7 +139,7 @@ describe('durations', () => {
 
   it('asks for the unit where one is missing', () => {
     expect(refusal(() => parseDuration('30', '--wait')).message).toBe(
-      "--wait: '30' is not a duration without its unit; right are '30s' or '30ms'",
+      "--wait: '30' is not a duration without its unit; use '30s' or '30ms'",
     );
   });
 

@@ -6,9 +6,7 @@ import { closest, sanitize, showValue, systemError } from '../../platform/index.
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { print, say, write } from '../output.ts';
-import { placeOf, QUEUE, } from './options.ts';
-
-
+import { placeOf, QUEUE } from './options.ts';
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];
 
@@ -20,7 +18,7 @@ async function run(parsed: Parsed): Promise<void> {
     const meant = closest(format, FORMATS);
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `--format: ${showValue(format)} is not known; ${meant ? `did you mean '${meant}'?` : 'right are csv and jsonl'}`,
+      `--format: ${showValue(format)} is not known; ${meant ? `did you mean '${meant}'?` : 'use csv or jsonl'}`,
     );
   }
   const path = values.output === undefined || values.output === '-' ? null : String(values.output);
@@ -86,7 +84,12 @@ export const COMMAND: Command = {
           help: 'write csv (default), or jsonl: an object per line, { task_id, id, phases, parameters, result, source }',
           candidates: FORMATS,
         },
-        output: { short: 'o', value: 'FILE', help: 'write to a file instead of standard output', candidates: 'file' },
+        output: {
+          short: 'o',
+          value: 'FILE',
+          help: 'write to a file instead of standard output',
+          candidates: 'file',
+        },
         ...QUEUE,
       },
     },

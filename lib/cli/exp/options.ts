@@ -28,7 +28,11 @@ import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
 export const QUEUE: OptionTable = {
-  project: { value: 'DIR', help: 'work in this project (default: the current directory)', candidates: 'directory' },
+  project: {
+    value: 'DIR',
+    help: 'work in this project (default: the current directory)',
+    candidates: 'directory',
+  },
   queue: {
     value: 'URL',
     help: 'use this queue: sqlite:PATH, redis://HOST, rediss://HOST (default: GPU_OWNER_QUEUE, or in .gpu-owner/)',
@@ -165,7 +169,7 @@ export async function workerSettings(values: Values, byDefault: number | null): 
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
     if (values.gpus !== 'all' || wanted < perTask) {
       throw usage(
-        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; right are ${listWords(
+        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; use ${listWords(
           [...new Set(fitting)].map((each) => String(each * perTask)),
           'or',
         )}`,
@@ -195,7 +199,7 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
   }
   const number = /^\d{1,4}$/.test(String(value)) ? Number(value) : 0;
   if (number >= 1) return number;
-  throw usage(`--gpus: ${showValue(value)} is not a number of GPUs; right are 1, 2, … or all (${there})`);
+  throw usage(`--gpus: ${showValue(value)} is not a number of GPUs; use 1, 2, … or all (${there})`);
 }
 
 function reasons(gpus: readonly GPUStatus[]) {
@@ -222,7 +226,11 @@ export const PROTOCOL_GROUP: OptionGroup = {
       isRepeatable: true,
       help: 'admit an address or a network (10.0.0.0/8), besides your own processes on this machine',
     },
-    'token-file': { value: 'FILE', help: 'admit workers that send the secret in this file', candidates: 'file' },
+    'token-file': {
+      value: 'FILE',
+      help: 'admit workers that send the secret in this file',
+      candidates: 'file',
+    },
     'task-timeout': {
       value: 'DURATION',
       help: 'give a task to another worker when nothing was heard of it for so long (default 2h)',
@@ -247,7 +255,7 @@ export async function protocolSettings(values: Values): Promise<ProtocolSettings
   const timeout = values['task-timeout'] ?? DEFAULT_TIMEOUT;
   const lifetime = parseDuration(timeout, '--task-timeout');
   if (lifetime < MIN_TASK_TIMEOUT_MS) {
-    throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; right are 30m, 2h, …`);
+    throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; use 30m, 2h, …`);
   }
   const endpoints =
     listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];

@@ -20,7 +20,7 @@ export function parseGrid(words: readonly string[]): Axis[] {
     if (sign < 0) {
       throw mistake(
         { option: '--grid' },
-        `${showValue(word)} has no '='; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`,
+        `${showValue(word)} has no '='; use NAME=VALUE,VALUE, such as ${EXAMPLE}`,
       );
     }
     const key = word.slice(0, sign);
@@ -35,7 +35,7 @@ export function parseGrid(words: readonly string[]): Axis[] {
 }
 
 function splitValues(text: string, location: SourceLocation): string[] {
-  if (text === '') throw mistake(location, `it has no values; right is NAME=VALUE,VALUE, such as ${EXAMPLE}`);
+  if (text === '') throw mistake(location, `it has no values; use NAME=VALUE,VALUE, such as ${EXAMPLE}`);
   const values: string[] = [];
   let value = '';
   let depth = 0;

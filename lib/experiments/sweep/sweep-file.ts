@@ -112,7 +112,7 @@ function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | 
     if (!Number.isSafeInteger(value)) {
       const shown =
         typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? show(value) : 'this';
-      throw fail(each.line, `seeds: ${shown} is no plain whole number; right is a list such as '[42, 43]'`);
+      throw fail(each.line, `seeds: ${shown} is no plain whole number; use a list such as '[42, 43]'`);
     }
     return { value, location: { file, line: each.line } };
   });
@@ -129,7 +129,7 @@ function given(key: string, node: Node, file: string, refuse: (why: string) => E
 /** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
 function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string): Axis[] {
   const where = `${showValue(phase)}: combinations`;
-  const right = "right is a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
+  const right = "use a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
   const { node: all } = entry;
   if (all.kind === 'scalar') throw fail(entry.line, `${where}: ${right}`);
   const items = all.kind === 'list' ? all.items : [all];

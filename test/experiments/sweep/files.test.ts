@@ -174,10 +174,7 @@ describe('mistakes are named with file, line and key', () => {
     ['default:\n  seed: 1\n', "s.yaml:1: there is no key 'default'; did you mean 'defaults'?"],
     ['p:\n  combinations: []\n', "s.yaml:2: 'p': combinations: it is an empty list"],
     ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: right is a list"],
-    [
-      'p:\n  combinations: {}\n',
-      "s.yaml:2: 'p': combinations: an entry must be a map of lists; right is a list",
-    ],
+    ['p:\n  combinations: {}\n', "s.yaml:2: 'p': combinations: an entry must be a map of lists; use a list"],
     ['p:\n  combinations: seed\n', "s.yaml:2: 'p': combinations: right is a list"],
     ['p:\n  combinations:\n    - [1]\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
     ['p:\n  combinations:\n    - {}\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
@@ -229,10 +226,7 @@ describe('mistakes are named with file, line and key', () => {
     [`seeds: 42\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers such as'],
     [`seeds:\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers'],
     [`seeds: []\n${P}`, 's.yaml:1: seeds: it is an empty list; give it numbers, or leave it out'],
-    [
-      `seeds: [1, '2']\n${P}`,
-      "s.yaml:1: seeds: '2' is no plain whole number; right is a list such as '[42, 43]'",
-    ],
+    [`seeds: [1, '2']\n${P}`, "s.yaml:1: seeds: '2' is no plain whole number; use a list such as '[42, 43]'"],
     [
       'seeds:\n  - 1\n  - 2..9\np: {combinations: [{a: [1]}]}\n',
       "s.yaml:3: seeds: '2..9' is no plain whole number",
