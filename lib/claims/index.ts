@@ -40,6 +40,7 @@ export { type Device, GPUOwner } from './owner.ts';
 export { removeOldJobFiles } from './parent-job.ts';
 export type { WaitingState } from './queued-waiter.ts';
 export { decodeRecord, leaseInfo, MOST_GENERATIONS, RECORD_SIZE } from './record.ts';
+export { gpuJSON } from './status-json.ts';
 export { reached } from './trace-points.ts';
 export { claimAtOnce, claimWhenFree, findWhenFree, type WaitOptions } from './wait.ts';
 export { Line, NAME, thatCount, waitersIn } from './wait-queue.ts';

@@ -1,6 +1,6 @@
-import type { GPUStatus } from '../claims/index.ts';
+import type { GPUStatus } from './discovery.ts';
 
-/** The contract of `status --json`: scripts depend on these names. Unknown values are null. */
+/** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */
 export function gpuJSON(gpu: GPUStatus) {
   return {
     index: gpu.index,

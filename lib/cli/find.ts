@@ -1,4 +1,4 @@
-import { checkOptions, findForClaim, findWhenFree, runAsync } from '../claims/index.ts';
+import { checkOptions, findForClaim, findWhenFree, gpuJSON, runAsync } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
 import {
   CRITERIA_GROUP,
@@ -12,8 +12,7 @@ import {
 import type { Command } from './command.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { print } from './output.ts';
-import { gpuJSON } from './status-json.ts';
-import { waitLimits } from './waiting-line.ts';
+import { waitLimits } from './wait-progress.ts';
 
 async function find(parsed: Parsed): Promise<void> {
   const { values } = parsed;

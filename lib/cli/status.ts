@@ -1,11 +1,10 @@
-import { checkOptions, discover, type GPUStatus, runAsync } from '../claims/index.ts';
+import { checkOptions, discover, type GPUStatus, gpuJSON, runAsync } from '../claims/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { isTerminal, print } from './output.ts';
-import { gpuJSON } from './status-json.ts';
+import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 import { statusTable } from './status-table.ts';
-import { CLEAR, untilNext, WATCH, watchInterval } from './watching.ts';
 
 async function status(parsed: Parsed): Promise<void> {
   const { values } = parsed;

@@ -1,13 +1,13 @@
 import type { WaitingState } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { formatDuration, now, parseDuration, readProcessStat } from '../platform/index.ts';
+import { fitColumns, formatDuration, now, parseDuration, readProcessStat } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Values } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */
-export interface WaitingReport {
+export interface WaitProgress {
   onWaiting: (state: WaitingState) => void;
   /** Whether it is worth finding out how things stand while nothing changes. */
   watched: boolean;
@@ -21,14 +21,14 @@ export function waitLimits(values: Values, byDefault: boolean) {
   if (wait === null) return null;
   return {
     maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
-    ...reportWaiting(),
+    ...showWaitProgress(),
   };
 }
 
 const REPAINT_MS = 1_000;
 const ERASE_LINE = '\r\u001b[K';
 
-export function reportWaiting(): WaitingReport {
+export function showWaitProgress(): WaitProgress {
   const report = isTerminal(2) && process.env.TERM !== 'dumb' ? paint() : explainOnce();
   return {
     ...report,
@@ -48,7 +48,7 @@ function rest(): void {
 }
 
 /** Says why it waits, and again only when something has changed that a person would call a change. */
-function explainOnce(): WaitingReport {
+function explainOnce(): WaitProgress {
   let said = '';
   return {
     watched: false,
@@ -66,7 +66,7 @@ function explainOnce(): WaitingReport {
   };
 }
 
-function paint(): WaitingReport {
+function paint(): WaitProgress {
   const started = now();
   const plain = explainOnce();
   let state: WaitingState | null = null;
@@ -78,7 +78,7 @@ function paint(): WaitingReport {
     if (!painted) return plain.onWaiting(state);
     const passed = formatDuration(now() - started);
     const line = `gpu-owner: waiting for ${what(state)} (${passed}): ${reasons(state).join('; ')}`;
-    write(2, ERASE_LINE + shorten(line, (native().processColumns(2) || 80) - 1));
+    write(2, ERASE_LINE + fitColumns(line, (native().processColumns(2) || 80) - 1));
   };
   return {
     watched: true,
@@ -114,20 +114,4 @@ function reasons({ gpus, wanted }: WaitingState): string[] {
 function ordinal(number: number): string {
   const teens = number % 100 >= 11 && number % 100 <= 13;
   return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
-}
-
-/** Characters that take two columns: East Asian ones and emoji. */
-const WIDE =
-  /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
-
-/** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
-export function shorten(text: string, width: number): string {
-  let used = 0;
-  let kept = '';
-  for (const character of text) {
-    const columns = WIDE.test(character) ? 2 : 1;
-    if (used + columns < width) kept += character;
-    used += columns;
-  }
-  return used <= width ? text : `${kept}…`;
 }

@@ -43,7 +43,7 @@ export {
   parseWatts,
 } from './quantities.ts';
 export { bootId, bootMilliseconds, hostName, onWarning, systemError, warn, warnOnce } from './system.ts';
-export { closest, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
+export { closest, fitColumns, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
 export {
   isoTime,
   locking,

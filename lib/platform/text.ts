@@ -120,3 +120,19 @@ export function wrapText(text: string, width: number): string[] {
   }
   return [...lines, line];
 }
+
+/** Characters that take two columns: East Asian ones and emoji. */
+const WIDE =
+  /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
+
+/** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
+export function fitColumns(text: string, width: number): string {
+  let used = 0;
+  let kept = '';
+  for (const character of text) {
+    const columns = WIDE.test(character) ? 2 : 1;
+    if (used + columns < width) kept += character;
+    used += columns;
+  }
+  return used <= width ? text : `${kept}…`;
+}

@@ -4,8 +4,6 @@ import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
 import { placeOf, QUEUE, tasksNamed } from './options.ts';
 
-
-
 async function cancel({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp cancel NAME, or all');
@@ -22,9 +20,7 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] NAME|ID ... | all',
   about: `Cancels tasks: waiting ones are not started, and the commands of running ones are ended. Completed ones stay as they are. \`gpu-owner exp retry\` brings tasks back.`,
-  groups: [
-    { options: QUEUE },
-  ],
+  groups: [{ options: QUEUE }],
   operands: { first: ['all'] },
   run: cancel,
 };

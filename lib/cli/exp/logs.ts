@@ -2,9 +2,7 @@ import { resolveTasks, TaskLogs, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
-import { placeOf, QUEUE, } from './options.ts';
-
-
+import { placeOf, QUEUE } from './options.ts';
 
 async function logs({ values, positionals }: Parsed): Promise<void> {
   const [name] = positionals;

@@ -9,14 +9,13 @@ import {
   placeOf,
   protocolSettings,
   QUEUE,
-  REPLACE_COMMANDS, SWEEP_GROUP,
+  REPLACE_COMMANDS,
+  SWEEP_GROUP,
   sameQueue,
   sweepSource,
 } from './options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
-
-
 
 async function manager(parsed: Parsed): Promise<void> {
   const { values } = parsed;

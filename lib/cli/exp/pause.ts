@@ -2,9 +2,7 @@ import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, } from './options.ts';
-
-
+import { placeOf, QUEUE } from './options.ts';
 
 async function pause({ values, positionals }: Parsed): Promise<void> {
   await withQueue(placeOf(values), async (queue) => {
@@ -19,8 +17,6 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] [MESSAGE ...]',
   about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks go on to their end. Workers stay, and release their GPUs after a while. Others are shown the message.`,
-  groups: [
-    { options: QUEUE },
-  ],
+  groups: [{ options: QUEUE }],
   run: pause,
 };

@@ -16,8 +16,6 @@ import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
 import { placeOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
 
-
-
 async function plan(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   const place = placeOf(values);

@@ -5,8 +5,7 @@ import {
   type RunView,
   type WorkerLine,
 } from '../../experiments/index.ts';
-import { formatDuration, sanitize } from '../../platform/index.ts';
-import { shorten } from '../waiting-line.ts';
+import { fitColumns, formatDuration, sanitize } from '../../platform/index.ts';
 
 export interface Style {
   columns: number;
@@ -23,7 +22,7 @@ const MAX_FAILURES = 3;
 /** The lines of the display: none wider than the terminal, and together not higher. @param now ms since the epoch */
 export function render(view: RunView, now: number, style: Style): string {
   const columns = Math.max(style.columns, MIN_COLUMNS) - 1;
-  const clip = (text: string) => shorten(text, columns);
+  const clip = (text: string) => fitColumns(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
   const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
   const notes = view.notes.map((note) => paint(clip(sanitize(note, 500)), '33'));
@@ -48,7 +47,7 @@ function progress({ overview, pace }: RunView, now: number, columns: number, sty
   ];
   const text = words.join('  ');
   const room = Math.min(MAX_BAR, columns - text.length - 2);
-  if (room < 10) return [shorten(text, columns)];
+  if (room < 10) return [fitColumns(text, columns)];
   return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
 }
 

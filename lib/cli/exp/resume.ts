@@ -2,9 +2,7 @@ import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, } from './options.ts';
-
-
+import { placeOf, QUEUE } from './options.ts';
 
 async function resume(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
@@ -22,8 +20,6 @@ async function resume(parsed: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Starts tasks again after \`gpu-owner exp pause\`, and after a pause that workers made because too many tasks failed one after the other.`,
-  groups: [
-    { options: QUEUE },
-  ],
+  groups: [{ options: QUEUE }],
   run: resume,
 };

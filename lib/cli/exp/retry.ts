@@ -4,7 +4,6 @@ import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
 import { placeOf, QUEUE, tasksNamed } from './options.ts';
 
-
 const STATES = ['failed', 'cancelled'] as const;
 
 async function retry({ values, positionals }: Parsed): Promise<void> {
@@ -31,9 +30,7 @@ async function retry({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] failed|cancelled|NAME|ID ...',
   about: `Starts tasks again as if they were new: all failed or all cancelled ones, or those that are named. A completed one loses its result, and its rows are removed from the tables.`,
-  groups: [
-    { options: QUEUE },
-  ],
+  groups: [{ options: QUEUE }],
   operands: { first: STATES },
   run: retry,
 };

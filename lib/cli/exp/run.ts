@@ -8,15 +8,14 @@ import {
   metricsEndpoint,
   placeOf,
   QUEUE,
-  REPLACE_COMMANDS, SWEEP_GROUP,
+  REPLACE_COMMANDS,
+  SWEEP_GROUP,
   sweepSource,
   workerOptions,
   workerSettings,
 } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
-
-
 
 async function run(parsed: Parsed): Promise<void> {
   const { values } = parsed;

@@ -9,16 +9,13 @@ import {
   type WithoutResult,
   withQueue,
 } from '../../experiments/index.ts';
-import { formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
+import { fitColumns, formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { isTerminal, print } from '../output.ts';
-import { shorten } from '../waiting-line.ts';
-import { CLEAR, untilNext, WATCH, watchInterval } from '../watching.ts';
+import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { placeOf, QUEUE, sameQueue } from './options.ts';
 import { counts, seconds } from './render.ts';
-
-
 
 /** Failures that --json has, and those that the page has. */
 const MAX_FAILURES = 20;
@@ -71,7 +68,7 @@ export function statusPage(
   { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
   { width, now, options }: PageOptions,
 ): string {
-  const clip = (line: string) => shorten(line, Math.max(width, 40));
+  const clip = (line: string) => fitColumns(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
   const { completed, total, counts: all, running } = overview;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };

@@ -10,8 +10,8 @@ import {
   type WorkerEnd,
 } from '../../experiments/index.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
-import type { Values } from '../options.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
+import type { Values } from '../options.ts';
 import { sameQueue } from './options.ts';
 import { counts } from './render.ts';
 
