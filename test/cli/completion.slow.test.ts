@@ -338,7 +338,7 @@ test.each([[[]], [['tcsh']], [['bsh']], [['bash', 'zsh']]])('completion %j is re
     encoding: 'utf8',
   });
   expect(stderr).toMatch(
-    /^gpu-owner: (which shell\? right|no completion for .*; (right|did you mean 'bash'))/,
+    /^gpu-owner: (which shell\? use|no completion for .*; (use|did you mean 'bash'))/,
   );
   expect(status).toBe(64);
 });

@@ -144,7 +144,7 @@ describe('durations', () => {
   });
 
   it('proposes a number without a unit only where one was given', () => {
-    const right = "right are '30s', '10m', '2h'";
+    const right = "use '30s', '10m', '2h'";
     expect(refusal(() => parseDuration('-1', '--wait')).message).toBe(
       `--wait: '-1' is not a duration; ${right} or '1h30m'`,
     );

@@ -5,7 +5,7 @@ import { type ExportFormat, exportResults, withQueue } from '../../experiments/i
 import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
-import { print, say, write } from '../output.ts';
+import { say, write } from '../output.ts';
 import { placeOf, QUEUE } from './options.ts';
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];

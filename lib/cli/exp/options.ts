@@ -234,7 +234,6 @@ export const PROTOCOL_GROUP: OptionGroup = {
     'task-timeout': {
       value: 'DURATION',
       help: 'give a task to another worker when nothing was heard of it for so long (default 2h)',
-      candidates: DURATIONS,
     },
     'unique-workers': {
       help: 'let no two workers share a worker_id: one that asks for a task has given up the one it had',

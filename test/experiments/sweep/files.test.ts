@@ -173,9 +173,9 @@ describe('mistakes are named with file, line and key', () => {
     ],
     ['default:\n  seed: 1\n', "s.yaml:1: there is no key 'default'; did you mean 'defaults'?"],
     ['p:\n  combinations: []\n', "s.yaml:2: 'p': combinations: it is an empty list"],
-    ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: right is a list"],
+    ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: use a list"],
     ['p:\n  combinations: {}\n', "s.yaml:2: 'p': combinations: an entry must be a map of lists; use a list"],
-    ['p:\n  combinations: seed\n', "s.yaml:2: 'p': combinations: right is a list"],
+    ['p:\n  combinations: seed\n', "s.yaml:2: 'p': combinations: use a list"],
     ['p:\n  combinations:\n    - [1]\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
     ['p:\n  combinations:\n    - {}\n', "s.yaml:3: 'p': combinations: an entry must be a map of lists"],
     [
