@@ -339,15 +339,7 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
 }
 
 function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {
-  const { maxPower, maxUtilization, maxTemperature } = criteria;
   const obstacles: Obstacle[] = [];
-  if (
-    criteria.minFreeMemory === null &&
-    maxPower === null &&
-    maxUtilization === null &&
-    maxTemperature === null
-  )
-    return obstacles;
   const name = (key: string) => criteria.names[key] ?? key;
   const remains = !use.living && (use.compute.length > 0 || use.remains > UNEXPLAINED_MEMORY_LIMIT);
   const { minFreeMemory } = criteria;

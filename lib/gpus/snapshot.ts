@@ -4,22 +4,29 @@ import type { GPU, GPUProcess, MIGInstance } from './types.ts';
 
 // The layout of the numbers is native/bindings/driver.cc's.
 const HEADER = 2;
-// Of a GPU, where its block begins.
-const HEALTH = 0;
-const MEMORY = 1;
-const POWER = 5;
-const POWER_LIMIT = 6;
-const UTILIZATION = 7;
-const TEMPERATURE = 8;
-const COMPUTE_MODE = 9;
-const DISPLAY = 10;
-const MIG = 11;
-const PROCESSES_KNOWN = 12;
-const PROCESSES = 13;
-const INSTANCES = 14;
-const PER_GPU = 15;
+// Positions in a GPU's block, in its order.
+let length = 0;
+const HEALTH = place();
+const MEMORY = place(4);
+const POWER = place();
+const POWER_LIMIT = place();
+const UTILIZATION = place();
+const TEMPERATURE = place();
+const COMPUTE_MODE = place();
+const DISPLAY = place();
+const MIG = place();
+const PROCESSES_KNOWN = place();
+const PROCESSES = place();
+const INSTANCES = place();
+const PER_GPU = length;
 const NOT_RESPONDING = -1;
 const COMPUTE_MODES = ['default', 'exclusive-thread', 'prohibited', 'exclusive-process'] as const;
+
+/** The place of the next numbers. */
+function place(count = 1): number {
+  length += count;
+  return length - count;
+}
 
 let numbers = new Float64Array(1024);
 let descriptions: DriverDescription[] = [];
