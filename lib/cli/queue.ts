@@ -23,7 +23,7 @@ function paragraph(entry: QueueEntry): string {
     `${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
     when === null ? '' : ` since ${when}`,
     pid === null ? '' : ` (pid ${pid}${command === null ? '' : `: ${command}`})`,
-    stopped ? ', stopped: passed over until it goes on' : '',
+    stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
   const reasons = waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');

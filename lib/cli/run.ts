@@ -17,7 +17,7 @@ import { waitLimits } from './wait-progress.ts';
 
 async function run({ values, command }: Parsed): Promise<void> {
   if (command.length === 0) {
-    throw usage('what shall be run? gpu-owner run -n 2 -- python train.py');
+    throw usage('a command is missing; for example: gpu-owner run -n 2 -- python train.py');
   }
   const [duration = ''] = command;
   if (isLostDuration(values, duration)) {

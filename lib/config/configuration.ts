@@ -341,7 +341,7 @@ function parseDirectory(value: unknown, option: string): string {
 }
 
 function invalid(option: string, value: unknown, right: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} isn't possible; ${right}`);
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} is not valid; ${right}`);
 }
 
 /** Loaded only where there is a file, and synchronously, as constructors need the result. */

@@ -38,6 +38,6 @@ function isKnown(name: unknown): name is ConventionName {
 function unknown(option: string, name: unknown): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(name)} isn't possible; use 'auto', 'none', or some of ${listWords(CONVENTIONS)}`,
+    `${option}: ${showValue(name)} is not valid; use 'auto', 'none', or some of ${listWords(CONVENTIONS)}`,
   );
 }

@@ -337,8 +337,6 @@ test.each([[[]], [['tcsh']], [['bsh']], [['bash', 'zsh']]])('completion %j is re
   const { status, stderr } = spawnSync(process.execPath, [command, 'completion', ...words], {
     encoding: 'utf8',
   });
-  expect(stderr).toMatch(
-    /^gpu-owner: (which shell\? use|no completion for .*; (use|did you mean 'bash'))/,
-  );
+  expect(stderr).toMatch(/^gpu-owner: (which shell\? use|no completion for .*; (use|did you mean 'bash'))/);
   expect(status).toBe(64);
 });

@@ -76,7 +76,7 @@ describe('what is said wins in this order', () => {
       'leased free leased free',
       '0 1',
       expect.stringMatching(/^ERR_GPU_UNAVAILABLE leased by alice/),
-      "ERR_INVALID_ARGUMENT conventions: 'flock' isn't possible; use 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
+      "ERR_INVALID_ARGUMENT conventions: 'flock' is not valid; use 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
     ]);
     for (const args of [
       ['status', '--json'],
@@ -93,11 +93,11 @@ test.each([
   [
     ['--conventions', 'flock'],
     {},
-    "--conventions: 'flock' isn't possible; use 'auto', 'none', or some of safe-gpu",
+    "--conventions: 'flock' is not valid; use 'auto', 'none', or some of safe-gpu",
   ],
-  [['--conventions', 'safe-gpu,auto'], {}, "--conventions: 'auto' isn't possible"],
-  [['--conventions', ''], {}, "--conventions: '' isn't possible"],
-  [[], { GPU_OWNER_CONVENTIONS: 'gpulock' }, "GPU_OWNER_CONVENTIONS: 'gpulock' isn't possible"],
+  [['--conventions', 'safe-gpu,auto'], {}, "--conventions: 'auto' is not valid"],
+  [['--conventions', ''], {}, "--conventions: '' is not valid"],
+  [[], { GPU_OWNER_CONVENTIONS: 'gpulock' }, "GPU_OWNER_CONVENTIONS: 'gpulock' is not valid"],
 ])('an unknown name is refused: %j %j', async (args, env, message) => {
   const { code, stderr } = await machine.runCommand(['run', ...args, '--', 'true'], { env });
   expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
@@ -108,7 +108,7 @@ test('an unknown name in a file is refused with file and line', async () => {
   const { code, stderr } = await machine.runCommand(['status'], { env });
   expect([code, stderr]).toEqual([
     expect.any(Number),
-    expect.stringMatching(/machine\.yaml:1: conventions: 'gpu-lock' isn't possible; use .*gpu_lock/),
+    expect.stringMatching(/machine\.yaml:1: conventions: 'gpu-lock' is not valid; use .*gpu_lock/),
   ]);
 });
 
@@ -177,6 +177,6 @@ test('what is used, and why, can be asked', () => {
   expect(conventionsInUse('auto')[1]?.paths).toEqual([directory, `${directory}s`]);
   expect(conventionsInUse([]).some(({ active }) => active)).toBe(false);
   expect(conventionsInUse(['pid-files']).filter(({ active }) => active)).toHaveLength(1);
-  expect(() => conventionsInUse(['x'])).toThrow("'x' isn't possible");
+  expect(() => conventionsInUse(['x'])).toThrow("'x' is not valid");
   expect(fileOf(machine, 'gpu_lock')).toContain(directory);
 });

@@ -179,7 +179,7 @@ describe('the command', () => {
   test.each([[['run']], [['run', '-n', '2']], [['run', '--']]])('a missing command: %j', async (words) => {
     const result = await machine.runCommand(words);
     expect(result.code).toBe(64);
-    expectMessage(result, /what shall be run\? gpu-owner run -n 2 -- python train\.py/);
+    expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
   });
 
   test('nothing at all: the help, and the exit code of a mistake', async () => {
