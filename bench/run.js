@@ -22,7 +22,7 @@ import { main as comparePairs } from './paired.js';
 import { coloured, plain, summaryText, tableText, wrap } from './print.js';
 
 const HELP = `Usage: npm run bench [-- OPTIONS] [NAME...]
-       npm run bench -- paired --against DIR (see npm run bench -- paired --help)
+       npm run bench -- paired --against DIR (paired --help)
 
 Measures gpu-owner beside programs in C, nvidia-smi and others, and prints
 medians with the middle half of the values. All benchmarks take about five

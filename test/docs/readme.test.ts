@@ -421,7 +421,7 @@ describe('names', () => {
     const foreign = new Set([
       ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
       ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
-      ...['--device', '--nv'],
+      ...['--device', '--nv', '--no-capture-output'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
       ...['--poll-interval', '--max-wait-time'],
     ]);

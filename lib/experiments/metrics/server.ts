@@ -36,7 +36,7 @@ export async function serveMetrics(
   };
   const connections = new Set<Socket>();
   const askers = new WeakSet<Socket>();
-  const { createServer } = await import('node:http'); // takes some ms to load
+  const { createServer } = process.getBuiltinModule('node:http'); // takes some ms to load
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
     askers.add(request.socket);
     const path = request.url?.split('?')[0];
