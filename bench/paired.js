@@ -17,8 +17,9 @@ A negative difference means that this checkout is faster.
   --measure WHAT  run       start and end of the process (default)
                   snapshot  one snapshot of 8 GPUs in a running program
                   claim     one claim of one GPU in a running program, after rest
+                  acquire   the same without blocking: GPUOwner.acquire()
   --latency TEXT  latencies of the simulated driver, as simulate set takes them;
-                  default: realistic ones for claim, otherwise off
+                  default: realistic ones for claims, otherwise off
   --help          print this help
 
 ARGUMENTS: what gpu-owner runs; default: run -- true`;
@@ -28,13 +29,13 @@ const REALISTIC = 'all:30,init:10000,cuda-init:80000,cuda-context:100000';
 const RESAMPLES = 4_000;
 
 /** Each program measures itself and prints nanoseconds, a line per sample. "After rest": other work ran in between, caches are cold. */
-const CLAIM = (directory) => `
+const CLAIM = (directory, claim) => `
 const { GPUOwner } = await import(${JSON.stringify(join(directory, 'dist/index.js'))});
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 for (let i = 0; i < 8; i++) {
   await pause(100);
   const start = process.hrtime.bigint();
-  const owner = new GPUOwner(1, { placeholder: 'none' });
+  const owner = ${claim}GPUOwner${claim === 'await ' ? '.acquire' : ''}(1, { placeholder: 'none' });
   const took = process.hrtime.bigint() - start;
   owner.release();
   if (i > 1) console.log(String(took));
@@ -43,7 +44,8 @@ for (let i = 0; i < 8; i++) {
 const MEASURES = {
   run: { unit: 'ms', perUnit: 1e6, latency: 'off', once: runOnce },
   snapshot: { unit: 'us', perUnit: 1e3, latency: 'off', once: snapshotOnce },
-  claim: { unit: 'us', perUnit: 1e3, latency: REALISTIC, once: claimOnce },
+  claim: { unit: 'us', perUnit: 1e3, latency: REALISTIC, once: (variant) => claimOnce(variant, 'new ') },
+  acquire: { unit: 'us', perUnit: 1e3, latency: REALISTIC, once: (variant) => claimOnce(variant, 'await ') },
 };
 
 function runOnce({ directory, env }, args) {
@@ -63,8 +65,8 @@ function snapshotOnce({ directory, env }) {
   );
 }
 
-function claimOnce({ directory, env }) {
-  const args = ['--input-type=module', '-e', CLAIM(directory)];
+function claimOnce({ directory, env }, claim) {
+  const args = ['--input-type=module', '-e', CLAIM(directory, claim)];
   return medianOf(execFileSync(process.execPath, args, { env, encoding: 'utf8' }));
 }
 

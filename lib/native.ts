@@ -86,8 +86,6 @@ export interface NativeDirectory {
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
   driverLook(numbers: Float64Array, asked?: readonly number[]): number;
-  /** As driverLook, within a millisecond; -1: it takes longer. */
-  driverLookQuickly(numbers: Float64Array, asked?: readonly number[]): number;
   driverHasCallOut(): boolean;
   driverRead(numbers: Float64Array): number;
   driverLookAsync(done: () => void, asked?: readonly number[]): void;

@@ -49,12 +49,9 @@ export function lookSync(asked?: Asked): GPU[] {
   return decode(size);
 }
 
-/** As {@link lookSync}, without blocking the event loop for more than a millisecond. */
+/** As {@link lookSync}, without blocking the event loop. */
 export async function look(asked?: Asked): Promise<GPU[]> {
   openDriver();
-  // A thread and a callback cost more than most looks.
-  const size = native().driverLookQuickly(numbers, asked);
-  if (size >= 0) return decode(size);
   try {
     await new Promise<void>((resolve) => native().driverLookAsync(resolve, asked));
   } catch {

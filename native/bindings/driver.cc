@@ -85,7 +85,6 @@ void describe_anew(Published& out) {
 size_t encoded_size() {
   size_t size = kHeader + kGpu * samples().size();
   for (const Sample& sample : samples()) {
-    if (!sample.listed) continue;
     size += kProcess * (sample.compute.size() + sample.graphics.size());
     for (const nvml::MigInstance& instance : sample.instances) {
       size += kInstance + kProcess * (instance.compute.size() + instance.graphics.size());
@@ -136,7 +135,6 @@ double* encode_gpu(double* out, const Sample& sample) {
   *out++ = sample.processes_known ? 1 : 0;
   *out++ = static_cast<double>(sample.compute.size() + sample.graphics.size());
   *out++ = static_cast<double>(sample.instances.size());
-  if (!sample.listed) return out;
   out = encode_processes(out, sample.compute, 0);
   out = encode_processes(out, sample.graphics, 1);
   for (const nvml::MigInstance& instance : sample.instances) out = encode_instance(out, instance);
@@ -258,17 +256,6 @@ Napi::Value has_call_out(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), looks_in_threads.load() > 0 || !turn.owns_lock() || driver.has_call_out());
 }
 
-// driverLookQuickly(numbers, asked?) -> size needed, or -1 where it takes longer than this thread should wait
-Napi::Value look_quickly(const Napi::CallbackInfo& info) {
-  Driver& driver = Driver::instance();
-  const Asked asked(info[1]);
-  const Turn turn(driver.turns(), std::try_to_lock);
-  if (!turn.owns_lock() || !driver.look_quickly(samples(), asked.only())) {
-    return Napi::Number::New(info.Env(), kInterrupted);
-  }
-  return deliver(info);
-}
-
 // driverRead(numbers) -> size needed. The last look again.
 Napi::Value read(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
@@ -388,7 +375,6 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverLook", Napi::Function::New<look>(env));
   exports.Set("driverHasCallOut", Napi::Function::New<has_call_out>(env));
-  exports.Set("driverLookQuickly", Napi::Function::New<look_quickly>(env));
   exports.Set("driverRead", Napi::Function::New<read>(env));
   exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));

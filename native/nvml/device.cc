@@ -72,19 +72,12 @@ void MigInstance::forget_values() {
   graphics.clear();
 }
 
-void Lists::clear() {
-  compute.clear();
-  graphics.clear();
-  instances.clear();
-}
-
 void Sample::fall_silent() {
-  static_cast<Values&>(*this) = {};
+  std::vector<MigInstance> known = std::move(instances);
+  *this = {};
   health = kNotResponding;
-  listed = !instances.empty();
-  compute.clear();
-  graphics.clear();
-  for (MigInstance& instance : instances) instance.forget_values();
+  for (MigInstance& instance : known) instance.forget_values();
+  instances = std::move(known);
 }
 
 // Only the thread that looks at the GPU writes the number.
@@ -93,51 +86,42 @@ Code Gpu::answered(Code code) {
   return code;
 }
 
-void Gpu::look(const Library& library, Values& out, Lists& lists) {
-  lists.clear();
-  Values values;  // put together here: what it goes to is still in the cache of who read it last
-  values.health = SUCCESS;
-  if (handle_ == nullptr) {
-    values.health = static_cast<int16_t>(attach(library));
-    if (values.health != SUCCESS) {
-      out = values;
-      return;
-    }
-  }
+void Gpu::look(const Library& library, Sample& sample) {
+  sample = {};
+  sample.health = handle_ == nullptr ? attach(library) : SUCCESS;
+  if (sample.health != SUCCESS) return;
   const auto note = [&](Code code, bool sensor = false) {
     answered(code);
-    if (is_about_device(code, sensor) && values.health == SUCCESS) values.health = static_cast<int16_t>(code);
+    if (is_about_device(code, sensor) && sample.health == SUCCESS) sample.health = code;
     return code == SUCCESS;
   };
-  const auto number = [&](auto method, float& out) {
+  const auto number = [&](auto method, double& out) {
     uint32_t value = 0;
-    if (note((library.*method)(handle_, value), true)) out = static_cast<float>(value);
+    if (note((library.*method)(handle_, value), true)) out = value;
   };
   Memory memory;
-  if (note(library.memory(handle_, memory))) values.memory = memory;
-  number(&Library::power_milliwatts, values.power_milliwatts);
-  number(&Library::power_limit_milliwatts, values.power_limit_milliwatts);
-  number(&Library::utilization_percent, values.utilization_percent);
+  if (note(library.memory(handle_, memory))) sample.memory = memory;
+  number(&Library::power_milliwatts, sample.power_milliwatts);
+  number(&Library::power_limit_milliwatts, sample.power_limit_milliwatts);
+  number(&Library::utilization_percent, sample.utilization_percent);
   int32_t celsius = 0;
-  if (note(library.temperature_celsius(handle_, celsius), true)) values.temperature_celsius = static_cast<float>(celsius);
-  number(&Library::compute_mode, values.compute_mode);
-  number(&Library::display_active, values.display_active);
-  number(&Library::mig_mode, values.mig_mode);
+  if (note(library.temperature_celsius(handle_, celsius), true)) sample.temperature_celsius = celsius;
+  number(&Library::compute_mode, sample.compute_mode);
+  number(&Library::display_active, sample.display_active);
+  number(&Library::mig_mode, sample.mig_mode);
   // Either list missing means that nobody can say the GPU is unused, except where there are no graphics at all.
-  values.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, lists.compute));
-  add_mps_clients(library, handle_, lists.compute);
-  const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, lists.graphics);
+  sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
+  add_mps_clients(library, handle_, sample.compute);
+  const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
-  if (!note(graphics) && !no_graphics) values.processes_known = false;
-  if (values.health != SUCCESS) {
-    lists.instances = instances_;  // a GPU that has failed has lost none
-  } else if (values.mig_mode == 1) {
-    look_at_instances(library, values, lists);
+  if (!note(graphics) && !no_graphics) sample.processes_known = false;
+  if (sample.health != SUCCESS) {
+    sample.instances = instances_;  // a GPU that has failed has lost none
+  } else if (sample.mig_mode == 1) {
+    look_at_instances(library, sample);
   } else {
     instances_.clear();
   }
-  values.listed = !lists.empty();
-  out = values;
 }
 
 Code Gpu::attach(const Library& library) {
@@ -154,7 +138,7 @@ Code Gpu::attach(const Library& library) {
   return SUCCESS;
 }
 
-void Gpu::look_at_instances(const Library& library, Values& values, Lists& lists) {
+void Gpu::look_at_instances(const Library& library, Sample& sample) {
   uint32_t slots = 0;
   bool as_before = true;
   if (library.mig_max_count(handle_, slots) != SUCCESS) return;
@@ -169,20 +153,20 @@ void Gpu::look_at_instances(const Library& library, Values& values, Lists& lists
     // With MIG on, the compute mode is a matter of the instances.
     uint32_t mode = 0;
     if (library.compute_mode(handle, mode) == SUCCESS) instance.compute_mode = mode;
-    if (std::isnan(values.compute_mode)) values.compute_mode = static_cast<float>(instance.compute_mode);
+    if (std::isnan(sample.compute_mode)) sample.compute_mode = instance.compute_mode;
     using Kind = Library::ProcessKind;
     const auto list = [&](Kind kind, const std::vector<Process>& all, std::vector<Process>& out) {
-      return processes_of(library, handle, kind, instance, values.processes_known ? &all : nullptr, out);
+      return processes_of(library, handle, kind, instance, sample.processes_known ? &all : nullptr, out);
     };
-    instance.processes_known = list(Kind::compute, lists.compute, instance.compute) == SUCCESS;
-    const Code graphics = list(Kind::graphics, lists.graphics, instance.graphics);
+    instance.processes_known = list(Kind::compute, sample.compute, instance.compute) == SUCCESS;
+    const Code graphics = list(Kind::graphics, sample.graphics, instance.graphics);
     if (graphics != SUCCESS && graphics != ERROR_NOT_SUPPORTED && graphics != ERROR_FUNCTION_NOT_FOUND) {
       instance.processes_known = false;
     }
-    lists.instances.push_back(std::move(instance));
+    sample.instances.push_back(std::move(instance));
   }
-  if (as_before && lists.instances.size() == instances_.size()) return;
-  instances_ = lists.instances;
+  if (as_before && sample.instances.size() == instances_.size()) return;
+  instances_ = sample.instances;
   for (MigInstance& instance : instances_) instance.forget_values();
 }
 

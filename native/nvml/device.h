@@ -28,27 +28,16 @@ struct MigInstance {
   void forget_values();
 };
 
-// Values at one moment; NaN where the driver can't give them. They cross from the thread that looks to the one that asked, which costs a line of
-// their caches at a time: of a GPU that nobody uses, this is all that crosses, and it fills one.
-struct Values {
+// What a GPU is like at one moment; NaN where the driver can't tell.
+struct Sample {
+  int health = ERROR_UNINITIALIZED;
   Memory memory;
-  float power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
-  float compute_mode = NAN, display_active = NAN, mig_mode = NAN;
-  int16_t health = ERROR_UNINITIALIZED;
+  double power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
+  double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
   bool processes_known = false;
-  bool listed = false;  // whether there is anything in the lists
-};
-static_assert(sizeof(Values) == 64);
-
-struct Lists {
   std::vector<Process> compute, graphics;
   std::vector<MigInstance> instances;
 
-  bool empty() const { return compute.empty() && graphics.empty() && instances.empty(); }
-  void clear();
-};
-
-struct Sample : Values, Lists {
   // The driver doesn't answer: what was known is no longer, except which instances there were.
   void fall_silent();
 };
@@ -59,8 +48,7 @@ class Gpu {
 
   // Attaches the GPU if that isn't done yet (1 to 3 s without persistence mode), then samples it. May block for as
   // long as the driver pleases.
-  void look(const Library& library, Values& values, Lists& lists);
-  void look(const Library& library, Sample& sample) { look(library, sample, sample); }
+  void look(const Library& library, Sample& sample);
 
   uint32_t index() const { return index_; }
   const std::string& uuid() const { return uuid_; }
@@ -75,7 +63,7 @@ class Gpu {
   Code attach(const Library& library);
   // Notes that a call has returned.
   Code answered(Code code);
-  void look_at_instances(const Library& library, Values& values, Lists& lists);
+  void look_at_instances(const Library& library, Sample& sample);
   bool identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance);
 
   uint32_t index_;

@@ -32,10 +32,6 @@ class Driver {
   // signal ended the wait (main thread only).
   bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
-  // As look, for a thread that has other things to do: only where looks usually take no more than a fraction of a millisecond, and
-  // for a millisecond at the longest. False: nothing was found out, and it takes look.
-  bool look_quickly(std::vector<Sample>& samples, const std::vector<uint32_t>* only);
-
   // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can neither
   // end nor become another program, and what it has open stays open.
   bool has_call_out();
@@ -54,43 +50,40 @@ class Driver {
 
  private:
   struct Job;
+  struct Start;
+  struct Look;
   struct Worker;
+  enum class Wait { done, stalled, interrupted };
 
-  // A GPU that a job doesn't come back from.
+  // A GPU that a look doesn't come back from.
   struct Stuck {
-    Job* job = nullptr;
-    uint32_t position = 0;
+    std::shared_ptr<Look> look;
+    uint32_t step = 0;
   };
 
-  static void* work(void* worker);
-  static void* work_once(void* job);
-  enum class Wait { done, stalled, interrupted };
-  Wait wait_for(Job& job, bool on_main_thread, int64_t patience, int64_t limit);
-  bool hand_to_worker(Job& job);
+  static void* serve(void* worker);
+  static void* help(void* job);
+  template <typename Shared>
+  static bool start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared);
+  static void add_helpers(const std::shared_ptr<Job>& job);
+  static Wait wait_for(const std::shared_ptr<Job>& job, bool on_main_thread, int64_t patience);
+  bool hand_to_worker(const std::shared_ptr<Job>& job);
   void leave_worker();
-  void add_helpers(Job& job);
-  uint64_t answers(const Job& job) const;
-  bool finish(Job& job, std::vector<Sample>& samples, bool on_main_thread, int64_t limit);
-  bool look_within(int64_t limit, std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
-  Job* start(const std::vector<uint32_t>* only);
+  bool finish(const std::shared_ptr<Look>& look, std::vector<Sample>& samples, bool on_main_thread);
+  void collect(const std::shared_ptr<Look>& look, std::vector<Sample>& samples);
   bool is_stuck(uint32_t gpu);
-  void collect(Job& job, std::vector<Sample>& samples);
-  void step(Job& job, uint32_t position);
 
   process::Turns turns_;
   Library library_;
   std::string version_;
   bool ready_ = false;
-  Worker* worker_ = nullptr;
+  std::shared_ptr<Worker> worker_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
-  std::vector<Stuck> stuck_;      // per GPU
+  std::vector<Stuck> stuck_;  // per GPU
   std::vector<Description> descriptions_;
   uint32_t described_ = 0;
-  Job* jobs_[2] = {};             // reused from look to look
-  int turn_ = 0;
-  int64_t per_gpu_ = 0;           // how long each took at the last look, ns; 0: not known
-  Job* init_ = nullptr;           // nvmlInit under way
-  Job* unfinished_ = nullptr;     // left behind by a wait that ended early
+  std::shared_ptr<Start> starting_;   // nvmlInit under way
+  std::shared_ptr<Look> unfinished_;  // left behind by a wait that ended early
 };
 
 }  // namespace gpu_owner::nvml

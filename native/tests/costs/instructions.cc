@@ -84,8 +84,8 @@ struct Bound {
   double room;      // of which so many times may be needed; a question or a copy more takes more than that
 };
 constexpr Bound kBounds[] = {
-    {"asking 8 GPUs", 8384, 1.03},
-    {"a look at 8 GPUs, by a thread", 10930, 1.1},
+    {"asking 8 GPUs", 9688, 1.03},
+    {"a look at 8 GPUs, by a thread", 14990, 1.1},
     {"a glance at the leases of 8 GPUs", 6800, 1.1},
     {"a lease, taken and given back", 865, 1.1},
     {"joining a line of 200", 20221, 1.1},

@@ -130,36 +130,6 @@ TEST("WSL: processes and utilization are unknown, memory isn't") {
   CHECK(samples[0].memory.used > 0);
 }
 
-TEST("a quick look: only where looks are known to be quick") {
-  const tests::SimulatedMachine machine("4");
-  Driver& driver = tests::opened_driver();
-  Samples samples;
-  CHECK(!driver.look_quickly(samples, nullptr));  // GPUs have to be attached first
-  look(samples);
-  machine.set("latency=all:1000");
-  look(samples);
-  CHECK(!driver.look_quickly(samples, nullptr));
-  machine.set("latency=off");
-  // Where the machine is busy, it may take too long now and then.
-  const auto quickly = [&] {
-    look(samples);
-    samples.assign(4, Sample{});
-    return driver.look_quickly(samples, nullptr) && tests::health(samples) == "ok ok ok ok";
-  };
-  CHECK(tests::eventually(quickly, 5000));
-}
-
-TEST("a quick look gives up on a GPU that hangs, and the next look tells of it") {
-  const tests::SimulatedMachine machine("2");
-  Driver& driver = tests::opened_driver();
-  Samples samples = look();
-  machine.set("gpu=1 hang=memory");
-  for (int i = 0; i < 3; i++) CHECK(!driver.look_quickly(samples, nullptr));
-  CHECK_EQUAL(tests::health(look()), "ok hangs");
-  machine.set("gpu=1 hang=off");
-  CHECK(tests::eventually([&] { return tests::health(look()) == "ok ok"; }, 1000));
-}
-
 TEST("many looks cost no threads and no descriptors") {
   const tests::SimulatedMachine machine("8");
   tests::opened_driver();

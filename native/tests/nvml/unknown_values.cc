@@ -59,7 +59,7 @@ TEST("each value that is missing is NaN, and the others are there") {
   StubbedNvml nvml("nvml-v3");
   struct {
     int NvmlStub::Codes::* code;
-    float Sample::* value;
+    double Sample::* value;
   } const fields[] = {
       {&NvmlStub::Codes::power, &Sample::power_milliwatts},
       {&NvmlStub::Codes::power_limit, &Sample::power_limit_milliwatts},
