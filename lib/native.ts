@@ -59,7 +59,7 @@ export interface NativeWait {
   beginCancel(): void;
 }
 
-export interface NativePulse {
+export interface NativeHeartbeat {
   /** Tells once of a pulse at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
   watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
   end(): void;
@@ -85,10 +85,10 @@ export interface NativeDirectory {
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 export interface Native {
   driverOpen(path: string): DriverFailure | undefined;
-  driverLook(numbers: Float64Array, asked?: readonly number[]): number;
+  driverSnapshot(numbers: Float64Array, asked?: readonly number[]): number;
   driverHasCallOut(): boolean;
-  driverRead(numbers: Float64Array): number;
-  driverLookAsync(done: () => void, asked?: readonly number[]): void;
+  driverLastSnapshot(numbers: Float64Array): number;
+  driverSnapshotAsync(done: () => void, asked?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;
@@ -117,17 +117,17 @@ export interface Native {
   fileText(path: string): string | null;
   fileLink(path: string): string | null;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
-  lineJoin(descriptor: number): number;
+  queueJoin(descriptor: number): number;
   /** null: too many to be those of waiters. */
-  linePlaces(descriptor: number, from: number, to: number): number[] | null;
-  lineAlive(descriptor: number, offset: number, lifeless: number): boolean;
-  Pulse: new (
+  queueSlots(descriptor: number, from: number, to: number): number[] | null;
+  queueIsAlive(descriptor: number, offset: number, lifeless: number): boolean;
+  Heartbeat: new (
     descriptor: number,
     offset: number,
     period: number,
     lifeless: number,
     told: (unlocked: boolean) => void,
-  ) => NativePulse;
+  ) => NativeHeartbeat;
 
   processExec(
     path: string,

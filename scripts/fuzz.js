@@ -72,8 +72,8 @@ export const NATIVE = {
     ],
     words: ['/libcuda.so.1\0'],
   },
-  line: {
-    sources: ['locks/line'],
+  'wait-queue': {
+    sources: ['locks/wait_queue'],
     wrap: [],
     most: 300,
     seeds: [

@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "locks/line.h"
+#include "locks/wait_queue.h"
 #include "locks/locks.h"
 
 using namespace gpu_owner::locks;
@@ -79,14 +79,14 @@ int bare(const char* path, int rounds) {
 }
 
 // Waits until nobody ahead stands in line: for the nearest one, then for the one before, should it still be there.
-void wait_for_turn(const char* path, int64_t place) {
+void wait_for_turn(const char* path, int64_t slot) {
   for (;;) {
     const int looking = open(path, O_RDONLY | O_CLOEXEC);
     std::vector<int64_t> ahead;
-    places_taken(looking, 0, place, ahead);
-    if (place > 0 && !ahead.empty()) wait_lock(looking, Kind::ofd, Mode::shared, {ahead.back(), 1});
+    taken_slots(looking, 0, slot, ahead);
+    if (slot > 0 && !ahead.empty()) wait_lock(looking, Kind::ofd, Mode::shared, {ahead.back(), 1});
     close(looking);
-    if (place == 0 || ahead.empty()) return;
+    if (slot == 0 || ahead.empty()) return;
   }
 }
 
@@ -100,10 +100,10 @@ int line(const char* path, const char* lease_path, int waiters) {
     if (fork() == 0) {
       close(held);
       const int file = opened(path);
-      const int64_t place = join_line(file);
+      const int64_t slot = join_queue(file);
       close(ready[0]);
       close(ready[1]);
-      wait_for_turn(path, place);
+      wait_for_turn(path, slot);
       const int lease = opened(lease_path);
       for (;;) {  // the end of the tenure is waited for, as claimants do, then the lease is tried
         const int tenure = open(lease_path, O_RDONLY | O_CLOEXEC);
@@ -171,13 +171,13 @@ int killed(const char* path, int rounds) {
 }
 
 int crowd(const char* path, int waiters) {
-  int64_t place = -1;
+  int64_t slot = -1;
   for (int i = 0; i < waiters; i++) {
     const int file = opened(path);
     // Directly behind the last one: to ask for the end of the line each time takes longer than all that is measured.
-    const bool next = place >= 0 && try_lock(file, Kind::ofd, Mode::exclusive, {place + 1, 1}) == 0;
-    place = next ? place + 1 : join_line(file);
-    if (place < 0) return 1;
+    const bool next = slot >= 0 && try_lock(file, Kind::ofd, Mode::exclusive, {slot + 1, 1}) == 0;
+    slot = next ? slot + 1 : join_queue(file);
+    if (slot < 0) return 1;
   }
   puts("there");
   fflush(stdout);

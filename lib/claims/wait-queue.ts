@@ -1,7 +1,7 @@
 import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { errno, type NativePulse, native } from '../native.ts';
+import { errno, type NativeHeartbeat, native } from '../native.ts';
 import { bootId, pathIn, systemError, warnOnce } from '../platform/index.ts';
 import type { Wish } from './fairness.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -11,7 +11,7 @@ import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents
 export const NAME = 'line.lock';
 /** Blocks are used again by places this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
-/** Of native/locks/pulse.h. */
+/** Of native/locks/heartbeat.h. */
 const PULSE_SIZE = 32;
 const MOST_REPLACEMENTS = 16;
 /** In a record, with quotes and comma. */
@@ -35,7 +35,7 @@ export class Place {
   readonly number: number;
   readonly #directory: LockDirectory;
   readonly #descriptor: number;
-  readonly #pulse: NativePulse;
+  readonly #pulse: NativeHeartbeat;
   readonly #record: RecordContents;
   #onNews: ((unlocked: boolean) => void) | null = null;
   #told = false;
@@ -45,7 +45,7 @@ export class Place {
     this.#descriptor = descriptor;
     this.number = number;
     this.#record = { ...record, command: record.command.slice(0, MOST_COMMAND) };
-    this.#pulse = new (native().Pulse)(descriptor, pulseOf(number), PULSE, LIFELESS, (unlocked) =>
+    this.#pulse = new (native().Heartbeat)(descriptor, pulseOf(number), PULSE, LIFELESS, (unlocked) =>
       this.#onNews?.(unlocked),
     );
   }
@@ -56,7 +56,7 @@ export class Place {
       let descriptor = -1;
       try {
         descriptor = directory.openFile(NAME);
-        const number = native().lineJoin(descriptor);
+        const number = native().queueJoin(descriptor);
         if (number === -errno.E2BIG) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', spoilt(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
         const place = new Place(directory, descriptor, number, record);
@@ -132,7 +132,7 @@ function fitting(record: object, uuids: readonly string[]): object {
   return fitting(record, uuids.slice(0, Math.min(-Math.ceil(excess / UUID_LENGTH), -1)));
 }
 
-/** Why nothing hangs on a line of which so much is locked; see native/locks/line.h. */
+/** Why nothing hangs on a line of which so much is locked; see native/locks/wait_queue.h. */
 function spoilt({ path }: LockDirectory): string {
   return (
     `the wait queue can't be used, so others may be served first: more of ${pathIn(path, NAME)} is locked than waiters lock. ` +
@@ -166,14 +166,14 @@ export class Line {
 
   /** The places that are taken, in order; none where strangers have locked so many that the line is spoilt. @param before only those ahead */
   places(before: number | null = null): number[] {
-    const places = before === 0 ? [] : native().linePlaces(this.#descriptor, 0, before ?? 0);
+    const places = before === 0 ? [] : native().queueSlots(this.#descriptor, 0, before ?? 0);
     if (places === null) warnOnce(spoilt(this.#directory));
     return places ?? [];
   }
 
   /** Whether strangers have locked so many places that nobody can stand in line. */
   get isSpoilt(): boolean {
-    return native().linePlaces(this.#descriptor, 0, 0) === null;
+    return native().queueSlots(this.#descriptor, 0, 0) === null;
   }
 
   get descriptor(): number {
@@ -198,7 +198,7 @@ export class Line {
       uuids: uuids.filter((uuid): uuid is string => typeof uuid === 'string'),
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
-      stopped: !native().lineAlive(this.#descriptor, pulseOf(place), LIFELESS),
+      stopped: !native().queueIsAlive(this.#descriptor, pulseOf(place), LIFELESS),
     };
   }
 }

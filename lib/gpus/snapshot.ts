@@ -44,7 +44,7 @@ export type Asked = readonly number[] | undefined;
  */
 export function lookSync(asked?: Asked): GPU[] {
   openDriver();
-  const size = native().driverLook(numbers, asked);
+  const size = native().driverSnapshot(numbers, asked);
   if (size < 0) throw interrupted();
   return decode(size);
 }
@@ -53,17 +53,17 @@ export function lookSync(asked?: Asked): GPU[] {
 export async function look(asked?: Asked): Promise<GPU[]> {
   openDriver();
   try {
-    await new Promise<void>((resolve) => native().driverLookAsync(resolve, asked));
+    await new Promise<void>((resolve) => native().driverSnapshotAsync(resolve, asked));
   } catch {
     return lookSync(asked); // no thread is to be had (ulimit -u): better late than never
   }
-  return decode(native().driverRead(numbers));
+  return decode(native().driverLastSnapshot(numbers));
 }
 
 function decode(size: number): GPU[] {
   if (size > numbers.length) {
     numbers = new Float64Array(2 * size);
-    native().driverRead(numbers);
+    native().driverLastSnapshot(numbers);
   }
   const version = numbers[0] as number;
   // Names are strings, which are dear to carry over; they are fetched again only when a GPU or an instance is new.

@@ -13,7 +13,7 @@ namespace gpu_owner::bindings {
 void add_cuda(Napi::Env env, Napi::Object exports);
 void add_directory(Napi::Env env, Napi::Object exports);
 void add_driver(Napi::Env env, Napi::Object exports);
-void add_line(Napi::Env env, Napi::Object exports);
+void add_wait_queue(Napi::Env env, Napi::Object exports);
 void add_locks(Napi::Env env, Napi::Object exports);
 void add_process(Napi::Env env, Napi::Object exports);
 void add_system(Napi::Env env, Napi::Object exports);

@@ -72,7 +72,7 @@ Napi::Value hidden(const Napi::CallbackInfo& info) {
 }
 
 // How long a placeholder may take to go, of one GPU or several.
-constexpr int64_t kReleasePatience = 5'000'000'000;  // ns
+constexpr int64_t kReleaseTimeout = 5'000'000'000;  // ns
 constexpr size_t kStack = 1024 * 1024;
 
 // A placeholder that goes. The thread and who waits for it share it.
@@ -111,7 +111,7 @@ void release(const Napi::CallbackInfo& info) {
   auto* release = new Release{found->second};
   placeholders().erase(found);
   if (process::start_detached(kStack, release_in_thread, release) != 0) release_in_thread(release);
-  const int64_t end = process::monotonic_nanoseconds() + kReleasePatience;
+  const int64_t end = process::monotonic_nanoseconds() + kReleaseTimeout;
   while (release->over.load() == 0) {
     const int64_t left = end - process::monotonic_nanoseconds();
     if (left <= 0) break;

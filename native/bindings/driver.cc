@@ -11,7 +11,7 @@
 #include "nvml/driver.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
-#include "process/turns.h"
+#include "process/fair_mutex.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using nvml::Driver;
 using nvml::Sample;
 
-// A look crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same layout:
+// A snapshot crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same layout:
 //   version of the descriptions, number of GPUs, then per GPU
 //   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, compute mode, display
 //   active, MIG mode, processes known, number of processes, number of MIG instances,
@@ -29,7 +29,7 @@ using nvml::Sample;
 // NaN stands for what the driver can't give.
 constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 10;
 
-// What the looks found, as the driver has it: touched only in a turn at it.
+// The last snapshot of each GPU. Needs the driver's mutex.
 std::vector<Sample>& samples() {
   static auto* samples = new std::vector<Sample>;
   return *samples;
@@ -41,8 +41,8 @@ struct Described {
   int persistence = -1;  // 0, 1; -1 where the driver doesn't tell
 };
 
-// For those who read it later, on whatever thread. It has a mutex of its own, which nobody holds for long: a look may take seconds. What may be
-// read in a turn at the driver alone is written in one, and under this mutex.
+// The encoded snapshot, for readers on any thread. It has a mutex of its own, which nobody holds for long: a snapshot may take
+// seconds under the driver's mutex. Fields are written under both, and read under either.
 struct Published {
   std::mutex mutex;
   std::vector<double> numbers;
@@ -64,7 +64,7 @@ bool same_instances(const Described& described, const Sample& sample) {
   return true;
 }
 
-// Notices new GPUs and changed MIG instances; strings are made only then. In a turn at the driver.
+// Notices new GPUs and changed MIG instances; strings are made only then. Needs the driver's mutex.
 void describe_anew(Published& out) {
   const Driver& driver = Driver::instance();
   const auto& gpus = driver.descriptions();
@@ -147,7 +147,7 @@ void encode(double* out) {
   for (const Sample& sample : samples()) out = encode_gpu(out, sample);
 }
 
-// Keeps a look for those who will read it. In a turn at the driver.
+// Keeps a snapshot for those who will read it. Needs the driver's mutex.
 void publish() {
   Published& target = published();
   describe_anew(target);
@@ -156,7 +156,7 @@ void publish() {
   encode(target.numbers.data());
 }
 
-// Gives a look to who asked, if there is room for it, else publishes it. Returns the size. In a turn at the driver.
+// Writes the snapshot into the caller's array if it fits, else publishes it. Returns the size. Needs the driver's mutex.
 Napi::Value deliver(const Napi::CallbackInfo& info) {
   auto numbers = info[0].As<Napi::Float64Array>();
   const size_t size = encoded_size();
@@ -179,26 +179,26 @@ size_t copy_published(Napi::Float64Array numbers) {
   return source.numbers.size();
 }
 
-using Turn = std::unique_lock<process::Turns>;
+using DriverLock = std::unique_lock<process::FairMutex>;
 
-// After something was asked of the driver: has it not come back, this process's end may be late. In a turn at the driver.
+// After something was asked of the driver: has it not come back, this process's end may be late. Needs the driver's mutex.
 void prepare_for_late_end() {
   if (Driver::instance().has_call_out()) locks::abandon_held_at_signals();
 }
 
-// Without the turn when a handled signal came first.
-Turn turn_on_main_thread(process::Turns& turns) {
-  Turn turn(turns, std::try_to_lock);
-  if (turn.owns_lock()) return turn;
+// Not locked when a handled signal came first.
+DriverLock lock_on_main_thread(process::FairMutex& mutex) {
+  DriverLock lock(mutex, std::try_to_lock);
+  if (lock.owns_lock()) return lock;
   const process::Interrupt interrupt;
-  return turns.lock_unless([&] { return interrupt.signal() != 0; }) ? Turn(turns, std::adopt_lock) : Turn();
+  return mutex.lock_unless([&] { return interrupt.signal() != 0; }) ? DriverLock(mutex, std::adopt_lock) : DriverLock();
 }
 
 constexpr int kInterrupted = -1;
-// Of a thread that waits for a look and publishes it.
+// For a thread that takes a snapshot and publishes it.
 constexpr size_t kStack = 256 * 1024;
 
-// Which GPUs a look is to look at: an array of indices, or all of them.
+// GPUs to ask about: an array of indices, or all of them.
 class Asked {
  public:
   explicit Asked(const Napi::Value& value) : some_(value.IsArray()) {
@@ -215,9 +215,9 @@ class Asked {
 // driverOpen(path) -> undefined, or why not: { stage, code, text, path, missing, attempts }
 Napi::Value open(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  const Turn turn = turn_on_main_thread(driver.turns());
+  const DriverLock lock = lock_on_main_thread(driver.mutex());
   auto opened = Driver::Opened{Driver::Stage::interrupted, 0};
-  if (turn.owns_lock()) {
+  if (lock.owns_lock()) {
     opened = driver.open(text(info[0]));
     prepare_for_late_end();
   }
@@ -234,37 +234,37 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// driverLook(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
-Napi::Value look(const Napi::CallbackInfo& info) {
+// driverSnapshot(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
+Napi::Value snapshot(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
-  const Turn turn = turn_on_main_thread(driver.turns());
-  if (!turn.owns_lock() || !driver.look(samples(), asked.only(), true)) {
+  const DriverLock lock = lock_on_main_thread(driver.mutex());
+  if (!lock.owns_lock() || !driver.take_snapshot(samples(), asked.only(), true)) {
     return Napi::Number::New(info.Env(), kInterrupted);
   }
   prepare_for_late_end();
   return deliver(info);
 }
 
-// Looks on threads of their own that have been asked for and haven't ended.
-std::atomic<int> looks_in_threads{0};
+// Snapshots on threads of their own that have been asked for and haven't ended.
+std::atomic<int> snapshots_in_threads{0};
 
-// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a look is under way
+// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a snapshot is under way
 Napi::Value has_call_out(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  const Turn turn(driver.turns(), std::try_to_lock);
-  return Napi::Boolean::New(info.Env(), looks_in_threads.load() > 0 || !turn.owns_lock() || driver.has_call_out());
+  const DriverLock lock(driver.mutex(), std::try_to_lock);
+  return Napi::Boolean::New(info.Env(), snapshots_in_threads.load() > 0 || !lock.owns_lock() || driver.has_call_out());
 }
 
-// driverRead(numbers) -> size needed. The last look again.
+// driverLastSnapshot(numbers) -> size needed
 Napi::Value read(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
 }
 
-// A look on a thread of its own. The environment that asked may be gone before the driver has answered, so two share it:
+// A snapshot on a thread of its own. The environment that asked may be gone before the driver has answered, so two share it:
 // the thread, and the environment until its callback has run or it ends.
-struct Look {
-  explicit Look(const Napi::Value& value) : asked(value) {}
+struct Request {
+  explicit Request(const Napi::Value& value) : asked(value) {}
   Napi::ThreadSafeFunction done;
   const Asked asked;
   std::mutex mutex;
@@ -276,55 +276,55 @@ struct Look {
   }
 };
 
-void end_look(void* pointer) {
-  auto* look = static_cast<Look*>(pointer);
+void end_snapshot(void* pointer) {
+  auto* request = static_cast<Request*>(pointer);
   {
-    const std::lock_guard<std::mutex> lock(look->mutex);
-    look->gone = true;
+    const std::lock_guard<std::mutex> lock(request->mutex);
+    request->gone = true;
   }
-  look->release();
+  request->release();
 }
 
-void deliver_look(Napi::Env env, Napi::Function done, Look* look) {
+void deliver_snapshot(Napi::Env env, Napi::Function done, Request* request) {
   // Waits until the thread has released the function: from here on nothing keeps the environment from ending, and it frees the
   // function whether or not it was released.
-  { const std::lock_guard<std::mutex> lock(look->mutex); }
-  napi_remove_env_cleanup_hook(env, end_look, look);
-  look->release();
+  { const std::lock_guard<std::mutex> lock(request->mutex); }
+  napi_remove_env_cleanup_hook(env, end_snapshot, request);
+  request->release();
   done.Call({});
 }
 
-void* look_in_thread(void* pointer) {
-  auto* look = static_cast<Look*>(pointer);
+void* snapshot_in_thread(void* pointer) {
+  auto* request = static_cast<Request*>(pointer);
   {
     Driver& driver = Driver::instance();
-    const Turn turn(driver.turns());
-    driver.look(samples(), look->asked.only(), false);
+    const DriverLock lock(driver.mutex());
+    driver.take_snapshot(samples(), request->asked.only(), false);
     prepare_for_late_end();
     publish();
   }
-  looks_in_threads.fetch_sub(1);
+  snapshots_in_threads.fetch_sub(1);
   {
-    const std::lock_guard<std::mutex> lock(look->mutex);
-    if (!look->gone && look->done.NonBlockingCall(look, deliver_look) == napi_ok) look->done.Release();
+    const std::lock_guard<std::mutex> lock(request->mutex);
+    if (!request->gone && request->done.NonBlockingCall(request, deliver_snapshot) == napi_ok) request->done.Release();
   }
-  look->release();
+  request->release();
   return nullptr;
 }
 
-// driverLookAsync(done, asked?): looks without blocking this thread, then calls done(); the numbers are had by driverRead.
-void look_async(const Napi::CallbackInfo& info) {
+// driverSnapshotAsync(done, asked?): asks without blocking this thread, then calls done(); the numbers are had by driverLastSnapshot.
+void snapshot_async(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  auto* look = new Look(info[1]);
-  look->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner look", 0, 1);
+  auto* request = new Request(info[1]);
+  request->done = Napi::ThreadSafeFunction::New(env, info[0].As<Napi::Function>(), "gpu-owner snapshot", 0, 1);
   // Added after the function's own hook, so it runs before that one.
-  napi_add_env_cleanup_hook(env, end_look, look);
-  looks_in_threads.fetch_add(1);
-  if (const int error = process::start_detached(kStack, look_in_thread, look); error != 0) {
-    looks_in_threads.fetch_sub(1);
-    napi_remove_env_cleanup_hook(env, end_look, look);
-    look->done.Abort();
-    delete look;
+  napi_add_env_cleanup_hook(env, end_snapshot, request);
+  snapshots_in_threads.fetch_add(1);
+  if (const int error = process::start_detached(kStack, snapshot_in_thread, request); error != 0) {
+    snapshots_in_threads.fetch_sub(1);
+    napi_remove_env_cleanup_hook(env, end_snapshot, request);
+    request->done.Abort();
+    delete request;
     Napi::Error::New(env, strerror(error)).ThrowAsJavaScriptException();
   }
 }
@@ -373,10 +373,10 @@ Napi::Value code_text(const Napi::CallbackInfo& info) {
 
 void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
-  exports.Set("driverLook", Napi::Function::New<look>(env));
+  exports.Set("driverSnapshot", Napi::Function::New<snapshot>(env));
   exports.Set("driverHasCallOut", Napi::Function::New<has_call_out>(env));
-  exports.Set("driverRead", Napi::Function::New<read>(env));
-  exports.Set("driverLookAsync", Napi::Function::New<look_async>(env));
+  exports.Set("driverLastSnapshot", Napi::Function::New<read>(env));
+  exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
   exports.Set("driverCodeText", Napi::Function::New<code_text>(env));

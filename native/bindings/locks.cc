@@ -80,7 +80,7 @@ Napi::Value wait_sync(const Napi::CallbackInfo& info) {
       const int64_t left = end - process::monotonic_nanoseconds();
       interrupted = interrupt.signal() != 0;
       if (left <= 0 || interrupted) break;
-      waiter->sleep(left < process::kLongestSleep ? left : process::kLongestSleep);
+      waiter->sleep(left < process::kMaxSleep ? left : process::kMaxSleep);
     }
   }
   waiter->cancel();

@@ -1,4 +1,4 @@
-// What is asked of the system at the start of a program. Node.js can do all this; but its functions are compiled when they are first
+// Questions to the system at the start of a program. Node.js can do all this; but its functions are compiled when they are first
 // called, and the first lstat costs a program a third of a millisecond. These cost microseconds.
 #include <errno.h>
 #include <fcntl.h>

@@ -35,7 +35,7 @@ GPU_OWNER_STAT(64)
 // libstdc++ reads it to do without atomic operations while there is one thread; "no" is always right (glibc 2.32).
 GPU_OWNER_HIDDEN char __libc_single_threaded = 0;
 
-// What `new T[n]` and std::vector call for an absurd n (GCC 11), here where exceptions are off anyway. Nothing of libstdc++
+// Called by `new T[n]` and std::vector for an absurd n (GCC 11), here where exceptions are off anyway. Nothing of libstdc++
 // is called, so that executables that don't need it otherwise start without it.
 [[noreturn]] GPU_OWNER_HIDDEN void gpu_owner_throw_bad_array_new_length() __asm__("_ZSt28__throw_bad_array_new_lengthv");
 void gpu_owner_throw_bad_array_new_length() { abort(); }

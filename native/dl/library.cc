@@ -12,7 +12,7 @@
 namespace gpu_owner::dl {
 namespace {
 
-// What the linker would meet. Files for other machines it passes over in a search.
+// Finds the file that the linker would meet. Files for other machines it passes over in a search.
 Inspection inspect_candidate(const std::string& path) {
   if (path.find('/') != std::string::npos) return inspect(path);
   Inspection found;
@@ -24,7 +24,7 @@ Inspection inspect_candidate(const std::string& path) {
   return found;
 }
 
-// Of files for other machines, the linker says that there is no file, or no more than their class. In a search, it may also have found
+// About files for other machines, the linker says that there is no file, or no more than their class. In a search, it may also have found
 // another one, and say what is wrong with that.
 bool explains_more(const Inspection& found, const std::string& path, const std::string& said) {
   if (found.problem.empty()) return false;

@@ -16,7 +16,7 @@ namespace keeper {
 namespace {
 
 [[noreturn]] void become(const Options &options, bool own_session, int go, int report) {
-  // No PR_SET_PDEATHSIG: were keeper, guard and worker all killed, it would take the command, which holds the lease then, from
+  // No PR_SET_PDEATHSIG: were keeper, watchdog and worker all killed, it would take the command, which holds the lease then, from
   // under those of its children that hold none.
   if (own_session) setsid();
   for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);

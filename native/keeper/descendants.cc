@@ -31,7 +31,7 @@ void enqueue(pid_t pid) {
   if (pid > 0 && queued < most) queue[queued++] = pid;
 }
 
-// What no PID can be stays one, and never turns into another or into a negative number, which means many processes.
+// A number that no PID can be stays one, and never turns into another or into a negative number, which means many processes.
 void add_digit(pid_t *pid, char digit) { *pid = *pid > INT_MAX / 10 - 1 ? INT_MAX : *pid * 10 + (digit - '0'); }
 
 ssize_t read_file(const char *path, char *data, size_t size) {

@@ -23,14 +23,14 @@ constexpr int most_looks = 12;
 // Processes can be born while we kill: look again this soon.
 constexpr int64_t kill_round_ms = 5;
 constexpr int64_t slow_kill_round_ms = 500;
-// What a task leaves behind has been told to end with it: the next task waits for the GPU.
+// Processes that a task leaves behind have been told to end with it: the next task waits for the GPU.
 constexpr int64_t leftover_grace_ms = 2000;
 
 }  // namespace
 
 void Job::begin(pid_t command) {
   command_ = command;
-  if (ledger_) __atomic_store_n(ledger_, command, __ATOMIC_RELEASE);
+  if (shared_command_) __atomic_store_n(shared_command_, command, __ATOMIC_RELEASE);
   recheck_at_ = now_ms() + options_.recheck;
   record(command, 0, false);
 }
@@ -123,10 +123,10 @@ void Job::command_changed(int status) {
   }
 }
 
-// The front stops and goes on with the command, so that the shell has its prompt back. It is we who do that, because we
-// learn of the changes in their order: a front that looked and then stopped itself could miss the continuation between.
+// The foreground process stops and goes on with the command, so that the shell has its prompt back. It is we who do that, because we
+// learn of the changes in their order: a foreground process that looked and then stopped itself could miss the continuation between.
 void Job::follow(int signal) {
-  if (front_ && getppid() == front_) kill(front_, signal);
+  if (foreground_ && getppid() == foreground_) kill(foreground_, signal);
 }
 
 void Job::signal_command(int signal) {

@@ -9,7 +9,7 @@ namespace keeper {
 
 struct Options;
 
-// Where events go, as lines of JSON: over the socket to the front or the worker, or straight to a front that took over.
+// Where events go, as lines of JSON: over the socket to the foreground process or the worker, or straight to a foreground process that took over.
 // `dispensable` ones may be dropped when the receiver doesn't read.
 struct Events {
   void (*receive)(void *receiver, const char *line, bool dispensable);
@@ -26,13 +26,13 @@ class Job {
   Job(const Options &options, Events events) : options_(options), events_(events) {}
 
   // The process that stops when the command stops, and goes on with it.
-  void set_front(pid_t front) { front_ = front; }
+  void set_foreground(pid_t foreground) { foreground_ = foreground; }
   // A child of ours that isn't the command's.
   void set_helper(pid_t helper) { helper_ = helper; }
-  // Whose the leases are: it keeps them for its next task, and nothing of this one may be left then. 0: they end with the job.
+  // The owner of the leases: it keeps them for its next task, and nothing of this one may be left then. 0: they end with the job.
   void set_worker(pid_t worker) { worker_ = worker; }
   // Where to note the command's process before it runs.
-  void set_ledger(pid_t *command) { ledger_ = command; }
+  void set_shared_command(pid_t *command) { shared_command_ = command; }
 
   void begin(pid_t command);
   // Takes over a command of which it is known that it ended, or not.
@@ -64,10 +64,10 @@ class Job {
 
   const Options &options_;
   const Events events_;
-  pid_t front_ = 0;
+  pid_t foreground_ = 0;
   pid_t helper_ = 0;
   pid_t worker_ = 0;
-  pid_t *ledger_ = nullptr;
+  pid_t *shared_command_ = nullptr;
   pid_t command_ = 0;
   Phase phase_ = Phase::running;
   int64_t settled_at_ = 0;

@@ -29,7 +29,7 @@ void send_event(void *channel, const char *line, bool dispensable) {
 
 }  // namespace
 
-void withdraw(const Options &options, int socket, int signals) {
+void detach(const Options &options, int socket, int signals) {
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options, Keep::leases_and_placeholder, socket, signals);
@@ -53,16 +53,16 @@ bool start_command(const Options &options, Job *job, int signals, const Channel 
   job->begin(command.pid());
   if (const int error = command.let_go()) {
     waitpid(command.pid(), nullptr, 0);
-    withdraw(options, channel.fd(), signals);
+    detach(options, channel.fd(), signals);
     job->failed(error, execution_error(options.command[0], error), execution_exit_code(error));
     return false;
   }
-  withdraw(options, channel.fd(), signals);
+  detach(options, channel.fd(), signals);
   job->started();
   return true;
 }
 
-bool obey(Job *job, Channel *channel) {
+bool handle_requests(Job *job, Channel *channel) {
   const bool open = channel->receive();
   while (const char *line = channel->next_line()) {
     long number = 0;
@@ -76,13 +76,13 @@ bool obey(Job *job, Channel *channel) {
   return open;
 }
 
-int keep(const Options &options, int socket, pid_t front) {
+int keep(const Options &options, int socket, pid_t foreground) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
   adopt_descendants();
   const int signals = options.signals;
   Channel channel(socket);
   Job job(options, {send_event, &channel});
-  job.set_front(front);
+  job.set_foreground(foreground);
   sign_markers(options);
   if (!start_command(options, &job, signals, channel, false)) return exit_internal;
 
@@ -92,7 +92,7 @@ int keep(const Options &options, int socket, pid_t front) {
     // Signals don't matter here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
     while (next_signal(signals, &info)) continue;
-    if (ready[1].revents) obey(&job, &channel);
+    if (ready[1].revents) handle_requests(&job, &channel);
     job.react();
   }
   return 0;

@@ -4,7 +4,7 @@ namespace keeper {
 
 struct Options;
 
-// Removes the markers and ends the leases, whoever else still has copies of the descriptors (a front that is stopped, for instance).
+// Removes the markers and ends the leases, whoever else still has copies of the descriptors (a foreground process that is stopped, for instance).
 // Only for the keeper, and only once nobody of the job is left.
 void unlock(const Options &options);
 

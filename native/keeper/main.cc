@@ -6,8 +6,8 @@
 #include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
-#include "keeper/front.h"
-#include "keeper/guard.h"
+#include "keeper/foreground.h"
+#include "keeper/watchdog.h"
 #include "keeper/hold.h"
 #include "keeper/leases.h"
 #include "keeper/messages.h"
@@ -64,8 +64,8 @@ int main(int argc, char **argv) {
       return hold(options);
     case Mode::task:
       raise_inherited(&options);
-      return Guard(options).run();
+      return Watchdog(options).run();
     default:
-      return Front(options).run();
+      return Foreground(options).run();
   }
 }

@@ -7,7 +7,7 @@ namespace keeper {
 
 struct Options;
 
-// What a lease file says about its holder, for people. Locks decide; the record only informs.
+// A lease file's text about its holder, for people. Locks decide; the record only informs.
 struct Record {
   pid_t pid;
   pid_t keeper;

@@ -21,7 +21,7 @@ namespace {
 
 struct Teller {
   Channel *channel;
-  Ledger *ledger;
+  SharedState *shared;
   bool keeper_lost = false;  // and that isn't told yet
 
   void tell_of_keeper() {
@@ -33,13 +33,13 @@ struct Teller {
 void tell(void *receiver, const char *line, bool dispensable) {
   Teller *teller = static_cast<Teller *>(receiver);
   long signal = 0;
-  // What comes before the news of the keeper's end is the command's own doing; this was most probably that end's.
+  // Anything before the news of the keeper's end is the command's own doing; this was most probably that end's.
   if (is_event(line, "ended") && number_in(line, "signal", &signal) && signal == SIGKILL) teller->tell_of_keeper();
   teller->channel->send(line, dispensable);
   if (is_event(line, "ended") || is_event(line, "failed")) {
-    __atomic_store_n(&teller->ledger->ended, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&teller->shared->ended, 1, __ATOMIC_RELEASE);
   } else if (is_event(line, "released")) {
-    __atomic_store_n(&teller->ledger->released, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&teller->shared->released, 1, __ATOMIC_RELEASE);
   }
 }
 
@@ -61,14 +61,14 @@ void serve(const Options &options, Job *job, Channel *channel, int signals) {
       channel->send("{\"event\":\"told\"}");
       job->terminate(options.grace);
     }
-    if (ready[1].revents && !obey(job, channel)) inherit(options, job);
+    if (ready[1].revents && !handle_requests(job, channel)) inherit(options, job);
     job->react();
   }
 }
 
 }  // namespace
 
-int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard) {
+int keep_task(const Options &options, SharedState *shared, pid_t worker, pid_t watchdog) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
   adopt_descendants();
   const int signals = options.signals;
@@ -77,23 +77,23 @@ int keep_task(const Options &options, Ledger *ledger, pid_t worker, pid_t guard)
   Buffer<64> line;
   line.add("{\"event\":\"keeper\",\"pid\":%d}", getpid());
   channel.send(line.c_str());
-  Teller teller = {&channel, ledger};
+  Teller teller = {&channel, shared};
   Job job(options, {tell, &teller});
   job.set_worker(worker);
-  job.set_ledger(&ledger->command);
+  job.set_shared_command(&shared->command);
   if (start_command(options, &job, signals, channel, true)) serve(options, &job, &channel, signals);
   // One that somebody has stopped would keep its copies of the descriptors.
-  if (getppid() == guard) kill(guard, SIGCONT);
+  if (getppid() == watchdog) kill(watchdog, SIGCONT);
   return 0;
 }
 
-int finish_task(const Options &options, Ledger *ledger, pid_t worker, int signals, bool worker_gone) {
+int finish_task(const Options &options, SharedState *shared, pid_t worker, int signals, bool worker_gone) {
   Channel channel(options.control);
-  Teller teller = {&channel, ledger, true};
+  Teller teller = {&channel, shared, true};
   Job job(options, {tell, &teller});
   job.set_worker(worker);
-  const pid_t command = __atomic_load_n(&ledger->command, __ATOMIC_ACQUIRE);
-  const bool ended = !command || __atomic_load_n(&ledger->ended, __ATOMIC_ACQUIRE);
+  const pid_t command = __atomic_load_n(&shared->command, __ATOMIC_ACQUIRE);
+  const bool ended = !command || __atomic_load_n(&shared->ended, __ATOMIC_ACQUIRE);
   job.adopt(command, ended);
   // How it ended is worth knowing, if it did so by itself.
   if (!ended) job.react();

@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
 constexpr int kTries = 16;          // against others that make and remove the same file
-constexpr int kMostLinks = 40;      // as the kernel
+constexpr int kMaxLinks = 40;      // as the kernel
 
 // Without reading: a directory that may only be searched will do.
 constexpr int kOpen = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -97,7 +97,7 @@ int walk(std::string rest, bool follow_last) {
     std::string target;
     int result = link < 0 ? -error : read_link(at, link, target);
     if (link >= 0) close(link);
-    if (result == 0 && ((is_last && !follow_last) || ++links > kMostLinks)) result = -ELOOP;
+    if (result == 0 && ((is_last && !follow_last) || ++links > kMaxLinks)) result = -ELOOP;
     if (result != 0) {
       close(at);
       return result;

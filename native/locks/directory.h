@@ -50,7 +50,7 @@ class Directory {
   int access(const char* name, int mode) const;
   std::vector<std::string> names() const;
 
-  // What has this name, for those who want a lock on that byte. Takes nothing.
+  // Tells what has this name to a caller that wants a lock on that byte. Takes nothing.
   Presence presence_of(const char* name, int64_t byte) const;
   // The same for many at once. `names` has two lines for each of the flags: a lock's file, and one that is made only if that has
   // had a holder. A flag stays set where the first is missing, or untouched while the second is missing.

@@ -12,9 +12,9 @@ namespace gpu_owner::locks {
 namespace {
 
 // With so many open files, later ones aren't noted.
-constexpr int kMost = 65536;
+constexpr int kMaxDescriptors = 65536;
 // By descriptor. Nobody says when it is closed, but then it has no lock any longer.
-std::atomic<bool> noted[kMost];
+std::atomic<bool> noted[kMaxDescriptors];
 std::atomic<int> end{0};
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -47,7 +47,7 @@ void abandon_and_end(int signal) {
 }  // namespace
 
 void note_held(int descriptor) {
-  if (descriptor < 0 || descriptor >= kMost) return;
+  if (descriptor < 0 || descriptor >= kMaxDescriptors) return;
   noted[descriptor].store(true);
   int known = end.load();
   while (known <= descriptor && !end.compare_exchange_weak(known, descriptor + 1)) continue;

@@ -1,4 +1,4 @@
-// What this process holds locks with, for an end that may come late: a thread that is stuck in the kernel keeps all descriptors of
+// The descriptors that this process holds locks with, for an end that may come late: a thread that is stuck in the kernel keeps all descriptors of
 // its process open, also after exit and kill.
 #pragma once
 

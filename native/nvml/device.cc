@@ -8,7 +8,7 @@
 namespace gpu_owner::nvml {
 namespace {
 
-constexpr uint32_t kMostInstances = 64;
+constexpr uint32_t kMaxInstances = 64;
 
 // Codes that say something of the GPU as a whole, not of the one value that was asked for.
 // An unknown error (999) isn't, where it is about a sensor: some laptops' power can't be read, and they compute well.
@@ -80,13 +80,13 @@ void Sample::fall_silent() {
   instances = std::move(known);
 }
 
-// Only the thread that looks at the GPU writes the number.
+// Only the thread that asks about the GPU writes the number.
 Code Gpu::answered(Code code) {
   answers_.store(answers_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return code;
 }
 
-void Gpu::look(const Library& library, Sample& sample) {
+void Gpu::read(const Library& library, Sample& sample) {
   sample = {};
   sample.health = handle_ == nullptr ? attach(library) : SUCCESS;
   if (sample.health != SUCCESS) return;
@@ -118,7 +118,7 @@ void Gpu::look(const Library& library, Sample& sample) {
   if (sample.health != SUCCESS) {
     sample.instances = instances_;  // a GPU that has failed has lost none
   } else if (sample.mig_mode == 1) {
-    look_at_instances(library, sample);
+    read_instances(library, sample);
   } else {
     instances_.clear();
   }
@@ -138,11 +138,11 @@ Code Gpu::attach(const Library& library) {
   return SUCCESS;
 }
 
-void Gpu::look_at_instances(const Library& library, Sample& sample) {
+void Gpu::read_instances(const Library& library, Sample& sample) {
   uint32_t slots = 0;
   bool as_before = true;
   if (library.mig_max_count(handle_, slots) != SUCCESS) return;
-  for (uint32_t slot = 0; slot < slots && slot < kMostInstances; slot++) {
+  for (uint32_t slot = 0; slot < slots && slot < kMaxInstances; slot++) {
     // Handles are asked for anew each time: those of an instance that was destroyed may come to mean another.
     Device handle = nullptr;
     if (answered(library.mig_handle(handle_, slot, handle)) != SUCCESS) continue;  // NOT_FOUND = an empty slot
@@ -170,7 +170,7 @@ void Gpu::look_at_instances(const Library& library, Sample& sample) {
   for (MigInstance& instance : instances_) instance.forget_values();
 }
 
-// What never changes about an instance is asked once. Returns whether it was known.
+// Asks once for the properties of an instance that never change. Returns whether it was known.
 bool Gpu::identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance) {
   instance.slot = slot;
   for (const MigInstance& known : instances_) {

@@ -28,7 +28,7 @@ struct MigInstance {
   void forget_values();
 };
 
-// What a GPU is like at one moment; NaN where the driver can't tell.
+// A GPU's values at one moment; NaN where the driver can't tell.
 struct Sample {
   int health = ERROR_UNINITIALIZED;
   Memory memory;
@@ -48,7 +48,7 @@ class Gpu {
 
   // Attaches the GPU if that isn't done yet (1 to 3 s without persistence mode), then samples it. May block for as
   // long as the driver pleases.
-  void look(const Library& library, Sample& sample);
+  void read(const Library& library, Sample& sample);
 
   uint32_t index() const { return index_; }
   const std::string& uuid() const { return uuid_; }
@@ -63,7 +63,7 @@ class Gpu {
   Code attach(const Library& library);
   // Notes that a call has returned.
   Code answered(Code code);
-  void look_at_instances(const Library& library, Sample& sample);
+  void read_instances(const Library& library, Sample& sample);
   bool identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance);
 
   uint32_t index_;

@@ -21,13 +21,13 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 // How long the driver may leave all calls unanswered, and how long those are given that nobody could ask before that.
-constexpr int64_t kPatience = 800 * kMillisecond;
-constexpr int64_t kSecondPatience = 400 * kMillisecond;
-constexpr int64_t kInitPatience = 10'000 * kMillisecond;
+constexpr int64_t kTimeout = 800 * kMillisecond;
+constexpr int64_t kSecondTimeout = 400 * kMillisecond;
+constexpr int64_t kInitTimeout = 10'000 * kMillisecond;
 // Where GPUs take longer each, they are asked side by side, by a thread for each: below that, threads cost more than they bring.
 constexpr int64_t kAlone = 2 * kMillisecond;
 
-constexpr uint32_t kMostGpus = 1024;
+constexpr uint32_t kMaxGpus = 1024;
 // There may be a thread per GPU, so not the 8 MiB that is usual.
 constexpr size_t kStack = 1024 * 1024;
 
@@ -37,7 +37,7 @@ bool is_among(const std::vector<uint32_t>* only, uint32_t gpu) {
 
 }  // namespace
 
-// Calls to the driver, in steps that one thread or several take, each the next one. Shared by who asked and who works.
+// Calls to the driver, in steps that one thread or several take, each the next one. Shared by the thread that asked and those that work.
 struct Driver::Job {
   explicit Job(uint32_t steps) : total(steps), done(new std::atomic<bool>[steps]()) {}
   virtual ~Job() = default;
@@ -47,7 +47,7 @@ struct Driver::Job {
   std::atomic<uint32_t> next{0};      // the step to be taken next
   std::atomic<uint32_t> finished{0};  // steps done or withdrawn
   std::atomic<uint32_t> over{0};      // 1 when all are
-  // Of who asked.
+  // For the thread that asked only.
   bool helped = false;                // by more threads than one
   bool withdrawn = false;
   uint32_t taken = total;             // steps, where the others were withdrawn
@@ -83,8 +83,9 @@ struct Driver::Job {
   }
 };
 
-struct Driver::Start : Driver::Job {
-  explicit Start(Library& library) : Job(1), library(library) {}
+// Starts NVML.
+struct Driver::StartJob : Driver::Job {
+  explicit StartJob(Library& library) : Job(1), library(library) {}
 
   Library& library;
   Code init_code = SUCCESS, count_code = SUCCESS;
@@ -99,16 +100,16 @@ struct Driver::Start : Driver::Job {
   }
 };
 
-// A list of GPUs to look at.
-struct Driver::Look : Driver::Job {
-  Look(const Library& library, std::vector<Gpu*> asked)
+// Asks about a list of GPUs, a step each.
+struct Driver::SnapshotJob : Driver::Job {
+  SnapshotJob(const Library& library, std::vector<Gpu*> asked)
       : Job(static_cast<uint32_t>(asked.size())), library(library), gpus(std::move(asked)), samples(gpus.size()) {}
 
   const Library& library;
   const std::vector<Gpu*> gpus;
   std::vector<Sample> samples;  // parallel to gpus
 
-  void take(uint32_t step) override { gpus[step]->look(library, samples[step]); }
+  void take(uint32_t step) override { gpus[step]->read(library, samples[step]); }
   uint64_t answers() const override {
     uint64_t number = finished.load();
     for (const Gpu* gpu : gpus) number += gpu->answers();
@@ -116,7 +117,7 @@ struct Driver::Look : Driver::Job {
   }
 };
 
-// The thread that does most looks. It is replaced when it is stuck.
+// The thread that makes most calls. It is replaced when it is stuck.
 struct Driver::Worker {
   std::atomic<uint32_t> posted{0};  // changes when there is something new
   std::mutex mutex;                 // guards what follows
@@ -217,7 +218,7 @@ Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_t
     }
     if (now >= deadline) return Wait::stalled;
     if (interrupt && interrupt->signal() != 0) return Wait::interrupted;
-    int64_t sleep = std::min(deadline - now, process::kLongestSleep);
+    int64_t sleep = std::min(deadline - now, process::kMaxSleep);
     if (!job.helped && job.total > 1) {
       // Where nobody has begun yet, it isn't the driver that takes so long.
       const int64_t late = job.next.load() == 0 ? now + kAlone : start + kAlone * (job.finished.load() + 1);
@@ -235,11 +236,11 @@ Driver::Opened Driver::open(const std::string& path) {
   const bool loaded = !library_.path().empty() && library_.missing().empty();
   if (!loaded && !library_.load(path)) return {library_.path().empty() ? Stage::load : Stage::symbol, SUCCESS};
   if (starting_ == nullptr) {
-    auto start = std::make_shared<Start>(library_);
+    auto start = std::make_shared<StartJob>(library_);
     if (!hand_to_worker(start)) return {Stage::not_responding, SUCCESS};
     starting_ = std::move(start);
   }
-  switch (wait_for(starting_, true, kInitPatience)) {
+  switch (wait_for(starting_, true, kInitTimeout)) {
     case Wait::interrupted: return {Stage::interrupted, SUCCESS};  // a later call goes on waiting for the same job
     case Wait::stalled:
       if (starting_->withdraw() != 0) {  // no thread was to be had: a later call begins anew
@@ -249,11 +250,11 @@ Driver::Opened Driver::open(const std::string& path) {
       return {Stage::not_responding, SUCCESS};
     case Wait::done: break;
   }
-  const std::shared_ptr<Start> started = std::move(starting_);
+  const std::shared_ptr<StartJob> started = std::move(starting_);
   version_ = started->version;
   if (started->init_code != SUCCESS) return {Stage::init, started->init_code};
   if (started->count_code != SUCCESS) return {Stage::count, started->count_code};
-  const uint32_t count = std::min(started->count, kMostGpus);
+  const uint32_t count = std::min(started->count, kMaxGpus);
   for (uint32_t i = 0; i < count; i++) gpus_.push_back(std::make_unique<Gpu>(i));
   stuck_.resize(count);
   descriptions_.resize(count);
@@ -262,17 +263,17 @@ Driver::Opened Driver::open(const std::string& path) {
 }
 
 // Takes over what a job has found out. A GPU that it doesn't come back from is left alone until it does.
-void Driver::collect(const std::shared_ptr<Look>& look, std::vector<Sample>& samples) {
-  const bool whole = !look->withdrawn && look->is_over();
-  for (uint32_t i = 0; i < look->total; i++) {
-    const Gpu& gpu = *look->gpus[i];
+void Driver::collect(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples) {
+  const bool whole = !job->withdrawn && job->is_over();
+  for (uint32_t i = 0; i < job->total; i++) {
+    const Gpu& gpu = *job->gpus[i];
     Sample& sample = samples[gpu.index()];
-    if (!whole && (i >= look->taken || !look->done[i].load())) {
+    if (!whole && (i >= job->taken || !job->done[i].load())) {
       sample.fall_silent();
-      if (i < look->taken) stuck_[gpu.index()] = {look, i};  // else no thread was to be had: the next look asks anew
+      if (i < job->taken) stuck_[gpu.index()] = {job, i};  // else no thread was to be had: the next snapshot asks anew
       continue;
     }
-    sample = std::move(look->samples[i]);
+    sample = std::move(job->samples[i]);
     Description& known = descriptions_[gpu.index()];
     if (!known.uuid.empty() || gpu.uuid().empty()) continue;
     known = {gpu.uuid(), gpu.name(), gpu.pci_bus_id(), gpu.persistence()};
@@ -281,18 +282,18 @@ void Driver::collect(const std::shared_ptr<Look>& look, std::vector<Sample>& sam
 }
 
 // Waits for a job and takes over what it has found out; false when a signal came first, and the job goes on.
-bool Driver::finish(const std::shared_ptr<Look>& look, std::vector<Sample>& samples, bool on_main_thread) {
-  Wait outcome = wait_for(look, on_main_thread, kPatience);
-  if (outcome == Wait::stalled && look->waiting() > 0) {
-    add_helpers(look);
-    outcome = wait_for(look, on_main_thread, kSecondPatience);
+bool Driver::finish(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples, bool on_main_thread) {
+  Wait outcome = wait_for(job, on_main_thread, kTimeout);
+  if (outcome == Wait::stalled && job->waiting() > 0) {
+    add_helpers(job);
+    outcome = wait_for(job, on_main_thread, kSecondTimeout);
   }
   if (outcome == Wait::interrupted) return false;
   if (outcome == Wait::stalled) {
-    look->withdraw();
+    job->withdraw();
     leave_worker();
   }
-  collect(look, samples);
+  collect(job, samples);
   return true;
 }
 
@@ -305,13 +306,13 @@ bool Driver::has_call_out() {
 
 bool Driver::is_stuck(uint32_t gpu) {
   Stuck& stuck = stuck_[gpu];
-  if (stuck.look == nullptr) return false;
-  if (!stuck.look->done[stuck.step].load()) return true;
-  stuck.look = nullptr;
+  if (stuck.job == nullptr) return false;
+  if (!stuck.job->done[stuck.step].load()) return true;
+  stuck.job = nullptr;
   return false;
 }
 
-bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread) {
+bool Driver::take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread) {
   const size_t count = gpus_.size();
   samples.resize(count);
   if (unfinished_ != nullptr) {
@@ -324,15 +325,15 @@ bool Driver::look(std::vector<Sample>& samples, const std::vector<uint32_t>* onl
     if (is_among(only, i) && !is_stuck(i)) asked.push_back(gpus_[i].get());
   }
   if (!asked.empty()) {
-    const auto look = std::make_shared<Look>(library_, std::move(asked));
-    if (!hand_to_worker(look)) look->withdraw();
-    if (!finish(look, samples, on_main_thread)) {
-      unfinished_ = look;
+    const auto job = std::make_shared<SnapshotJob>(library_, std::move(asked));
+    if (!hand_to_worker(job)) job->withdraw();
+    if (!finish(job, samples, on_main_thread)) {
+      unfinished_ = job;
       return false;
     }
   }
   for (uint32_t i = 0; i < count; i++) {
-    if (stuck_[i].look != nullptr && is_among(only, i)) samples[i].fall_silent();
+    if (stuck_[i].job != nullptr && is_among(only, i)) samples[i].fall_silent();
   }
   return true;
 }

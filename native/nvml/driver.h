@@ -1,4 +1,4 @@
-// The driver of this process: NVML opened once, handles kept, and looks at all GPUs that give up on one that hangs.
+// The driver of this process: NVML is opened once, handles are kept, and a snapshot of all GPUs gives up on one that hangs.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nvml/device.h"
-#include "process/turns.h"
+#include "process/fair_mutex.h"
 
 namespace gpu_owner::nvml {
 
@@ -27,10 +27,10 @@ class Driver {
   const Library& library() const { return library_; }
   const std::string& version() const { return version_; }
 
-  // Looks at every GPU, or at those with the given indices; the samples of the others are left alone. A GPU for which the driver
-  // doesn't answer within the patience is reported as not responding and left alone until its call returns. False when a handled
+  // Asks about every GPU, or about those with the given indices; the samples of the others stay. A GPU for which the driver
+  // doesn't answer within the timeout is reported as not responding and left alone until its call returns. False when a handled
   // signal ended the wait (main thread only).
-  bool look(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
+  bool take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
   // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can neither
   // end nor become another program, and what it has open stays open.
@@ -40,24 +40,24 @@ class Driver {
     std::string uuid, name, pci_bus_id;
     int persistence = -1;  // as in Gpu
   };
-  // What was learnt of each GPU when it was attached; empty before.
+  // Per GPU, learnt when it was attached; empty before.
   const std::vector<Description>& descriptions() const { return descriptions_; }
   // Changes with them.
   uint32_t described() const { return described_; }
 
-  // One look at a time, and nobody else's twice before one's own.
-  process::Turns& turns() { return turns_; }
+  // One snapshot at a time, in the order in which threads asked.
+  process::FairMutex& mutex() { return mutex_; }
 
  private:
   struct Job;
-  struct Start;
-  struct Look;
+  struct StartJob;
+  struct SnapshotJob;
   struct Worker;
   enum class Wait { done, stalled, interrupted };
 
-  // A GPU that a look doesn't come back from.
+  // A GPU for which a call hasn't returned.
   struct Stuck {
-    std::shared_ptr<Look> look;
+    std::shared_ptr<SnapshotJob> job;
     uint32_t step = 0;
   };
 
@@ -69,11 +69,11 @@ class Driver {
   static Wait wait_for(const std::shared_ptr<Job>& job, bool on_main_thread, int64_t patience);
   bool hand_to_worker(const std::shared_ptr<Job>& job);
   void leave_worker();
-  bool finish(const std::shared_ptr<Look>& look, std::vector<Sample>& samples, bool on_main_thread);
-  void collect(const std::shared_ptr<Look>& look, std::vector<Sample>& samples);
+  bool finish(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples, bool on_main_thread);
+  void collect(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples);
   bool is_stuck(uint32_t gpu);
 
-  process::Turns turns_;
+  process::FairMutex mutex_;
   Library library_;
   std::string version_;
   bool ready_ = false;
@@ -82,8 +82,8 @@ class Driver {
   std::vector<Stuck> stuck_;  // per GPU
   std::vector<Description> descriptions_;
   uint32_t described_ = 0;
-  std::shared_ptr<Start> starting_;   // nvmlInit under way
-  std::shared_ptr<Look> unfinished_;  // left behind by a wait that ended early
+  std::shared_ptr<StartJob> starting_;   // nvmlInit under way
+  std::shared_ptr<SnapshotJob> unfinished_;  // left behind by a wait that ended early
 };
 
 }  // namespace gpu_owner::nvml

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kSoname = "libnvidia-ml.so.1";
 constexpr uint32_t kFirstProcessBuffer = 64;
-constexpr uint32_t kMostProcesses = 65536;  // a driver that wants more is not believed
+constexpr uint32_t kMaxProcesses = 65536;  // a driver that wants more is not believed
 
 template <typename Function, typename... Arguments>
 Code call(Function function, Arguments... arguments) {
@@ -179,7 +179,7 @@ Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& l
     void* buffer = first;
     uint32_t room = kFirstProcessBuffer, count = room;
     code = static_cast<Code>(newest.function(device, &count, buffer));
-    while (code == ERROR_INSUFFICIENT_SIZE && count < kMostProcesses && room < kMostProcesses) {
+    while (code == ERROR_INSUFFICIENT_SIZE && count < kMaxProcesses && room < kMaxProcesses) {
       room = count > room ? count : room;
       room += room / 4 + kFirstProcessBuffer;  // others may start meanwhile
       larger.resize(room * newest.size / sizeof(uint64_t));

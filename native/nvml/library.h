@@ -30,7 +30,7 @@ class Library {
 
   Code device_count(uint32_t& count) const;
   Code device_handle(uint32_t index, Device& device) const;
-  // Of one GPU, without touching the others.
+  // Finds one GPU without touching the others.
   Code device_handle(const std::string& uuid, Device& device) const;
   Code uuid(Device device, std::string& text) const;
   Code name(Device device, std::string& text) const;

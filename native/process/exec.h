@@ -56,7 +56,7 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
 // close-on-exec, and ranges below are what programs hand out to themselves.
 int inheritable_duplicate(int descriptor);
 
-// What a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
+// Returns what a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
 std::string read_line(int descriptor, int milliseconds);
 
 }  // namespace gpu_owner::process

@@ -61,7 +61,7 @@ Interrupt::~Interrupt() {
   for (int i = 0; i < kCount; i++) {
     struct sigaction current;
     if (!wrapped[i] || sigaction(kSignals[i], nullptr, &current) != 0) continue;
-    // What the program has changed meanwhile, perhaps in its handler, stays changed.
+    // Changes that the program made meanwhile, perhaps in its handler, stay.
     if (current.sa_sigaction == note_and_pass_on) sigaction(kSignals[i], &previous[i], nullptr);
   }
 }
@@ -73,7 +73,7 @@ bool interruptible_sleep(int64_t nanoseconds) {
   const int64_t end = monotonic_nanoseconds() + nanoseconds;
   for (int64_t left = nanoseconds; left > 0; left = end - monotonic_nanoseconds()) {
     if (interrupt.signal() != 0) return false;
-    const timespec slice = {0, static_cast<long>(std::min(left, kLongestSleep))};
+    const timespec slice = {0, static_cast<long>(std::min(left, kMaxSleep))};
     nanosleep(&slice, nullptr);
   }
   return interrupt.signal() == 0;

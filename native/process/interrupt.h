@@ -28,7 +28,7 @@ class Interrupt {
 };
 
 // No sleep on the main thread is longer, because a signal may be handled on another thread and not end it.
-constexpr int64_t kLongestSleep = 20'000'000;  // ns
+constexpr int64_t kMaxSleep = 20'000'000;  // ns
 
 // Sleeps; false when a handled signal arrived.
 bool interruptible_sleep(int64_t nanoseconds);

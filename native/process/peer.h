@@ -1,4 +1,4 @@
-// Whose socket is at the other end of a TCP connection on this machine.
+// The user at the other end of a TCP connection on this machine.
 #pragma once
 
 #include <sys/types.h>

@@ -79,8 +79,8 @@ std::string new_secret() {
 }
 
 int64_t number_of_secret(const std::string& secret) {
-  constexpr size_t kMost = 55;
-  Digest digest = sha256(reinterpret_cast<const uint8_t*>(secret.data()), secret.size() < kMost ? secret.size() : kMost);
+  constexpr size_t kMaxSize = 55;
+  Digest digest = sha256(reinterpret_cast<const uint8_t*>(secret.data()), secret.size() < kMaxSize ? secret.size() : kMaxSize);
   for (int i = 1; i < kRounds; i++) digest = sha256(digest.data(), digest.size());
   uint64_t number = 0;
   for (size_t i = 0; i < 8; i++) number = number << 8 | digest[i];

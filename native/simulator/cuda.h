@@ -1,4 +1,4 @@
-// What the files of the simulated libcuda.so.1 share.
+// Shared by the files of the simulated libcuda.so.1.
 #pragma once
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-// What can be asked about a device without a context.
+// Queries about a device that need no context.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What went wrong, in one line with cause and remedy.
+// One line that says what went wrong, with cause and remedy.
 #pragma once
 #include <cstdarg>
 #include <cstddef>

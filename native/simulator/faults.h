@@ -1,4 +1,4 @@
-// What a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an error switched on.
+// Faults that a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an error switched on.
 #pragma once
 #include "simulator/state.h"
 
@@ -17,7 +17,7 @@ inline void count(const Machine& machine, unsigned call) {
     calls.made[call].fetch_add(1, std::memory_order_relaxed);
 }
 
-// Of a GPU's call. The machine's latency holds where the GPU has none of its own.
+// For a call about one GPU. The machine's latency holds where the GPU has none of its own.
 inline void stall(const Machine& machine, uint32_t gpu, Call call) {
   const auto i = static_cast<unsigned>(call);
   count(machine, i);
@@ -30,7 +30,7 @@ inline void stall(const Machine& machine, uint32_t gpu, Call call) {
   if (__builtin_expect(latency != 0, 0)) delay(latency);
 }
 
-// Of a call that concerns no single GPU.
+// For a call that concerns no single GPU.
 inline void stall(const Machine& machine, Call call) {
   const auto i = static_cast<unsigned>(call);
   count(machine, i);

@@ -1,4 +1,4 @@
-// What processes share about a simulated machine: the layout of its `state` file.
+// The layout of a simulated machine's `state` file, which processes share.
 //
 // Nothing in here is ever locked, so a process killed at any instruction leaves nothing wedged. Switches are atomics.
 // A slot belongs to the process that holds the file lock on its byte of `slots`; what a dead owner left is ignored.

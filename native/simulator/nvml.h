@@ -1,4 +1,4 @@
-// What the files of the simulated libnvidia-ml.so.1 share.
+// Shared by the files of the simulated libnvidia-ml.so.1.
 #pragma once
 #include "simulator/faults.h"
 #include "simulator/nvml_abi.h"

@@ -52,7 +52,7 @@ typedef struct {
   unsigned int computeInstanceId;
 } nvmlProcessInfo_v2_t;
 
-// What the _v3 functions of early R535 drivers write, and the entries of nvmlProcessDetailList_t.
+// Written by the _v3 functions of early R535 drivers; also the entries of nvmlProcessDetailList_t.
 typedef struct {
   unsigned int pid;
   unsigned long long usedGpuMemory;

@@ -176,7 +176,7 @@ bool showsGraphics(const Machine& machine, uint32_t gpu) {
 
 namespace {
 
-// What isn't a process of a slot.
+// Anything but a process of a slot.
 uint64_t standingUse(const Machine& machine, uint32_t gpu) {
   const Gpu& description = machine.description.gpus[gpu];
   const uint64_t room = description.total() - description.reserved();

@@ -129,7 +129,7 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
   setenv("GPU_OWNER_SIMULATE_PROCESS_TYPE", type.c_str(), 1);
-  // What tells an MPS server from other programs is its name.
+  // Only its name tells an MPS server from other programs.
   if (type == "mps-server" && name.empty()) name = "nvidia-cuda-mps-server";
 
   Cuda cuda;

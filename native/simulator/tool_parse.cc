@@ -1,4 +1,4 @@
-// What people write on the command line.
+// Parses the command line.
 #include <cstdlib>
 #include <cstring>
 

@@ -138,7 +138,7 @@ bool wanted(const std::string& name, int count, char** patterns) {
   return count < 2;
 }
 
-// What whoever runs the tests has left open: tests count descriptors.
+// Closes what the caller has left open: tests count descriptors.
 void close_inherited() {
   DIR* directory = opendir("/proc/self/fd");
   std::vector<int> open_ones;

@@ -15,10 +15,10 @@
 
 #include "locks/directory.h"
 #include "locks/files.h"
-#include "locks/line.h"
+#include "locks/wait_queue.h"
 #include "locks/locks.h"
 #include "support/directory.h"
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "support/stub.h"
 #include "test.h"
@@ -57,14 +57,14 @@ void glance(const locks::Directory& directory, const std::string& names) {
 
 void join(const std::string& path) {
   const int file = open(path.c_str(), O_RDWR);
-  REQUIRE_EQUAL(locks::join_line(file), kWaiters);
+  REQUIRE_EQUAL(locks::join_queue(file), kWaiters);
   close(file);
 }
 
 void read_line(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY);
   std::vector<int64_t> places;
-  REQUIRE_EQUAL(locks::places_taken(file, 0, 0, places), 0);
+  REQUIRE_EQUAL(locks::taken_slots(file, 0, 0, places), 0);
   REQUIRE_EQUAL(places.size(), kWaiters);
   close(file);
 }
@@ -85,17 +85,17 @@ struct Bound {
 };
 constexpr Bound kBounds[] = {
     {"asking 8 GPUs", 9688, 1.03},
-    {"a look at 8 GPUs, by a thread", 14990, 1.1},
+    {"a snapshot of 8 GPUs, by a thread", 14990, 1.1},
     {"a glance at the leases of 8 GPUs", 6800, 1.1},
     {"a lease, taken and given back", 865, 1.1},
-    {"joining a line of 200", 20221, 1.1},
-    {"reading a line of 200", 37538, 1.1},
+    {"joining a queue of 200", 20221, 1.1},
+    {"reading a queue of 200", 37538, 1.1},
 };
 // Compilers and C libraries differ.
 #if defined(__clang__) || __GNUC__ != 12
-constexpr double kLeastRoom = 1.3;
+constexpr double kMinRoom = 1.3;
 #else
-constexpr double kLeastRoom = 1;
+constexpr double kMinRoom = 1;
 #endif
 
 }  // namespace
@@ -115,7 +115,7 @@ void measure(Act act) {
 
 }  // namespace
 
-// What is counted, in the order of the bounds. DIRECTORY
+// Runs everything that is counted, in the order of the bounds. DIRECTORY
 PROGRAM(instructions) {
   REQUIRE_EQUAL(count, 1);
   const std::string directory = arguments[0];
@@ -137,10 +137,10 @@ PROGRAM(instructions) {
   std::deque<nvml::Gpu> gpus;
   for (uint32_t gpu = 0; gpu < kGpus; gpu++) gpus.emplace_back(gpu);
   measure([&] {
-    for (nvml::Gpu& gpu : gpus) gpu.look(stubbed.library, samples[gpu.index()]);
+    for (nvml::Gpu& gpu : gpus) gpu.read(stubbed.library, samples[gpu.index()]);
   });
   REQUIRE_EQUAL(nvml::Driver::instance().open(tests::stub_path("nvml-v3")).stage, nvml::Driver::Stage::ready);
-  measure([&] { tests::look(samples); });
+  measure([&] { tests::snapshot(samples); });
   CHECK_EQUAL(tests::health(samples), "ok ok ok ok ok ok ok ok");
   CHECK_EQUAL(samples.back().compute.size(), kProcesses);
 
@@ -153,7 +153,7 @@ PROGRAM(instructions) {
   std::vector<int> waiters;
   for (int i = 0; i < kWaiters; i++) {
     waiters.push_back(tests::open_file(line));
-    REQUIRE_EQUAL(locks::join_line(waiters.back()), i);
+    REQUIRE_EQUAL(locks::join_queue(waiters.back()), i);
   }
   measure([&] { join(line); });
   measure([&] { read_line(line); });
@@ -162,7 +162,7 @@ PROGRAM(instructions) {
 
 namespace {
 
-// What callgrind wrote down of one part: the instructions of all threads.
+// Reads callgrind's count for one part: the instructions of all threads.
 int64_t counted(const std::string& path) {
   const std::string text = tests::contents_of(path);
   const size_t at = text.find("\nsummary: ");
@@ -200,7 +200,7 @@ TIMED_TEST("what claims do all the time takes no more instructions than it used 
   for (const Bound& bound : kBounds) {
     dump += 2;  // the one before has what isn't measured
     const int64_t each = counted(out + "." + std::to_string(dump)) / kTimes;
-    const auto most = static_cast<int64_t>(static_cast<double>(bound.counted) * std::max(bound.room, kLeastRoom));
+    const auto most = static_cast<int64_t>(static_cast<double>(bound.counted) * std::max(bound.room, kMinRoom));
     if (each > 0 && each <= most) continue;
     const std::string what = std::string(bound.what) + ": " + std::to_string(each) + " instructions, at most ";
     tests::fail(__FILE__, __LINE__, what + std::to_string(most));

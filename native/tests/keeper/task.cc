@@ -1,4 +1,4 @@
-// gpu-owner-keeper task: keeper and guard of a worker's task. This test is the worker.
+// gpu-owner-keeper task: keeper and watchdog of a worker's task. This test is the worker.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -73,7 +73,7 @@ struct Task {
 };
 
 Task start(const char* program, const std::vector<std::string>& arguments, const char* grace = "50") {
-  // What loses both of its keepers comes to us, and can be seen to end.
+  // A process that loses both of its keepers becomes our child, and can be seen to end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Task task;
   task.lease = open(tests::path_of("lease").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -131,7 +131,7 @@ TEST("the worker is gone: everything ends, and then the lease") {
   CHECK_EQUAL(tests::end_of(task.started.pid), 0);
 }
 
-TEST("the keeper is killed: the guard ends everything and says so") {
+TEST("the keeper is killed: the watchdog ends everything and says so") {
   Task task = start("family", {tests::path_of("child")});
   const pid_t left = child();
   const pid_t command = task.command();
@@ -144,7 +144,7 @@ TEST("the keeper is killed: the guard ends everything and says so") {
   CHECK(task.is_leased());
 }
 
-TEST("the guard is killed: the keeper goes on, and ends with the worker") {
+TEST("the watchdog is killed: the keeper goes on, and ends with the worker") {
   Task task = start("family", {tests::path_of("child")});
   const pid_t left = child();
   const pid_t command = task.command();

@@ -1,4 +1,4 @@
-// Who stands in whose way.
+// Which locks conflict with which.
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ const char* path() {
   return path.c_str();
 }
 
-// What another process, with an open file description of its own, is told.
+// Asks as another process, with an open file description of its own.
 int try_elsewhere(Kind kind, Mode mode, Range range) {
   return tests::end_of(tests::start([&] { return try_lock(open(path(), O_RDWR), kind, mode, range); }));
 }

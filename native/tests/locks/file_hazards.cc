@@ -1,4 +1,4 @@
-// What may stand where a lock file should: an attack, an accident, or a full disk. Nothing of it is followed, waited for,
+// Things that may stand where a lock file should: an attack, an accident, or a full disk. Nothing of it is followed, waited for,
 // written to or left half-made.
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "locks/files.h"
 #include "locks/locks.h"
-#include "locks/pulse.h"
+#include "locks/heartbeat.h"
 #include "support/directory.h"
 #include "support/opened.h"
 #include "support/mount.h"
@@ -69,7 +69,7 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
   REQUIRE(file >= 0);
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {0, 1}), 0);
   CHECK_EQUAL(write_block(file, "mine", 4), -EMLINK);
-  CHECK_EQUAL(write_pulse(file, 4064), EMLINK);
+  CHECK_EQUAL(write_heartbeat(file, 4064), EMLINK);
   CHECK_EQUAL(tests::contents_of(target), "precious");
 }
 
@@ -147,7 +147,7 @@ TEST("a full file system: an error, and no file without its space") {
   CHECK_EQUAL(tests::opened(disk).open_shared("file", 1024 * 1024), -ENOSPC);
   CHECK_EQUAL(tests::entries(disk), 0);
   CHECK(tests::opened(disk).open_shared("file", kSize) >= 0);
-  // What is reserved can be written when nothing else can.
+  // Reserved space can be written when nothing else can.
   const int filler = tests::open_file(disk + "/filler");
   char block[4096] = {1};
   while (write(filler, block, sizeof block) > 0) {

@@ -24,7 +24,7 @@ using tests::Outcome;
 namespace {
 
 constexpr Range kByte = {0, 1};
-constexpr double kLongest = 5000;  // ms for a repetition, on however busy a machine
+constexpr double kMaxMilliseconds = 5000;  // ms for a repetition, on however busy a machine
 
 std::string path() { return tests::path_of("lock"); }
 
@@ -121,7 +121,7 @@ TEST("thousands of waits cancelled at random moments: none hangs, none leaks, no
     CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
     const int before = tests::open_descriptors();
     const tests::Stopwatch watch;
-    for (int i = 0; i < 4000 / tests::slowness() && watch.milliseconds() < kLongest; i++) {
+    for (int i = 0; i < 4000 / tests::slowness() && watch.milliseconds() < kMaxMilliseconds; i++) {
       Outcome outcome;
       Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
       REQUIRE(waiter != nullptr);
@@ -149,7 +149,7 @@ TEST("a grant that races with the cancellation: what is said is what holds") {
   for (const Kind kind : tests::waitable_kinds()) {
     int granted = 0, rounds = 0;
     const tests::Stopwatch watch;
-    for (; rounds < 3000 / tests::slowness() && watch.milliseconds() < kLongest; rounds++) {
+    for (; rounds < 3000 / tests::slowness() && watch.milliseconds() < kMaxMilliseconds; rounds++) {
       const int holder = tests::open_file(path()), file = tests::open_file(path()), witness = tests::open_file(path());
       REQUIRE_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
       Outcome outcome;

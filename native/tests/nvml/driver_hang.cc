@@ -4,7 +4,7 @@
 
 #include "locks/locks.h"
 #include "support/directory.h"
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
 #include "test.h"
@@ -12,18 +12,18 @@
 using namespace gpu_owner;
 using namespace gpu_owner::nvml;
 using tests::health;
-using tests::look;
+using tests::snapshot;
 using tests::Samples;
 
 namespace {
 
-// What a look may take however many GPUs hang, and what it takes when those are known.
+// Time that a snapshot may take however many GPUs hang, and when those are known.
 const double kLimit = 1500.0 * tests::slowness();
 const double kKnown = 300.0 * tests::slowness();
 
 std::string health_within(double milliseconds) {
   const tests::Stopwatch watch;
-  const std::string text = health(look());
+  const std::string text = health(snapshot());
   if (watch.milliseconds() >= milliseconds) {
     tests::fail(__FILE__, __LINE__, "took " + std::to_string(watch.milliseconds()) + " ms: " + text);
   }
@@ -31,7 +31,7 @@ std::string health_within(double milliseconds) {
 }
 
 bool recovers(const std::string& expected) {
-  return tests::eventually([&] { return health(look()) == expected; }, 1000);
+  return tests::eventually([&] { return health(snapshot()) == expected; }, 1000);
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ bool recovers(const std::string& expected) {
 TIMED_TEST("one GPU hangs") {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
-  CHECK_EQUAL(health(look()), "ok ok ok ok");
+  CHECK_EQUAL(health(snapshot()), "ok ok ok ok");
   const int threads = tests::threads();
   machine.set("gpu=1 hang=memory");
   CHECK_EQUAL(health_within(kLimit), "ok hangs ok ok");
@@ -94,14 +94,14 @@ TIMED_TEST("a GPU hangs when its handle is asked for: nothing is known of it unt
   CHECK_EQUAL(driver.descriptions()[2].uuid, tests::SimulatedMachine::uuid(2));
 }
 
-TIMED_TEST("a known hang costs the others nothing, and a look that leaves it out doesn't meet it") {
+TIMED_TEST("a known hang costs the others nothing, and a snapshot that leaves it out doesn't meet it") {
   const tests::SimulatedMachine machine("3");
   tests::opened_driver();
-  Samples samples = look();
+  Samples samples = snapshot();
   machine.set("gpu=0 hang=memory");
   const std::vector<uint32_t> others = {1, 2};
   const tests::Stopwatch watch;
-  look(samples, &others);
+  snapshot(samples, &others);
   CHECK(watch.milliseconds() < kKnown);
   CHECK_EQUAL(health(samples), "ok ok ok");  // the first as it was
 }
@@ -122,32 +122,32 @@ TIMED_TEST("GPUs that are slow, but answer, are waited for") {
   tests::opened_driver();
   machine.set("latency=power:400000,memory:500000,temperature:600000");
   const tests::Stopwatch watch;
-  CHECK_EQUAL(health(look()), "ok ok ok ok");
+  CHECK_EQUAL(health(snapshot()), "ok ok ok ok");
   CHECK(watch.milliseconds() >= 1500);  // of each: more than any single call may take
 }
 
-TIMED_TEST("GPUs that are slow are asked side by side, from the first look on") {
+TIMED_TEST("GPUs that are slow are asked side by side, from the first snapshot on") {
   const tests::SimulatedMachine machine("16");
   tests::opened_driver();
   machine.set("latency=power:100000");
   for (int i = 0; i < 3; i++) {
     const tests::Stopwatch watch;
-    const Samples samples = look();
+    const Samples samples = snapshot();
     CHECK(watch.milliseconds() < 16 * 100 / 2);
     for (const Sample& sample : samples) CHECK_EQUAL(sample.health, SUCCESS);
   }
   machine.set("latency=off");
-  look();
+  snapshot();
   const int threads = tests::threads();  // the last that helped may be on its way out
-  for (int i = 0; i < 20; i++) look();
+  for (int i = 0; i < 20; i++) snapshot();
   CHECK(tests::threads() <= threads);
 }
 
-TIMED_TEST("one GPU hangs while others are slow, and others hang in a look side by side") {
+TIMED_TEST("one GPU hangs while others are slow, and others hang in a snapshot side by side") {
   const tests::SimulatedMachine machine("6");
   tests::opened_driver();
   machine.set("latency=power:20000");
-  CHECK_EQUAL(health(look()), "ok ok ok ok ok ok");
+  CHECK_EQUAL(health(snapshot()), "ok ok ok ok ok ok");
   machine.set("gpu=2 hang=memory");
   CHECK_EQUAL(health_within(kLimit), "ok ok hangs ok ok ok");
   CHECK_EQUAL(health_within(kKnown), "ok ok hangs ok ok ok");
@@ -160,10 +160,10 @@ TIMED_TEST("one GPU hangs while others are slow, and others hang in a look side 
 TIMED_TEST("calls that return at the moment when they are given up on") {
   const tests::SimulatedMachine machine("2");
   tests::opened_driver();
-  look();
+  snapshot();
   for (const int milliseconds : {798, 800, 801}) {
     machine.set("gpu=0 latency=memory:" + std::to_string(milliseconds * 1000));
-    const Samples samples = look();
+    const Samples samples = snapshot();
     CHECK(samples[0].health == SUCCESS || samples[0].health == kNotResponding);
     CHECK_EQUAL(samples[1].health, SUCCESS);
     machine.set("gpu=0 latency=off");
@@ -179,7 +179,7 @@ TIMED_TEST("a process with a call that hangs ends at once, and its locks end whe
     const int file = tests::open_file(tests::path_of("lock"));
     locks::try_lock(file, locks::Kind::ofd, locks::Mode::exclusive, {0, 1});
     machine.set("gpu=0 hang=memory");
-    if (health(look()) != "hangs ok") return 1;
+    if (health(snapshot()) != "hangs ok") return 1;
     close(file);
     const int other = tests::open_file(tests::path_of("lock"));
     if (locks::try_lock(other, locks::Kind::ofd, locks::Mode::exclusive, {0, 1}) != 0) return 2;

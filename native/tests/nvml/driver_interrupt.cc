@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
 #include "test.h"
@@ -29,26 +29,26 @@ void interrupt_after(int milliseconds) {
   });
 }
 
-bool look_on_main_thread(Samples& samples) { return Driver::instance().look(samples, nullptr, true); }
+bool snapshot_on_main_thread(Samples& samples) { return Driver::instance().take_snapshot(samples, nullptr, true); }
 
 // Looks at a machine of which a GPU hangs, and is interrupted after that time.
 void check_interrupted(int after) {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
   Samples samples;
-  CHECK(look_on_main_thread(samples));
+  CHECK(snapshot_on_main_thread(samples));
   machine.set("gpu=1,2 hang=memory");
   interrupt_after(after);
   const tests::Stopwatch watch;
-  CHECK(!look_on_main_thread(samples));
+  CHECK(!snapshot_on_main_thread(samples));
   CHECK_EQUAL(handled, 1);
   CHECK(watch.milliseconds() >= after - 10);
   CHECK(watch.milliseconds() < (after + 100) * tests::slowness());
   // Later looks work, with the hang and without.
-  CHECK(look_on_main_thread(samples));
+  CHECK(snapshot_on_main_thread(samples));
   CHECK_EQUAL(health(samples), "ok hangs hangs ok");
   machine.set("gpu=1,2 hang=off");
-  CHECK(tests::eventually([&] { return look_on_main_thread(samples) && health(samples) == "ok ok ok ok"; }, 1000));
+  CHECK(tests::eventually([&] { return snapshot_on_main_thread(samples) && health(samples) == "ok ok ok ok"; }, 1000));
 }
 
 }  // namespace
@@ -61,33 +61,33 @@ TIMED_TEST("again and again, and the hang ends between") {
   const tests::SimulatedMachine machine("2");
   tests::opened_driver();
   Samples samples;
-  CHECK(look_on_main_thread(samples));
+  CHECK(snapshot_on_main_thread(samples));
   machine.set("gpu=0 hang=memory");
   for (int i = 0; i < 3; i++) {
     interrupt_after(50);
-    CHECK(!look_on_main_thread(samples));
+    CHECK(!snapshot_on_main_thread(samples));
   }
   machine.set("gpu=0 hang=off");
-  CHECK(look_on_main_thread(samples));
+  CHECK(snapshot_on_main_thread(samples));
   CHECK_EQUAL(health(samples), "ok ok");
 }
 
-TIMED_TEST("a slow machine whose look was interrupted is looked at again") {
+TIMED_TEST("a slow machine whose snapshot was interrupted is asked again") {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
   machine.set("latency=power:400000");
   interrupt_after(200);
   Samples samples;
-  CHECK(!look_on_main_thread(samples));
-  CHECK(look_on_main_thread(samples));
+  CHECK(!snapshot_on_main_thread(samples));
+  CHECK(snapshot_on_main_thread(samples));
   CHECK_EQUAL(health(samples), "ok ok ok ok");
 }
 
-TIMED_TEST("a look by another thread is not interrupted") {
+TIMED_TEST("a snapshot by another thread is not interrupted") {
   const tests::SimulatedMachine machine("2");
   tests::opened_driver();
   machine.set("gpu=0 hang=memory");
   interrupt_after(100);
-  CHECK_EQUAL(health(tests::look()), "hangs ok");
+  CHECK_EQUAL(health(tests::snapshot()), "hangs ok");
   CHECK_EQUAL(handled, 1);
 }

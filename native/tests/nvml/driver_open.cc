@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "nvml/driver.h"
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
 #include "support/stub.h"
@@ -77,12 +77,12 @@ TEST("no GPUs, and absurdly many") {
   static auto* none = new Driver;  // never destroyed: its thread waits for more
   CHECK_EQUAL(none->open(tests::stub_path(kStub)).stage, Stage::ready);
   tests::Samples samples;
-  CHECK(none->look(samples, nullptr, false));
+  CHECK(none->take_snapshot(samples, nullptr, false));
   CHECK(samples.empty());
   stub.gpus = 0xffffffff;
   static auto* many = new Driver;
   CHECK_EQUAL(many->open(tests::stub_path(kStub)).stage, Stage::ready);
-  CHECK(many->look(samples, nullptr, false));
+  CHECK(many->take_snapshot(samples, nullptr, false));
   CHECK_EQUAL(samples.size(), 1024u);
 }
 
@@ -98,7 +98,7 @@ TIMED_TEST("a driver whose start hangs: a handled signal ends the wait at once, 
   CHECK(watch.milliseconds() < 3 * after);
   machine.set("hang=off");
   CHECK_EQUAL(driver.open(tests::simulated_nvml()).stage, Stage::ready);
-  CHECK_EQUAL(tests::health(tests::look()), "ok ok");
+  CHECK_EQUAL(tests::health(tests::snapshot()), "ok ok");
 }
 
 TIMED_TEST("a driver whose start hangs is given up on after ten seconds, and had when it doesn't any longer") {
@@ -111,5 +111,5 @@ TIMED_TEST("a driver whose start hangs is given up on after ten seconds, and had
   CHECK(watch.milliseconds() < 10'500 * tests::slowness());
   machine.set("hang=off");
   CHECK_EQUAL(driver.open(tests::simulated_nvml()).stage, Stage::ready);
-  CHECK_EQUAL(tests::health(tests::look()), "ok ok");
+  CHECK_EQUAL(tests::health(tests::snapshot()), "ok ok");
 }

@@ -1,9 +1,9 @@
-// Looks from several threads, one at a time, as the bindings take them.
+// Snapshots from several threads, one at a time, as the bindings take them.
 #include <atomic>
 #include <thread>
 #include <vector>
 
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "test.h"
 
@@ -18,7 +18,7 @@ TEST("every thread gets whole samples") {
   for (int i = 0; i < 6; i++) {
     threads.emplace_back([&] {
       for (int round = 0; round < looks; round++) {
-        const tests::Samples samples = tests::look();
+        const tests::Samples samples = tests::snapshot();
         good += samples.size() == 4 && tests::health(samples) == "ok ok ok ok" && samples[3].memory.total > 0;
       }
     });
@@ -36,7 +36,7 @@ TIMED_TEST("also while a GPU begins and ceases to hang") {
   for (int i = 0; i < 3; i++) {
     threads.emplace_back([&] {
       while (!end) {
-        const std::string health = tests::health(tests::look());
+        const std::string health = tests::health(tests::snapshot());
         bad += health != "ok ok ok ok" && health != "ok ok hangs ok";
         looks++;
       }
@@ -51,5 +51,5 @@ TIMED_TEST("also while a GPU begins and ceases to hang") {
   for (auto& thread : threads) thread.join();
   CHECK_EQUAL(bad.load(), 0);
   CHECK(looks.load() > 10);
-  CHECK_EQUAL(tests::health(tests::look()), "ok ok ok ok");
+  CHECK_EQUAL(tests::health(tests::snapshot()), "ok ok ok ok");
 }

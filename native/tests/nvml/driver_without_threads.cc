@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/mount.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
@@ -21,14 +21,14 @@ void allow_threads(bool yes) {
 
 std::string health_in_time() {
   const tests::Stopwatch watch;
-  const std::string text = tests::health(tests::look());
+  const std::string text = tests::health(tests::snapshot());
   CHECK(watch.milliseconds() < 1500 * tests::slowness());
   return text;
 }
 
 }  // namespace
 
-TIMED_TEST("GPUs that nobody could ask are said not to respond, and are asked by the next look") {
+TIMED_TEST("GPUs that nobody could ask are said not to respond, and are asked by the next snapshot") {
   const tests::SimulatedMachine machine("3");
   machine.set("hang=off");  // makes the machine
   if (geteuid() == 0) tests::become_nobody();  // the limit isn't for root
@@ -41,7 +41,7 @@ TIMED_TEST("GPUs that nobody could ask are said not to respond, and are asked by
   allow_threads(true);
   CHECK_EQUAL(health_in_time(), "hangs ok ok");
   machine.set("gpu=0 hang=off");
-  CHECK(tests::eventually([] { return tests::health(tests::look()) == "ok ok ok"; }, 1000));
+  CHECK(tests::eventually([] { return tests::health(tests::snapshot()) == "ok ok ok"; }, 1000));
 }
 
 TIMED_TEST("the driver can't be started without a thread, but later with one") {

@@ -1,13 +1,13 @@
 // MIG instances: what is asked of which handle, and what is left of it where drivers don't answer.
 #include <cmath>
 
-#include "support/looks.h"
+#include "support/snapshots.h"
 #include "support/processes.h"
 #include "support/stub.h"
 #include "test.h"
 
 using namespace gpu_owner::nvml;
-using tests::look;
+using tests::snapshot;
 using tests::Samples;
 using tests::StubbedNvml;
 
@@ -31,7 +31,7 @@ std::string slots(const Sample& sample) {
 
 Sample look_at(Gpu& gpu, const StubbedNvml& nvml) {
   Sample sample;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   return sample;
 }
 
@@ -40,7 +40,7 @@ Sample look_at(Gpu& gpu, const StubbedNvml& nvml) {
 TEST("each instance with its number, name, memory and compute mode") {
   const tests::SimulatedMachine machine("a100x4-mig");
   tests::opened_driver();
-  const Samples samples = look();
+  const Samples samples = snapshot();
   CHECK_EQUAL(samples[0].mig_mode, 1);
   CHECK_EQUAL(slots(samples[0]), "0 2 3 4");  // there is an empty slot
   CHECK_EQUAL(slots(samples[1]), "0 1 2 3 4 5 6");
@@ -62,35 +62,35 @@ TEST("each instance with its number, name, memory and compute mode") {
 TEST("instances come and go, also with the whole of MIG, and are as unwell as their GPU") {
   const tests::SimulatedMachine machine("a100x4-mig");
   tests::opened_driver();
-  Samples samples = look();
+  Samples samples = snapshot();
   machine.set("gpu=0 instances=0,4");
-  look(samples);
+  snapshot(samples);
   CHECK_EQUAL(slots(samples[0]), "0 4");
   machine.set("gpu=0 instances=default lost=on");
-  look(samples);
+  snapshot(samples);
   CHECK_EQUAL(samples[0].health, ERROR_GPU_IS_LOST);
   CHECK_EQUAL(slots(samples[0]), "0 4");  // as last seen
   CHECK(std::isnan(samples[0].instances[0].memory.total));
   CHECK(!samples[0].instances[0].processes_known);
   machine.set("gpu=0 lost=off");
-  look(samples);
+  snapshot(samples);
   CHECK_EQUAL(slots(samples[0]), "0 2 3 4");
   CHECK(!std::isnan(samples[0].instances[0].memory.total));
   machine.set("gpu=0 mig=off");
-  look(samples);
+  snapshot(samples);
   CHECK_EQUAL(slots(samples[0]), "");
   machine.set("gpu=0 lost=on");
-  look(samples);
+  snapshot(samples);
   CHECK_EQUAL(slots(samples[0]), "");  // gone, so not remembered
 }
 
 TEST("a GPU that hangs keeps its instances, without values") {
   const tests::SimulatedMachine machine("a100x4-mig");
   tests::opened_driver();
-  Samples samples = look();
+  Samples samples = snapshot();
   machine.set("gpu=1 hang=memory");
   for (int i = 0; i < 2; i++) {
-    look(samples);
+    snapshot(samples);
     CHECK_EQUAL(samples[1].health, kNotResponding);
     CHECK_EQUAL(slots(samples[1]), "0 1 2 3 4 5 6");
     CHECK(std::isnan(samples[1].instances[0].memory.total));
@@ -98,7 +98,7 @@ TEST("a GPU that hangs keeps its instances, without values") {
   }
   machine.set("gpu=1 hang=off");
   CHECK(tests::eventually([&] {
-    look(samples);
+    snapshot(samples);
     return samples[1].health == SUCCESS && !std::isnan(samples[1].instances[6].memory.total);
   }));
 }

@@ -124,7 +124,7 @@ TEST("clients of an MPS server count as computing, once each, for every entry si
     nvml.stub.mps = 100;
     Gpu gpu(0);
     Sample sample;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK(sample.processes_known);
     REQUIRE_EQUAL(sample.compute.size(), 102u);
     CHECK_EQUAL(sample.compute[2].used_memory, uint64_t{3} << 20);
@@ -138,12 +138,12 @@ TEST("an idle GPU is not asked for clients of an MPS server, and a driver that c
   nvml.stub.mps = 2;
   Gpu gpu(0);
   Sample sample;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(nvml.stub.mps_calls, 0);
   nvml.stub.processes = 1;
   for (const Code code : {ERROR_NOT_SUPPORTED, ERROR_NO_PERMISSION, ERROR_UNKNOWN}) {
     nvml.stub.mps_code = code;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK(sample.processes_known);
     CHECK_EQUAL(sample.health, SUCCESS);
     CHECK_EQUAL(sample.compute.size(), 1u);

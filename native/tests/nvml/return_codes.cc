@@ -30,7 +30,7 @@ TEST("a code about the GPU from any call is its health") {
     for (const Code code : kAboutTheGpu) {
       nvml.stub.code = {};
       nvml.stub.code.*call = code;
-      gpu.look(nvml.library, sample);
+      gpu.read(nvml.library, sample);
       CHECK_EQUAL(sample.health, code);
     }
   }
@@ -44,13 +44,13 @@ TEST("an unknown error is about the GPU where it is about memory or processes, n
                           &NvmlStub::Codes::temperature_v}) {
     nvml.stub.code = {};
     nvml.stub.code.*call = ERROR_UNKNOWN;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK_EQUAL(sample.health, SUCCESS);
   }
   for (const auto call : {&NvmlStub::Codes::memory_v2, &NvmlStub::Codes::processes_v3}) {
     nvml.stub.code = {};
     nvml.stub.code.*call = ERROR_UNKNOWN;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK_EQUAL(sample.health, ERROR_UNKNOWN);
   }
 }
@@ -61,7 +61,7 @@ TEST("the first such code is kept") {
   nvml.stub.code.power = ERROR_GPU_IS_LOST;
   Gpu gpu(0);
   Sample sample;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, ERROR_RESET_REQUIRED);
 }
 
@@ -70,10 +70,10 @@ TEST("a GPU that recovers is healthy again") {
   Gpu gpu(0);
   Sample sample;
   nvml.stub.code.memory_v2 = ERROR_GPU_IS_LOST;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, ERROR_GPU_IS_LOST);
   nvml.stub.code.memory_v2 = SUCCESS;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, SUCCESS);
 }
 
@@ -82,11 +82,11 @@ TEST("NO_PERMISSION is about the GPU where its handle is asked for, and the hand
   Gpu gpu(0);
   Sample sample;
   nvml.stub.code.handle = ERROR_NO_PERMISSION;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, ERROR_NO_PERMISSION);
   CHECK_EQUAL(gpu.uuid(), "");
   nvml.stub.code.handle = SUCCESS;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, SUCCESS);
   CHECK(!gpu.uuid().empty());
 }
@@ -96,12 +96,12 @@ TEST("a GPU without a UUID can't be used; one without a name or bus id can") {
   Sample sample;
   nvml.stub.code.uuid = ERROR_NOT_SUPPORTED;
   Gpu nameless(0);
-  nameless.look(nvml.library, sample);
+  nameless.snapshot(nvml.library, sample);
   CHECK_EQUAL(sample.health, ERROR_NOT_SUPPORTED);
   nvml.stub.code.uuid = SUCCESS;
   nvml.stub.code.name = nvml.stub.code.pci = ERROR_NOT_SUPPORTED;
   Gpu gpu(0);
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, SUCCESS);
   CHECK_EQUAL(gpu.name(), "");
   CHECK_EQUAL(gpu.pci_bus_id(), "");

@@ -1,4 +1,4 @@
-// What the driver can't give is NaN, never 0, and takes nothing else with it.
+// A value that the driver can't give is NaN, never 0, and takes nothing else with it.
 #include <cmath>
 
 #include "nvml/device.h"
@@ -39,7 +39,7 @@ TEST("a sample of a GPU that answers everything") {
   nvml.stub.processes = 2;
   Gpu gpu(0);
   Sample sample;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, SUCCESS);
   CHECK_EQUAL(unknown(sample), 0);
   CHECK_EQUAL(sample.power_milliwatts, 50'000);
@@ -74,7 +74,7 @@ TEST("each value that is missing is NaN, and the others are there") {
     for (const Code code : kAboutTheValue) {
       nvml.stub.code = {};
       nvml.stub.code.*field.code = code;
-      gpu.look(nvml.library, sample);
+      gpu.read(nvml.library, sample);
       CHECK_EQUAL(sample.health, SUCCESS);
       CHECK(std::isnan(sample.*field.value));
       CHECK_EQUAL(unknown(sample), 1);
@@ -90,7 +90,7 @@ TEST("memory and temperature are NaN when neither of their functions gives them"
     nvml.stub.code = {};
     nvml.stub.code.memory_v1 = nvml.stub.code.memory_v2 = code;
     nvml.stub.code.temperature = nvml.stub.code.temperature_v = code;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK_EQUAL(sample.health, SUCCESS);
     CHECK(std::isnan(sample.temperature_celsius));
     CHECK_EQUAL(unknown(sample), 5);
@@ -105,7 +105,7 @@ TEST("a process list that is missing is unknown, not empty") {
   for (const Code code : kAboutTheValue) {
     nvml.stub.code = {};
     nvml.stub.code.processes_v1 = nvml.stub.code.processes_v2 = nvml.stub.code.processes_v3 = code;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK_EQUAL(sample.health, SUCCESS);
     CHECK(!sample.processes_known);
     CHECK(sample.compute.empty());
@@ -117,11 +117,11 @@ TEST("a list that was given once is not kept when it is missing later") {
   nvml.stub.processes = 2;
   Gpu gpu(0);
   Sample sample;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK_EQUAL(sample.compute.size(), 2u);
   nvml.stub.code.processes_v3 = ERROR_NO_PERMISSION;
   nvml.stub.code.power = ERROR_NOT_SUPPORTED;
-  gpu.look(nvml.library, sample);
+  gpu.read(nvml.library, sample);
   CHECK(!sample.processes_known);
   CHECK(sample.compute.empty());
   CHECK(std::isnan(sample.power_milliwatts));
@@ -133,12 +133,12 @@ TEST("a GPU without graphics is known to have no graphics processes; one that hi
   Sample sample;
   for (const Code code : {ERROR_NOT_SUPPORTED, ERROR_FUNCTION_NOT_FOUND}) {
     nvml.stub.code.graphics = code;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK(sample.processes_known);
   }
   for (const Code code : {ERROR_NO_PERMISSION, ERROR_NO_DATA, ERROR_INSUFFICIENT_SIZE}) {
     nvml.stub.code.graphics = code;
-    gpu.look(nvml.library, sample);
+    gpu.read(nvml.library, sample);
     CHECK(!sample.processes_known);
   }
 }

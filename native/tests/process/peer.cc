@@ -1,4 +1,4 @@
-// Whose socket is at the other end of a connection: one's own, one that is closed, and none.
+// The user at the other end of a connection: one's own, one that is closed, and none.
 #include "process/peer.h"
 
 #include <arpa/inet.h>

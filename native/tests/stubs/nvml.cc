@@ -29,7 +29,7 @@ Device device_of(uint32_t index) { return reinterpret_cast<Device>(uintptr_t{0x1
 
 constexpr uint32_t kSlots = 7;
 Device instance_of(uint32_t slot) { return reinterpret_cast<Device>(uintptr_t{0x2000} + slot); }
-// Of an instance its slot, else -1.
+// An instance's slot, else -1.
 [[maybe_unused]] int slot_of(Device device) {
   const auto value = reinterpret_cast<uintptr_t>(device);
   return value >= 0x2000 && value < 0x2000 + kSlots ? static_cast<int>(value - 0x2000) : -1;

@@ -1,4 +1,4 @@
-// What a test tells a stub of NVML (stubs/nvml.cc), which exports a variable `stub` of this type.
+// Settings that a test gives a stub of NVML (stubs/nvml.cc), which exports a variable `stub` of this type.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ class SimulatedMachine {
   // `name` as GPU_OWNER_SIMULATE has it: a number of GPUs or a named machine. The environment of this process says the same.
   explicit SimulatedMachine(const char* name);
 
-  // What `gpu-owner-simulator set` takes: set("gpu=1 hang=memory").
+  // Takes what `gpu-owner-simulator set` takes: set("gpu=1 hang=memory").
   void set(const std::string& words) const;
 
   // Another process with this much memory on a GPU; returns when the driver lists it.

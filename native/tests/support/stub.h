@@ -11,7 +11,7 @@ namespace tests {
 // Path of a stub library, e.g. "nvml-v2".
 std::string stub_path(const std::string& name);
 
-// What such a stub of NVML is told and tells. Loads it.
+// Loads such a stub of NVML; gives access to what it is told and tells.
 NvmlStub& stub_of(const std::string& name);
 
 // A stub of NVML, loaded and initialised as the program does it. What it is told before holds for that too.

@@ -1,4 +1,4 @@
-// What the fuzzed programs share. Each has one function, LLVMFuzzerTestOneInput(), and is linked with the sources of which
+// Shared by the fuzzed programs. Each has one function, LLVMFuzzerTestOneInput(), and is linked with the sources of which
 // scripts/fuzz.js says that it tests them. What these ask of the system is answered from the input: `--wrap` redirects the calls.
 #pragma once
 

@@ -157,7 +157,7 @@ void check_record(keeper::Options& options) {
 
 extern "C" {
 
-// What the keeper says: whole lines without control characters.
+// The output of the keeper: whole lines without control characters.
 ssize_t __real_write(int file, const void* data, size_t size);
 ssize_t __wrap_write(int file, const void* data, size_t size) {
   if (file != STDERR_FILENO) return __real_write(file, data, size);

@@ -1,4 +1,4 @@
-// What the keeper and the locks read in /proc. Input: which of them, then the files, in the order in which they are opened, with
+// Text that the keeper and the locks read in /proc. Input: which of them, then the files, in the order in which they are opened, with
 // a byte 0xff behind each. A directory is a file whose words are its entries.
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 // The functions that read are nobody else's business, so they are in no header.
 #include "keeper/descendants.cc"
 #define private public
-#include "keeper/witness.cc"
+#include "keeper/group_signal_monitor.cc"
 #undef private
 #include "locks/held.cc"
 
@@ -140,9 +140,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     }
     case 1: {
-      keeper::Witness witness;
-      witness.pid_ = 1;
-      witness.is_running();
+      keeper::GroupSignalMonitor monitor;
+      monitor.pid_ = 1;
+      monitor.is_running();
       break;
     }
     case 2:

@@ -1,4 +1,4 @@
-// What people write to the simulator: names of machines, CUDA_VISIBLE_DEVICES, and arguments of `simulate set`. Input: which of them
+// Text that people write to the simulator: names of machines, CUDA_VISIBLE_DEVICES, and arguments of `simulate set`. Input: which of them
 // and of which machine, then the words, with a NUL behind each.
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include "locks/pulse.h"
+#include "locks/heartbeat.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,37 +27,37 @@ bool is_free(int lease) {
 
 }  // namespace
 
-int write_pulse(int descriptor, int64_t offset) {
-  char text[kPulseSize + 1];
+int write_heartbeat(int descriptor, int64_t offset) {
+  char text[kHeartbeatSize + 1];
   snprintf(text, sizeof text, "\n%-30" PRId64 "\n", milliseconds());
-  return -write_block(descriptor, text, kPulseSize, offset);
+  return -write_block(descriptor, text, kHeartbeatSize, offset);
 }
 
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
-  char text[kPulseSize + 1] = {};
-  if (pread(descriptor, text, kPulseSize, offset) != kPulseSize) return false;
+  char text[kHeartbeatSize + 1] = {};
+  if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
   const int64_t ago = milliseconds() - strtoll(text, nullptr, 10);
   return ago < lifeless && ago > -lifeless;
 }
 
-Pulse* Pulse::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context) {
-  auto* pulse = new Pulse;
-  pulse->descriptor_ = descriptor;
-  pulse->offset_ = offset;
-  pulse->period_ = period;
-  pulse->lifeless_ = lifeless;
-  pulse->told_ = told;
-  pulse->context_ = context;
-  write_pulse(descriptor, offset);  // before anybody looks; the thread may take its time to start
-  const int error = process::start_thread(pulse->thread_, kStackSize, 0, run, pulse);
-  if (error == 0) return pulse;
-  delete pulse;
+Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context) {
+  auto* heartbeat = new Heartbeat;
+  heartbeat->descriptor_ = descriptor;
+  heartbeat->offset_ = offset;
+  heartbeat->period_ = period;
+  heartbeat->lifeless_ = lifeless;
+  heartbeat->told_ = told;
+  heartbeat->context_ = context;
+  write_heartbeat(descriptor, offset);  // before anybody looks; the thread may take its time to start
+  const int error = process::start_thread(heartbeat->thread_, kStackSize, 0, run, heartbeat);
+  if (error == 0) return heartbeat;
+  delete heartbeat;
   errno = error;
   return nullptr;
 }
 
-void* Pulse::run(void* pointer) {
-  auto& self = *static_cast<Pulse*>(pointer);
+void* Heartbeat::run(void* pointer) {
+  auto& self = *static_cast<Heartbeat*>(pointer);
   while (self.ended_.load() == 0) {
     self.beat();
     const int64_t end = process::monotonic_nanoseconds() + self.period_ * 1'000'000;
@@ -69,11 +69,11 @@ void* Pulse::run(void* pointer) {
   return nullptr;
 }
 
-void Pulse::beat() {
-  write_pulse(descriptor_, offset_);
+void Heartbeat::beat() {
+  write_heartbeat(descriptor_, offset_);
   pthread_mutex_lock(&mutex_);
   bool lifeless = false;
-  for (const int64_t place : watch_.places) lifeless = lifeless || !is_alive(descriptor_, place, lifeless_);
+  for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, lifeless_);
   bool unlocked = false;
   if (!lifeless && milliseconds() >= quiet_until_) {
     for (const int lease : watch_.leases) unlocked = unlocked || is_free(lease);
@@ -85,12 +85,12 @@ void Pulse::beat() {
   pthread_mutex_unlock(&mutex_);
 }
 
-void Pulse::drop_watch() {
+void Heartbeat::drop_watch() {
   for (const int lease : watch_.leases) close(lease);
   watch_ = {};
 }
 
-void Pulse::watch(Watch watch) {
+void Heartbeat::watch(Watch watch) {
   pthread_mutex_lock(&mutex_);
   drop_watch();
   watch_ = std::move(watch);
@@ -98,7 +98,7 @@ void Pulse::watch(Watch watch) {
   pthread_mutex_unlock(&mutex_);
 }
 
-void Pulse::end() {
+void Heartbeat::end() {
   ended_.store(1);
   process::futex_wake(ended_);
   pthread_join(thread_, nullptr);

@@ -11,10 +11,10 @@ namespace keeper {
 struct Options;
 
 // Parent of a task's keeper, and all that it does is to outlive it: should the keeper be killed, the command and its descendants
-// become the guard's, which ends them. The keeper goes on without a guard.
-class Guard {
+// become the watchdog's, which ends them. The keeper goes on without a watchdog.
+class Watchdog {
  public:
-  explicit Guard(const Options &options) : options_(options) {}
+  explicit Watchdog(const Options &options) : options_(options) {}
 
   int run();
 
@@ -25,7 +25,7 @@ class Guard {
   bool collect_keeper();
 
   const Options &options_;
-  Ledger *ledger_ = nullptr;
+  SharedState *shared_ = nullptr;
   pid_t worker_ = 0;
   pid_t keeper_ = 0;
 };

@@ -1,5 +1,5 @@
-// Places in a line are given out in order, and come back when their waiters end.
-#include "locks/line.h"
+// Slots in a line are given out in order, and come back when their waiters end.
+#include "locks/wait_queue.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,19 +26,19 @@ const char* path() {
 
 std::vector<int64_t> taken(int64_t from = 0, int64_t to = 0) {
   const int file = open(path(), O_RDONLY);
-  std::vector<int64_t> places;
-  CHECK_EQUAL(places_taken(file, from, to, places), 0);
+  std::vector<int64_t> slots;
+  CHECK_EQUAL(taken_slots(file, from, to, slots), 0);
   close(file);
-  return places;
+  return slots;
 }
 
 }  // namespace
 
-TEST("places are given out in order, and are behind all that are taken") {
+TEST("slots are given out in order, and are behind all that are taken") {
   std::vector<int> files;
   for (int i = 0; i < 5; i++) {
     files.push_back(tests::open_file(path()));
-    CHECK_EQUAL(join_line(files.back()), i);
+    CHECK_EQUAL(join_queue(files.back()), i);
   }
   CHECK(taken() == (std::vector<int64_t>{0, 1, 2, 3, 4}));
   CHECK(taken(0, 3) == (std::vector<int64_t>{0, 1, 2}));
@@ -47,19 +47,19 @@ TEST("places are given out in order, and are behind all that are taken") {
   close(files[1]);
   close(files[3]);
   CHECK(taken() == (std::vector<int64_t>{0, 2, 4}));
-  CHECK_EQUAL(join_line(tests::open_file(path())), 5);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), 5);
 }
 
-TEST("a lock behind all numbers that a place can have leaves none, and is nobody's") {
+TEST("a lock behind all numbers that a slot can have leaves none, and is nobody's") {
   const int64_t end = INT64_MAX;
   for (const int64_t start : {int64_t{1} << 53, end - 1, end}) {
     const int stranger = tests::open_file(path());
     REQUIRE_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {start, 1}), 0);
-    CHECK_EQUAL(join_line(tests::open_file(path())), -ENOLCK);
+    CHECK_EQUAL(join_queue(tests::open_file(path())), -ENOLCK);
     CHECK(taken().empty());
     close(stranger);
   }
-  CHECK_EQUAL(join_line(tests::open_file(path())), 0);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), 0);
 }
 
 TEST("a waiter that is killed is in line no longer") {
@@ -67,7 +67,7 @@ TEST("a waiter that is killed is in line no longer") {
   REQUIRE(pipe(ready) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    join_line(tests::open_file(path()));
+    join_queue(tests::open_file(path()));
     if (write(ready[1], "r", 1) != 1) _exit(1);
     pause();
     _exit(0);
@@ -80,17 +80,17 @@ TEST("a waiter that is killed is in line no longer") {
   CHECK(taken().empty());
 }
 
-TEST("who waits for the end of a place doesn't make it look taken, and nobody gets it meanwhile") {
+TEST("who waits for the end of a slot doesn't make it look taken, and nobody gets it meanwhile") {
   const int first = tests::open_file(path());
-  CHECK_EQUAL(join_line(first), 0);
+  CHECK_EQUAL(join_queue(first), 0);
   close(first);
   const int waiting = open(path(), O_RDONLY);
   CHECK_EQUAL(try_lock(waiting, Kind::ofd, Mode::shared, {0, 1}), 0);
   CHECK(taken().empty());
-  CHECK_EQUAL(join_line(tests::open_file(path())), 1);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), 1);
 }
 
-TEST("many who join at once get places of their own") {
+TEST("many who join at once get slots of their own") {
   constexpr int kProcesses = 8, kEach = 25;
   int results[2];
   REQUIRE(pipe(results) == 0);
@@ -99,47 +99,47 @@ TEST("many who join at once get places of their own") {
     const pid_t child = fork();
     if (child == 0) {
       for (int k = 0; k < kEach; k++) {
-        const int64_t place = join_line(tests::open_file(path()));
-        if (write(results[1], &place, sizeof place) != sizeof place) _exit(1);
+        const int64_t slot = join_queue(tests::open_file(path()));
+        if (write(results[1], &slot, sizeof slot) != sizeof slot) _exit(1);
       }
       pause();
       _exit(0);
     }
     children.push_back(child);
   }
-  std::set<int64_t> places;
+  std::set<int64_t> slots;
   for (int i = 0; i < kProcesses * kEach; i++) {
-    int64_t place = -1;
-    REQUIRE(read(results[0], &place, sizeof place) == sizeof place);
-    CHECK(place >= 0);
-    places.insert(place);
+    int64_t slot = -1;
+    REQUIRE(read(results[0], &slot, sizeof slot) == sizeof slot);
+    CHECK(slot >= 0);
+    slots.insert(slot);
   }
-  CHECK_EQUAL(places.size(), size_t{kProcesses * kEach});
-  CHECK(taken() == std::vector<int64_t>(places.begin(), places.end()));
+  CHECK_EQUAL(slots.size(), size_t{kProcesses * kEach});
+  CHECK(taken() == std::vector<int64_t>(slots.begin(), slots.end()));
   for (const pid_t child : children) kill(child, SIGKILL);
   for (const pid_t child : children) waitpid(child, nullptr, 0);
   CHECK(taken().empty());
 }
 
-TEST("strangers' longer locks are nobody's place") {
+TEST("strangers' longer locks are nobody's slot") {
   const int stranger = tests::open_file(path());
   CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {3, 10}), 0);
   CHECK(taken().empty());
-  CHECK_EQUAL(join_line(tests::open_file(path())), 13);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), 13);
   CHECK(taken(0, 5).empty());
   CHECK(taken(5).size() == 1);
 }
 
-TEST("a stranger's lock to the end of the file leaves no place") {
+TEST("a stranger's lock to the end of the file leaves no slot") {
   const int stranger = tests::open_file(path());
   CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {0, 0}), 0);
-  CHECK_EQUAL(join_line(tests::open_file(path())), -ENOLCK);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), -ENOLCK);
   CHECK(taken().empty());
 }
 
 TEST("a descriptor that can't be written to joins no line") {
   tests::open_file(path());
-  CHECK_EQUAL(join_line(open(path(), O_RDONLY)), -EBADF);
+  CHECK_EQUAL(join_queue(open(path(), O_RDONLY)), -EBADF);
 }
 
 namespace {
@@ -151,29 +151,29 @@ void lock_places(int file, int64_t count) {
 
 int count_places() {
   const int file = open(path(), O_RDONLY);
-  std::vector<int64_t> places;
-  const int error = places_taken(file, 0, 0, places);
+  std::vector<int64_t> slots;
+  const int error = taken_slots(file, 0, 0, slots);
   close(file);
-  return error == 0 ? static_cast<int>(places.size()) : -error;
+  return error == 0 ? static_cast<int>(slots.size()) : -error;
 }
 
 }  // namespace
 
-TEST("a line of a thousand is read, and more than 4096 places are no line of waiters") {
+TEST("a line of a thousand is read, and more than 4096 slots are no line of waiters") {
   const int stranger = tests::open_file(path());
   lock_places(stranger, 1000);
   CHECK_EQUAL(count_places(), 1000);
-  CHECK_EQUAL(join_line(tests::open_file(path())), 1999);
+  CHECK_EQUAL(join_queue(tests::open_file(path())), 1999);
   close(stranger);
   const int many = tests::open_file(path());
-  lock_places(many, kMostPlaces + 200);
+  lock_places(many, kMaxSlots + 200);
   CHECK_EQUAL(count_places(), -E2BIG);
 }
 
-TEST("strangers that have locked the first places, one by one, keep others from joining only for a bounded time") {
+TEST("strangers that have locked the first slots, one by one, keep others from joining only for a bounded time") {
   const int many = tests::open_file(path());
   lock_places(many, 10'000);
-  const int64_t place = join_line(tests::open_file(path()));
-  CHECK(place == -E2BIG || place == 19'999);
+  const int64_t slot = join_queue(tests::open_file(path()));
+  CHECK(slot == -E2BIG || slot == 19'999);
   CHECK_EQUAL(count_places(), -E2BIG);
 }

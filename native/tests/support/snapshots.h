@@ -1,4 +1,4 @@
-// Looks of the driver at a simulated machine.
+// Snapshots of a simulated machine.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,9 @@ using Samples = std::vector<gpu_owner::nvml::Sample>;
 // The process's driver, opened with the simulated library. The test ends if that fails.
 gpu_owner::nvml::Driver& opened_driver();
 
-// One look as a thread other than the main one would take it, in its turn.
-Samples look(const std::vector<uint32_t>* only = nullptr);
-void look(Samples& samples, const std::vector<uint32_t>* only = nullptr);
+// One snapshot as a thread other than the main one takes it, under the mutex.
+Samples snapshot(const std::vector<uint32_t>* only = nullptr);
+void snapshot(Samples& samples, const std::vector<uint32_t>* only = nullptr);
 
 // The health of each GPU in words, e.g. "ok ok hangs 15".
 std::string health(const Samples& samples);

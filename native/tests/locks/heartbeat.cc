@@ -1,5 +1,5 @@
-// A pulse shows that its process lives, and tells its owner of those that stop and of leases that nobody holds.
-#include "locks/pulse.h"
+// A heartbeat shows that its process lives, and tells its owner of those that stop and of leases that nobody holds.
+#include "locks/heartbeat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ constexpr int64_t kPeriod = 20, kLifeless = 300;
 
 std::atomic<int> lifeless{0}, unlocked{0};
 
-void tell(void*, Pulse::News news) { (news == Pulse::News::lifeless ? lifeless : unlocked)++; }
+void tell(void*, Heartbeat::News news) { (news == Heartbeat::News::lifeless ? lifeless : unlocked)++; }
 
 int file() {
   static const std::string path = tests::path_of("line");
@@ -46,51 +46,51 @@ TEST("what was never written, garbage and times from elsewhere are no sign of li
   CHECK(!is_alive(descriptor, 0, kLifeless));
   for (const char* text : {"never                           ", "-1                              ",
                            "99999999999999                  ", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"}) {
-    CHECK_EQUAL(pwrite(descriptor, text, kPulseSize, 0), kPulseSize);
+    CHECK_EQUAL(pwrite(descriptor, text, kHeartbeatSize, 0), kHeartbeatSize);
     CHECK(!is_alive(descriptor, 0, kLifeless));
   }
-  CHECK_EQUAL(write_pulse(descriptor, 0), 0);
+  CHECK_EQUAL(write_heartbeat(descriptor, 0), 0);
   CHECK(is_alive(descriptor, 0, 10'000));
 }
 
-TEST("a pulse goes on until it is ended, and is none soon after") {
+TEST("a heartbeat goes on until it is ended, and is none soon after") {
   const int descriptor = file();
-  Pulse* pulse = Pulse::start(descriptor, 64, kPeriod, kLifeless, tell, nullptr);
-  REQUIRE(pulse != nullptr);
+  Heartbeat* heartbeat = Heartbeat::start(descriptor, 64, kPeriod, kLifeless, tell, nullptr);
+  REQUIRE(heartbeat != nullptr);
   CHECK(is_alive(descriptor, 64, 10'000));  // from the first moment on
   usleep(2 * kLifeless * 1000);
   CHECK(is_alive(descriptor, 64, kLifeless * tests::slowness()));
-  pulse->end();
+  heartbeat->end();
   usleep(2 * kLifeless * 1000);
   CHECK(!is_alive(descriptor, 64, kLifeless));
 }
 
-TEST("the end of a watched pulse is told once") {
+TEST("the end of a watched heartbeat is told once") {
   const int descriptor = file();
-  write_pulse(descriptor, 32);
-  Pulse* pulse = Pulse::start(descriptor, 0, kPeriod, kLifeless, tell, nullptr);
-  pulse->watch({{32}, {}, 0});
+  write_heartbeat(descriptor, 32);
+  Heartbeat* heartbeat = Heartbeat::start(descriptor, 0, kPeriod, kLifeless, tell, nullptr);
+  heartbeat->watch({{32}, {}, 0});
   CHECK(comes(lifeless));
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(lifeless.load(), 1);
   CHECK_EQUAL(unlocked.load(), 0);
-  pulse->end();
+  heartbeat->end();
 }
 
-TEST("a stopped process's pulse stops with it") {
+TEST("a stopped process's heartbeat stops with it") {
   const int descriptor = file();
   const pid_t child = fork();
   if (child == 0) {
-    Pulse::start(descriptor, 32, kPeriod, kLifeless, tell, nullptr);
+    Heartbeat::start(descriptor, 32, kPeriod, kLifeless, tell, nullptr);
     pause();
     _exit(0);
   }
   while (!is_alive(descriptor, 32, kLifeless)) usleep(1000);
-  Pulse* pulse = Pulse::start(descriptor, 0, kPeriod, kLifeless, tell, nullptr);
+  Heartbeat* heartbeat = Heartbeat::start(descriptor, 0, kPeriod, kLifeless, tell, nullptr);
   kill(child, SIGSTOP);
-  pulse->watch({{32}, {}, 0});
+  heartbeat->watch({{32}, {}, 0});
   CHECK(comes(lifeless));
-  pulse->end();
+  heartbeat->end();
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
 }
@@ -98,26 +98,26 @@ TEST("a stopped process's pulse stops with it") {
 TEST("a lease that nobody holds is told of when the quiet time is over, one that is held is not") {
   const int held = lease();
   CHECK_EQUAL(try_lock(held, Kind::ofd, Mode::exclusive, {0, 1}), 0);
-  Pulse* pulse = Pulse::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
-  pulse->watch({{}, {lease()}, 0});
+  Heartbeat* heartbeat = Heartbeat::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
+  heartbeat->watch({{}, {lease()}, 0});
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(unlocked.load(), 0);
   close(held);
   CHECK(comes(unlocked));
   unlocked = 0;
-  pulse->watch({{}, {lease()}, 3'600'000});
+  heartbeat->watch({{}, {lease()}, 3'600'000});
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(unlocked.load(), 0);
-  pulse->end();
+  heartbeat->end();
 }
 
 TEST("what is watched is closed with the next watch, and at the end") {
-  Pulse* pulse = Pulse::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
+  Heartbeat* heartbeat = Heartbeat::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
   const int first = lease(), second = lease();
-  pulse->watch({{}, {first}, 3'600'000});
+  heartbeat->watch({{}, {first}, 3'600'000});
   CHECK(fcntl(first, F_GETFD) >= 0);
-  pulse->watch({{}, {second}, 3'600'000});
+  heartbeat->watch({{}, {second}, 3'600'000});
   CHECK(fcntl(first, F_GETFD) < 0);
-  pulse->end();
+  heartbeat->end();
   CHECK(fcntl(second, F_GETFD) < 0);
 }

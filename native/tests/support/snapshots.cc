@@ -1,4 +1,4 @@
-#include "support/looks.h"
+#include "support/snapshots.h"
 
 #include "test.h"
 
@@ -12,15 +12,15 @@ Driver& opened_driver() {
   return driver;
 }
 
-void look(Samples& samples, const std::vector<uint32_t>* only) {
+void snapshot(Samples& samples, const std::vector<uint32_t>* only) {
   Driver& driver = Driver::instance();
-  const std::lock_guard<gpu_owner::process::Turns> turn(driver.turns());
-  CHECK(driver.look(samples, only, false));
+  const std::lock_guard<gpu_owner::process::FairMutex> turn(driver.mutex());
+  CHECK(driver.take_snapshot(samples, only, false));
 }
 
-Samples look(const std::vector<uint32_t>* only) {
+Samples snapshot(const std::vector<uint32_t>* only) {
   Samples samples;
-  look(samples, only);
+  snapshot(samples, only);
   return samples;
 }
 

@@ -5,9 +5,9 @@
 namespace keeper {
 
 // A signal sent to the whole process group (`kill %1` in a shell, a batch system's stop) reaches the command by itself;
-// one sent to the front alone must be passed on. The signal doesn't say which it was. A tiny third process of the group
+// one sent to the foreground process alone must be passed on. The signal doesn't say which it was. A tiny third process of the group
 // that only notes what it gets does: what reached it as well, reached the group.
-class Witness {
+class GroupSignalMonitor {
  public:
   void start();
   void stop();

@@ -1,4 +1,4 @@
-#include "keeper/guard.h"
+#include "keeper/watchdog.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,12 +28,12 @@ bool is_closed(int socket) {
 
 }  // namespace
 
-int Guard::run() {
+int Watchdog::run() {
   prctl(PR_SET_NAME, "gpu-owner-guard");
   adopt_descendants();
   worker_ = getppid();
-  void *shared = mmap(nullptr, sizeof *ledger_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED || !(ledger_ = static_cast<Ledger *>(shared), start_keeper())) {
+  void *shared = mmap(nullptr, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED || !(shared_ = static_cast<SharedState *>(shared), start_keeper())) {
     Channel channel(options_.control);
     Buffer<128> line;
     line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":71,\"text\":\"no process can be started\"}", errno);
@@ -48,15 +48,15 @@ int Guard::run() {
   return watch(signals);
 }
 
-bool Guard::start_keeper() {
-  const pid_t guard = getpid();
+bool Watchdog::start_keeper() {
+  const pid_t watchdog = getpid();
   keeper_ = fork();
   if (keeper_ < 0) return false;
-  if (keeper_ == 0) _exit(keep_task(options_, ledger_, worker_, guard));
+  if (keeper_ == 0) _exit(keep_task(options_, shared_, worker_, watchdog));
   return true;
 }
 
-int Guard::watch(int signals) {
+int Watchdog::watch(int signals) {
   while (!collect_keeper()) {
     pollfd ready = {signals, POLLIN, 0};
     poll(&ready, 1, -1);
@@ -65,11 +65,11 @@ int Guard::watch(int signals) {
       if (info.ssi_signo == SIGTERM) kill(keeper_, SIGTERM);
     }
   }
-  if (__atomic_load_n(&ledger_->released, __ATOMIC_ACQUIRE)) return 0;
-  return finish_task(options_, ledger_, worker_, signals, is_closed(options_.control));
+  if (__atomic_load_n(&shared_->released, __ATOMIC_ACQUIRE)) return 0;
+  return finish_task(options_, shared_, worker_, signals, is_closed(options_.control));
 }
 
-bool Guard::collect_keeper() {
+bool Watchdog::collect_keeper() {
   int status = 0;
   while (waitpid(keeper_, &status, WNOHANG | WUNTRACED) == keeper_) {
     if (!WIFSTOPPED(status)) return true;

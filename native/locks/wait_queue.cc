@@ -1,4 +1,4 @@
-#include "locks/line.h"
+#include "locks/wait_queue.h"
 
 #include <errno.h>
 
@@ -10,21 +10,21 @@
 namespace gpu_owner::locks {
 namespace {
 
-// Places are numbers in JavaScript, too. What somebody has locked behind this one is no place, and leaves none behind it.
-constexpr int64_t kLastPlace = (int64_t{1} << 53) - 2;
-constexpr int64_t kMostTime = 100'000'000;  // ns of this thread's processor time: a busy machine doesn't make a line longer
+// Slots are numbers in JavaScript, too. What somebody has locked behind this one is no slot, and leaves none behind it.
+constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
+constexpr int64_t kMaxTime = 100'000'000;  // ns of this thread's processor time: a busy machine doesn't make a queue longer
 constexpr int kTimed = 16;                  // asking for the time takes time
 
-// What looking through a line may take.
+// Limits the effort of reading a queue.
 class Effort {
  public:
   // To be called before each question to the kernel; false: it is enough.
   bool goes_on() {
-    if (++questions_ > 2 * kMostPlaces) return false;
+    if (++questions_ > 2 * kMaxSlots) return false;
     if (questions_ % kTimed != 0) return true;
     const int64_t now = process::thread_nanoseconds();
     if (questions_ == kTimed) started_ = now;
-    return now - started_ < kMostTime;
+    return now - started_ < kMaxTime;
   }
 
  private:
@@ -32,9 +32,9 @@ class Effort {
   int64_t started_ = 0;
 };
 
-// The last place that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range, not
+// The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range, not
 // of the first or the last one: ask again behind it until there is none.
-int64_t last_place(int descriptor, int64_t from, Effort& effort) {
+int64_t last_slot(int descriptor, int64_t from, Effort& effort) {
   for (;;) {
     if (!effort.goes_on()) return -1 - E2BIG;
     Conflict conflict;
@@ -42,51 +42,51 @@ int64_t last_place(int descriptor, int64_t from, Effort& effort) {
     if (error != 0) return -1 - error;
     if (!conflict.exists) return from - 1;
     // A stranger's lock to the end of the file.
-    if (conflict.range.length == 0 || conflict.range.start + conflict.range.length > kLastPlace) return -1 - ENOLCK;
+    if (conflict.range.length == 0 || conflict.range.start + conflict.range.length > kMaxSlot) return -1 - ENOLCK;
     from = conflict.range.start + conflict.range.length;
   }
 }
 
 }  // namespace
 
-int64_t join_line(int descriptor) {
+int64_t join_queue(int descriptor) {
   int64_t from = 0;
   Effort effort;
   for (;;) {
-    const int64_t last = last_place(descriptor, from, effort);
+    const int64_t last = last_slot(descriptor, from, effort);
     if (last < from - 1) return last + 1;
-    const int64_t place = last + 1;
-    const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {place, 1});
-    if (error == 0) return place;
+    const int64_t slot = last + 1;
+    const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {slot, 1});
+    if (error == 0) return slot;
     if (error != EAGAIN) return -error;
-    from = place + 1;  // somebody was quicker, or is waiting for the end of one that had this number
+    from = slot + 1;  // somebody was quicker, or is waiting for the end of one that had this number
   }
 }
 
-int places_taken(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& places) {
-  const int64_t before = to == 0 ? kLastPlace + 1 : to;
+int taken_slots(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& slots) {
+  const int64_t before = to == 0 ? kMaxSlot + 1 : to;
   if (before <= from) return 0;
   // Ranges that remain to be looked through, the lowest on top.
   std::vector<Range> ranges{{from, before - from}};
   Effort effort;
   while (!ranges.empty()) {
-    if (!effort.goes_on() || places.size() > kMostPlaces) return E2BIG;
+    if (!effort.goes_on() || slots.size() > kMaxSlots) return E2BIG;
     const Range range = ranges.back();
     Conflict conflict;
     const int error = probe(descriptor, Mode::shared, range, conflict);
     if (error != 0) return error;
     ranges.pop_back();
     if (!conflict.exists) continue;
-    // Places are single bytes; what is longer is a stranger's and nobody's place.
+    // Slots are single bytes; what is longer is a stranger's and nobody's slot.
     const int64_t start = std::max(conflict.range.start, range.start);
     const bool endless = conflict.range.length == 0;
     const int64_t end = conflict.range.start + conflict.range.length;
     const int64_t last = range.start + range.length;
     if (!endless && end < last) ranges.push_back({end, last - end});
-    if (conflict.range.length == 1) places.push_back(start);
+    if (conflict.range.length == 1) slots.push_back(start);
     if (start > range.start) ranges.push_back({range.start, start - range.start});
   }
-  std::sort(places.begin(), places.end());
+  std::sort(slots.begin(), slots.end());
   return 0;
 }
 

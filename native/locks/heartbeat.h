@@ -1,4 +1,4 @@
-// Signs of life of those who stand in line, and the watch on those of others.
+// Heartbeats of queued waiters, and the watch on those of others.
 //
 // A thread of its own, so that a hundred programs that wait needn't wake up for it: it writes the time into a file every few
 // seconds, and tells its owner only if there is something to be done.
@@ -12,40 +12,40 @@
 
 namespace gpu_owner::locks {
 
-// A pulse is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
-constexpr int64_t kPulseSize = 32;
+// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
+constexpr int64_t kHeartbeatSize = 32;
 
 // Writes one now. 0 or an errno value.
-int write_pulse(int descriptor, int64_t offset);
-// Whether the pulse there is younger than so many milliseconds.
+int write_heartbeat(int descriptor, int64_t offset);
+// Whether the heartbeat there is younger than so many milliseconds.
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
 
-class Pulse {
+class Heartbeat {
  public:
   enum class News {
     lifeless,  // somebody who is watched shows no signs of life
     unlocked,  // one of the watched locks is held by nobody
   };
-  // Called on the pulse's thread; not after end() has returned.
+  // Called on the heartbeat's thread; not after end() has returned.
   using Told = void (*)(void* context, News news);
 
   struct Watch {
-    std::vector<int64_t> places;  // offsets of others' pulses in the same file
+    std::vector<int64_t> slots;  // offsets of others' heartbeats in the same file
     std::vector<int> leases;      // descriptors, of which byte 0 is looked at
     int64_t quiet = 0;            // milliseconds in which leases aren't looked at
   };
 
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
-  static Pulse* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
+  static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
 
-  // What to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors become the
-  // pulse's, which closes them.
+  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors become the
+  // heartbeat's, which closes them.
   void watch(Watch watch);
   // Ends the thread, and itself.
   void end();
 
  private:
-  Pulse() = default;
+  Heartbeat() = default;
   static void* run(void* self);
   void beat();
   void drop_watch();

@@ -11,7 +11,7 @@
 
 namespace gpu_owner::process {
 
-class Turns {
+class FairMutex {
  public:
   bool try_lock() {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -24,12 +24,12 @@ class Turns {
     lock_unless([] { return false; });
   }
 
-  // `given_up` is asked every 20 ms, and after each signal that this thread handles: true leaves the line. False when it has.
+  // Calls `given_up` every 20 ms, and after each signal that this thread handles: true gives up waiting. False when it has.
   template <typename GivenUp>
   bool lock_unless(const GivenUp& given_up) {
-    Place own;
+    Waiter own;
     if (!join(own)) return true;
-    while (!own.is_first(kLongestSleep)) {
+    while (!own.has_lock(kMaxSleep)) {
       if (given_up() && leave(own)) return false;
     }
     return true;
@@ -37,28 +37,28 @@ class Turns {
 
   void unlock();
 
-  // How many stand in line; it may have changed by the time the caller reads it.
+  // Counts the waiting threads; it may have changed by the time the caller reads it.
   int waiting();
 
  private:
-  // Somebody who waits; on the stack of who does.
-  struct Place {
-    std::atomic<uint32_t> turn{0};
-    Place* next = nullptr;
+  // A waiting thread, on its own stack.
+  struct Waiter {
+    std::atomic<uint32_t> granted{0};
+    Waiter* next = nullptr;
 
-    bool is_first(int64_t nanoseconds) {
-      if (turn.load() == 0) futex_wait(turn, 0, nanoseconds);
-      return turn.load() != 0;
+    bool has_lock(int64_t nanoseconds) {
+      if (granted.load() == 0) futex_wait(granted, 0, nanoseconds);
+      return granted.load() != 0;
     }
   };
 
-  bool join(Place& own);
-  bool leave(Place& own);
+  bool join(Waiter& own);
+  bool leave(Waiter& own);
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards what follows
   bool held_ = false;
-  Place* first_ = nullptr;
-  Place* last_ = nullptr;
+  Waiter* first_ = nullptr;
+  Waiter* last_ = nullptr;
 };
 
 }  // namespace gpu_owner::process

@@ -5,17 +5,17 @@
 
 #include "keeper/channel.h"
 #include "keeper/job.h"
-#include "keeper/witness.h"
+#include "keeper/group_signal_monitor.h"
 
 struct signalfd_siginfo;
 
 namespace keeper {
 
 // The process that the caller waits for. It ends with the command's exit code when the command ends; the keeper, its
-// child, stays for the command's descendants. Should the keeper be killed, the front takes its place.
-class Front {
+// child, stays for the command's descendants. Should the keeper be killed, the foreground process takes its place.
+class Foreground {
  public:
-  explicit Front(const Options &options) : options_(options), channel_(-1), job_(options, {receive_event, this}) {}
+  explicit Foreground(const Options &options) : options_(options), channel_(-1), job_(options, {receive_event, this}) {}
 
   int run();
 
@@ -26,7 +26,7 @@ class Front {
   void forward(int signal);
   bool is_forwarded(const signalfd_siginfo &info);
   void read_events();
-  static void receive_event(void *front, const char *line, bool dispensable);
+  static void receive_event(void *foreground, const char *line, bool dispensable);
   void on_event(const char *line);
   void report_failure(const char *line);
   void report_survivors(const char *line);
@@ -37,8 +37,8 @@ class Front {
 
   const Options &options_;
   Channel channel_;
-  Job job_;  // for the front that took over
-  Witness witness_;
+  Job job_;  // for the foreground process that took over
+  GroupSignalMonitor group_signals_;
   pid_t keeper_ = 0;
   pid_t placeholder_ = 0;
   bool taken_over_ = false;

@@ -1,5 +1,5 @@
-// The places of the wait queue, among locks of strangers. Input: what is asked, then the locks that others hold.
-#include "locks/line.h"
+// The slots of the wait queue, among locks of strangers. Input: what is asked, then the locks that others hold.
+#include "locks/wait_queue.h"
 
 #include <errno.h>
 
@@ -20,7 +20,7 @@ struct Lock {
 };
 // Write locks of others, which never overlap.
 std::vector<Lock> locks;
-constexpr int64_t kEnd = (int64_t{1} << 53) - 1;  // no place is there, or behind it
+constexpr int64_t kEnd = (int64_t{1} << 53) - 1;  // no slot is there, or behind it
 uint8_t chance = 0;
 int refusals = 0;
 int64_t taken = -1;
@@ -91,13 +91,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const Lock& lock : locks)
     if (lock.start == lock.last && lock.last < kEnd && lock.start >= from && (to == 0 || lock.start < to))
       expected.push_back(lock.start);
-  const int error = gpu_owner::locks::places_taken(3, from, to, found);
+  const int error = gpu_owner::locks::taken_slots(3, from, to, found);
   if (error == 0) EXPECT(found == expected);
 
   taken = -1;
-  const int64_t place = gpu_owner::locks::join_line(3);
-  if (place < 0) return 0;
-  EXPECT(place == taken && place < kEnd + 4);
-  for (const Lock& lock : locks) EXPECT(lock.last < place);
+  const int64_t slot = gpu_owner::locks::join_queue(3);
+  if (slot < 0) return 0;
+  EXPECT(slot == taken && slot < kEnd + 4);
+  for (const Lock& lock : locks) EXPECT(lock.last < slot);
   return 0;
 }

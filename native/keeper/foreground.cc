@@ -1,4 +1,4 @@
-#include "keeper/front.h"
+#include "keeper/foreground.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ void report_no_process(int error) {
 
 }  // namespace
 
-int Front::run() {
+int Foreground::run() {
   prctl(PR_SET_NAME, "gpu-owner");
   if (!adopt_descendants()) {
     say("this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER: %s; does a "
@@ -44,11 +44,11 @@ int Front::run() {
         strerror(errno), options_.command_name(), options_.gpus);
   }
   placeholder_ = options_.placeholder_pid;
-  witness_.start();
+  group_signals_.start();
   if (!start_keeper()) {
     report_no_process(errno);
     unlock(options_);
-    witness_.stop();
+    group_signals_.stop();
     end_child(placeholder_);
     return exit_system;
   }
@@ -58,7 +58,7 @@ int Front::run() {
   close_others(options_, Keep::leases, channel_.fd(), signals);
   on_child();  // what has ended before signals were taken
   const int code = loop(signals);
-  witness_.stop();
+  group_signals_.stop();
   if (interrupted_by_terminal_ && ended_ && end_signal_ == SIGINT) {
     // A shell ends its loop or script on Ctrl-C only if what it waited for was ended by the signal, too.
     die_by(SIGINT);
@@ -66,22 +66,22 @@ int Front::run() {
   return code;
 }
 
-bool Front::start_keeper() {
+bool Foreground::start_keeper() {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
-  const pid_t front = getpid();
+  const pid_t foreground = getpid();
   keeper_ = fork();
   if (keeper_ < 0) return false;
   if (keeper_ == 0) {
     close(pair[0]);
-    _exit(keep(options_, pair[1], front));
+    _exit(keep(options_, pair[1], foreground));
   }
   close(pair[1]);
   channel_ = Channel(pair[0]);
   return true;
 }
 
-int Front::loop(int signals) {
+int Foreground::loop(int signals) {
   while (!complete_) {
     pollfd ready[] = {{signals, POLLIN, 0}, {channel_.fd(), POLLIN, 0}};
     poll(ready, 2, taken_over_ ? job_.timeout() : -1);
@@ -93,7 +93,7 @@ int Front::loop(int signals) {
   return exit_code();
 }
 
-void Front::on_signal(const signalfd_siginfo &info) {
+void Foreground::on_signal(const signalfd_siginfo &info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) {
     on_child();
@@ -102,7 +102,7 @@ void Front::on_signal(const signalfd_siginfo &info) {
   }
 }
 
-bool Front::is_forwarded(const signalfd_siginfo &info) {
+bool Foreground::is_forwarded(const signalfd_siginfo &info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const pid_t sender = static_cast<pid_t>(info.ssi_pid);
   bool wanted = false;
@@ -115,10 +115,10 @@ bool Front::is_forwarded(const signalfd_siginfo &info) {
   }
   if (signal == SIGCONT) return sender != keeper_ || !keeper_;
   const bool same_group = command_ && getpgid(command_) == getpgrp();
-  return !(same_group && witness_.has_seen(signal, sender, info.ssi_code == passed_on));
+  return !(same_group && group_signals_.has_seen(signal, sender, info.ssi_code == passed_on));
 }
 
-void Front::forward(int signal) {
+void Foreground::forward(int signal) {
   if (taken_over_) {
     job_.signal_command(signal);
     return;
@@ -129,7 +129,7 @@ void Front::forward(int signal) {
   channel_.send(line.c_str());
 }
 
-void Front::read_events() {
+void Foreground::read_events() {
   const bool open = channel_.receive();
   while (const char *line = channel_.next_line()) on_event(line);
   if (open) return;
@@ -137,9 +137,9 @@ void Front::read_events() {
   if (!complete_) take_over();
 }
 
-void Front::receive_event(void *front, const char *line, bool) { static_cast<Front *>(front)->on_event(line); }
+void Foreground::receive_event(void *foreground, const char *line, bool) { static_cast<Foreground *>(foreground)->on_event(line); }
 
-void Front::on_event(const char *line) {
+void Foreground::on_event(const char *line) {
   long number = 0;
   if (is_event(line, "started")) {
     if (number_in(line, "pid", &number)) command_ = static_cast<pid_t>(number);
@@ -162,7 +162,7 @@ void Front::on_event(const char *line) {
   } else if (is_event(line, "released")) {
     complete_ = true;
     // All end now, at the same time: no zombie stays behind where nobody collects orphans.
-    if (witness_.pid()) kill(witness_.pid(), SIGKILL);
+    if (group_signals_.pid()) kill(group_signals_.pid(), SIGKILL);
     if (placeholder_) kill(placeholder_, SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
     end_child(placeholder_);
@@ -170,7 +170,7 @@ void Front::on_event(const char *line) {
   }
 }
 
-void Front::report_failure(const char *line) {
+void Foreground::report_failure(const char *line) {
   long error = 0;
   long code = exit_internal;
   number_in(line, "errno", &error);
@@ -185,7 +185,7 @@ void Front::report_failure(const char *line) {
   say("cannot run '%s': %.*s", options_.command[0], static_cast<int>(strcspn(text, "\"")), text);
 }
 
-void Front::describe_end(Text *text) const {
+void Foreground::describe_end(Text *text) const {
   if (end_signal_) {
     text->add("was ended by %s", signal_name(end_signal_));
   } else if (end_code_ >= 0) {
@@ -195,7 +195,7 @@ void Front::describe_end(Text *text) const {
   }
 }
 
-void Front::report_survivors(const char *line) {
+void Foreground::report_survivors(const char *line) {
   survivors_reported_ = true;
   long count = 0;
   number_in(line, "count", &count);
@@ -218,24 +218,24 @@ void Front::report_survivors(const char *line) {
 
 // The placeholder, and strangers that are left to the first process of a container. The keeper isn't collected here, nor what comes
 // after it in the kernel's list: with its death the command becomes ours.
-void Front::on_child() {
+void Foreground::on_child() {
   if (taken_over_) return;
   siginfo_t child;
   child.si_pid = 0;
   while (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 && child.si_pid != 0) {
     const pid_t pid = child.si_pid;
-    if (pid == keeper_ || pid == witness_.pid()) return;
+    if (pid == keeper_ || pid == group_signals_.pid()) return;
     waitpid(pid, nullptr, WNOHANG);
     if (pid == placeholder_) placeholder_ = 0;
     child.si_pid = 0;
   }
 }
 
-void Front::take_over() {
+void Foreground::take_over() {
   // The socket closes a moment before its process is gone and its children are ours.
   waitpid(keeper_, nullptr, 0);
   taken_over_ = true;
-  witness_.stop();
+  group_signals_.stop();
   if (placeholder_) {
     // Nobody else can end it any more. The job collects it.
     kill(placeholder_, SIGKILL);
@@ -250,7 +250,7 @@ void Front::take_over() {
   job_.react();
 }
 
-int Front::exit_code() {
+int Foreground::exit_code() {
   if (failure_) return failure_;
   if (end_signal_) return exit_signal_base + end_signal_;
   if (end_code_ >= 0) return end_code_;

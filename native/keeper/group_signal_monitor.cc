@@ -1,4 +1,4 @@
-#include "keeper/witness.h"
+#include "keeper/group_signal_monitor.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 namespace keeper {
 
-struct Witness::Note {
+struct GroupSignalMonitor::Note {
   unsigned count;
   pid_t sender;
 };
@@ -31,19 +31,19 @@ constexpr int most_looks = 2'000;
 
 }  // namespace
 
-void Witness::start() {
+void GroupSignalMonitor::start() {
   const size_t size = (last_signal + 1) * sizeof(Note);
   void *shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return;
   notes_ = static_cast<Note *>(shared);
-  const pid_t front = getpid();
+  const pid_t foreground = getpid();
   const pid_t pid = fork();
   if (pid > 0) pid_ = pid;
   if (pid != 0) return;
 
   prctl(PR_SET_NAME, "gpu-owner-group");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != front) _exit(0);
+  if (getppid() != foreground) _exit(0);
   close_others(Options(), Keep::nothing, -1);
   sigset_t all;
   sigfillset(&all);
@@ -56,14 +56,14 @@ void Witness::start() {
   }
 }
 
-void Witness::stop() {
+void GroupSignalMonitor::stop() {
   if (!pid_) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
   pid_ = 0;
 }
 
-bool Witness::has_seen(int signal, pid_t sender, bool passed_on) {
+bool GroupSignalMonitor::has_seen(int signal, pid_t sender, bool passed_on) {
   if (!pid_ || signal <= 0 || signal > last_signal) return false;
   for (int i = 1;; ++i) {
     const bool is_noting = i < most_looks && is_running();  // asked before the look: what sleeps has noted everything
@@ -77,7 +77,7 @@ bool Witness::has_seen(int signal, pid_t sender, bool passed_on) {
   }
 }
 
-bool Witness::is_running() const {
+bool GroupSignalMonitor::is_running() const {
   Buffer<32> path;
   path.add("/proc/%d/stat", pid_);
   char text[64] = "";
