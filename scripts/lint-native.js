@@ -1,0 +1,47 @@
+// Checks the C++ part: its format (clang-format), and mistakes (clang-tidy) where `npm run test:native` has written compile commands.
+// A tool that isn't installed is reported as skipped (both are on PyPI: pip install clang-format clang-tidy).
+//
+// Usage: node scripts/lint-native.js [--fix]     --fix: writes the format instead of checking it
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+const root = dirname(import.meta.dirname);
+const ROOMS = ['native', 'test/fuzz/native', 'bench/baselines'];
+const COMPILE_COMMANDS = 'build-cmake/compile_commands.json';
+
+function has(tool) {
+  return spawnSync(tool, ['--version'], { stdio: 'ignore' }).status === 0;
+}
+
+/** @returns false: it found something */
+function run(tool, args) {
+  return spawnSync(tool, args, { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] }).status === 0;
+}
+
+const files = ROOMS.flatMap((room) =>
+  readdirSync(join(root, room), { recursive: true })
+    .filter((name) => /\.(cc|h)$/.test(name))
+    .map((name) => join(room, name)),
+).sort();
+const isFix = process.argv.includes('--fix');
+const skip = (what, why) => console.log(`${what}: skipped, ${why}`);
+
+let isClean = true;
+if (has('clang-format')) {
+  isClean = run('clang-format', isFix ? ['-i', ...files] : ['--dry-run', '-Werror', ...files]);
+  console.log(`clang-format: ${files.length} files, ${isClean ? 'clean' : 'see above (npm run format:native)'}`);
+} else {
+  skip('clang-format', 'it is not installed (pip install clang-format)');
+}
+if (!isFix) {
+  const sources = files.filter((file) => file.startsWith('native/') && file.endsWith('.cc') && !/^native\/(tests|bindings)|addon\.cc$/.test(file));
+  if (!has('clang-tidy')) skip('clang-tidy', 'it is not installed (pip install clang-tidy)');
+  else if (!existsSync(join(root, COMPILE_COMMANDS))) skip('clang-tidy', `${COMPILE_COMMANDS} is missing (npm run test:native)`);
+  else {
+    const isTidy = run('clang-tidy', ['--quiet', '-p', 'build-cmake', ...sources]);
+    console.log(`clang-tidy: ${sources.length} files, ${isTidy ? 'clean' : 'see above'}`);
+    isClean &&= isTidy;
+  }
+}
+process.exitCode = isClean ? 0 : 1;
