@@ -4,7 +4,8 @@
 //   handover killed FILE ROUNDS         a process waits in the kernel for a lock whose holder is killed
 //   handover crowd FILE WAITERS         stands in line so many times until its input is closed; prints "there"
 //   handover small FILE GENERATION      holds a lease until it is killed; prints "there"
-// The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the lock was had.
+// The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the
+// lock was had.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +20,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "locks/wait_queue.h"
 #include "locks/locks.h"
+#include "locks/wait_queue.h"
 
 using namespace gpu_owner::locks;
 

@@ -18,7 +18,8 @@ void add_locks(Napi::Env env, Napi::Object exports);
 void add_process(Napi::Env env, Napi::Object exports);
 void add_system(Napi::Env env, Napi::Object exports);
 
-// No conversions: they are refused in an environment that is being ended, while these always work. TypeScript sees to types.
+// No conversions: they are refused in an environment that is being ended, while these always work. TypeScript sees to
+// types.
 inline std::string text(const Napi::Value& value) { return value.As<Napi::String>().Utf8Value(); }
 inline int integer(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
 inline int64_t long_integer(const Napi::Value& value) { return value.As<Napi::Number>().Int64Value(); }

@@ -11,19 +11,21 @@ namespace {
 class Directory : public Napi::ObjectWrap<Directory> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "Directory",
-                       {InstanceMethod<&Directory::error>("error"), InstanceMethod<&Directory::descriptor>("descriptor"),
-                        InstanceMethod<&Directory::open_shared>("openShared"),
-                        InstanceMethod<&Directory::open_for_probe>("openForProbe"), InstanceMethod<&Directory::open_to_share>("openToShare"), InstanceMethod<&Directory::create>("create"),
-                        InstanceMethod<&Directory::remove>("remove"), InstanceMethod<&Directory::access>("access"),
-                        InstanceMethod<&Directory::names>("names"),
-                        InstanceMethod<&Directory::keep_untouched>("keepUntouched")});
+    return DefineClass(
+        env, "Directory",
+        {InstanceMethod<&Directory::error>("error"), InstanceMethod<&Directory::descriptor>("descriptor"),
+         InstanceMethod<&Directory::open_shared>("openShared"),
+         InstanceMethod<&Directory::open_for_probe>("openForProbe"),
+         InstanceMethod<&Directory::open_to_share>("openToShare"), InstanceMethod<&Directory::create>("create"),
+         InstanceMethod<&Directory::remove>("remove"), InstanceMethod<&Directory::access>("access"),
+         InstanceMethod<&Directory::names>("names"), InstanceMethod<&Directory::keep_untouched>("keepUntouched")});
   }
 
   // new Directory(path, mode?): with a mode, it is made if it is missing
   explicit Directory(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Directory>(info) {
     const std::string path = text(info[0]);
-    error_ = info[1].IsNumber() ? directory_.make(path, static_cast<unsigned>(integer(info[1]))) : directory_.open(path);
+    error_ =
+        info[1].IsNumber() ? directory_.make(path, static_cast<unsigned>(integer(info[1]))) : directory_.open(path);
   }
 
  private:
@@ -35,11 +37,14 @@ class Directory : public Napi::ObjectWrap<Directory> {
 
   // openShared(name, size, mode) -> descriptor or -errno
   Napi::Value open_shared(const Napi::CallbackInfo& info) {
-    return number(info, directory_.open_shared(text(info[0]).c_str(), long_integer(info[1]), static_cast<unsigned>(integer(info[2]))));
+    return number(info, directory_.open_shared(text(info[0]).c_str(), long_integer(info[1]),
+                                               static_cast<unsigned>(integer(info[2]))));
   }
 
   // openForProbe(name) -> descriptor or -errno
-  Napi::Value open_for_probe(const Napi::CallbackInfo& info) { return number(info, directory_.open_for_probe(text(info[0]).c_str())); }
+  Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
+    return number(info, directory_.open_for_probe(text(info[0]).c_str()));
+  }
 
   // openToShare(name) -> descriptor or -errno
   Napi::Value open_to_share(const Napi::CallbackInfo& info) {
@@ -50,15 +55,19 @@ class Directory : public Napi::ObjectWrap<Directory> {
   Napi::Value create(const Napi::CallbackInfo& info) {
     const auto bytes = info[1].As<Napi::Uint8Array>();
     return number(info, directory_.create(text(info[0]).c_str(), reinterpret_cast<const char*>(bytes.Data()),
-                                          static_cast<int64_t>(bytes.ByteLength()), static_cast<unsigned>(integer(info[2])),
-                                          info[3].As<Napi::Boolean>()));
+                                          static_cast<int64_t>(bytes.ByteLength()),
+                                          static_cast<unsigned>(integer(info[2])), info[3].As<Napi::Boolean>()));
   }
 
   // remove(name, descriptor) -> 0 or -errno
-  Napi::Value remove(const Napi::CallbackInfo& info) { return number(info, directory_.remove(text(info[0]).c_str(), integer(info[1]))); }
+  Napi::Value remove(const Napi::CallbackInfo& info) {
+    return number(info, directory_.remove(text(info[0]).c_str(), integer(info[1])));
+  }
 
   // access(name, mode) -> 0 or -errno
-  Napi::Value access(const Napi::CallbackInfo& info) { return number(info, directory_.access(text(info[0]).c_str(), integer(info[1]))); }
+  Napi::Value access(const Napi::CallbackInfo& info) {
+    return number(info, directory_.access(text(info[0]).c_str(), integer(info[1])));
+  }
 
   // names() -> of all that is in it
   Napi::Value names(const Napi::CallbackInfo& info) {
@@ -75,7 +84,9 @@ class Directory : public Napi::ObjectWrap<Directory> {
     return info.Env().Undefined();
   }
 
-  static Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
+  static Napi::Value number(const Napi::CallbackInfo& info, double value) {
+    return Napi::Number::New(info.Env(), value);
+  }
 
   locks::Directory directory_;
   int error_ = 0;

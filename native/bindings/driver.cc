@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <cstring>
 
 #include "bindings/bindings.h"
 #include "locks/held.h"
 #include "nvml/driver.h"
+#include "process/fair_mutex.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
-#include "process/fair_mutex.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -19,13 +19,14 @@ namespace {
 using nvml::Driver;
 using nvml::Sample;
 
-// A snapshot crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same layout:
+// A snapshot crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same
+// layout:
 //   version of the descriptions, number of GPUs, then per GPU
 //   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, compute mode, display
 //   active, MIG mode, processes known, number of processes, number of MIG instances,
 //   per process: pid, type (0 compute, 1 graphics), used memory
-//   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode, processes
-//   known, number of processes, and these as above
+//   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode,
+//   processes known, number of processes, and these as above
 // NaN stands for what the driver can't give.
 constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 10;
 
@@ -38,17 +39,17 @@ std::vector<Sample>& samples() {
 struct Described {
   std::string uuid, name, pci_bus_id;
   std::vector<std::pair<std::string, std::string>> instances;  // UUID and name
-  int persistence = -1;  // 0, 1; -1 where the driver doesn't tell
+  int persistence = -1;                                        // 0, 1; -1 where the driver doesn't tell
 };
 
-// The encoded snapshot, for readers on any thread. It has a mutex of its own, which nobody holds for long: a snapshot may take
-// seconds under the driver's mutex. Fields are written under both, and read under either.
+// The encoded snapshot, for readers on any thread. It has a mutex of its own, which nobody holds for long: a snapshot
+// may take seconds under the driver's mutex. Fields are written under both, and read under either.
 struct Published {
   std::mutex mutex;
   std::vector<double> numbers;
   std::vector<Described> described;
-  double version = 0;     // of the descriptions
-  uint32_t seen = 0;      // the driver's number of that
+  double version = 0;  // of the descriptions
+  uint32_t seen = 0;   // the driver's number of that
 };
 
 Published& published() {
@@ -156,7 +157,8 @@ void publish() {
   encode(target.numbers.data());
 }
 
-// Writes the snapshot into the caller's array if it fits, else publishes it. Returns the size. Needs the driver's mutex.
+// Writes the snapshot into the caller's array if it fits, else publishes it. Returns the size. Needs the driver's
+// mutex.
 Napi::Value deliver(const Napi::CallbackInfo& info) {
   auto numbers = info[0].As<Napi::Float64Array>();
   const size_t size = encoded_size();
@@ -181,7 +183,8 @@ size_t copy_published(Napi::Float64Array numbers) {
 
 using DriverLock = std::unique_lock<process::FairMutex>;
 
-// After something was asked of the driver: has it not come back, this process's end may be late. Needs the driver's mutex.
+// After something was asked of the driver: has it not come back, this process's end may be late. Needs the driver's
+// mutex.
 void prepare_for_late_end() {
   if (Driver::instance().has_call_out()) locks::abandon_held_at_signals();
 }
@@ -234,7 +237,8 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// driverSnapshot(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they fit.
+// driverSnapshot(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they
+// fit.
 Napi::Value snapshot(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const Asked asked(info[1]);
@@ -249,7 +253,8 @@ Napi::Value snapshot(const Napi::CallbackInfo& info) {
 // Snapshots on threads of their own that have been asked for and haven't ended.
 std::atomic<int> snapshots_in_threads{0};
 
-// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a snapshot is under way
+// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a snapshot is
+// under way
 Napi::Value has_call_out(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const DriverLock lock(driver.mutex(), std::try_to_lock);
@@ -261,8 +266,8 @@ Napi::Value read(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
 }
 
-// A snapshot on a thread of its own. The environment that asked may be gone before the driver has answered, so two share it:
-// the thread, and the environment until its callback has run or it ends.
+// A snapshot on a thread of its own. The environment that asked may be gone before the driver has answered, so two
+// share it: the thread, and the environment until its callback has run or it ends.
 struct Request {
   explicit Request(const Napi::Value& value) : asked(value) {}
   Napi::ThreadSafeFunction done;
@@ -312,7 +317,8 @@ void* snapshot_in_thread(void* pointer) {
   return nullptr;
 }
 
-// driverSnapshotAsync(done, asked?): asks without blocking this thread, then calls done(); the numbers are had by driverLastSnapshot.
+// driverSnapshotAsync(done, asked?): asks without blocking this thread, then calls done(); the numbers are had by
+// driverLastSnapshot.
 void snapshot_async(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   auto* request = new Request(info[1]);
@@ -350,7 +356,8 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
     gpu.Set("uuid", described.uuid);
     gpu.Set("name", described.name);
     gpu.Set("pciBusId", described.pci_bus_id);
-    gpu.Set("persistence", described.persistence < 0 ? env.Null() : Napi::Boolean::New(env, described.persistence == 1));
+    gpu.Set("persistence",
+            described.persistence < 0 ? env.Null() : Napi::Boolean::New(env, described.persistence == 1));
     auto instances = Napi::Array::New(env);
     for (const auto& [uuid, name] : described.instances) {
       auto instance = Napi::Object::New(env);

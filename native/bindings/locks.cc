@@ -17,8 +17,8 @@ using locks::Mode;
 using locks::Range;
 using locks::Waiter;
 
-// The first five arguments of all lock functions: descriptor, 'flock' | 'ofd' as 0 | 1, shared | exclusive as 0 | 1, start,
-// length.
+// The first five arguments of all lock functions: descriptor, 'flock' | 'ofd' as 0 | 1, shared | exclusive as 0 | 1,
+// start, length.
 struct Lock {
   int descriptor;
   Kind kind;
@@ -27,7 +27,8 @@ struct Lock {
 };
 
 Lock lock_of(const Napi::CallbackInfo& info) {
-  return {integer(info[0]), integer(info[1]) == 0 ? Kind::flock : Kind::ofd,
+  return {integer(info[0]),
+          integer(info[1]) == 0 ? Kind::flock : Kind::ofd,
           integer(info[2]) == 0 ? Mode::shared : Mode::exclusive,
           {long_integer(info[3]), long_integer(info[4])}};
 }
@@ -93,7 +94,8 @@ Napi::Value wait_sync(const Napi::CallbackInfo& info) {
 class Wait : public Napi::ObjectWrap<Wait> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "Wait", {InstanceMethod<&Wait::cancel>("cancel"), InstanceMethod<&Wait::begin_cancel>("beginCancel")});
+    return DefineClass(env, "Wait",
+                       {InstanceMethod<&Wait::cancel>("cancel"), InstanceMethod<&Wait::begin_cancel>("beginCancel")});
   }
 
   // new Wait(lock…, done(error)): error is 0, ECANCELED or an errno value. Keeps the event loop alive until then.
@@ -160,7 +162,8 @@ class Wait : public Napi::ObjectWrap<Wait> {
   int error_ = 0;
 };
 
-// lockAbandonAll(): closes all descriptors of locks that this process holds. Does nothing in a worker thread: they aren't its own.
+// lockAbandonAll(): closes all descriptors of locks that this process holds. Does nothing in a worker thread: they
+// aren't its own.
 void abandon_all(const Napi::CallbackInfo&) {
   if (process::is_main_thread()) locks::abandon_held();
 }
@@ -170,7 +173,8 @@ Napi::Value open_for_probe(const Napi::CallbackInfo& info) {
   return number(info, locks::open_for_probe(text(info[0]).c_str()));
 }
 
-// fileClose(descriptor), of one that was opened here: in a worker thread, Node.js warns of those that it hasn't opened itself.
+// fileClose(descriptor), of one that was opened here: in a worker thread, Node.js warns of those that it hasn't opened
+// itself.
 void close_file(const Napi::CallbackInfo& info) { close(integer(info[0])); }
 
 // fileIsNamed(descriptor, path) -> boolean

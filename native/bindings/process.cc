@@ -1,8 +1,8 @@
 #include <errno.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <memory>
@@ -24,7 +24,8 @@ Napi::Value exec(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), error);
 }
 
-// processExecInChild(path, arguments, own, inherited, dropped) -> -errno; doesn't return on success, but ends as the program ends
+// processExecInChild(path, arguments, own, inherited, dropped) -> -errno; doesn't return on success, but ends as the
+// program ends
 Napi::Value exec_in_child(const Napi::CallbackInfo& info) {
   const int child = process::exec_in_child(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
                                            integers(info[3]), static_cast<size_t>(long_integer(info[4])));
@@ -55,9 +56,10 @@ Napi::Value spawn(const Napi::CallbackInfo& info) {
 // processStart(path, arguments, changes, dropped, output, first, descriptors) -> { error, pid, control }
 // `changes` are of this process's environment: `NAME=value` sets a variable, `NAME` removes it.
 Napi::Value start(const Napi::CallbackInfo& info) {
-  const std::vector<std::string> variables = process::environment(static_cast<size_t>(long_integer(info[3])), texts(info[2]));
-  const process::Started started = process::start(text(info[0]), texts(info[1]), variables, integer(info[4]),
-                                                  integer(info[5]), integers(info[6]));
+  const std::vector<std::string> variables =
+      process::environment(static_cast<size_t>(long_integer(info[3])), texts(info[2]));
+  const process::Started started =
+      process::start(text(info[0]), texts(info[1]), variables, integer(info[4]), integer(info[5]), integers(info[6]));
   auto result = Napi::Object::New(info.Env());
   result.Set("error", started.error);
   result.Set("pid", started.pid);
@@ -119,8 +121,8 @@ Napi::Value secret_number(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(process::number_of_secret(text(info[0]))));
 }
 
-// processColumns(descriptor) -> the width of the terminal there, 0 where there is none. Node.js only tells after it has made the
-// terminal non-blocking for everybody.
+// processColumns(descriptor) -> the width of the terminal there, 0 where there is none. Node.js only tells after it has
+// made the terminal non-blocking for everybody.
 Napi::Value columns(const Napi::CallbackInfo& info) {
   winsize size = {};
   if (ioctl(integer(info[0]), TIOCGWINSZ, &size) != 0) size.ws_col = 0;

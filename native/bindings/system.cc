@@ -1,5 +1,5 @@
-// Questions to the system at the start of a program. Node.js can do all this; but its functions are compiled when they are first
-// called, and the first lstat costs a program a third of a millisecond. These cost microseconds.
+// Questions to the system at the start of a program. Node.js can do all this; but its functions are compiled when they
+// are first called, and the first lstat costs a program a third of a millisecond. These cost microseconds.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 namespace gpu_owner::bindings {
 namespace {
 
-// fileStatus(path or descriptor, follow, numbers) -> 0 or -errno. Written are, in this order: mode, uid, gid, device, inode,
-// when it was last changed, in seconds and nanoseconds, its size, and how many names it has.
+// fileStatus(path or descriptor, follow, numbers) -> 0 or -errno. Written are, in this order: mode, uid, gid, device,
+// inode, when it was last changed, in seconds and nanoseconds, its size, and how many names it has.
 Napi::Value status(const Napi::CallbackInfo& info) {
   struct stat found;
   const bool follow = info[1].As<Napi::Boolean>();
@@ -23,9 +23,9 @@ Napi::Value status(const Napi::CallbackInfo& info) {
   };
   if (look() != 0) return Napi::Number::New(info.Env(), -errno);
   auto numbers = info[2].As<Napi::Float64Array>();
-  const double values[] = {static_cast<double>(found.st_mode), static_cast<double>(found.st_uid),
-                           static_cast<double>(found.st_gid), static_cast<double>(found.st_dev),
-                           static_cast<double>(found.st_ino), static_cast<double>(found.st_ctim.tv_sec),
+  const double values[] = {static_cast<double>(found.st_mode),         static_cast<double>(found.st_uid),
+                           static_cast<double>(found.st_gid),          static_cast<double>(found.st_dev),
+                           static_cast<double>(found.st_ino),          static_cast<double>(found.st_ctim.tv_sec),
                            static_cast<double>(found.st_ctim.tv_nsec), static_cast<double>(found.st_size),
                            static_cast<double>(found.st_nlink)};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) numbers[i] = values[i];
@@ -57,9 +57,7 @@ Napi::Value link_target(const Napi::CallbackInfo& info) {
 
 // peerUid(localAddress, localPort, remoteAddress, remotePort) -> uid of whoever is at the other end, or -errno
 Napi::Value peer_uid(const Napi::CallbackInfo& info) {
-  const auto port = [&info](size_t at) {
-    return static_cast<uint16_t>(info[at].As<Napi::Number>().Uint32Value());
-  };
+  const auto port = [&info](size_t at) { return static_cast<uint16_t>(info[at].As<Napi::Number>().Uint32Value()); };
   const process::Peer peer = process::peer_of(text(info[0]), port(1), text(info[2]), port(3));
   return Napi::Number::New(info.Env(), peer.error == 0 ? static_cast<double>(peer.uid) : -peer.error);
 }

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "locks/heartbeat.h"
 #include "locks/held.h"
 #include "locks/wait_queue.h"
-#include "locks/heartbeat.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -21,7 +21,8 @@ Napi::Value join_queue(const Napi::CallbackInfo& info) {
   return number(info, static_cast<double>(slot));
 }
 
-// queueSlots(descriptor, from, to) -> the slots that are taken, in order; to = 0: to the end. null: too many for a line of waiters
+// queueSlots(descriptor, from, to) -> the slots that are taken, in order; to = 0: to the end. null: too many for a line
+// of waiters
 Napi::Value queue_slots(const Napi::CallbackInfo& info) {
   std::vector<int64_t> slots;
   if (locks::taken_slots(integer(info[0]), long_integer(info[1]), long_integer(info[2]), slots) == E2BIG) {
@@ -42,14 +43,16 @@ Napi::Value queue_is_alive(const Napi::CallbackInfo& info) {
 class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "Heartbeat", {InstanceMethod<&Heartbeat::watch>("watch"), InstanceMethod<&Heartbeat::stop>("end")});
+    return DefineClass(env, "Heartbeat",
+                       {InstanceMethod<&Heartbeat::watch>("watch"), InstanceMethod<&Heartbeat::stop>("end")});
   }
 
-  // new Heartbeat(descriptor, offset, period, lifeless, told(unlocked: boolean)). Keeps the event loop alive until end().
+  // new Heartbeat(descriptor, offset, period, lifeless, told(unlocked: boolean)). Keeps the event loop alive until
+  // end().
   explicit Heartbeat(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Heartbeat>(info), env_(info.Env()) {
     function_ = Napi::ThreadSafeFunction::New(info.Env(), info[4].As<Napi::Function>(), "gpu-owner heartbeat", 0, 1);
-    heartbeat_ = locks::Heartbeat::start(integer(info[0]), long_integer(info[1]), long_integer(info[2]), long_integer(info[3]),
-                                 tell, this);
+    heartbeat_ = locks::Heartbeat::start(integer(info[0]), long_integer(info[1]), long_integer(info[2]),
+                                         long_integer(info[3]), tell, this);
     if (heartbeat_ == nullptr) {
       function_.Release();
       return;
@@ -64,9 +67,8 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
   static void tell(void* context, locks::Heartbeat::News news) {
     auto* self = static_cast<Heartbeat*>(context);
     const bool unlocked = news == locks::Heartbeat::News::unlocked;
-    self->function_.NonBlockingCall([unlocked](Napi::Env env, Napi::Function told) {
-      told.Call({Napi::Boolean::New(env, unlocked)});
-    });
+    self->function_.NonBlockingCall(
+        [unlocked](Napi::Env env, Napi::Function told) { told.Call({Napi::Boolean::New(env, unlocked)}); });
   }
 
   static void clean_up(void* context) {

@@ -1,5 +1,5 @@
-// Keeps binaries that are built on a new system usable on old ones: glibc 2.28 and libstdc++ of GCC 5 (what Node.js's own
-// binaries need), however new the build machine. Included before everything else in every source file (-include).
+// Keeps binaries that are built on a new system usable on old ones: glibc 2.28 and libstdc++ of GCC 5 (what Node.js's
+// own binaries need), however new the build machine. Included before everything else in every source file (-include).
 //
 // The linker binds a function to its newest version, and glibc 2.32 to 2.34 gave new versions to what moved into
 // libc.so.6 from libdl and libpthread, although nothing else changed. `.symver` asks for the old version, which every

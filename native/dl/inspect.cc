@@ -54,15 +54,17 @@ uint64_t end_of_segments(int file, const Elf64_Ehdr& header) {
 Inspection inspect_file(int file, uint64_t size) {
   Elf64_Ehdr header;
   if (!read_part(file, 0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_machine != kMachine) {
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != ELFDATA2LSB ||
+      header.e_machine != kMachine) {
     // The linker passes over such files, and says that there is none.
-    return {true, "it is a library for " + name_of(header.e_machine) + ", and this program is for " + name_of(kMachine)};
+    return {true,
+            "it is a library for " + name_of(header.e_machine) + ", and this program is for " + name_of(kMachine)};
   }
   const uint64_t end = end_of_segments(file, header);
   if (end <= size) return {};
   char text[128];
-  snprintf(text, sizeof text, "it is cut off: it has %llu bytes of at least %llu", static_cast<unsigned long long>(size),
-           static_cast<unsigned long long>(end));
+  snprintf(text, sizeof text, "it is cut off: it has %llu bytes of at least %llu",
+           static_cast<unsigned long long>(size), static_cast<unsigned long long>(end));
   return {false, text};
 }
 

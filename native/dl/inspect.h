@@ -6,8 +6,9 @@
 namespace gpu_owner::dl {
 
 struct Inspection {
-  bool loadable = true;  // false: the linker would hang on it, or touch what the file lacks, and SIGBUS would end the process
-  std::string problem;   // '' where there is none, or where the linker itself names it
+  bool loadable =
+      true;  // false: the linker would hang on it, or touch what the file lacks, and SIGBUS would end the process
+  std::string problem;  // '' where there is none, or where the linker itself names it
 };
 
 // Never blocks, and opens regular files only.

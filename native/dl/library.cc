@@ -24,8 +24,8 @@ Inspection inspect_candidate(const std::string& path) {
   return found;
 }
 
-// About files for other machines, the linker says that there is no file, or no more than their class. In a search, it may also have found
-// another one, and say what is wrong with that.
+// About files for other machines, the linker says that there is no file, or no more than their class. In a search, it
+// may also have found another one, and say what is wrong with that.
 bool explains_more(const Inspection& found, const std::string& path, const std::string& said) {
   if (found.problem.empty()) return false;
   const auto has = [&](const char* words) { return said.find(words) != std::string::npos; };

@@ -22,19 +22,20 @@ constexpr char help[] =
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
-    "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  --recheck MS\n"
+    "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  "
+    "--recheck MS\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
-int complain_value(const char *option, const char *value, const char *wanted) {
+int complain_value(const char* option, const char* value, const char* wanted) {
   say("keeper: %s needs %s, not '%s'", option, wanted, value);
   return exit_usage;
 }
 
-int parse_descriptor(const char *option, const char *value, int *fd) {
+int parse_descriptor(const char* option, const char* value, int* fd) {
   long number = 0;
   if (!parse_number(value, INT_MAX, &number)) return complain_value(option, value, "a descriptor's number");
   if (number <= STDERR_FILENO || !is_open(static_cast<int>(number))) {
@@ -44,9 +45,9 @@ int parse_descriptor(const char *option, const char *value, int *fd) {
   return 0;
 }
 
-int parse_descriptors(const char *option, const char *value, DescriptorList *list) {
+int parse_descriptors(const char* option, const char* value, DescriptorList* list) {
   while (true) {
-    const char *comma = strchrnul(value, ',');
+    const char* comma = strchrnul(value, ',');
     char number[16] = "";
     const size_t length = static_cast<size_t>(comma - value);
     if (length >= sizeof number) return complain_value(option, value, "numbers of descriptors");
@@ -63,23 +64,23 @@ int parse_descriptors(const char *option, const char *value, DescriptorList *lis
 }
 
 // The part of `value` up to a colon; null where it is too long or there is none.
-const char *split(const char *value, char *part, size_t size) {
-  const char *colon = strchr(value, ':');
+const char* split(const char* value, char* part, size_t size) {
+  const char* colon = strchr(value, ':');
   if (!colon || static_cast<size_t>(colon - value) >= size || colon == value) return nullptr;
   memcpy(part, value, static_cast<size_t>(colon - value));
   part[colon - value] = '\0';
   return colon + 1;
 }
 
-int parse_marker(const char *option, const char *value, bool is_pid, Options *options) {
-  MarkerList &list = options->markers;
+int parse_marker(const char* option, const char* value, bool is_pid, Options* options) {
+  MarkerList& list = options->markers;
   if (list.count == MarkerList::capacity || options->held.count + 2 > DescriptorList::capacity) {
     say("keeper: there are more than %d markers and locks", MarkerList::capacity);
     return exit_usage;
   }
-  Marker &marker = list.markers[list.count];
+  Marker& marker = list.markers[list.count];
   char number[16] = "", directory[16] = "";
-  const char *rest = split(value, number, sizeof number);
+  const char* rest = split(value, number, sizeof number);
   if (rest) rest = split(rest, marker.token, sizeof marker.token);
   if (rest) rest = split(rest, directory, sizeof directory);
   if (!rest || !*rest || strchr(rest, '/')) return complain_value(option, value, "FD:TOKEN:DIRECTORY-FD:NAME");
@@ -88,19 +89,19 @@ int parse_marker(const char *option, const char *value, bool is_pid, Options *op
   marker.name = rest;
   marker.is_pid = is_pid;
   ++list.count;
-  DescriptorList &held = options->held;
+  DescriptorList& held = options->held;
   held.fds[held.count++] = marker.fd;
   if (!held.contains(marker.directory)) held.fds[held.count++] = marker.directory;
   return 0;
 }
 
-int parse_path(const char *option, const char *value, PathList *list) {
+int parse_path(const char* option, const char* value, PathList* list) {
   if (*value != '/' || list->count == PathList::capacity) return complain_value(option, value, "an absolute path");
   list->paths[list->count++] = value;
   return 0;
 }
 
-bool parse_mask(const char *text, uint64_t *mask) {
+bool parse_mask(const char* text, uint64_t* mask) {
   const size_t length = strlen(text);
   if (length == 0 || length > 16) return false;
   uint64_t result = 0;
@@ -120,12 +121,12 @@ bool parse_mask(const char *text, uint64_t *mask) {
   return true;
 }
 
-int parse_count(const char *option, const char *value, long maximum, long *number) {
+int parse_count(const char* option, const char* value, long maximum, long* number) {
   return parse_number(value, maximum, number) ? 0 : complain_value(option, value, "a whole number");
 }
 
-int parse_option(const char *option, const char *value, Options *options) {
-  const auto is = [option](const char *name) { return strcmp(option, name) == 0; };
+int parse_option(const char* option, const char* value, Options* options) {
+  const auto is = [option](const char* name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
   if (is("--shared")) return parse_descriptors(option, value, &options->shared);
   if (is("--lease-file")) return parse_path(option, value, &options->lease_files);
@@ -162,7 +163,7 @@ int parse_option(const char *option, const char *value, Options *options) {
   return 0;
 }
 
-int check(const Options &options) {
+int check(const Options& options) {
   if (options.mode != Mode::hold && !options.command) {
     say("keeper: no command; see gpu-owner-keeper --help");
     return exit_usage;
@@ -199,10 +200,10 @@ bool DescriptorList::contains(int fd) const {
   return false;
 }
 
-const char *Options::command_name() const { return base_name(command[0]); }
+const char* Options::command_name() const { return base_name(command[0]); }
 
-int parse_arguments(int argc, char **argv, Options *options) {
-  const char *mode = argc > 1 ? argv[1] : "";
+int parse_arguments(int argc, char** argv, Options* options) {
+  const char* mode = argc > 1 ? argv[1] : "";
   if (!strcmp(mode, "--help") || !strcmp(mode, "-h")) return 0;
   if (!strcmp(mode, "run")) {
     options->mode = Mode::run;
@@ -221,7 +222,7 @@ int parse_arguments(int argc, char **argv, Options *options) {
       options->mode = Mode::help;
       return 0;
     }
-    if (char *equals = strchr(argv[i], '=')) {
+    if (char* equals = strchr(argv[i], '=')) {
       char option[32] = "";
       const size_t length = static_cast<size_t>(equals - argv[i]);
       memcpy(option, argv[i], length < sizeof option ? length : sizeof option - 1);

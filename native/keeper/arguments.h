@@ -13,12 +13,12 @@ struct DescriptorList {
   bool contains(int fd) const;
 };
 
-// A file that shows users of another locking convention that the GPU is taken. `name` is ours as long as it names, in the open
-// directory, the file behind `fd` and that contains `token`.
+// A file that shows users of another locking convention that the GPU is taken. `name` is ours as long as it names, in
+// the open directory, the file behind `fd` and that contains `token`.
 struct Marker {
   int fd;
   int directory;
-  const char *name;
+  const char* name;
   char token[24];
   bool is_pid;  // the token is a PID, and all that is in the file: it is to be that of who keeps the lease
 };
@@ -31,7 +31,7 @@ struct MarkerList {
 
 struct PathList {
   static constexpr int capacity = 2 * DescriptorList::capacity;
-  const char *paths[capacity];
+  const char* paths[capacity];
   int count = 0;
 };
 
@@ -39,32 +39,32 @@ enum class Mode { run, hold, task, help };
 
 struct Options {
   Mode mode = Mode::help;
-  DescriptorList leases;           // lease files; the command inherits them
-  DescriptorList shared;           // lease files that others hold a part of, too; the command inherits them
-  PathList lease_files;            // of `leases`, then of `shared`: the names under which others look for them
-  DescriptorList inherited;        // locks of other things, which the command inherits as well
-  DescriptorList held;             // other locks, for the keeper alone
-  MarkerList markers;              // removed before the leases end; their descriptors and directories are among `held`
-  const char *record = nullptr;    // a JSON object, written into the lease files
-  int placeholder = -1;            // its closing ends the placeholder process
+  DescriptorList leases;         // lease files; the command inherits them
+  DescriptorList shared;         // lease files that others hold a part of, too; the command inherits them
+  PathList lease_files;          // of `leases`, then of `shared`: the names under which others look for them
+  DescriptorList inherited;      // locks of other things, which the command inherits as well
+  DescriptorList held;           // other locks, for the keeper alone
+  MarkerList markers;            // removed before the leases end; their descriptors and directories are among `held`
+  const char* record = nullptr;  // a JSON object, written into the lease files
+  int placeholder = -1;          // its closing ends the placeholder process
   pid_t placeholder_pid = 0;
-  uint64_t ignored_signals = 0;    // bit n - 1: the command starts with signal n ignored
-  long open_files = -1;            // soft RLIMIT_NOFILE of the command
-  const char *gpus = "the GPUs";   // words for messages
-  const char *name = "gpu-owner";  // prefix of messages
-  int control = -1;                // socket of the worker (task)
-  int signals = -1;                // open_signals(), for each process of this program: who reads gets its own
-  const char *directory = nullptr; // where the command starts (task); default: here
-  const char *answer = nullptr;    // the line that tells that all is held (hold)
-  long grace = 10'000;             // ms between SIGTERM and SIGKILL (task)
-  long recheck = 60'000;           // ms between two looks at the lease files
-  char **command = nullptr;        // null-terminated, as execvp wants it
+  uint64_t ignored_signals = 0;     // bit n - 1: the command starts with signal n ignored
+  long open_files = -1;             // soft RLIMIT_NOFILE of the command
+  const char* gpus = "the GPUs";    // words for messages
+  const char* name = "gpu-owner";   // prefix of messages
+  int control = -1;                 // socket of the worker (task)
+  int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
+  const char* directory = nullptr;  // where the command starts (task); default: here
+  const char* answer = nullptr;     // the line that tells that all is held (hold)
+  long grace = 10'000;              // ms between SIGTERM and SIGKILL (task)
+  long recheck = 60'000;            // ms between two looks at the lease files
+  char** command = nullptr;         // null-terminated, as execvp wants it
 
-  const char *command_name() const;
+  const char* command_name() const;
 };
 
 // Returns 0, or the exit code after having said what is wrong.
-int parse_arguments(int argc, char **argv, Options *options);
+int parse_arguments(int argc, char** argv, Options* options);
 
 void print_help();
 

@@ -22,7 +22,7 @@ void Channel::close() {
   fd_ = -1;
 }
 
-void Channel::send(const char *line, bool dispensable) {
+void Channel::send(const char* line, bool dispensable) {
   if (fd_ < 0) return;
   int unread = 0;
   if (dispensable && ioctl(fd_, SIOCOUTQ, &unread) == 0 && unread > unread_limit) return;
@@ -51,10 +51,10 @@ bool Channel::receive() {
   return n > 0;
 }
 
-const char *Channel::next_line() {
+const char* Channel::next_line() {
   while (start_ < end_) {
-    char *line = data_ + start_;
-    char *newline = static_cast<char *>(memchr(line, '\n', end_ - start_));
+    char* line = data_ + start_;
+    char* newline = static_cast<char*>(memchr(line, '\n', end_ - start_));
     if (!newline) return nullptr;
     *newline = '\0';
     start_ = static_cast<size_t>(newline + 1 - data_);
@@ -64,10 +64,10 @@ const char *Channel::next_line() {
   return nullptr;
 }
 
-bool number_in(const char *line, const char *key, long *value) {
+bool number_in(const char* line, const char* key, long* value) {
   Buffer<32> pattern;
   pattern.add("\"%s\":", key);
-  const char *found = strstr(line, pattern.c_str());
+  const char* found = strstr(line, pattern.c_str());
   if (!found) return false;
   found += pattern.length();
   while (*found == ' ') ++found;
@@ -76,7 +76,7 @@ bool number_in(const char *line, const char *key, long *value) {
   return parse_number(digits, 0x7fffffff, value);
 }
 
-bool is_event(const char *line, const char *event) {
+bool is_event(const char* line, const char* event) {
   Buffer<48> pattern;
   pattern.add("{\"event\":\"%s\"", event);
   return strncmp(line, pattern.c_str(), pattern.length()) == 0;

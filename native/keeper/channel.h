@@ -13,13 +13,13 @@ class Channel {
   void close();
 
   // A line for the other side. `dispensable` ones are dropped when the other side hasn't read for long.
-  void send(const char *line, bool dispensable = false);
+  void send(const char* line, bool dispensable = false);
 
   // Reads what has arrived. False at the end of the stream.
   bool receive();
 
   // The next whole line, or null. Valid until the next receive().
-  const char *next_line();
+  const char* next_line();
 
  private:
   int fd_;
@@ -30,8 +30,8 @@ class Channel {
 };
 
 // The whole number after `"key":` in one of our own JSON lines.
-bool number_in(const char *line, const char *key, long *value);
+bool number_in(const char* line, const char* key, long* value);
 
-bool is_event(const char *line, const char *event);
+bool is_event(const char* line, const char* event);
 
 }  // namespace keeper

@@ -15,9 +15,9 @@ namespace keeper {
 
 namespace {
 
-[[noreturn]] void become(const Options &options, bool own_session, int go, int report) {
-  // No PR_SET_PDEATHSIG: were keeper, watchdog and worker all killed, it would take the command, which holds the lease then, from
-  // under those of its children that hold none.
+[[noreturn]] void become(const Options& options, bool own_session, int go, int report) {
+  // No PR_SET_PDEATHSIG: were keeper, watchdog and worker all killed, it would take the command, which holds the lease
+  // then, from under those of its children that hold none.
   if (own_session) setsid();
   for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.shared.count; ++i) fcntl(options.shared.fds[i], F_SETFD, 0);
@@ -42,7 +42,7 @@ namespace {
 
 }  // namespace
 
-bool Command::fork(const Options &options, bool own_session) {
+bool Command::fork(const Options& options, bool own_session) {
   int go[2] = {-1, -1};
   int report[2] = {-1, -1};
   bool made = pipe2(go, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0;
@@ -81,23 +81,18 @@ int Command::let_go() {
   return error;
 }
 
-const char *execution_error(const char *command, int error) {
+const char* execution_error(const char* command, int error) {
   const bool is_path = strchr(command, '/') != nullptr;
   const bool exists = is_path && access(command, F_OK) == 0;
   switch (error) {
-    case ENOENT:
-      return exists ? "the interpreter that its first line names was not found" : "not found";
-    case ENOTDIR:
-      return "not found";
+    case ENOENT: return exists ? "the interpreter that its first line names was not found" : "not found";
+    case ENOTDIR: return "not found";
     case EACCES:
       return exists && access(command, X_OK) == 0 ? "it is a directory, or on a file system without execution"
-                                                 : "not executable (permission denied)";
-    case E2BIG:
-      return "its arguments and environment are too long";
-    case ENOEXEC:
-      return "not a program for this machine";
-    default:
-      return strerror(error);
+                                                  : "not executable (permission denied)";
+    case E2BIG: return "its arguments and environment are too long";
+    case ENOEXEC: return "not a program for this machine";
+    default: return strerror(error);
   }
 }
 

@@ -10,7 +10,7 @@ struct Options;
 class Command {
  public:
   // False with errno when no process can be made.
-  bool fork(const Options &options, bool own_session);
+  bool fork(const Options& options, bool own_session);
 
   // Returns 0 once the command runs, or the errno of the failed execution.
   int let_go();
@@ -24,7 +24,7 @@ class Command {
 };
 
 // Words for the errno of a failed execution.
-const char *execution_error(const char *command, int error);
+const char* execution_error(const char* command, int error);
 
 int execution_exit_code(int error);
 

@@ -31,10 +31,11 @@ void enqueue(pid_t pid) {
   if (pid > 0 && queued < most) queue[queued++] = pid;
 }
 
-// A number that no PID can be stays one, and never turns into another or into a negative number, which means many processes.
-void add_digit(pid_t *pid, char digit) { *pid = *pid > INT_MAX / 10 - 1 ? INT_MAX : *pid * 10 + (digit - '0'); }
+// A number that no PID can be stays one, and never turns into another or into a negative number, which means many
+// processes.
+void add_digit(pid_t* pid, char digit) { *pid = *pid > INT_MAX / 10 - 1 ? INT_MAX : *pid * 10 + (digit - '0'); }
 
-ssize_t read_file(const char *path, char *data, size_t size) {
+ssize_t read_file(const char* path, char* data, size_t size) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
   const ssize_t n = read(fd, data, size - 1);
@@ -70,10 +71,10 @@ bool enqueue_children_of_thread(pid_t pid, long thread) {
 int enqueue_children(pid_t pid) {
   Buffer<32> path;
   path.add("/proc/%d/task", pid);
-  DIR *threads = opendir(path.c_str());
+  DIR* threads = opendir(path.c_str());
   if (!threads) return 0;
   int count = 0;
-  while (const dirent *entry = readdir(threads)) {
+  while (const dirent* entry = readdir(threads)) {
     long thread = 0;
     if (!parse_number(entry->d_name, INT_MAX, &thread)) continue;
     ++count;
@@ -84,26 +85,26 @@ int enqueue_children(pid_t pid) {
 }
 
 // The fields of /proc/PID/stat around the name, which may contain anything.
-bool read_stat(pid_t pid, char *state, pid_t *parent, char name[16]) {
+bool read_stat(pid_t pid, char* state, pid_t* parent, char name[16]) {
   Buffer<32> path;
   path.add("/proc/%d/stat", pid);
   char data[512];
   if (read_file(path.c_str(), data, sizeof data) <= 0) return false;
-  char *open_bracket = strchr(data, '(');
-  char *close_bracket = strrchr(data, ')');
+  char* open_bracket = strchr(data, '(');
+  char* close_bracket = strrchr(data, ')');
   if (!open_bracket || !close_bracket || close_bracket < open_bracket) return false;
   // "(name) S 4711"
   if (close_bracket[1] != ' ' || !close_bracket[2] || close_bracket[3] != ' ') return false;
   *state = close_bracket[2];
   *parent = 0;
-  for (const char *digit = close_bracket + 4; *digit >= '0' && *digit <= '9'; ++digit) {
+  for (const char* digit = close_bracket + 4; *digit >= '0' && *digit <= '9'; ++digit) {
     add_digit(parent, *digit);
   }
   *close_bracket = '\0';
   size_t length = strnlen(open_bracket + 1, 15);
   memcpy(name, open_bracket + 1, length);
   name[length] = '\0';
-  for (char *c = name; *c; ++c) {
+  for (char* c = name; *c; ++c) {
     if (*c < 0x20 || *c == 0x7f || *c == '"' || *c == '\\') *c = '?';
   }
   return true;
@@ -113,9 +114,9 @@ bool read_stat(pid_t pid, char *state, pid_t *parent, char name[16]) {
 void enqueue_by_parent() {
   for (int done = -1, size = 0; done != queued && size < most; ++size) {
     done = queued;
-    DIR *processes = opendir("/proc");
+    DIR* processes = opendir("/proc");
     if (!processes) return;
-    while (const dirent *entry = readdir(processes)) {
+    while (const dirent* entry = readdir(processes)) {
       long pid = 0;
       char state = 0;
       char name[16];
@@ -135,7 +136,7 @@ void enqueue_by_parent() {
 }
 
 // A process whose first thread has ended looks like a zombie while its other threads run.
-bool is_living(pid_t pid, int threads, Process *process) {
+bool is_living(pid_t pid, int threads, Process* process) {
   char state = 0;
   pid_t parent = 0;
   process->pid = pid;
@@ -168,7 +169,7 @@ void visit_descendants(pid_t root, Visit visit) {
 void Descendants::look_up(pid_t root, pid_t excluded, pid_t excluded2) {
   count_ = 0;
   all_running_ = true;
-  visit_descendants(root, [&](const Process &process) {
+  visit_descendants(root, [&](const Process& process) {
     if (process.pid == excluded || process.pid == excluded2) return;
     if (count_ < listed) first_[count_] = process;
     ++count_;
@@ -178,7 +179,7 @@ void Descendants::look_up(pid_t root, pid_t excluded, pid_t excluded2) {
 
 int signal_descendants(pid_t root, int signal) {
   int count = 0;
-  visit_descendants(root, [&](const Process &process) {
+  visit_descendants(root, [&](const Process& process) {
     kill(process.pid, signal);
     ++count;
   });

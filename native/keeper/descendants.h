@@ -10,7 +10,8 @@ struct Process {
   char name[16];  // as the kernel has it; printable, without quotes and backslashes
 };
 
-// Orphans below this process become its children, so that waiting tells whether anybody is left. False with errno where the system forbids that.
+// Orphans below this process become its children, so that waiting tells whether anybody is left. False with errno where
+// the system forbids that.
 bool adopt_descendants();
 bool adopts_descendants();
 
@@ -25,7 +26,7 @@ class Descendants {
   // Whether none of them waits for anything: just woken by the end of their parent, perhaps, and about to follow.
   bool all_running() const { return all_running_; }
   int count() const { return count_; }
-  const Process &at(int i) const { return first_[i]; }  // i < min(count(), listed)
+  const Process& at(int i) const { return first_[i]; }  // i < min(count(), listed)
 
  private:
   int count_ = 0;
@@ -36,7 +37,8 @@ class Descendants {
 // Sends a signal to every living descendant of `root`; returns how many there were.
 int signal_descendants(pid_t root, int signal);
 
-// Kills a child and collects it, so that nobody else has to; 0 is none. Doesn't wait for ever: one that hangs in the driver doesn't end.
+// Kills a child and collects it, so that nobody else has to; 0 is none. Doesn't wait for ever: one that hangs in the
+// driver doesn't end.
 void end_child(pid_t child);
 
 }  // namespace keeper

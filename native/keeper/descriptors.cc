@@ -14,7 +14,7 @@ namespace {
 
 constexpr int first_inherited = 200;
 
-void raise_all(DescriptorList *list) {
+void raise_all(DescriptorList* list) {
   for (int i = 0; i < list->count; ++i) {
     if (list->fds[i] >= first_inherited) continue;
     const int raised = fcntl(list->fds[i], F_DUPFD, first_inherited);
@@ -36,13 +36,13 @@ void occupy_standard_descriptors() {
   if (fd > STDERR_FILENO) close(fd);
 }
 
-void raise_inherited(Options *options) {
+void raise_inherited(Options* options) {
   raise_all(&options->leases);
   raise_all(&options->shared);
   raise_all(&options->inherited);
 }
 
-void mark_close_on_exec(const Options &options) {
+void mark_close_on_exec(const Options& options) {
   for (int i = 0; i < options.held.count; ++i) set_close_on_exec(options.held.fds[i]);
   if (options.placeholder >= 0) set_close_on_exec(options.placeholder);
   if (options.control >= 0) set_close_on_exec(options.control);
@@ -60,10 +60,10 @@ void redirect_to_null(int first, int last) {
   if (null > STDERR_FILENO) close(null);
 }
 
-void close_others(const Options &options, Keep keep, int also, int also2) {
-  DIR *directory = opendir("/proc/self/fd");
+void close_others(const Options& options, Keep keep, int also, int also2) {
+  DIR* directory = opendir("/proc/self/fd");
   if (!directory) return;
-  while (const dirent *entry = readdir(directory)) {
+  while (const dirent* entry = readdir(directory)) {
     long number = 0;
     if (!parse_number(entry->d_name, INT_MAX, &number)) continue;
     const int fd = static_cast<int>(number);
@@ -78,7 +78,7 @@ void close_others(const Options &options, Keep keep, int also, int also2) {
   closedir(directory);
 }
 
-void close_descriptor(int *fd) {
+void close_descriptor(int* fd) {
   if (*fd >= 0) close(*fd);
   *fd = -1;
 }

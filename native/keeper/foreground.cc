@@ -25,8 +25,7 @@ namespace keeper {
 
 namespace {
 
-constexpr int forwarded[] = {SIGINT,  SIGTERM, SIGHUP,   SIGQUIT, SIGUSR1,
-                             SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
+constexpr int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 
 void report_no_process(int error) {
   say("cannot start a process: %s%s", strerror(error),
@@ -38,8 +37,10 @@ void report_no_process(int error) {
 int Foreground::run() {
   prctl(PR_SET_NAME, "gpu-owner");
   if (!adopt_descendants()) {
-    say("this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER: %s; does a "
-        "seccomp filter forbid it?). When %s has ended, the claim of %s lasts only as long as a process has the lease's descriptors, "
+    say("this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER: "
+        "%s; does a "
+        "seccomp filter forbid it?). When %s has ended, the claim of %s lasts only as long as a process has the "
+        "lease's descriptors, "
         "which those that Python's subprocess starts don't inherit. Let the command wait for all that it starts",
         strerror(errno), options_.command_name(), options_.gpus);
   }
@@ -93,7 +94,7 @@ int Foreground::loop(int signals) {
   return exit_code();
 }
 
-void Foreground::on_signal(const signalfd_siginfo &info) {
+void Foreground::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) {
     on_child();
@@ -102,7 +103,7 @@ void Foreground::on_signal(const signalfd_siginfo &info) {
   }
 }
 
-bool Foreground::is_forwarded(const signalfd_siginfo &info) {
+bool Foreground::is_forwarded(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const pid_t sender = static_cast<pid_t>(info.ssi_pid);
   bool wanted = false;
@@ -131,15 +132,17 @@ void Foreground::forward(int signal) {
 
 void Foreground::read_events() {
   const bool open = channel_.receive();
-  while (const char *line = channel_.next_line()) on_event(line);
+  while (const char* line = channel_.next_line()) on_event(line);
   if (open) return;
   channel_.close();
   if (!complete_) take_over();
 }
 
-void Foreground::receive_event(void *foreground, const char *line, bool) { static_cast<Foreground *>(foreground)->on_event(line); }
+void Foreground::receive_event(void* foreground, const char* line, bool) {
+  static_cast<Foreground*>(foreground)->on_event(line);
+}
 
-void Foreground::on_event(const char *line) {
+void Foreground::on_event(const char* line) {
   long number = 0;
   if (is_event(line, "started")) {
     if (number_in(line, "pid", &number)) command_ = static_cast<pid_t>(number);
@@ -170,7 +173,7 @@ void Foreground::on_event(const char *line) {
   }
 }
 
-void Foreground::report_failure(const char *line) {
+void Foreground::report_failure(const char* line) {
   long error = 0;
   long code = exit_internal;
   number_in(line, "errno", &error);
@@ -180,12 +183,12 @@ void Foreground::report_failure(const char *line) {
     report_no_process(static_cast<int>(error));
     return;
   }
-  const char *text = strstr(line, "\"text\":\"");
+  const char* text = strstr(line, "\"text\":\"");
   text = text ? text + 8 : "";
   say("cannot run '%s': %.*s", options_.command[0], static_cast<int>(strcspn(text, "\"")), text);
 }
 
-void Foreground::describe_end(Text *text) const {
+void Foreground::describe_end(Text* text) const {
   if (end_signal_) {
     text->add("was ended by %s", signal_name(end_signal_));
   } else if (end_code_ >= 0) {
@@ -195,7 +198,7 @@ void Foreground::describe_end(Text *text) const {
   }
 }
 
-void Foreground::report_survivors(const char *line) {
+void Foreground::report_survivors(const char* line) {
   survivors_reported_ = true;
   long count = 0;
   number_in(line, "count", &count);
@@ -205,10 +208,10 @@ void Foreground::report_survivors(const char *line) {
   const bool one = count == 1;
   text.add(", but %ld of its processes still %s %s", count, one ? "runs and keeps" : "run and keep", options_.gpus);
   int listed = 0;
-  for (const char *process = line; (process = strstr(process, "{\"pid\":")); ++process) {
+  for (const char* process = line; (process = strstr(process, "{\"pid\":")); ++process) {
     long pid = 0;
     number_in(process, "pid", &pid);
-    const char *name = strstr(process, "\"name\":\"");
+    const char* name = strstr(process, "\"name\":\"");
     name = name ? name + 8 : "";
     text.add("%s%ld (%.*s)", listed++ ? ", " : ": ", pid, static_cast<int>(strcspn(name, "\"")), name);
   }
@@ -216,8 +219,8 @@ void Foreground::report_survivors(const char *line) {
   say("%s", text.c_str());
 }
 
-// The placeholder, and strangers that are left to the first process of a container. The keeper isn't collected here, nor what comes
-// after it in the kernel's list: with its death the command becomes ours.
+// The placeholder, and strangers that are left to the first process of a container. The keeper isn't collected here,
+// nor what comes after it in the kernel's list: with its death the command becomes ours.
 void Foreground::on_child() {
   if (taken_over_) return;
   siginfo_t child;

@@ -4,8 +4,8 @@
 #include <sys/types.h>
 
 #include "keeper/channel.h"
-#include "keeper/job.h"
 #include "keeper/group_signal_monitor.h"
+#include "keeper/job.h"
 
 struct signalfd_siginfo;
 
@@ -15,27 +15,27 @@ namespace keeper {
 // child, stays for the command's descendants. Should the keeper be killed, the foreground process takes its place.
 class Foreground {
  public:
-  explicit Foreground(const Options &options) : options_(options), channel_(-1), job_(options, {receive_event, this}) {}
+  explicit Foreground(const Options& options) : options_(options), channel_(-1), job_(options, {receive_event, this}) {}
 
   int run();
 
  private:
   bool start_keeper();
   int loop(int signals);
-  void on_signal(const signalfd_siginfo &info);
+  void on_signal(const signalfd_siginfo& info);
   void forward(int signal);
-  bool is_forwarded(const signalfd_siginfo &info);
+  bool is_forwarded(const signalfd_siginfo& info);
   void read_events();
-  static void receive_event(void *foreground, const char *line, bool dispensable);
-  void on_event(const char *line);
-  void report_failure(const char *line);
-  void report_survivors(const char *line);
-  void describe_end(class Text *text) const;
+  static void receive_event(void* foreground, const char* line, bool dispensable);
+  void on_event(const char* line);
+  void report_failure(const char* line);
+  void report_survivors(const char* line);
+  void describe_end(class Text* text) const;
   void on_child();
   void take_over();
   int exit_code();
 
-  const Options &options_;
+  const Options& options_;
   Channel channel_;
   Job job_;  // for the foreground process that took over
   GroupSignalMonitor group_signals_;

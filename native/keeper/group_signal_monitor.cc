@@ -33,9 +33,9 @@ constexpr int most_looks = 2'000;
 
 void GroupSignalMonitor::start() {
   const size_t size = (last_signal + 1) * sizeof(Note);
-  void *shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return;
-  notes_ = static_cast<Note *>(shared);
+  notes_ = static_cast<Note*>(shared);
   const pid_t foreground = getpid();
   const pid_t pid = fork();
   if (pid > 0) pid_ = pid;
@@ -85,7 +85,7 @@ bool GroupSignalMonitor::is_running() const {
   if (fd < 0) return false;
   const ssize_t length = read(fd, text, sizeof text - 1);
   close(fd);
-  const char *end = length > 0 ? strrchr(text, ')') : nullptr;
+  const char* end = length > 0 ? strrchr(text, ')') : nullptr;
   return end && end[1] == ' ' && (end[2] == 'R' || end[2] == 'D');
 }
 

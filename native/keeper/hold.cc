@@ -61,7 +61,7 @@ int ending_signal(int signals, uint64_t ignored) {
 }
 
 // Returns -1, or the exit code of a hold that nobody learns of.
-int answer(const Options &options, int signals) {
+int answer(const Options& options, int signals) {
   if (!options.answer) return -1;
   const size_t length = strlen(options.answer) + 1;
   for (size_t done = 0; done < length;) {
@@ -84,7 +84,7 @@ int answer(const Options &options, int signals) {
   return -1;
 }
 
-int wait_for_end(const Options &options, int signals) {
+int wait_for_end(const Options& options, int signals) {
   int64_t recheck_at = now_ms() + options.recheck;
   int64_t input_at = 0;
   bool removal_reported = false;
@@ -112,7 +112,7 @@ int wait_for_end(const Options &options, int signals) {
 
 }  // namespace
 
-int hold(const Options &options) {
+int hold(const Options& options) {
   const int signals = options.signals;
   write_record(options, {getpid(), getpid(), 0, -1});
   sign_markers(options);

@@ -52,7 +52,7 @@ void Job::started() {
   events_.send(line.c_str());
 }
 
-void Job::failed(int error, const char *text, int exit_code) {
+void Job::failed(int error, const char* text, int exit_code) {
   Buffer<512> line;
   line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, exit_code, text);
   events_.send(line.c_str());
@@ -123,8 +123,9 @@ void Job::command_changed(int status) {
   }
 }
 
-// The foreground process stops and goes on with the command, so that the shell has its prompt back. It is we who do that, because we
-// learn of the changes in their order: a foreground process that looked and then stopped itself could miss the continuation between.
+// The foreground process stops and goes on with the command, so that the shell has its prompt back. It is we who do
+// that, because we learn of the changes in their order: a foreground process that looked and then stopped itself could
+// miss the continuation between.
 void Job::follow(int signal) {
   if (foreground_ && getppid() == foreground_) kill(foreground_, signal);
 }
@@ -166,7 +167,7 @@ void Job::report_survivors() {
   report(descendants);
 }
 
-void Job::report(const Descendants &descendants) {
+void Job::report(const Descendants& descendants) {
   // Nobody to be seen but somebody to wait for: a process that its debugger holds.
   const int count = descendants.count() > 0 ? descendants.count() : 1;
   const pid_t first = descendants.count() > 0 ? descendants.at(0).pid : 0;
@@ -179,7 +180,7 @@ void Job::report(const Descendants &descendants) {
   Buffer<512> line;
   line.add("{\"event\":\"survivors\",\"count\":%d,\"processes\":[", count);
   for (int i = 0; i < descendants.count() && i < Descendants::listed; ++i) {
-    const Process &process = descendants.at(i);
+    const Process& process = descendants.at(i);
     line.add("%s{\"pid\":%d,\"name\":\"%s\"}", i ? "," : "", process.pid, process.name);
   }
   line.add("]}");

@@ -9,13 +9,13 @@ namespace keeper {
 
 struct Options;
 
-// Where events go, as lines of JSON: over the socket to the foreground process or the worker, or straight to a foreground process that took over.
-// `dispensable` ones may be dropped when the receiver doesn't read.
+// Where events go, as lines of JSON: over the socket to the foreground process or the worker, or straight to a
+// foreground process that took over. `dispensable` ones may be dropped when the receiver doesn't read.
 struct Events {
-  void (*receive)(void *receiver, const char *line, bool dispensable);
-  void *receiver;
+  void (*receive)(void* receiver, const char* line, bool dispensable);
+  void* receiver;
 
-  void send(const char *line, bool dispensable = false) const { receive(receiver, line, dispensable); }
+  void send(const char* line, bool dispensable = false) const { receive(receiver, line, dispensable); }
 };
 
 // The command and all that descends from it: follows its life, and releases the leases when nobody is left.
@@ -23,23 +23,24 @@ struct Events {
 // something has happened or timeout() has passed.
 class Job {
  public:
-  Job(const Options &options, Events events) : options_(options), events_(events) {}
+  Job(const Options& options, Events events) : options_(options), events_(events) {}
 
   // The process that stops when the command stops, and goes on with it.
   void set_foreground(pid_t foreground) { foreground_ = foreground; }
   // A child of ours that isn't the command's.
   void set_helper(pid_t helper) { helper_ = helper; }
-  // The owner of the leases: it keeps them for its next task, and nothing of this one may be left then. 0: they end with the job.
+  // The owner of the leases: it keeps them for its next task, and nothing of this one may be left then. 0: they end
+  // with the job.
   void set_worker(pid_t worker) { worker_ = worker; }
   // Where to note the command's process before it runs.
-  void set_shared_command(pid_t *command) { shared_command_ = command; }
+  void set_shared_command(pid_t* command) { shared_command_ = command; }
 
   void begin(pid_t command);
   // Takes over a command of which it is known that it ended, or not.
   void adopt(pid_t command, bool ended);
   void started();
   // The command never ran; `exit_code` is what that is worth to the caller.
-  void failed(int error, const char *text, int exit_code);
+  void failed(int error, const char* text, int exit_code);
 
   void react();
   int timeout() const;  // ms, for poll
@@ -57,17 +58,17 @@ class Job {
   void command_changed(int status);
   void follow(int signal);
   void report_survivors();
-  void report(const Descendants &descendants);
+  void report(const Descendants& descendants);
   void kill_on();
   void check_lease_files();
   void release();
 
-  const Options &options_;
+  const Options& options_;
   const Events events_;
   pid_t foreground_ = 0;
   pid_t helper_ = 0;
   pid_t worker_ = 0;
-  pid_t *shared_command_ = nullptr;
+  pid_t* shared_command_ = nullptr;
   pid_t command_ = 0;
   Phase phase_ = Phase::running;
   int64_t settled_at_ = 0;

@@ -23,19 +23,19 @@ namespace keeper {
 
 namespace {
 
-void send_event(void *channel, const char *line, bool dispensable) {
-  static_cast<Channel *>(channel)->send(line, dispensable);
+void send_event(void* channel, const char* line, bool dispensable) {
+  static_cast<Channel*>(channel)->send(line, dispensable);
 }
 
 }  // namespace
 
-void detach(const Options &options, int socket, int signals) {
+void detach(const Options& options, int socket, int signals) {
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options, Keep::leases_and_placeholder, socket, signals);
 }
 
-bool start_command(const Options &options, Job *job, int signals, const Channel &channel, bool own_session) {
+bool start_command(const Options& options, Job* job, int signals, const Channel& channel, bool own_session) {
   if (options.directory && chdir(options.directory) != 0) {
     const int error = errno;
     Buffer<256> text;
@@ -62,9 +62,9 @@ bool start_command(const Options &options, Job *job, int signals, const Channel 
   return true;
 }
 
-bool handle_requests(Job *job, Channel *channel) {
+bool handle_requests(Job* job, Channel* channel) {
   const bool open = channel->receive();
-  while (const char *line = channel->next_line()) {
+  while (const char* line = channel->next_line()) {
     long number = 0;
     if (number_in(line, "terminate", &number)) {
       job->terminate(number);
@@ -76,7 +76,7 @@ bool handle_requests(Job *job, Channel *channel) {
   return open;
 }
 
-int keep(const Options &options, int socket, pid_t foreground) {
+int keep(const Options& options, int socket, pid_t foreground) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
   adopt_descendants();
   const int signals = options.signals;

@@ -8,17 +8,17 @@ class Channel;
 class Job;
 struct Options;
 
-// Keeps the leases until the command and all its descendants have ended; returns this process's exit code. `socket` leads to the
-// foreground process.
-int keep(const Options &options, int socket, pid_t foreground);
+// Keeps the leases until the command and all its descendants have ended; returns this process's exit code. `socket`
+// leads to the foreground process.
+int keep(const Options& options, int socket, pid_t foreground);
 
 // Out of reach of the terminal, and of whoever waits for the end of our standard descriptors.
-void detach(const Options &options, int socket, int signals);
+void detach(const Options& options, int socket, int signals);
 
 // Starts the command as `job`. False where that fails; this has been told then.
-bool start_command(const Options &options, Job *job, int signals, const Channel &channel, bool own_session);
+bool start_command(const Options& options, Job* job, int signals, const Channel& channel, bool own_session);
 
 // Carries out what the other end of the channel asks for. Returns false when nobody is there any more.
-bool handle_requests(Job *job, Channel *channel);
+bool handle_requests(Job* job, Channel* channel);
 
 }  // namespace keeper

@@ -1,7 +1,7 @@
 #include "keeper/leases.h"
 
-#include <fcntl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ namespace keeper {
 
 namespace {
 
-void unlock_all(const DescriptorList &list) {
+void unlock_all(const DescriptorList& list) {
   for (int i = 0; i < list.count; ++i) {
     struct flock whole;
     memset(&whole, 0, sizeof whole);
@@ -26,7 +26,7 @@ void unlock_all(const DescriptorList &list) {
 }
 
 // By the name, where it is known: a removed file may have another one somewhere, which nobody locks.
-bool is_removed(int fd, const char *path) {
+bool is_removed(int fd, const char* path) {
   struct stat ours, named;
   if (fstat(fd, &ours) != 0) return false;
   if (!path || ours.st_nlink == 0) return ours.st_nlink == 0;
@@ -36,19 +36,19 @@ bool is_removed(int fd, const char *path) {
 
 }  // namespace
 
-void unlock_own(const Options &options) {
+void unlock_own(const Options& options) {
   remove_markers(options);
   unlock_all(options.held);
 }
 
-void unlock(const Options &options) {
+void unlock(const Options& options) {
   unlock_own(options);
   unlock_all(options.leases);
   unlock_all(options.shared);
   unlock_all(options.inherited);
 }
 
-bool lease_file_removed(const Options &options) {
+bool lease_file_removed(const Options& options) {
   const int leases = options.leases.count;
   for (int i = 0; i < leases + options.shared.count; ++i) {
     const int fd = i < leases ? options.leases.fds[i] : options.shared.fds[i - leases];

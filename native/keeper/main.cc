@@ -7,18 +7,18 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/foreground.h"
-#include "keeper/watchdog.h"
 #include "keeper/hold.h"
 #include "keeper/leases.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
+#include "keeper/watchdog.h"
 
 namespace {
 
 // Without signals nothing is learnt of the command's end.
-int give_up(const keeper::Options &options) {
+int give_up(const keeper::Options& options) {
   using namespace keeper;
   const int error = errno;
   Buffer<256> text;
@@ -42,7 +42,7 @@ int give_up(const keeper::Options &options) {
 
 }  // namespace
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   using namespace keeper;
   occupy_standard_descriptors();
   Options options;
@@ -60,12 +60,8 @@ int main(int argc, char **argv) {
   options.signals = open_signals();
   if (options.signals < 0) return give_up(options);
   switch (options.mode) {
-    case Mode::hold:
-      return hold(options);
-    case Mode::task:
-      raise_inherited(&options);
-      return Watchdog(options).run();
-    default:
-      return Foreground(options).run();
+    case Mode::hold: return hold(options);
+    case Mode::task: raise_inherited(&options); return Watchdog(options).run();
+    default: return Foreground(options).run();
   }
 }

@@ -17,16 +17,16 @@ constexpr size_t most_content = 4096;
 // Numbers of all lengths take the same room, so that one write replaces another as a whole.
 constexpr int pid_width = 11;
 
-bool is_pid_of_ours(char *content, const Marker &marker, pid_t predecessor) {
+bool is_pid_of_ours(char* content, const Marker& marker, pid_t predecessor) {
   content[strcspn(content, " \n")] = '\0';
   long pid = 0;
   if (!parse_number(content, INT_MAX, &pid)) return false;
   return pid == getpid() || pid == predecessor || strcmp(content, marker.token) == 0;
 }
 
-// Through the descriptors, never through a path: it may lead elsewhere by now. With the descriptor open, the file system
-// can't give the inode's number to another file.
-bool is_ours(const Marker &marker, pid_t predecessor = 0) {
+// Through the descriptors, never through a path: it may lead elsewhere by now. With the descriptor open, the file
+// system can't give the inode's number to another file.
+bool is_ours(const Marker& marker, pid_t predecessor = 0) {
   struct stat ours, named;
   if (fstat(marker.fd, &ours) != 0) return false;
   if (fstatat(marker.directory, marker.name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
@@ -40,9 +40,9 @@ bool is_ours(const Marker &marker, pid_t predecessor = 0) {
 
 }  // namespace
 
-void sign_markers(const Options &options, pid_t predecessor) {
+void sign_markers(const Options& options, pid_t predecessor) {
   for (int i = 0; i < options.markers.count; ++i) {
-    const Marker &marker = options.markers.markers[i];
+    const Marker& marker = options.markers.markers[i];
     if (!marker.is_pid || !is_ours(marker, predecessor)) continue;
     Buffer<pid_width + 2> text;
     text.add("%-*d\n", pid_width, getpid());
@@ -50,9 +50,9 @@ void sign_markers(const Options &options, pid_t predecessor) {
   }
 }
 
-void remove_markers(const Options &options) {
+void remove_markers(const Options& options) {
   for (int i = 0; i < options.markers.count; ++i) {
-    const Marker &marker = options.markers.markers[i];
+    const Marker& marker = options.markers.markers[i];
     if (is_ours(marker)) unlinkat(marker.directory, marker.name, 0);
   }
 }

@@ -13,13 +13,13 @@ namespace keeper {
 
 namespace {
 
-const char *prefix = "gpu-owner";
+const char* prefix = "gpu-owner";
 
 }  // namespace
 
-void set_message_prefix(const char *name) { prefix = name; }
+void set_message_prefix(const char* name) { prefix = name; }
 
-void say(const char *format, ...) {
+void say(const char* format, ...) {
   char line[2048];
   const size_t last = sizeof line - 1;
   int length = snprintf(line, last, "%s: ", prefix);

@@ -21,7 +21,7 @@ constexpr size_t block_size = 4096;
 using Block = Buffer<block_size>;
 
 // The object without its closing brace: returns its length, or -1 if it is no object.
-int open_object(const char *json, bool *empty) {
+int open_object(const char* json, bool* empty) {
   int length = static_cast<int>(strlen(json));
   while (length > 0 && isspace(static_cast<unsigned char>(json[length - 1]))) --length;
   if (*json != '{' || length < 2 || json[length - 1] != '}') return -1;
@@ -32,7 +32,7 @@ int open_object(const char *json, bool *empty) {
   return length;
 }
 
-bool compose(const Options &options, const Record &record, Text *text) {
+bool compose(const Options& options, const Record& record, Text* text) {
   bool empty = false;
   const int length = open_object(options.record, &empty);
   if (length < 0) return false;
@@ -48,13 +48,13 @@ bool compose(const Options &options, const Record &record, Text *text) {
 
 }  // namespace
 
-bool record_fits(const Options &options) {
+bool record_fits(const Options& options) {
   if (!options.record) return true;
   Block text;
   return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX}, &text);
 }
 
-void write_record(const Options &options, const Record &record) {
+void write_record(const Options& options, const Record& record) {
   if (!options.record) return;
   Block text;
   if (!compose(options, record, &text)) return;

@@ -16,11 +16,11 @@ void set_disposition(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
-constexpr const char *names[] = {
-    nullptr,   "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",    "SIGTRAP", "SIGABRT", "SIGBUS",
-    "SIGFPE",  "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",   "SIGPIPE", "SIGALRM", "SIGTERM",
-    "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP",   "SIGTTIN", "SIGTTOU", "SIGURG",
-    "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH",  "SIGIO",   "SIGPWR",  "SIGSYS",
+constexpr const char* names[] = {
+    nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
+    "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",
+    "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
+    "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS",
 };
 
 }  // namespace
@@ -38,7 +38,7 @@ int open_signals() {
   return signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-bool next_signal(int fd, signalfd_siginfo *info) {
+bool next_signal(int fd, signalfd_siginfo* info) {
   if (read(fd, info, sizeof *info) != sizeof *info) return false;
   const bool is_from_parent = info->ssi_code == SI_QUEUE && static_cast<pid_t>(info->ssi_pid) == getppid();
   if (info->ssi_signo != last_signal || !is_from_parent) return true;
@@ -66,7 +66,7 @@ void die_by(int signal) {
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
 }
 
-const char *signal_name(int signal) {
+const char* signal_name(int signal) {
   constexpr int count = sizeof names / sizeof *names;
   return signal > 0 && signal < count ? names[signal] : "a real-time signal";
 }

@@ -20,8 +20,8 @@ namespace keeper {
 namespace {
 
 struct Teller {
-  Channel *channel;
-  SharedState *shared;
+  Channel* channel;
+  SharedState* shared;
   bool keeper_lost = false;  // and that isn't told yet
 
   void tell_of_keeper() {
@@ -30,8 +30,8 @@ struct Teller {
   }
 };
 
-void tell(void *receiver, const char *line, bool dispensable) {
-  Teller *teller = static_cast<Teller *>(receiver);
+void tell(void* receiver, const char* line, bool dispensable) {
+  Teller* teller = static_cast<Teller*>(receiver);
   long signal = 0;
   // Anything before the news of the keeper's end is the command's own doing; this was most probably that end's.
   if (is_event(line, "ended") && number_in(line, "signal", &signal) && signal == SIGKILL) teller->tell_of_keeper();
@@ -44,20 +44,21 @@ void tell(void *receiver, const char *line, bool dispensable) {
 }
 
 // The worker is gone, and its claim ends with this job. Others take a GPU whose marker names a dead process.
-void inherit(const Options &options, Job *job) {
+void inherit(const Options& options, Job* job) {
   job->set_worker(0);
   sign_markers(options);
   job->terminate(options.grace);
 }
 
-void serve(const Options &options, Job *job, Channel *channel, int signals) {
+void serve(const Options& options, Job* job, Channel* channel, int signals) {
   while (!job->released()) {
     pollfd ready[] = {{signals, POLLIN, 0}, {channel->fd(), POLLIN, 0}};
     poll(ready, 2, job->timeout());
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {
       if (info.ssi_signo != SIGTERM) continue;
-      // Batch systems and service managers signal all processes of a job, the command as well: what it comes to isn't its own doing.
+      // Batch systems and service managers signal all processes of a job, the command as well: what it comes to isn't
+      // its own doing.
       channel->send("{\"event\":\"told\"}");
       job->terminate(options.grace);
     }
@@ -68,7 +69,7 @@ void serve(const Options &options, Job *job, Channel *channel, int signals) {
 
 }  // namespace
 
-int keep_task(const Options &options, SharedState *shared, pid_t worker, pid_t watchdog) {
+int keep_task(const Options& options, SharedState* shared, pid_t worker, pid_t watchdog) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
   adopt_descendants();
   const int signals = options.signals;
@@ -87,7 +88,7 @@ int keep_task(const Options &options, SharedState *shared, pid_t worker, pid_t w
   return 0;
 }
 
-int finish_task(const Options &options, SharedState *shared, pid_t worker, int signals, bool worker_gone) {
+int finish_task(const Options& options, SharedState* shared, pid_t worker, int signals, bool worker_gone) {
   Channel channel(options.control);
   Teller teller = {&channel, shared, true};
   Job job(options, {tell, &teller});

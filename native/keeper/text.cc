@@ -6,7 +6,7 @@
 
 namespace keeper {
 
-void Text::add(const char *format, ...) {
+void Text::add(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
   const int wanted = vsnprintf(data_ + length_, capacity_ - length_, format, arguments);
@@ -17,7 +17,7 @@ void Text::add(const char *format, ...) {
   length_ += static_cast<size_t>(wanted) > room ? room : static_cast<size_t>(wanted);
 }
 
-void make_printable(char *text) {
+void make_printable(char* text) {
   for (; *text; ++text) {
     const unsigned char c = static_cast<unsigned char>(*text);
     if (c < 0x20 || c == 0x7f) *text = '?';
@@ -25,7 +25,7 @@ void make_printable(char *text) {
 }
 
 // Not strtol: with newer headers it becomes a symbol that older C libraries lack.
-bool parse_number(const char *text, long maximum, long *value) {
+bool parse_number(const char* text, long maximum, long* value) {
   if (!*text) return false;
   long result = 0;
   for (; *text; ++text) {
@@ -38,8 +38,8 @@ bool parse_number(const char *text, long maximum, long *value) {
   return true;
 }
 
-const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
+const char* base_name(const char* path) {
+  const char* slash = strrchr(path, '/');
   return slash && slash[1] ? slash + 1 : path;
 }
 

@@ -7,17 +7,17 @@ namespace keeper {
 // Text in a fixed buffer: the keeper may live for weeks and allocates nothing.
 class Text {
  public:
-  Text(char *data, size_t capacity) : data_(data), capacity_(capacity) { data_[0] = '\0'; }
-  Text(const Text &) = delete;
-  Text &operator=(const Text &) = delete;
+  Text(char* data, size_t capacity) : data_(data), capacity_(capacity) { data_[0] = '\0'; }
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
 
-  void add(const char *format, ...) __attribute__((format(printf, 2, 3)));
-  const char *c_str() const { return data_; }
+  void add(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  const char* c_str() const { return data_; }
   size_t length() const { return length_; }
   bool truncated() const { return truncated_; }
 
  private:
-  char *data_;
+  char* data_;
   size_t capacity_;
   size_t length_ = 0;
   bool truncated_ = false;
@@ -33,11 +33,11 @@ class Buffer : public Text {
 };
 
 // Replaces control characters in place: names of processes and commands are anybody's text, and end up on a terminal.
-void make_printable(char *text);
+void make_printable(char* text);
 
 // A whole number without sign, nothing before or after it.
-bool parse_number(const char *text, long maximum, long *value);
+bool parse_number(const char* text, long maximum, long* value);
 
-const char *base_name(const char *path);
+const char* base_name(const char* path);
 
 }  // namespace keeper

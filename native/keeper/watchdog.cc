@@ -32,8 +32,8 @@ int Watchdog::run() {
   prctl(PR_SET_NAME, "gpu-owner-guard");
   adopt_descendants();
   worker_ = getppid();
-  void *shared = mmap(nullptr, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED || !(shared_ = static_cast<SharedState *>(shared), start_keeper())) {
+  void* shared = mmap(nullptr, sizeof *shared_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED || !(shared_ = static_cast<SharedState*>(shared), start_keeper())) {
     Channel channel(options_.control);
     Buffer<128> line;
     line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":71,\"text\":\"no process can be started\"}", errno);

@@ -10,11 +10,11 @@ namespace keeper {
 
 struct Options;
 
-// Parent of a task's keeper, and all that it does is to outlive it: should the keeper be killed, the command and its descendants
-// become the watchdog's, which ends them. The keeper goes on without a watchdog.
+// Parent of a task's keeper, and all that it does is to outlive it: should the keeper be killed, the command and its
+// descendants become the watchdog's, which ends them. The keeper goes on without a watchdog.
 class Watchdog {
  public:
-  explicit Watchdog(const Options &options) : options_(options) {}
+  explicit Watchdog(const Options& options) : options_(options) {}
 
   int run();
 
@@ -24,8 +24,8 @@ class Watchdog {
   // Whether it has ended.
   bool collect_keeper();
 
-  const Options &options_;
-  SharedState *shared_ = nullptr;
+  const Options& options_;
+  SharedState* shared_ = nullptr;
   pid_t worker_ = 0;
   pid_t keeper_ = 0;
 };

@@ -1,11 +1,12 @@
-// gpu-owner-inherited: tells the launcher, a shell script, what Node.js or the shell itself would destroy. It does at once what
-// takes the shell hundreds of calls and another program, see bin/gpu-owner.cjs:
+// gpu-owner-inherited: tells the launcher, a shell script, what Node.js or the shell itself would destroy. It does at
+// once what takes the shell hundreds of calls and another program, see bin/gpu-owner.cjs:
 //
 //   gpu-owner-inherited SCRIPT            ignored signals, limit of open files and descriptors that it has inherited
 //   gpu-owner-inherited SCRIPT PID        and variables that PID, a shell, was started with but can't name: as
 //                                         hexadecimal digits, with the NUL behind each, in lines of 65536
 //
-// A shell's child has inherited what the shell has. Nothing of libstdc++ is used: loading it would take longer than all of the rest.
+// A shell's child has inherited what the shell has. Nothing of libstdc++ is used: loading it would take longer than all
+// of the rest.
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -50,7 +51,8 @@ void print_descriptors(const char* script) {
     const int descriptor = atoi(entry->d_name);  // 0 for "." and ".."
     if (descriptor <= STDERR_FILENO || descriptor == dirfd(directory)) continue;
     struct stat theirs;
-    if (known && fstat(descriptor, &theirs) == 0 && theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev) continue;
+    if (known && fstat(descriptor, &theirs) == 0 && theirs.st_ino == ours.st_ino && theirs.st_dev == ours.st_dev)
+      continue;
     printf("%s%d", separator, descriptor);
     separator = ",";
   }
@@ -72,7 +74,8 @@ void print_unnameable(const char* shell) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return;
   size_t size = 0;
-  for (ssize_t got; (got = read(file, environment + size, sizeof environment - 1 - size)) > 0;) size += static_cast<size_t>(got);
+  for (ssize_t got; (got = read(file, environment + size, sizeof environment - 1 - size)) > 0;)
+    size += static_cast<size_t>(got);
   size_t digits = 0;
   for (const char* entry = environment; entry < environment + size; entry++) {
     const bool wanted = !can_be_named(entry);

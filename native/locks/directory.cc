@@ -25,7 +25,7 @@ namespace {
 
 constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
 constexpr int kTries = 16;          // against others that make and remove the same file
-constexpr int kMaxLinks = 40;      // as the kernel
+constexpr int kMaxLinks = 40;       // as the kernel
 
 // Without reading: a directory that may only be searched will do.
 constexpr int kOpen = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -39,7 +39,8 @@ struct OpenHow {
 };
 constexpr uint64_t kResolveNoSymlinks = 4;
 
-// Whether files of this user count as root's. In a user namespace (rootless containers) the host's root shows as the overflow user.
+// Whether files of this user count as root's. In a user namespace (rootless containers) the host's root shows as the
+// overflow user.
 bool is_root(uid_t user) {
   if (user == 0) return true;
   constexpr uid_t kOverflow = 65534;
@@ -92,7 +93,8 @@ int walk(std::string rest, bool follow_last) {
       continue;
     }
     const int error = errno;
-    const int link = error == ENOTDIR || error == ELOOP ? openat(at, part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const int link =
+        error == ENOTDIR || error == ELOOP ? openat(at, part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
     const bool is_last = rest.find_first_not_of('/') == std::string::npos;
     std::string target;
     int result = link < 0 ? -error : read_link(at, link, target);
@@ -165,8 +167,8 @@ int open_temporary(int directory, std::string& name) {
   return -EEXIST;
 }
 
-// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if the
-// process is killed between two lines.
+// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if
+// the process is killed between two lines.
 template <typename Prepare>
 int create_linked(int directory, const char* name, mode_t mode, Prepare prepare) {
   if (!is_entry(name)) return -EINVAL;

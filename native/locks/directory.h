@@ -1,8 +1,8 @@
-// A directory that others may change, held by a descriptor: whoever moves it, or puts a link in its place, changes nothing about
-// where a file is made, opened or removed.
+// A directory that others may change, held by a descriptor: whoever moves it, or puts a link in its place, changes
+// nothing about where a file is made, opened or removed.
 //
-// Files have their mode from the first moment on, whatever the umask, and also if the creator dies half-way. Functions return a
-// descriptor or 0, or -errno. A name is that of an entry of the directory itself: one with a slash is -EINVAL.
+// Files have their mode from the first moment on, whatever the umask, and also if the creator dies half-way. Functions
+// return a descriptor or 0, or -errno. A name is that of an entry of the directory itself: one with a slash is -EINVAL.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Directory {
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&& other) noexcept;
 
-  // Opens what is at an absolute path. Of symbolic links on the way, only those count that nobody but root and this user can have
-  // put there; the last part is never one. -ELOOP where that is so, -ENOTDIR for what is no directory.
+  // Opens what is at an absolute path. Of symbolic links on the way, only those count that nobody but root and this
+  // user can have put there; the last part is never one. -ELOOP where that is so, -ENOTDIR for what is no directory.
   int open(const std::string& path);
   // The same, and makes the last part with this mode, whatever the umask, if nothing has its name.
   int make(const std::string& path, unsigned mode);
@@ -33,15 +33,16 @@ class Directory {
   // Good for looking (fstat) and for system calls that take a directory's; not for reading. -1: nothing is open.
   int descriptor() const { return descriptor_; }
 
-  // Opens a regular file for reading and writing, or makes it with `size` bytes of zeros that need no more disk space later. Never
-  // follows a symbolic link, never blocks on a FIFO; what isn't a regular file, or has several names and isn't for everybody, is -ENXIO.
+  // Opens a regular file for reading and writing, or makes it with `size` bytes of zeros that need no more disk space
+  // later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file, or has several names and
+  // isn't for everybody, is -ENXIO.
   int open_shared(const char* name, int64_t size, unsigned mode = 0666) const;
   // Opens for reading only, whatever names and mode a regular file has; never makes one.
   int open_for_probe(const char* name) const;
   // Opens for reading only, which is enough for a shared lock, under the rules of open_shared; never makes one.
   int open_to_share(const char* name) const;
-  // Makes a file with this content, which nobody ever sees without it; `locked`: nor without a lock on its first byte, which the
-  // descriptor holds. -EEXIST where anything has that name.
+  // Makes a file with this content, which nobody ever sees without it; `locked`: nor without a lock on its first byte,
+  // which the descriptor holds. -EEXIST where anything has that name.
   int create(const char* name, const char* data, int64_t size, unsigned mode, bool locked = false) const;
   // Removes the file that is behind the descriptor. -ESTALE where the name isn't its own.
   int remove(const char* name, int descriptor) const;
@@ -52,8 +53,8 @@ class Directory {
 
   // Tells what has this name to a caller that wants a lock on that byte. Takes nothing.
   Presence presence_of(const char* name, int64_t byte) const;
-  // The same for many at once. `names` has two lines for each of the flags: a lock's file, and one that is made only if that has
-  // had a holder. A flag stays set where the first is missing, or untouched while the second is missing.
+  // The same for many at once. `names` has two lines for each of the flags: a lock's file, and one that is made only if
+  // that has had a holder. A flag stays set where the first is missing, or untouched while the second is missing.
   void keep_untouched(const std::string& names, int64_t byte, uint8_t* untouched, size_t count) const;
 
  private:

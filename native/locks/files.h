@@ -1,4 +1,5 @@
-// Lock files, wherever they are; directory.h has how they are made and removed. Functions return a descriptor or 0, or -errno.
+// Lock files, wherever they are; directory.h has how they are made and removed. Functions return a descriptor or 0, or
+// -errno.
 #pragma once
 
 #include <sys/types.h>
@@ -7,8 +8,9 @@
 
 namespace gpu_owner::locks {
 
-// Opens a regular file that is there. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file, or is to be
-// locked though it has several names and isn't for everybody, is -ENXIO. `directory` as of openat(2); `mode` is told where it isn't null.
+// Opens a regular file that is there. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file,
+// or is to be locked though it has several names and isn't for everybody, is -ENXIO. `directory` as of openat(2);
+// `mode` is told where it isn't null.
 int open_regular(int directory, const char* path, int access, bool to_lock, mode_t* mode = nullptr);
 
 // Opens for reading only, whatever names and mode a regular file has, for those who look at a path.

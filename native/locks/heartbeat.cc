@@ -40,7 +40,8 @@ bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
   return ago < lifeless && ago > -lifeless;
 }
 
-Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context) {
+Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told,
+                            void* context) {
   auto* heartbeat = new Heartbeat;
   heartbeat->descriptor_ = descriptor;
   heartbeat->offset_ = offset;

@@ -1,7 +1,7 @@
 // Heartbeats of queued waiters, and the watch on those of others.
 //
-// A thread of its own, so that a hundred programs that wait needn't wake up for it: it writes the time into a file every few
-// seconds, and tells its owner only if there is something to be done.
+// A thread of its own, so that a hundred programs that wait needn't wake up for it: it writes the time into a file
+// every few seconds, and tells its owner only if there is something to be done.
 #pragma once
 
 #include <pthread.h>
@@ -31,15 +31,15 @@ class Heartbeat {
 
   struct Watch {
     std::vector<int64_t> slots;  // offsets of others' heartbeats in the same file
-    std::vector<int> leases;      // descriptors, of which byte 0 is looked at
-    int64_t quiet = 0;            // milliseconds in which leases aren't looked at
+    std::vector<int> leases;     // descriptors, of which byte 0 is looked at
+    int64_t quiet = 0;           // milliseconds in which leases aren't looked at
   };
 
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
   static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
 
-  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors become the
-  // heartbeat's, which closes them.
+  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors
+  // become the heartbeat's, which closes them.
   void watch(Watch watch);
   // Ends the thread, and itself.
   void end();

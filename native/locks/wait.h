@@ -14,8 +14,8 @@ namespace gpu_owner::locks {
 
 class Waiter {
  public:
-  // Called on the waiter's thread when the wait is over: 0 = locked, ECANCELED, or an errno value. After a cancel() that
-  // returned, it has been called.
+  // Called on the waiter's thread when the wait is over: 0 = locked, ECANCELED, or an errno value. After a cancel()
+  // that returned, it has been called.
   using Done = void (*)(void* context, int error);
 
   // Starts the wait. The lock is taken on the description of `descriptor`, of which a duplicate is kept meanwhile.
@@ -24,8 +24,8 @@ class Waiter {
 
   // Ends the wait if it isn't over. Returns when the thread has acknowledged (usually well below a millisecond).
   void cancel();
-  // Begins that without waiting for the thread, where several are to end at the same time. It may come too early to be noticed, so
-  // cancel() must follow.
+  // Begins that without waiting for the thread, where several are to end at the same time. It may come too early to be
+  // noticed, so cancel() must follow.
   void begin_cancel();
   // Whether `done` has been called.
   bool over() const { return over_.load() != 0; }

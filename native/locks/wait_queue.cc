@@ -12,8 +12,9 @@ namespace {
 
 // Slots are numbers in JavaScript, too. What somebody has locked behind this one is no slot, and leaves none behind it.
 constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
-constexpr int64_t kMaxTime = 100'000'000;  // ns of this thread's processor time: a busy machine doesn't make a queue longer
-constexpr int kTimed = 16;                  // asking for the time takes time
+constexpr int64_t kMaxTime =
+    100'000'000;            // ns of this thread's processor time: a busy machine doesn't make a queue longer
+constexpr int kTimed = 16;  // asking for the time takes time
 
 // Limits the effort of reading a queue.
 class Effort {
@@ -32,8 +33,8 @@ class Effort {
   int64_t started_ = 0;
 };
 
-// The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range, not
-// of the first or the last one: ask again behind it until there is none.
+// The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range,
+// not of the first or the last one: ask again behind it until there is none.
 int64_t last_slot(int descriptor, int64_t from, Effort& effort) {
   for (;;) {
     if (!effort.goes_on()) return -1 - E2BIG;

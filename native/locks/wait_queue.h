@@ -1,8 +1,8 @@
 // A wait queue in one file: first come, first served.
 //
-// A slot is a byte that its waiter has write-locked; the lowest byte is the head of the queue. Slots are numbered as they
-// are taken, and the kernel gives a slot back when its waiter ends, however that comes about. Whoever looks at slots only
-// probes or waits with read locks, so nobody can bring a dead slot back to life.
+// A slot is a byte that its waiter has write-locked; the lowest byte is the head of the queue. Slots are numbered as
+// they are taken, and the kernel gives a slot back when its waiter ends, however that comes about. Whoever looks at
+// slots only probes or waits with read locks, so nobody can bring a dead slot back to life.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace gpu_owner::locks {
 
-// A queue that is longer, or that takes longer to read, isn't one of waiters: anybody can lock any number of bytes, and the
-// kernel goes through all of them each time it is asked. Then it is E2BIG, and nothing depends on the queue.
+// A queue that is longer, or that takes longer to read, isn't one of waiters: anybody can lock any number of bytes, and
+// the kernel goes through all of them each time it is asked. Then it is E2BIG, and nothing depends on the queue.
 constexpr int kMaxSlots = 4096;
 
 // Takes the slot behind all others on the description of `descriptor`, which must be writable and belong to this waiter

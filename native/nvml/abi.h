@@ -1,4 +1,5 @@
-// The part of NVML's binary interface that is used here. Layouts and numbers: nvml.h (API 13) as carried by NVIDIA/go-nvml.
+// The part of NVML's binary interface that is used here. Layouts and numbers: nvml.h (API 13) as carried by
+// NVIDIA/go-nvml.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +59,8 @@ struct PciInfo {
   char bus_id[32];
 };
 
-// Processes: 16 bytes in v1, 24 in v2 and v3, 32 in the v3 of early R535 drivers; pid and memory stand at the same place in all.
+// Processes: 16 bytes in v1, 24 in v2 and v3, 32 in the v3 of early R535 drivers; pid and memory stand at the same
+// place in all.
 struct Process {
   uint32_t pid;
   uint64_t used_memory;  // kUnknownMemory where the driver can't tell

@@ -21,16 +21,14 @@ bool is_about_device(Code code, bool sensor) {
 
 constexpr uint32_t kNoId = ~0u;
 
-bool has_ids(const Process& process) {
-  return process.gpu_instance != kNoId && process.compute_instance != kNoId;
-}
+bool has_ids(const Process& process) { return process.gpu_instance != kNoId && process.compute_instance != kNoId; }
 
 bool runs_on(const Process& process, const MigInstance& instance) {
   return process.gpu_instance == instance.gpu_instance && process.compute_instance == instance.compute_instance;
 }
 
-// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where that
-// isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
+// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where
+// that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
 Code processes_of(const Library& library, Device handle, Library::ProcessKind kind, const MigInstance& instance,
                   const std::vector<Process>* all, std::vector<Process>& list) {
   Code code = library.processes(handle, kind, list);
@@ -50,8 +48,8 @@ Code processes_of(const Library& library, Device handle, Library::ProcessKind ki
   return SUCCESS;
 }
 
-// Clients of an MPS server that the list of compute processes leaves out. Where anybody computes through such a server, the
-// server itself is on that list; so an idle GPU costs no further call.
+// Clients of an MPS server that the list of compute processes leaves out. Where anybody computes through such a server,
+// the server itself is on that list; so an idle GPU costs no further call.
 void add_mps_clients(const Library& library, Device device, std::vector<Process>& compute) {
   if (compute.empty()) return;
   std::vector<Process> clients;

@@ -24,7 +24,8 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kTimeout = 800 * kMillisecond;
 constexpr int64_t kSecondTimeout = 400 * kMillisecond;
 constexpr int64_t kInitTimeout = 10'000 * kMillisecond;
-// Where GPUs take longer each, they are asked side by side, by a thread for each: below that, threads cost more than they bring.
+// Where GPUs take longer each, they are asked side by side, by a thread for each: below that, threads cost more than
+// they bring.
 constexpr int64_t kAlone = 2 * kMillisecond;
 
 constexpr uint32_t kMaxGpus = 1024;
@@ -37,7 +38,8 @@ bool is_among(const std::vector<uint32_t>* only, uint32_t gpu) {
 
 }  // namespace
 
-// Calls to the driver, in steps that one thread or several take, each the next one. Shared by the thread that asked and those that work.
+// Calls to the driver, in steps that one thread or several take, each the next one. Shared by the thread that asked and
+// those that work.
 struct Driver::Job {
   explicit Job(uint32_t steps) : total(steps), done(new std::atomic<bool>[steps]()) {}
   virtual ~Job() = default;
@@ -48,9 +50,9 @@ struct Driver::Job {
   std::atomic<uint32_t> finished{0};  // steps done or withdrawn
   std::atomic<uint32_t> over{0};      // 1 when all are
   // For the thread that asked only.
-  bool helped = false;                // by more threads than one
+  bool helped = false;  // by more threads than one
   bool withdrawn = false;
-  uint32_t taken = total;             // steps, where the others were withdrawn
+  uint32_t taken = total;  // steps, where the others were withdrawn
 
   virtual void take(uint32_t step) = 0;
   // How many calls the driver has answered so far.

@@ -1,4 +1,5 @@
-// The driver of this process: NVML is opened once, handles are kept, and a snapshot of all GPUs gives up on one that hangs.
+// The driver of this process: NVML is opened once, handles are kept, and a snapshot of all GPUs gives up on one that
+// hangs.
 #pragma once
 
 #include <memory>
@@ -20,20 +21,20 @@ class Driver {
     Stage stage;
     int code;  // of NVML, for init and count
   };
-  // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later calls
-  // do nothing. Blocks for as long as nvmlInit does, at most 10 s.
+  // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later
+  // calls do nothing. Blocks for as long as nvmlInit does, at most 10 s.
   Opened open(const std::string& path);
 
   const Library& library() const { return library_; }
   const std::string& version() const { return version_; }
 
-  // Asks about every GPU, or about those with the given indices; the samples of the others stay. A GPU for which the driver
-  // doesn't answer within the timeout is reported as not responding and left alone until its call returns. False when a handled
-  // signal ended the wait (main thread only).
+  // Asks about every GPU, or about those with the given indices; the samples of the others stay. A GPU for which the
+  // driver doesn't answer within the timeout is reported as not responding and left alone until its call returns. False
+  // when a handled signal ended the wait (main thread only).
   bool take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
-  // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can neither
-  // end nor become another program, and what it has open stays open.
+  // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can
+  // neither end nor become another program, and what it has open stays open.
   bool has_call_out();
 
   struct Description {
@@ -82,7 +83,7 @@ class Driver {
   std::vector<Stuck> stuck_;  // per GPU
   std::vector<Description> descriptions_;
   uint32_t described_ = 0;
-  std::shared_ptr<StartJob> starting_;   // nvmlInit under way
+  std::shared_ptr<StartJob> starting_;       // nvmlInit under way
   std::shared_ptr<SnapshotJob> unfinished_;  // left behind by a wait that ended early
 };
 

@@ -86,8 +86,7 @@ Code Library::init() {
 void Library::detect_early_r535() {
   const auto present = [this](const char* name) {
     Call<Device, void*> function = nullptr;
-    return dl::resolve(opened_.handle, name, function) &&
-           function(nullptr, nullptr) != ERROR_FUNCTION_NOT_FOUND;
+    return dl::resolve(opened_.handle, name, function) && function(nullptr, nullptr) != ERROR_FUNCTION_NOT_FOUND;
   };
   if (compute_[0].function != nullptr && present("nvmlDeviceGetConfComputeMemSizeInfo") &&
       !present("nvmlDeviceGetRunningProcessDetailList")) {
@@ -127,7 +126,9 @@ Code Library::memory(Device device, Memory& memory) const {
 }
 
 Code Library::power_milliwatts(Device device, uint32_t& value) const { return call(power_, device, &value); }
-Code Library::power_limit_milliwatts(Device device, uint32_t& value) const { return call(power_limit_, device, &value); }
+Code Library::power_limit_milliwatts(Device device, uint32_t& value) const {
+  return call(power_limit_, device, &value);
+}
 
 Code Library::utilization_percent(Device device, uint32_t& value) const {
   Utilization utilization = {};
@@ -164,7 +165,9 @@ Code Library::mig_handle(Device device, uint32_t slot, Device& instance) const {
 }
 
 Code Library::gpu_instance_id(Device instance, uint32_t& id) const { return call(gpu_instance_, instance, &id); }
-Code Library::compute_instance_id(Device instance, uint32_t& id) const { return call(compute_instance_, instance, &id); }
+Code Library::compute_instance_id(Device instance, uint32_t& id) const {
+  return call(compute_instance_, instance, &id);
+}
 
 Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& list) const {
   list.clear();

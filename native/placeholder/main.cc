@@ -1,12 +1,14 @@
 // gpu-owner-placeholder: keeps GPUs visibly taken for a command that has not reached them yet.
 //
-// `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. It ends when its standard input is closed, when
-// the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no lease: should
-// the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the other, it waits with
+// `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. It ends when its standard input is closed,
+// when the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no
+// lease: should the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the
+// other, it waits with
 // --idle until one has got under way.
 //
-// With --told it starts while the claim is still being decided, and touches nothing of the driver's until it has read on standard
-// input which GPUs they are: the rest of its arguments and variables, each ended by a zero byte, and an empty one behind them.
+// With --told it starts while the claim is still being decided, and touches nothing of the driver's until it has read
+// on standard input which GPUs they are: the rest of its arguments and variables, each ended by a zero byte, and an
+// empty one behind them.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -33,8 +35,8 @@ using namespace gpu_owner;
 constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int64_t kSecond = 1'000'000'000;
-constexpr int kLookEvery = 250;                       // ms
-constexpr double kRise = 64.0 * 1024 * 1024;          // bytes: more than a driver's own fluctuation, less than a context
+constexpr int kLookEvery = 250;               // ms
+constexpr double kRise = 64.0 * 1024 * 1024;  // bytes: more than a driver's own fluctuation, less than a context
 
 struct Options {
   std::string nvml, cuda;
@@ -160,8 +162,8 @@ class Watch {
  private:
   struct One {
     nvml::Device device;
-    double baseline;                    // bytes in use with this process's context
-    std::vector<nvml::Process> known;   // ours among them, under whatever number a container's driver gives it
+    double baseline;                   // bytes in use with this process's context
+    std::vector<nvml::Process> known;  // ours among them, under whatever number a container's driver gives it
     bool taken;
   };
 
@@ -196,8 +198,8 @@ std::atomic<int64_t> going{0};
 // Becomes readable when it changes. -1 where none can be had: then it is looked at now and then.
 int changed = -1;
 
-// Ends the process when standard input has been closed, also while the driver hangs in the main thread. The process's end
-// gives the memory back, faster and more surely than calls to the driver.
+// Ends the process when standard input has been closed, also while the driver hangs in the main thread. The process's
+// end gives the memory back, faster and more surely than calls to the driver.
 void* end_with_input(void*) {
   char ignored[64];
   for (;;) {
@@ -230,7 +232,8 @@ int main(int argc, char** argv) {
 
   changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_t thread;
-  if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0) return usage("no thread can be had");
+  if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0)
+    return usage("no thread can be had");
 
   cuda::Library library;
   if (!library.load(options.cuda)) {
@@ -241,7 +244,8 @@ int main(int argc, char** argv) {
   if (options.list) return list(library);
   cuda::Placeholder placeholder;
   const auto failure = placeholder.take(library, options.uuids, options.bytes);
-  if (failure.code != cuda::SUCCESS) return fail(failure.code, failure.stage, failure.uuid, cuda::code_text(failure.code));
+  if (failure.code != cuda::SUCCESS)
+    return fail(failure.code, failure.stage, failure.uuid, cuda::code_text(failure.code));
 
   if (placeholder.hidden() > 0) {
     printf("ready %d\n", placeholder.hidden());

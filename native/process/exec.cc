@@ -89,7 +89,7 @@ void let_inherit(const std::vector<int>& inherited) {
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
 
-constexpr int kPassedOn[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,  SIGUSR1, SIGUSR2,
+constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
                              SIGALRM, SIGWINCH, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
 std::atomic<pid_t> principal{0};     // whom this process stands for
 std::atomic<uint64_t> early{0};      // signals that came before there was one
@@ -145,7 +145,8 @@ std::vector<std::string> environment(size_t dropped, const std::vector<std::stri
   return variables;
 }
 
-int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited, size_t dropped) {
+int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
+         size_t dropped) {
   if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
   const std::vector<std::string> variables = environment(dropped);
@@ -171,8 +172,8 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
   return -error;
 }
 
-int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
-                  size_t dropped) {
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own,
+                  const std::vector<int>& inherited, size_t dropped) {
   if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
   const std::vector<std::string> variables = environment(dropped);
@@ -264,8 +265,8 @@ Spawned spawn(const std::string& path, const std::vector<std::string>& arguments
   return spawned;
 }
 
-Started start(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
-              int output, int first, const std::vector<int>& descriptors) {
+Started start(const std::string& path, const std::vector<std::string>& arguments,
+              const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors) {
   Started started;
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return {errno};

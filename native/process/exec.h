@@ -7,27 +7,29 @@
 
 namespace gpu_owner::process {
 
-// This process's environment, byte for byte: JavaScript's strings can't carry what isn't UTF-8. `dropped` is how many variables
-// GPU_OWNER_DROPPED_0 and up the launcher has left (bin/gpu-owner.cjs): instead of them there is what they stand for. Of `changes`,
-// `NAME=value` sets a variable, `NAME` removes it.
+// This process's environment, byte for byte: JavaScript's strings can't carry what isn't UTF-8. `dropped` is how many
+// variables GPU_OWNER_DROPPED_0 and up the launcher has left (bin/gpu-owner.cjs): instead of them there is what they
+// stand for. Of `changes`, `NAME=value` sets a variable, `NAME` removes it.
 std::vector<std::string> environment(size_t dropped, const std::vector<std::string>& changes = {});
 
-// Replaces this process, with signal dispositions and mask as a fresh program expects them: Node.js ignores SIGPIPE, and
-// what a terminal library changed doesn't concern the next program. Standard input, output and error stay open, those in
-// `inherited` and those without close-on-exec (Node.js marks all it finds at its start, 0 to 2 among them).
-// The environment is this process's, with what the launcher's shell has dropped. To `arguments` (the first is the program's name) the last `own` arguments of this
-// process are appended, byte for byte: JavaScript strings can't carry what isn't UTF-8. Returns only on failure: -errno.
+// Replaces this process, with signal dispositions and mask as a fresh program expects them: Node.js ignores SIGPIPE,
+// and what a terminal library changed doesn't concern the next program. Standard input, output and error stay open,
+// those in `inherited` and those without close-on-exec (Node.js marks all it finds at its start, 0 to 2 among them).
+// The environment is this process's, with what the launcher's shell has dropped. To `arguments` (the first is the
+// program's name) the last `own` arguments of this process are appended, byte for byte: JavaScript strings can't carry
+// what isn't UTF-8. Returns only on failure: -errno.
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
          size_t dropped = 0);
 
-// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as a child that
-// has all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
-int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
-                  size_t dropped = 0);
+// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as
+// a child that has all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
+int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own,
+                  const std::vector<int>& inherited, size_t dropped = 0);
 
-// Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX, whose value has
-// the signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one that the child's whole group got.
-// A stop can't be passed on to who waits for this process, as its stuck thread doesn't stop: Ctrl-Z is undone.
+// Closes what the child has inherited, passes signals on to it, and ends as it ends. Each is passed on as SIGRTMAX,
+// whose value has the signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one
+// that the child's whole group got. A stop can't be passed on to who waits for this process, as its stuck thread
+// doesn't stop: Ctrl-Z is undone.
 [[noreturn]] void stand_for(int child);
 
 struct Spawned {
@@ -47,16 +49,18 @@ struct Started {
   int pid = -1;
   int control = -1;  // the other end of the socket that it has as number `first`; close-on-exec
 };
-// Starts it with all signals blocked. Standard input is /dev/null, standard output and error are `output`. It gets a socket as
-// number `first`, and `descriptors` as those that follow; `first` must be above all of these. It has nothing else of this process.
-Started start(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
-              int output, int first, const std::vector<int>& descriptors);
+// Starts it with all signals blocked. Standard input is /dev/null, standard output and error are `output`. It gets a
+// socket as number `first`, and `descriptors` as those that follow; `first` must be above all of these. It has nothing
+// else of this process.
+Started start(const std::string& path, const std::vector<std::string>& arguments,
+              const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors);
 
-// A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited descriptors
-// close-on-exec, and ranges below are what programs hand out to themselves.
+// A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited
+// descriptors close-on-exec, and ranges below are what programs hand out to themselves.
 int inheritable_duplicate(int descriptor);
 
-// Returns what a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or ends.
+// Returns what a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or
+// ends.
 std::string read_line(int descriptor, int milliseconds);
 
 }  // namespace gpu_owner::process

@@ -1,5 +1,5 @@
-// A mutex that is had in the order in which it was asked for. std::mutex goes to whoever comes first when it is free: threads that
-// take it again at once keep all others out for as long as they like.
+// A mutex that is had in the order in which it was asked for. std::mutex goes to whoever comes first when it is free:
+// threads that take it again at once keep all others out for as long as they like.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,8 @@ class FairMutex {
     lock_unless([] { return false; });
   }
 
-  // Calls `given_up` every 20 ms, and after each signal that this thread handles: true gives up waiting. False when it has.
+  // Calls `given_up` every 20 ms, and after each signal that this thread handles: true gives up waiting. False when it
+  // has.
   template <typename GivenUp>
   bool lock_unless(const GivenUp& given_up) {
     Waiter own;

@@ -1,5 +1,5 @@
-// Sleeping on a word in memory. Always with a limit, so that a signal handler's run ends the sleep (EINTR) even where the
-// handler was installed with SA_RESTART.
+// Sleeping on a word in memory. Always with a limit, so that a signal handler's run ends the sleep (EINTR) even where
+// the handler was installed with SA_RESTART.
 #pragma once
 
 #include <linux/futex.h>

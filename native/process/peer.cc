@@ -52,7 +52,8 @@ Peer ask(int descriptor, const Question& question) {
   const ssize_t length = recv(descriptor, answer, sizeof answer, 0);
   if (length < 0) return {errno, 0};
   const auto* header = reinterpret_cast<const nlmsghdr*>(answer);
-  if (static_cast<size_t>(length) < sizeof *header || header->nlmsg_len > static_cast<size_t>(length)) return {EPROTO, 0};
+  if (static_cast<size_t>(length) < sizeof *header || header->nlmsg_len > static_cast<size_t>(length))
+    return {EPROTO, 0};
   if (header->nlmsg_type == NLMSG_ERROR && header->nlmsg_len >= NLMSG_LENGTH(sizeof(nlmsgerr))) {
     return {-reinterpret_cast<const nlmsgerr*>(NLMSG_DATA(header))->error, 0};
   }
@@ -61,8 +62,8 @@ Peer ask(int descriptor, const Question& question) {
   }
   const auto* found = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
   // The kernel also takes a socket that listens there for an answer.
-  const bool is_it = found->id.idiag_sport == question.body.id.idiag_sport &&
-                     found->id.idiag_dport == question.body.id.idiag_dport;
+  const bool is_it =
+      found->id.idiag_sport == question.body.id.idiag_sport && found->id.idiag_dport == question.body.id.idiag_dport;
   // One that nobody has open any more has no inode, and is shown as root's.
   if (!is_it || found->idiag_inode == 0) return {ESRCH, 0};
   return {0, found->idiag_uid};

@@ -12,8 +12,8 @@ struct Peer {
   uid_t uid;
 };
 
-// Asks the kernel (sock_diag(7)) for one connection, in microseconds however many sockets there are. Addresses are numeric, as the
-// caller's end sees them; an IPv6 one may have a zone.
+// Asks the kernel (sock_diag(7)) for one connection, in microseconds however many sockets there are. Addresses are
+// numeric, as the caller's end sees them; an IPv6 one may have a zone.
 Peer peer_of(const std::string& local_address, uint16_t local_port, const std::string& remote_address,
              uint16_t remote_port);
 

@@ -1,4 +1,5 @@
-// Secrets that a public number proves: who knows the secret can compute the number, and nobody finds a secret for a number.
+// Secrets that a public number proves: who knows the secret can compute the number, and nobody finds a secret for a
+// number.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace gpu_owner::process {
 // 32 hexadecimal digits by chance; empty where the system gives none.
 std::string new_secret();
 
-// SHA-256 over and over, so that finding a secret for one of 2^49 numbers takes months of a GPU's time; the first 49 bits.
+// SHA-256 over and over, so that finding a secret for one of 2^49 numbers takes months of a GPU's time; the first 49
+// bits.
 int64_t number_of_secret(const std::string& secret);
 
 }  // namespace gpu_owner::process

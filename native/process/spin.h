@@ -1,4 +1,5 @@
-// Spinning for a moment before sleeping: threads that hand something over in quick succession then need no context switch.
+// Spinning for a moment before sleeping: threads that hand something over in quick succession then need no context
+// switch.
 #pragma once
 
 #include <sched.h>

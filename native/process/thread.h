@@ -8,8 +8,8 @@
 
 namespace gpu_owner::process {
 
-// Starts a thread with a small stack in which all signals are blocked but one (0: all of them), so that the program's handlers
-// never run on it. 0 or an errno value.
+// Starts a thread with a small stack in which all signals are blocked but one (0: all of them), so that the program's
+// handlers never run on it. 0 or an errno value.
 inline int start_thread(pthread_t& thread, size_t stack, int allowed_signal, void* (*run)(void*), void* argument) {
   sigset_t mask, before;
   sigfillset(&mask);

@@ -4,35 +4,35 @@
 
 namespace simulator {
 
-#define SIMULATOR_CALLS(X)                                                                                   \
-  X(Init, "init")                                                                                            \
-  X(Count, "count")                                                                                          \
-  X(Handle, "handle")                                                                                        \
-  X(Attach, "attach")                                                                                        \
-  X(Index, "index")                                                                                          \
-  X(Name, "name")                                                                                            \
-  X(Uuid, "uuid")                                                                                            \
-  X(Pci, "pci")                                                                                              \
-  X(Minor, "minor")                                                                                          \
-  X(Memory, "memory")                                                                                        \
-  X(Power, "power")                                                                                          \
-  X(PowerLimit, "power-limit")                                                                               \
-  X(Utilization, "utilization")                                                                              \
-  X(Temperature, "temperature")                                                                              \
-  X(ComputeMode, "compute-mode")                                                                             \
-  X(Display, "display")                                                                                      \
-  X(Persistence, "persistence")                                                                              \
-  X(Mig, "mig")                                                                                              \
-  X(Processes, "processes")                                                                                  \
-  X(GraphicsProcesses, "graphics-processes")                                                                 \
-  X(MpsProcesses, "mps-processes")                                                                           \
-  X(ProcessMemory, "process-memory")                                                                         \
-  X(Fields, "fields")                                                                                        \
-  X(Topology, "topology")                                                                                    \
-  X(Attributes, "attributes")                                                                                \
-  X(CudaInit, "cuda-init")                                                                                   \
-  X(CudaContext, "cuda-context")                                                                             \
-  X(CudaAlloc, "cuda-alloc")                                                                                 \
+#define SIMULATOR_CALLS(X)                   \
+  X(Init, "init")                            \
+  X(Count, "count")                          \
+  X(Handle, "handle")                        \
+  X(Attach, "attach")                        \
+  X(Index, "index")                          \
+  X(Name, "name")                            \
+  X(Uuid, "uuid")                            \
+  X(Pci, "pci")                              \
+  X(Minor, "minor")                          \
+  X(Memory, "memory")                        \
+  X(Power, "power")                          \
+  X(PowerLimit, "power-limit")               \
+  X(Utilization, "utilization")              \
+  X(Temperature, "temperature")              \
+  X(ComputeMode, "compute-mode")             \
+  X(Display, "display")                      \
+  X(Persistence, "persistence")              \
+  X(Mig, "mig")                              \
+  X(Processes, "processes")                  \
+  X(GraphicsProcesses, "graphics-processes") \
+  X(MpsProcesses, "mps-processes")           \
+  X(ProcessMemory, "process-memory")         \
+  X(Fields, "fields")                        \
+  X(Topology, "topology")                    \
+  X(Attributes, "attributes")                \
+  X(CudaInit, "cuda-init")                   \
+  X(CudaContext, "cuda-context")             \
+  X(CudaAlloc, "cuda-alloc")                 \
   X(CudaFree, "cuda-free")
 
 enum class Call : unsigned {

@@ -126,20 +126,20 @@ CUDA_EXPORT cuDeviceGetAttribute(int* out, int attribute, CUdevice device) {
   const VisibleDevice& where = driver->devices[device];
   const Model& model = *driver->gpu(device).model;
   switch (attribute) {
-    case 1: *out = 1024; break;                                       // threads per block
-    case 8: *out = 48 * 1024; break;                                  // shared memory per block
-    case 10: *out = 32; break;                                        // warp size
-    case 13: *out = static_cast<int>(model.speed) * 2000; break;      // clock rate in kHz
+    case 1: *out = 1024; break;                                   // threads per block
+    case 8: *out = 48 * 1024; break;                              // shared memory per block
+    case 10: *out = 32; break;                                    // warp size
+    case 13: *out = static_cast<int>(model.speed) * 2000; break;  // clock rate in kHz
     case 16: *out = static_cast<int>(model.multiprocessors); break;
-    case 18: *out = 0; break;                                         // integrated
-    case 20:                                                          // compute mode
+    case 18: *out = 0; break;  // integrated
+    case 20:                   // compute mode
       *out = migOn(driver->machine, where.gpu) ? 0 : static_cast<int>(driver->machine.gpus[where.gpu].computeMode);
       break;
-    case 31: *out = 1; break;                                         // concurrent kernels
+    case 31: *out = 1; break;  // concurrent kernels
     case 33: *out = static_cast<int>(driver->gpu(device).bus); break;
-    case 34: *out = 0; break;                                         // PCI device
-    case 41: *out = 1; break;                                         // unified addressing
-    case 50: *out = 0; break;                                         // PCI domain
+    case 34: *out = 0; break;  // PCI device
+    case 41: *out = 1; break;  // unified addressing
+    case 50: *out = 0; break;  // PCI domain
     case 75: *out = static_cast<int>(model.computeCapability / 10); break;
     case 76: *out = static_cast<int>(model.computeCapability % 10); break;
     default: return CUDA_ERROR_INVALID_VALUE;

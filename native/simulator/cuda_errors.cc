@@ -28,7 +28,7 @@ constexpr Description kDescriptions[] = {
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
-CUresult describe(CUresult code, const char* Description::*member, const char** out) {
+CUresult describe(CUresult code, const char* Description::* member, const char** out) {
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   *out = nullptr;
   for (const Description& description : kDescriptions)

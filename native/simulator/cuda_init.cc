@@ -1,10 +1,10 @@
 // Initialisation, which is once per process, and what it fixes.
+#include <sys/mman.h>
+#include <unistd.h>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "simulator/cuda.h"
 
@@ -40,8 +40,8 @@ CUresult initialize() {
   if (type && strcmp(type, "graphics") == 0) driver->processType = kGraphics;
   if (type && strcmp(type, "compute+graphics") == 0) driver->processType = kBoth;
   if (type && strcmp(type, "mps-server") == 0) driver->processType = kMpsServer;
-  driver->deviceCount = visibleDevices(driver->machine, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"),
-                                       driver->devices);
+  driver->deviceCount =
+      visibleDevices(driver->machine, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), driver->devices);
   // As with real drivers, it takes longer the more GPUs are visible.
   stall(driver->machine, Call::CudaInit);
   for (uint32_t i = 0; i < driver->deviceCount; ++i) {

@@ -1,4 +1,5 @@
-// Faults that a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an error switched on.
+// Faults that a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an
+// error switched on.
 #pragma once
 #include "simulator/state.h"
 
@@ -62,7 +63,8 @@ inline bool migOn(const Machine& machine, uint32_t gpu) {
 // Whether there is such an instance at present; unit 1 is the first.
 inline bool instanceExists(const Machine& machine, uint32_t gpu, uint32_t unit) {
   const uint32_t absent = machine.gpus[gpu].absentInstances.load(std::memory_order_relaxed);
-  return migOn(machine, gpu) && machine.description.gpus[gpu].instances[unit - 1].present && !(absent >> (unit - 1) & 1);
+  return migOn(machine, gpu) && machine.description.gpus[gpu].instances[unit - 1].present &&
+         !(absent >> (unit - 1) & 1);
 }
 
 }  // namespace simulator

@@ -1,12 +1,12 @@
 #include "simulator/files.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "process/make_directory.h"
 
@@ -18,8 +18,7 @@ constexpr const char* kOtherDirectory = "or choose another directory with GPU_OW
 void temporaryName(char* out, size_t size, const char* stem) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  snprintf(out, size, "%s.new-%d-%lx", stem, static_cast<int>(getpid()),
-           static_cast<unsigned long>(now.tv_nsec));
+  snprintf(out, size, "%s.new-%d-%lx", stem, static_cast<int>(getpid()), static_cast<unsigned long>(now.tv_nsec));
 }
 
 bool makeSharedDirectory(const char* path, Error* error) {
@@ -42,8 +41,8 @@ bool baseDirectory(char (&out)[kPathSize], bool* isDefault, Error* error) {
     length = snprintf(out, sizeof out, *chosen == '/' ? "%s%s" : "%s/%s", current, chosen);
   } else {
     const char* temporary = getenv("TMPDIR");
-    length = snprintf(out, sizeof out, "%s/gpu-owner-simulated-%u",
-                      temporary && *temporary ? temporary : "/tmp", static_cast<unsigned>(geteuid()));
+    length = snprintf(out, sizeof out, "%s/gpu-owner-simulated-%u", temporary && *temporary ? temporary : "/tmp",
+                      static_cast<unsigned>(geteuid()));
   }
   // Room for the machine's name and a temporary one after it.
   if (length < 0 || static_cast<size_t>(length) > sizeof out - 200)
@@ -89,8 +88,8 @@ int openSharedFile(int directory, const char* directoryPath, const char* name, E
   return fd;
 }
 
-Made makeSharedFile(int directory, const char* directoryPath, const char* name,
-                    bool (*fill)(int, const void*, Error*), const void* argument, Error* error) {
+Made makeSharedFile(int directory, const char* directoryPath, const char* name, bool (*fill)(int, const void*, Error*),
+                    const void* argument, Error* error) {
   char temporary[128] = "";
   int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {

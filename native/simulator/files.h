@@ -22,8 +22,7 @@ int openSharedFile(int directory, const char* directoryPath, const char* name, E
 // made it first. `fill` writes the contents.
 enum class Made { Yes, Exists, Failed };
 Made makeSharedFile(int directory, const char* directoryPath, const char* name,
-                    bool (*fill)(int file, const void* argument, Error* error), const void* argument,
-                    Error* error);
+                    bool (*fill)(int file, const void* argument, Error* error), const void* argument, Error* error);
 
 struct FileFacts {
   bool regular;

@@ -95,9 +95,7 @@ struct alignas(64) Slot {
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "atomics in shared memory must be lock-free");
 
-constexpr size_t slotStride(uint32_t gpuCount) {
-  return sizeof(Slot) + size_t{gpuCount} * kUnits * sizeof(Holding);
-}
+constexpr size_t slotStride(uint32_t gpuCount) { return sizeof(Slot) + size_t{gpuCount} * kUnits * sizeof(Holding); }
 constexpr size_t stateSize(uint32_t gpuCount) {
   return sizeof(Header) + gpuCount * sizeof(GpuState) + kSlots * slotStride(gpuCount);
 }

@@ -8,18 +8,29 @@ namespace simulator {
 namespace {
 
 //                              name                          MiB     rsvd  cc  SMs  limit   idle   C   speed device
-constexpr Model kSimulated = {"Simulated GPU",                81920,  512,  90, 132, 700000, 60000, 30, 500, 0x000010de, {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
-constexpr Model kH200      = {"NVIDIA H200",                  143771, 614,  90, 132, 700000, 76000, 29, 900, 0x233510de, {"1g.18gb", "2g.35gb", "3g.71gb"}, false};
-constexpr Model kA100      = {"NVIDIA A100-SXM4-80GB",        81920,  631,  80, 108, 400000, 58000, 31, 600, 0x20b210de, {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
-constexpr Model kA100Pcie  = {"NVIDIA A100 80GB PCIe",        81920,  631,  80, 108, 300000, 45000, 34, 600, 0x20b510de, {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
-constexpr Model kRtx4090   = {"NVIDIA GeForce RTX 4090",      24564,  366,  89, 128, 450000, 21000, 35, 800, 0x268410de, {nullptr, nullptr, nullptr}, false};
-constexpr Model kRtx4080   = {"NVIDIA GeForce RTX 4080",      16376,  302,  89, 76,  320000, 14000, 38, 700, 0x270410de, {nullptr, nullptr, nullptr}, false};
-constexpr Model kRtxA4000  = {"NVIDIA RTX A4000",             16376,  254,  86, 48,  140000, 15000, 41, 400, 0x24b010de, {nullptr, nullptr, nullptr}, false};
-constexpr Model kT400      = {"NVIDIA T400 4GB",              4096,   150,  75, 6,   31000,  0,     45, 100, 0x1ff210de, {nullptr, nullptr, nullptr}, true};
-constexpr Model kOrin      = {"Orin (nvgpu)",                 30698,  0,    87, 16,  60000,  5000,  45, 120, 0x000010de, {nullptr, nullptr, nullptr}, true};
+constexpr Model kSimulated = {
+    "Simulated GPU", 81920, 512, 90, 132, 700000, 60000, 30, 500, 0x000010de, {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
+constexpr Model kH200 = {
+    "NVIDIA H200", 143771, 614, 90, 132, 700000, 76000, 29, 900, 0x233510de, {"1g.18gb", "2g.35gb", "3g.71gb"}, false};
+constexpr Model kA100 = {"NVIDIA A100-SXM4-80GB",           81920, 631, 80, 108, 400000, 58000, 31, 600, 0x20b210de,
+                         {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
+constexpr Model kA100Pcie = {"NVIDIA A100 80GB PCIe",           81920, 631, 80, 108, 300000, 45000, 34, 600, 0x20b510de,
+                             {"1g.10gb", "2g.20gb", "3g.40gb"}, false};
+constexpr Model kRtx4090 = {"NVIDIA GeForce RTX 4090",   24564, 366, 89, 128, 450000, 21000, 35, 800, 0x268410de,
+                            {nullptr, nullptr, nullptr}, false};
+constexpr Model kRtx4080 = {"NVIDIA GeForce RTX 4080",   16376, 302, 89, 76, 320000, 14000, 38, 700, 0x270410de,
+                            {nullptr, nullptr, nullptr}, false};
+constexpr Model kRtxA4000 = {"NVIDIA RTX A4000",          16376, 254, 86, 48, 140000, 15000, 41, 400, 0x24b010de,
+                             {nullptr, nullptr, nullptr}, false};
+constexpr Model kT400 = {"NVIDIA T400 4GB",           4096, 150, 75, 6, 31000, 0, 45, 100, 0x1ff210de,
+                         {nullptr, nullptr, nullptr}, true};
+constexpr Model kOrin = {
+    "Orin (nvgpu)", 30698, 0, 87, 16, 60000, 5000, 45, 120, 0x000010de, {nullptr, nullptr, nullptr}, true};
 // Drivers before R510 counted no reserved memory.
-constexpr Model kV100      = {"Tesla V100-SXM2-32GB",         32510,  0,    70, 80,  300000, 41000, 33, 450, 0x1db510de, {nullptr, nullptr, nullptr}, false};
-constexpr Model kK80       = {"Tesla K80",                    11441,  0,    37, 13,  149000, 27000, 36, 50,  0x102d10de, {nullptr, nullptr, nullptr}, false};
+constexpr Model kV100 = {"Tesla V100-SXM2-32GB",      32510, 0, 70, 80, 300000, 41000, 33, 450, 0x1db510de,
+                         {nullptr, nullptr, nullptr}, false};
+constexpr Model kK80 = {"Tesla K80", 11441, 0, 37, 13, 149000, 27000, 36, 50, 0x102d10de, {nullptr, nullptr, nullptr},
+                        false};
 
 constexpr uint8_t kServerBuses[] = {0x19, 0x3b, 0x4c, 0x5d, 0x9b, 0xbb, 0xcb, 0xdb};
 
@@ -43,8 +54,7 @@ void makeUuid(char (&out)[48], const char* prefix, uint64_t seed) {
   const uint64_t a = mix(seed), b = mix(seed + 0x5851f42d4c957f2d);
   snprintf(out, sizeof out, "%s-%08x-%04x-4%03x-%04x-%012llx", prefix, static_cast<unsigned>(a >> 32),
            static_cast<unsigned>(a >> 16 & 0xffff), static_cast<unsigned>(a & 0xfff),
-           static_cast<unsigned>(0x8000 | (b >> 48 & 0x3fff)),
-           static_cast<unsigned long long>(b & 0xffffffffffff));
+           static_cast<unsigned>(0x8000 | (b >> 48 & 0x3fff)), static_cast<unsigned long long>(b & 0xffffffffffff));
 }
 
 enum class Layout { Mixed, Sevenths };

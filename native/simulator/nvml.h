@@ -50,9 +50,7 @@ struct Question {
 
 // A library can't take back symbols while it runs: on a machine with an older driver, newer functions are there but
 // return FUNCTION_NOT_FOUND, which programs have to treat like a missing symbol.
-inline bool driverHas(const Machine& machine, Symbols atLeast) {
-  return machine.description.symbols >= atLeast;
-}
+inline bool driverHas(const Machine& machine, Symbols atLeast) { return machine.description.symbols >= atLeast; }
 
 // Copies text into a caller's buffer.
 nvmlReturn_t giveText(const char* text, char* out, unsigned length);

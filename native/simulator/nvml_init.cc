@@ -1,11 +1,11 @@
 // Initialisation, which is counted, and what concerns the driver as a whole.
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "simulator/nvml.h"
 
@@ -118,9 +118,7 @@ using namespace simulator;
 NVML_EXPORT nvmlInit_v2() { return initialize(); }
 NVML_EXPORT nvmlInit() { return initialize(); }
 // NO_GPUS = 1, NO_ATTACH = 2: nothing is attached at initialisation anyway.
-NVML_EXPORT nvmlInitWithFlags(unsigned flags) {
-  return flags & ~3u ? NVML_ERROR_INVALID_ARGUMENT : initialize();
-}
+NVML_EXPORT nvmlInitWithFlags(unsigned flags) { return flags & ~3u ? NVML_ERROR_INVALID_ARGUMENT : initialize(); }
 
 NVML_EXPORT nvmlShutdown() {
   nvmlReturn_t result = NVML_SUCCESS;

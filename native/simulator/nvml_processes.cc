@@ -74,9 +74,7 @@ nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* 
   if (form == Form::V2 && !driverHas(machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (form == Form::V3 && !driverHas(machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
-  const Kind kind = call == Call::Processes     ? Kind::Compute
-                    : call == Call::MpsProcesses ? Kind::Mps
-                                                 : Kind::Graphics;
+  const Kind kind = call == Call::Processes ? Kind::Compute : call == Call::MpsProcesses ? Kind::Mps : Kind::Graphics;
   if (form == Form::Unsuffixed)
     return writeProcesses(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
   if (form == Form::V3 && machine.description.symbols == Symbols::EarlyR535)

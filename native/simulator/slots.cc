@@ -1,10 +1,10 @@
 #include "simulator/slots.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
-#include <unistd.h>
 
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36
@@ -68,8 +68,7 @@ bool tryTake(const Machine& machine, int file, uint32_t index, ProcessType type)
   Slot* slot = machine.slot(index);
   if (isLocked(file, livenessByte(index)) || !tryLock(file, allocationByte(index))) return false;
   bool taken = false;
-  if (!isLocked(file, livenessByte(index)) &&
-      (slot->pid == 0 || !isLingering(machine, slot, slot->generation))) {
+  if (!isLocked(file, livenessByte(index)) && (slot->pid == 0 || !isLingering(machine, slot, slot->generation))) {
     // Emptied before the lock is taken: who sees the lock sees nothing of the last owner. Always: whatever the pid
     // says, a file that others can write to may hold anything.
     clear(machine, index);

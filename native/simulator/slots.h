@@ -71,7 +71,11 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
           bytes += contexts * contextBytes(type);
           entries[count++] = {slot->pid.load(std::memory_order_relaxed),
                               type <= kMpsServer ? static_cast<ProcessType>(type) : kCompute,
-                              unit, contexts, bytes, index, alive};
+                              unit,
+                              contexts,
+                              bytes,
+                              index,
+                              alive};
         }
         std::atomic_thread_fence(std::memory_order_acquire);
         if (slot->generation.load(std::memory_order_relaxed) == generation) break;

@@ -1,12 +1,12 @@
 #include "simulator/state.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace simulator {
 namespace {
@@ -22,8 +22,7 @@ bool describe(MachineDescription* out, Error* error) {
   // The value ends up on a terminal.
   char shown[80];
   size_t length = 0;
-  for (const char* c = name; *c && length < sizeof shown - 1; ++c)
-    shown[length++] = *c >= ' ' && *c < 127 ? *c : '?';
+  for (const char* c = name; *c && length < sizeof shown - 1; ++c) shown[length++] = *c >= ' ' && *c < 127 ? *c : '?';
   shown[length] = 0;
   return error->set("GPU_OWNER_SIMULATE=%s is no machine: use a number of GPUs (1 to %u), or one of %s", shown,
                     kMaxGpus, names);
@@ -36,8 +35,10 @@ bool fillState(int file, const void* argument, Error* error) {
   int result = posix_fallocate(file, 0, static_cast<off_t>(size));
   if (result == EOPNOTSUPP || result == EINVAL) result = ftruncate(file, static_cast<off_t>(size)) == 0 ? 0 : errno;
   if (result != 0)
-    return error->set("cannot write the state of the simulated machine: %s; make room, or choose another directory "
-                      "with GPU_OWNER_SIMULATE_DIR", strerror(result));
+    return error->set(
+        "cannot write the state of the simulated machine: %s; make room, or choose another directory "
+        "with GPU_OWNER_SIMULATE_DIR",
+        strerror(result));
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) return error->set("cannot map the state of the simulated machine: %s", strerror(errno));
   auto* header = static_cast<Header*>(memory);

@@ -13,7 +13,7 @@ struct Machine {
   Header* header;
   GpuState* gpus;
   char* slots;
-  int slotsFile;       // for looking at locks; an owner has one of its own
+  int slotsFile;  // for looking at locks; an owner has one of its own
   uint64_t slotsInode;
   char directory[kPathSize];
 

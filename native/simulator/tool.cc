@@ -138,6 +138,4 @@ int usageError(const char* format, ...) {
 
 }  // namespace simulator
 
-int main(int count, char** values) {
-  return count > 0 ? simulator::run(count, values) : simulator::kExitUsage;
-}
+int main(int count, char** values) { return count > 0 ? simulator::run(count, values) : simulator::kExitUsage; }

@@ -1,13 +1,13 @@
 // occupy: a foreign process on a GPU, through the simulated CUDA driver like any other program.
+#include <dlfcn.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
-#include <poll.h>
-#include <sys/prctl.h>
 #include <type_traits>
-#include <unistd.h>
 
 #include "simulator/cuda_abi.h"
 #include "simulator/tool.h"

@@ -33,10 +33,20 @@ bool parseSize(const std::string& text, uint64_t* out) {
     const char* name;
     double bytes;
   };
-  constexpr Unit kUnitNames[] = {{"", 1},      {"B", 1},           {"kB", 1e3},        {"KB", 1e3},
-                                 {"MB", 1e6},  {"GB", 1e9},        {"TB", 1e12},       {"KiB", 1024.0},
-                                 {"K", 1024.0}, {"MiB", 1048576.0}, {"M", 1048576.0},   {"GiB", 1073741824.0},
-                                 {"G", 1073741824.0}, {"TiB", 1099511627776.0}};
+  constexpr Unit kUnitNames[] = {{"", 1},
+                                 {"B", 1},
+                                 {"kB", 1e3},
+                                 {"KB", 1e3},
+                                 {"MB", 1e6},
+                                 {"GB", 1e9},
+                                 {"TB", 1e12},
+                                 {"KiB", 1024.0},
+                                 {"K", 1024.0},
+                                 {"MiB", 1048576.0},
+                                 {"M", 1048576.0},
+                                 {"GiB", 1073741824.0},
+                                 {"G", 1073741824.0},
+                                 {"TiB", 1099511627776.0}};
   const size_t end = text.find_first_not_of("0123456789.");
   double value;
   if (!parseNumber(text.substr(0, end), &value)) return false;

@@ -44,8 +44,8 @@ bool parseGpus(const Machine& machine, const std::string& list, uint64_t* out) {
 }
 
 // "memory,power" or "memory:100,power:20" into a value per call. `all` stands for every one.
-int parseCalls(const std::string& key, const std::string& list, uint32_t most, const char* unit,
-               bool (&named)[kCalls], uint32_t (&values)[kCalls]) {
+int parseCalls(const std::string& key, const std::string& list, uint32_t most, const char* unit, bool (&named)[kCalls],
+               uint32_t (&values)[kCalls]) {
   for (bool& name : named) name = false;
   if (list == "off") return 0;
   for (size_t at = 0; at <= list.size();) {
@@ -114,8 +114,7 @@ int setHealth(const Target& target, const std::string& key, bool on) {
 }
 
 int setSwitch(const Target& target, const std::string& key, const std::string& value) {
-  if (value != "on" && value != "off")
-    return usageError("%s=%s: expected on or off", key.c_str(), value.c_str());
+  if (value != "on" && value != "off") return usageError("%s=%s: expected on or off", key.c_str(), value.c_str());
   const bool on = value == "on";
   if (key == "mig" && on)
     for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
@@ -150,7 +149,9 @@ int setReading(const Target& target, const std::string& key, const std::string& 
   const double most = key == "utilization" ? 100 : key == "power" ? 100000 : 1000;
   if (!usual && (!parseNumber(value, &number) || number > most))
     return usageError("%s=%s: expected %s, or default", key.c_str(), value.c_str(),
-                      key == "utilization" ? "percent" : key == "power" ? "watts" : "degrees Celsius");
+                      key == "utilization" ? "percent"
+                      : key == "power"     ? "watts"
+                                           : "degrees Celsius");
   if (!target.apply) return 0;
   eachGpu(target, [&](GpuState& state, const Gpu& gpu) {
     if (key == "utilization") state.utilization = static_cast<uint32_t>(number);
@@ -217,8 +218,7 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
   }
   if (key == "count") return setCount(target, value);
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
-  const bool isSwitch =
-      isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
+  const bool isSwitch = isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
   if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances"}))
     return usageError("unknown key %s", key.c_str());
   if (!target.gpus) return usageError("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
@@ -242,8 +242,7 @@ int commandSet(const Machine& machine, const Arguments& arguments) {
     for (int i = 0; i < arguments.count; ++i) {
       const std::string pair = arguments.values[i];
       const size_t equals = pair.find('=');
-      if (equals == std::string::npos || equals == 0)
-        return usageError("%s: expected KEY=VALUE", pair.c_str());
+      if (equals == std::string::npos || equals == 0) return usageError("%s: expected KEY=VALUE", pair.c_str());
       const std::string key = pair.substr(0, equals), value = pair.substr(equals + 1);
       if (key == "gpu") {
         if (!parseGpus(machine, value, &target.gpus))

@@ -107,8 +107,7 @@ void showText(const Machine& machine) {
                  gpu.instances[unit - 1].uuid, static_cast<unsigned long long>(usage.units[unit] / kMiB),
                  static_cast<unsigned long long>(gpu.instances[unit - 1].memory / kMiB));
     eachProcess(machine, i, [&](const Process& process) {
-      printf("  pid %u  %s  %llu MiB%s%s%s%s\n", process.entry.pid,
-             kTypes[process.entry.type],
+      printf("  pid %u  %s  %llu MiB%s%s%s%s\n", process.entry.pid, kTypes[process.entry.type],
              static_cast<unsigned long long>(process.entry.bytes / kMiB), process.name ? "  made up: " : "",
              process.name ? process.name : "",
              process.entry.unit ? (" instance " + std::to_string(process.entry.unit - 1)).c_str() : "",
@@ -178,13 +177,12 @@ void processesJson(const Machine& machine, uint32_t index) {
   eachProcess(machine, index, [&](const Process& process) {
     const ProcessEntry& entry = process.entry;
     printf("%s{\"pid\":%u,\"type\":\"%s\",\"usedBytes\":%llu,\"contexts\":%u,\"alive\":%s,\"madeUp\":%s,\"name\":%s,",
-           comma, entry.pid, kTypes[entry.type],
-           static_cast<unsigned long long>(entry.bytes), entry.contexts, boolean(entry.alive), boolean(process.name),
-           process.name ? quoted(process.name).c_str() : "null");
+           comma, entry.pid, kTypes[entry.type], static_cast<unsigned long long>(entry.bytes), entry.contexts,
+           boolean(entry.alive), boolean(process.name), process.name ? quoted(process.name).c_str() : "null");
     if (entry.unit) {
       const MigInstance& instance = machine.description.gpus[index].instances[entry.unit - 1];
-      printf("\"migUuid\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u}", instance.uuid,
-             instance.gpuInstanceId, instance.computeInstanceId);
+      printf("\"migUuid\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u}", instance.uuid, instance.gpuInstanceId,
+             instance.computeInstanceId);
     } else {
       printf("\"migUuid\":null,\"gpuInstanceId\":null,\"computeInstanceId\":null}");
     }
@@ -199,10 +197,11 @@ void instancesJson(const Machine& machine, uint32_t index, const Usage& usage) {
   for (uint32_t unit = 1; migOn(machine, index) && unit < kUnits; ++unit) {
     const MigInstance& instance = machine.description.gpus[index].instances[unit - 1];
     if (!instanceExists(machine, index, unit)) continue;
-    printf("%s{\"index\":%u,\"uuid\":\"%s\",\"profile\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u,"
-           "\"memory\":{\"totalBytes\":%llu,\"usedBytes\":%llu}}",
-           comma, unit - 1, instance.uuid, instance.profile, instance.gpuInstanceId, instance.computeInstanceId,
-           static_cast<unsigned long long>(instance.memory), static_cast<unsigned long long>(usage.units[unit]));
+    printf(
+        "%s{\"index\":%u,\"uuid\":\"%s\",\"profile\":\"%s\",\"gpuInstanceId\":%u,\"computeInstanceId\":%u,"
+        "\"memory\":{\"totalBytes\":%llu,\"usedBytes\":%llu}}",
+        comma, unit - 1, instance.uuid, instance.profile, instance.gpuInstanceId, instance.computeInstanceId,
+        static_cast<unsigned long long>(instance.memory), static_cast<unsigned long long>(usage.units[unit]));
     comma = ",";
   }
   printf("]");
@@ -213,20 +212,23 @@ void gpuJson(const Machine& machine, uint32_t index) {
   const GpuState& state = machine.gpus[index];
   const Usage usage = usageOf(machine, index);
   const uint64_t room = gpu.total() - gpu.reserved();
-  printf("{\"index\":%u,\"uuid\":\"%s\",\"name\":\"%s\",\"pciBusId\":\"00000000:%02X:00.0\",\"memory\":{"
-         "\"totalBytes\":%llu,\"reservedBytes\":%llu,\"usedBytes\":%llu,\"freeBytes\":%llu},",
-         index, gpu.uuid, gpu.model->name, gpu.bus & 0xff, static_cast<unsigned long long>(gpu.total()),
-         static_cast<unsigned long long>(gpu.reserved()), static_cast<unsigned long long>(usage.gpu),
-         static_cast<unsigned long long>(room - usage.gpu));
-  printf("\"powerWatts\":%.3f,\"powerLimitWatts\":%.3f,\"utilizationPercent\":%u,\"temperatureCelsius\":%u,"
-         "\"computeMode\":\"%s\",\"displayActive\":%s,\"migEnabled\":%s,",
-         state.powerMw / 1000.0, gpu.model->powerLimitMw / 1000.0, state.utilization.load(), state.temperature.load(),
-         computeMode(state), boolean(state.display), boolean(migOn(machine, index)));
+  printf(
+      "{\"index\":%u,\"uuid\":\"%s\",\"name\":\"%s\",\"pciBusId\":\"00000000:%02X:00.0\",\"memory\":{"
+      "\"totalBytes\":%llu,\"reservedBytes\":%llu,\"usedBytes\":%llu,\"freeBytes\":%llu},",
+      index, gpu.uuid, gpu.model->name, gpu.bus & 0xff, static_cast<unsigned long long>(gpu.total()),
+      static_cast<unsigned long long>(gpu.reserved()), static_cast<unsigned long long>(usage.gpu),
+      static_cast<unsigned long long>(room - usage.gpu));
+  printf(
+      "\"powerWatts\":%.3f,\"powerLimitWatts\":%.3f,\"utilizationPercent\":%u,\"temperatureCelsius\":%u,"
+      "\"computeMode\":\"%s\",\"displayActive\":%s,\"migEnabled\":%s,",
+      state.powerMw / 1000.0, gpu.model->powerLimitMw / 1000.0, state.utilization.load(), state.temperature.load(),
+      computeMode(state), boolean(state.display), boolean(migOn(machine, index)));
   const uint32_t health = state.health;
-  printf("\"faults\":{\"lost\":%s,\"resetRequired\":%s,\"noPermission\":%s,\"hiddenProcesses\":%s,"
-         "\"hiddenMemoryBytes\":%llu,",
-         boolean(health & kLost), boolean(health & kResetRequired), boolean(health & kNoPermission),
-         boolean(state.hiddenProcesses), static_cast<unsigned long long>(state.hiddenMemory.load()));
+  printf(
+      "\"faults\":{\"lost\":%s,\"resetRequired\":%s,\"noPermission\":%s,\"hiddenProcesses\":%s,"
+      "\"hiddenMemoryBytes\":%llu,",
+      boolean(health & kLost), boolean(health & kResetRequired), boolean(health & kNoPermission),
+      boolean(state.hiddenProcesses), static_cast<unsigned long long>(state.hiddenMemory.load()));
   faultsJson(state.faults);
   printf("},");
   instancesJson(machine, index, usage);
@@ -237,10 +239,11 @@ void gpuJson(const Machine& machine, uint32_t index) {
 
 void showJson(const Machine& machine) {
   const MachineDescription& description = machine.description;
-  printf("{\"machine\":\"%s\",\"directory\":%s,\"driverVersion\":\"%s\",\"cudaVersion\":%d,\"teardownMs\":%u,"
-         "\"faults\":{",
-         description.name, quoted(machine.directory).c_str(), description.driverVersion, description.cudaVersion,
-         machine.header->teardownMs.load());
+  printf(
+      "{\"machine\":\"%s\",\"directory\":%s,\"driverVersion\":\"%s\",\"cudaVersion\":%d,\"teardownMs\":%u,"
+      "\"faults\":{",
+      description.name, quoted(machine.directory).c_str(), description.driverVersion, description.cudaVersion,
+      machine.header->teardownMs.load());
   faultsJson(machine.header->faults);
   printf("},\"calls\":");
   callsJson(machine.header->calls);

@@ -107,7 +107,8 @@ Outcome run(const Test& test, const std::string& name) {
   printf("FAILED   %s (%d ms)", name.c_str(), took);
   if (status == -1) printf(": it hung");
   if (status != -1 && WIFSIGNALED(status)) printf(": signal %d", WTERMSIG(status));
-  if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) != kFailed) printf(": exit code %d", WEXITSTATUS(status));
+  if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) != kFailed)
+    printf(": exit code %d", WEXITSTATUS(status));
   printf("\n");
   return Outcome::failed;
 }
@@ -142,7 +143,8 @@ bool wanted(const std::string& name, int count, char** patterns) {
 void close_inherited() {
   DIR* directory = opendir("/proc/self/fd");
   std::vector<int> open_ones;
-  while (const dirent* entry = directory != nullptr ? readdir(directory) : nullptr) open_ones.push_back(atoi(entry->d_name));
+  while (const dirent* entry = directory != nullptr ? readdir(directory) : nullptr)
+    open_ones.push_back(atoi(entry->d_name));
   if (directory != nullptr) closedir(directory);
   for (const int descriptor : open_ones) {
     if (descriptor > STDERR_FILENO && fcntl(descriptor, F_GETFD) == 0) close(descriptor);
@@ -152,8 +154,9 @@ void close_inherited() {
 int run_all(int count, char** arguments) {
   close_inherited();
   // Whoever runs the tests may be using a simulated machine, or another driver than the usual.
-  for (const char* name : {"GPU_OWNER_SIMULATE", "GPU_OWNER_SIMULATE_DIR", "GPU_OWNER_NVML_LIBRARY", "GPU_OWNER_CUDA_LIBRARY",
-                           "GPU_OWNER_LOCK_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
+  for (const char* name :
+       {"GPU_OWNER_SIMULATE", "GPU_OWNER_SIMULATE_DIR", "GPU_OWNER_NVML_LIBRARY", "GPU_OWNER_CUDA_LIBRARY",
+        "GPU_OWNER_LOCK_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
     unsetenv(name);
   }
   setvbuf(stdout, nullptr, _IOLBF, 0);

@@ -6,8 +6,9 @@
 //     CHECK_EQUAL(try_lock(file), 0);     // goes on, and says what the values were
 //   }
 //
-// Each test runs in a process of its own, forked from a runner that has no threads and has loaded no driver: it may start
-// threads, install signal handlers, change the environment, crash or hang. What it has started is killed when it ends.
+// Each test runs in a process of its own, forked from a runner that has no threads and has loaded no driver: it may
+// start threads, install signal handlers, change the environment, crash or hang. What it has started is killed when it
+// ends.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,8 @@ bool check_equal(const char* file, int line, const char* code, const Left& left,
   bool equal;
   if constexpr (std::is_integral_v<Left> && std::is_integral_v<Right>) {
     equal = static_cast<std::common_type_t<Left, Right>>(left) == static_cast<std::common_type_t<Left, Right>>(right);
-  } else if constexpr (std::is_convertible_v<Left, std::string_view> && std::is_convertible_v<Right, std::string_view>) {
+  } else if constexpr (std::is_convertible_v<Left, std::string_view> &&
+                       std::is_convertible_v<Right, std::string_view>) {
     equal = std::string_view(left) == std::string_view(right);  // also where both are pointers
   } else {
     equal = left == right;
@@ -79,13 +81,14 @@ bool check_equal(const char* file, int line, const char* code, const Left& left,
 // A test that fails where threads don't get to run soon. Where more of them want to than there are processors, it has
 // several tries.
 #define TIMED_TEST(title) TESTS_TEST(title, __COUNTER__, 4)
-#define TESTS_TEST(title, number, tries)                                                              \
-  static void TESTS_JOIN(test_, number)();                                                     \
-  static const ::tests::Registration TESTS_JOIN(registration_, number)(__FILE__, title, TESTS_JOIN(test_, number), tries); \
+#define TESTS_TEST(title, number, tries)                                                                           \
+  static void TESTS_JOIN(test_, number)();                                                                         \
+  static const ::tests::Registration TESTS_JOIN(registration_, number)(__FILE__, title, TESTS_JOIN(test_, number), \
+                                                                       tries);                                     \
   static void TESTS_JOIN(test_, number)()
 
-#define PROGRAM(name)                                                         \
-  static int TESTS_JOIN(program_, name)(int count, char** arguments);         \
+#define PROGRAM(name)                                                                                       \
+  static int TESTS_JOIN(program_, name)(int count, char** arguments);                                       \
   static const ::tests::Program TESTS_JOIN(program_registration_, name)(#name, TESTS_JOIN(program_, name)); \
   static int TESTS_JOIN(program_, name)([[maybe_unused]] int count, [[maybe_unused]] char** arguments)
 

@@ -1,6 +1,6 @@
-// How many instructions the native part needs for what claims do all the time, counted by valgrind's callgrind: the same on every
-// machine, however busy it is. Whoever makes something cheaper lowers the bounds. What calls of the driver and of the system a claim
-// makes is counted by test/integration/costs.test.ts.
+// How many instructions the native part needs for what claims do all the time, counted by valgrind's callgrind: the
+// same on every machine, however busy it is. Whoever makes something cheaper lowers the bounds. What calls of the
+// driver and of the system a claim makes is counted by test/integration/costs.test.ts.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -15,11 +15,11 @@
 
 #include "locks/directory.h"
 #include "locks/files.h"
-#include "locks/wait_queue.h"
 #include "locks/locks.h"
+#include "locks/wait_queue.h"
 #include "support/directory.h"
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stub.h"
 #include "test.h"
 
@@ -146,7 +146,8 @@ PROGRAM(instructions) {
 
   locks::Directory opened;
   REQUIRE_EQUAL(opened.open(directory), 0);
-  for (int gpu = 0; gpu < kGpus; gpu++) close(opened.open_shared((tests::SimulatedMachine::uuid(gpu) + ".lease").c_str(), kRecord));
+  for (int gpu = 0; gpu < kGpus; gpu++)
+    close(opened.open_shared((tests::SimulatedMachine::uuid(gpu) + ".lease").c_str(), kRecord));
   measure([&] { glance(opened, names); });
   measure([&] { lease(opened, path, record); });
 
@@ -188,11 +189,12 @@ TIMED_TEST("what claims do all the time takes no more instructions than it used 
   tests::skip("the bounds are for optimised code without sanitizers");
 #endif
   if (!exists("valgrind")) tests::skip("valgrind is not installed");
-  const std::string out = tests::path_of("counts"), option = "--callgrind-out-file=" + out, locks = tests::path_of("locks");
+  const std::string out = tests::path_of("counts"), option = "--callgrind-out-file=" + out,
+                    locks = tests::path_of("locks");
   REQUIRE_EQUAL(locks::Directory().make(locks, 01777), 0);
   const pid_t process = tests::start([&] {
-    execlp("valgrind", "valgrind", "-q", "--tool=callgrind", "--dump-before=costs_mark", option.c_str(), tests::own_path().c_str(),
-           "--program", "instructions", locks.c_str(), nullptr);
+    execlp("valgrind", "valgrind", "-q", "--tool=callgrind", "--dump-before=costs_mark", option.c_str(),
+           tests::own_path().c_str(), "--program", "instructions", locks.c_str(), nullptr);
     return 127;
   });
   REQUIRE_EQUAL(tests::end_of(process), 0);

@@ -110,8 +110,9 @@ TEST("what the linker can name is left to it") {
 TEST("the linker's own search is followed") {
   const auto candidates = dl::linker_candidates("libc.so.6");
   REQUIRE(!candidates.empty());
-  const bool exists = std::any_of(candidates.begin(), candidates.end(),
-                                  [](const std::string& path) { return path[0] == '/' && access(path.c_str(), R_OK) == 0; });
+  const bool exists = std::any_of(candidates.begin(), candidates.end(), [](const std::string& path) {
+    return path[0] == '/' && access(path.c_str(), R_OK) == 0;
+  });
   CHECK(exists);
   for (const std::string& path : candidates) CHECK(path.size() > 10 && path.substr(path.size() - 10) == "/libc.so.6");
 }

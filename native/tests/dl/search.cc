@@ -18,7 +18,9 @@ TEST("the soname comes first, then known places, never the toolkit's stubs") {
   REQUIRE(candidates.size() > 3);
   CHECK_EQUAL(candidates[0], "libnvidia-ml.so.1");
   CHECK_EQUAL(candidates[1], "/usr/lib64/libnvidia-ml.so.1");
-  const auto has = [&](const char* path) { return std::find(candidates.begin(), candidates.end(), path) != candidates.end(); };
+  const auto has = [&](const char* path) {
+    return std::find(candidates.begin(), candidates.end(), path) != candidates.end();
+  };
   CHECK(has("/usr/lib/wsl/lib/libnvidia-ml.so.1"));
   CHECK(has("/run/opengl-driver/lib/libnvidia-ml.so.1"));
   CHECK(has("/usr/local/nvidia/lib64/libnvidia-ml.so.1"));
@@ -32,8 +34,8 @@ TEST("the soname comes first, then known places, never the toolkit's stubs") {
 TEST("the first candidate that loads is taken, and what was tried before it is remembered in order") {
   const std::string garbage = tests::path_of("garbage.so");
   tests::write_file(garbage, "not a library");
-  const auto opened = dl::open_first({"libgpu-owner-missing.so.1", "/nonexistent/libx.so", garbage, tests::stub_path("nvml-v2"),
-                                      tests::stub_path("nvml-v3")});
+  const auto opened = dl::open_first({"libgpu-owner-missing.so.1", "/nonexistent/libx.so", garbage,
+                                      tests::stub_path("nvml-v2"), tests::stub_path("nvml-v3")});
   CHECK(opened.handle != nullptr);
   CHECK_EQUAL(opened.path, tests::stub_path("nvml-v2"));
   REQUIRE_EQUAL(opened.attempts.size(), 3u);

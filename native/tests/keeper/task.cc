@@ -79,11 +79,11 @@ Task start(const char* program, const std::vector<std::string>& arguments, const
   task.lease = open(tests::path_of("lease").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE_EQUAL(locks::try_lock(task.lease, locks::Kind::ofd, locks::Mode::exclusive, {0, 1}), 0);
   const int output = tests::open_file(tests::path_of("log"));
-  std::vector<std::string> all = {"gpu-owner-keeper", "task",     "--control", "300",     "--leases", "301",
+  std::vector<std::string> all = {"gpu-owner-keeper", "task",       "--control", "300", "--leases", "301",
                                   "--record",         "{\"a\": 1}", "--grace",   grace, "--"};
   for (const std::string& one : tests::program_arguments(program, arguments)) all.push_back(one);
-  task.started = process::start(std::string(BUILD_DIRECTORY) + "/gpu-owner-keeper", all, {"PATH=/usr/bin:/bin"}, output, 300,
-                                {task.lease});
+  task.started = process::start(std::string(BUILD_DIRECTORY) + "/gpu-owner-keeper", all, {"PATH=/usr/bin:/bin"}, output,
+                                300, {task.lease});
   REQUIRE_EQUAL(task.started.error, 0);
   return task;
 }

@@ -1,21 +1,21 @@
-// Things that may stand where a lock file should: an attack, an accident, or a full disk. Nothing of it is followed, waited for,
-// written to or left half-made.
+// Things that may stand where a lock file should: an attack, an accident, or a full disk. Nothing of it is followed,
+// waited for, written to or left half-made.
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "locks/files.h"
-#include "locks/locks.h"
 #include "locks/heartbeat.h"
+#include "locks/locks.h"
 #include "support/directory.h"
-#include "support/opened.h"
 #include "support/mount.h"
+#include "support/opened.h"
 #include "support/processes.h"
 #include "support/stopwatch.h"
 #include "test.h"

@@ -44,8 +44,9 @@ bool comes(const std::atomic<int>& news) {
 TEST("what was never written, garbage and times from elsewhere are no sign of life") {
   const int descriptor = file();
   CHECK(!is_alive(descriptor, 0, kLifeless));
-  for (const char* text : {"never                           ", "-1                              ",
-                           "99999999999999                  ", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"}) {
+  for (const char* text :
+       {"never                           ", "-1                              ", "99999999999999                  ",
+        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"}) {
     CHECK_EQUAL(pwrite(descriptor, text, kHeartbeatSize, 0), kHeartbeatSize);
     CHECK(!is_alive(descriptor, 0, kLifeless));
   }

@@ -1,5 +1,5 @@
-// Directories that all users of a machine share: made with their mode, and never left for another one that somebody puts in their
-// place.
+// Directories that all users of a machine share: made with their mode, and never left for another one that somebody
+// puts in their place.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -57,7 +57,8 @@ void make_link(const std::string& target, const std::string& name, uid_t owner =
   if (owner != geteuid() && lchown(path.c_str(), owner, owner) != 0) tests::skip("only root can give files away");
 }
 
-// Whether the directory "real/below" is opened through a link to "real" that is in a directory of such a mode and owner.
+// Whether the directory "real/below" is opened through a link to "real" that is in a directory of such a mode and
+// owner.
 int through_link(mode_t mode, uid_t around, uid_t owner) {
   make_directory("real", 0755);
   make_directory("real/below", 0755);
@@ -198,9 +199,13 @@ TEST("a link of ours on the way, where nobody else can put any, is followed") {
 
 TEST("the same in a sticky directory") { CHECK_EQUAL(through_link(01777, geteuid(), geteuid()), 0); }
 
-TEST("a link where everybody can put one is not followed") { CHECK_EQUAL(through_link(0777, geteuid(), geteuid()), -ELOOP); }
+TEST("a link where everybody can put one is not followed") {
+  CHECK_EQUAL(through_link(0777, geteuid(), geteuid()), -ELOOP);
+}
 
-TEST("a link where a group can put one is not followed") { CHECK_EQUAL(through_link(0775, geteuid(), geteuid()), -ELOOP); }
+TEST("a link where a group can put one is not followed") {
+  CHECK_EQUAL(through_link(0775, geteuid(), geteuid()), -ELOOP);
+}
 
 TEST("somebody else's link in a sticky directory is not followed") {
   CHECK_EQUAL(through_link(01777, geteuid(), kOther), -ELOOP);
@@ -270,7 +275,8 @@ TEST("a directory that is exchanged for a link to another one all the time is ne
   CHECK(found > 0);
   REQUIRE_EQUAL(stat(tests::path_of("target").c_str(), &after), 0);
   CHECK_EQUAL(after.st_mode, before.st_mode);
-  CHECK_EQUAL(after.st_ctim.tv_sec, before.st_ctim.tv_sec);  // as it was made: nothing came or went, not for a moment either
+  CHECK_EQUAL(after.st_ctim.tv_sec,
+              before.st_ctim.tv_sec);  // as it was made: nothing came or went, not for a moment either
   CHECK_EQUAL(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
   CHECK_EQUAL(tests::entries(tests::path_of("target")), 1);
   CHECK_EQUAL(tests::contents_of(tests::path_of("target/old")), "precious");

@@ -28,7 +28,8 @@ constexpr double kMaxMilliseconds = 5000;  // ms for a repetition, on however bu
 
 std::string path() { return tests::path_of("lock"); }
 
-// The moments that matter lie within the first microseconds of a thread's life and within a system call: busy, not asleep.
+// The moments that matter lie within the first microseconds of a thread's life and within a system call: busy, not
+// asleep.
 void spin(int64_t nanoseconds) {
   const int64_t end = process::monotonic_nanoseconds() + nanoseconds;
   while (process::monotonic_nanoseconds() < end) sched_yield();
@@ -154,7 +155,8 @@ TEST("a grant that races with the cancellation: what is said is what holds") {
       REQUIRE_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
       Outcome outcome;
       Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
-      const auto until_end = static_cast<int64_t>(random() % 100'000), until_cancel = static_cast<int64_t>(random() % 100'000);
+      const auto until_end = static_cast<int64_t>(random() % 100'000),
+                 until_cancel = static_cast<int64_t>(random() % 100'000);
       std::thread ending([=] {
         spin(until_end);
         close(holder);
@@ -189,8 +191,8 @@ TEST("many waits at once, cancelled in another order than started") {
   std::vector<int> files;
   for (int i = 0; i < kWaiters; i++) {
     files.push_back(tests::open_file(path()));
-    waiters.push_back(Waiter::start(files.back(), kind, i % 3 == 0 ? Mode::shared : Mode::exclusive, kByte, Outcome::note,
-                                    &outcomes[static_cast<size_t>(i)]));
+    waiters.push_back(Waiter::start(files.back(), kind, i % 3 == 0 ? Mode::shared : Mode::exclusive, kByte,
+                                    Outcome::note, &outcomes[static_cast<size_t>(i)]));
     REQUIRE(waiters.back() != nullptr);
   }
   std::vector<size_t> order;

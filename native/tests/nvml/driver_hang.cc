@@ -4,16 +4,16 @@
 
 #include "locks/locks.h"
 #include "support/directory.h"
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stopwatch.h"
 #include "test.h"
 
 using namespace gpu_owner;
 using namespace gpu_owner::nvml;
 using tests::health;
-using tests::snapshot;
 using tests::Samples;
+using tests::snapshot;
 
 namespace {
 

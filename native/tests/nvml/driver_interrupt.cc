@@ -2,8 +2,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stopwatch.h"
 #include "test.h"
 

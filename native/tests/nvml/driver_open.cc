@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "nvml/driver.h"
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stopwatch.h"
 #include "support/stub.h"
 #include "test.h"

@@ -1,14 +1,14 @@
 // Snapshots of healthy machines, and at machines where a GPU is unwell but answers.
 #include <cmath>
 
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stopwatch.h"
 #include "test.h"
 
 using namespace gpu_owner::nvml;
-using tests::snapshot;
 using tests::Samples;
+using tests::snapshot;
 
 namespace {
 

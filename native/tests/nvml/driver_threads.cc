@@ -3,8 +3,8 @@
 #include <thread>
 #include <vector>
 
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "test.h"
 
 using namespace gpu_owner::nvml;

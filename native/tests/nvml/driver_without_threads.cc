@@ -2,9 +2,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "support/snapshots.h"
 #include "support/mount.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stopwatch.h"
 #include "test.h"
 
@@ -30,7 +30,7 @@ std::string health_in_time() {
 
 TIMED_TEST("GPUs that nobody could ask are said not to respond, and are asked by the next snapshot") {
   const tests::SimulatedMachine machine("3");
-  machine.set("hang=off");  // makes the machine
+  machine.set("hang=off");                     // makes the machine
   if (geteuid() == 0) tests::become_nobody();  // the limit isn't for root
   tests::opened_driver();
   CHECK_EQUAL(health_in_time(), "ok ok ok");

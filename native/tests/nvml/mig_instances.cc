@@ -1,14 +1,14 @@
 // MIG instances: what is asked of which handle, and what is left of it where drivers don't answer.
 #include <cmath>
 
-#include "support/snapshots.h"
 #include "support/processes.h"
+#include "support/snapshots.h"
 #include "support/stub.h"
 #include "test.h"
 
 using namespace gpu_owner::nvml;
-using tests::snapshot;
 using tests::Samples;
+using tests::snapshot;
 using tests::StubbedNvml;
 
 namespace {
@@ -25,7 +25,8 @@ std::string pids(const MigInstance& instance) {
 
 std::string slots(const Sample& sample) {
   std::string text;
-  for (const MigInstance& instance : sample.instances) text += (text.empty() ? "" : " ") + std::to_string(instance.slot);
+  for (const MigInstance& instance : sample.instances)
+    text += (text.empty() ? "" : " ") + std::to_string(instance.slot);
   return text;
 }
 

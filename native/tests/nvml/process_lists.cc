@@ -133,7 +133,8 @@ TEST("clients of an MPS server count as computing, once each, for every entry si
   }
 }
 
-TEST("an idle GPU is not asked for clients of an MPS server, and a driver that can't list them still lists the others") {
+TEST(
+    "an idle GPU is not asked for clients of an MPS server, and a driver that can't list them still lists the others") {
   StubbedNvml nvml("nvml-v3");
   nvml.stub.mps = 2;
   Gpu gpu(0);

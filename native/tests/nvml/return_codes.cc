@@ -8,14 +8,9 @@ using tests::StubbedNvml;
 
 namespace {
 
-const Code kAboutTheGpu[] = {ERROR_GPU_IS_LOST,
-                             ERROR_RESET_REQUIRED,
-                             ERROR_IRQ_ISSUE,
-                             ERROR_INSUFFICIENT_POWER,
-                             ERROR_DRIVER_NOT_LOADED,
-                             ERROR_LIBRARY_NOT_FOUND,
-                             ERROR_OPERATING_SYSTEM,
-                             ERROR_LIB_RM_VERSION_MISMATCH};
+const Code kAboutTheGpu[] = {ERROR_GPU_IS_LOST,        ERROR_RESET_REQUIRED,         ERROR_IRQ_ISSUE,
+                             ERROR_INSUFFICIENT_POWER, ERROR_DRIVER_NOT_LOADED,      ERROR_LIBRARY_NOT_FOUND,
+                             ERROR_OPERATING_SYSTEM,   ERROR_LIB_RM_VERSION_MISMATCH};
 
 }  // namespace
 
@@ -23,10 +18,10 @@ TEST("a code about the GPU from any call is its health") {
   StubbedNvml nvml("nvml-v3");
   Gpu gpu(0);
   Sample sample;
-  for (const auto call : {&NvmlStub::Codes::memory_v2, &NvmlStub::Codes::power, &NvmlStub::Codes::power_limit,
-                          &NvmlStub::Codes::utilization, &NvmlStub::Codes::temperature_v, &NvmlStub::Codes::compute_mode,
-                          &NvmlStub::Codes::display, &NvmlStub::Codes::mig, &NvmlStub::Codes::processes_v3,
-                          &NvmlStub::Codes::graphics}) {
+  for (const auto call :
+       {&NvmlStub::Codes::memory_v2, &NvmlStub::Codes::power, &NvmlStub::Codes::power_limit,
+        &NvmlStub::Codes::utilization, &NvmlStub::Codes::temperature_v, &NvmlStub::Codes::compute_mode,
+        &NvmlStub::Codes::display, &NvmlStub::Codes::mig, &NvmlStub::Codes::processes_v3, &NvmlStub::Codes::graphics}) {
     for (const Code code : kAboutTheGpu) {
       nvml.stub.code = {};
       nvml.stub.code.*call = code;

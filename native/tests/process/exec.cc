@@ -74,7 +74,9 @@ std::string report_path() {
   return path;
 }
 
-bool has_line(const std::string& text, const std::string& line) { return ("\n" + text).find("\n" + line + "\n") != std::string::npos; }
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
 
 // Becomes `report` in a forked process that `prepare` has made what it shall be.
 template <typename Prepare>
@@ -93,8 +95,8 @@ std::string report_after(Prepare prepare) {
 TEST("own arguments are handed on byte for byte, whatever they are") {
   std::string all_bytes;
   for (int byte = 1; byte < 256; byte++) all_bytes += static_cast<char>(byte);
-  const std::vector<std::string> arguments = {"", "\xff\xfe", all_bytes, "two words", "$HOME `x` \"'\\\n", std::string(100'000, 'x'),
-                                              "--", "-n", ""};
+  const std::vector<std::string> arguments = {
+      "", "\xff\xfe", all_bytes, "two words", "$HOME `x` \"'\\\n", std::string(100'000, 'x'), "--", "-n", ""};
   const std::string path = report_path();
   REQUIRE_EQUAL(tests::run_program("become_report", arguments), 0);
   std::string expected = "argument " + hex("first") + "\n";

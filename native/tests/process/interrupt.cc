@@ -1,4 +1,5 @@
-// While an Interrupt lives, handlers of SIGINT, SIGTERM and SIGHUP are wrapped; otherwise everything is as the program has it.
+// While an Interrupt lives, handlers of SIGINT, SIGTERM and SIGHUP are wrapped; otherwise everything is as the program
+// has it.
 #include "process/interrupt.h"
 
 #include <pthread.h>
@@ -42,7 +43,8 @@ void set_handler(int signal, void (*handler)(int), int flags = 0) {
 
 bool same(const struct sigaction& a, const struct sigaction& b) {
   bool masks = true;
-  for (int signal = 1; signal < 32; signal++) masks = masks && sigismember(&a.sa_mask, signal) == sigismember(&b.sa_mask, signal);
+  for (int signal = 1; signal < 32; signal++)
+    masks = masks && sigismember(&a.sa_mask, signal) == sigismember(&b.sa_mask, signal);
   constexpr int kFlags = SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_RESETHAND | SA_ONSTACK | SA_NOCLDSTOP;
   return masks && a.sa_handler == b.sa_handler && (a.sa_flags & kFlags) == (b.sa_flags & kFlags);
 }
@@ -108,8 +110,7 @@ TEST("a signal without a handler kills, one that is ignored is ignored") {
 
 TEST("a handler that runs once and then dies of the signal, as Node.js's own does, can die of it") {
   const pid_t process = tests::start([] {
-    set_handler(
-        SIGINT, [](int signal) { raise(signal); }, static_cast<int>(SA_RESETHAND));
+    set_handler(SIGINT, [](int signal) { raise(signal); }, static_cast<int>(SA_RESETHAND));
     const Interrupt interrupt;
     kill(getpid(), SIGINT);
     return interruptible_sleep(2'000'000'000) ? 1 : 2;

@@ -8,7 +8,8 @@
 using namespace gpu_owner;
 
 TEST("the number of a secret is SHA-256 over and over") {
-  // python3: d = b'0123456789abcdef0123456789abcdef'; for _ in range(256): d = hashlib.sha256(d).digest(); int.from_bytes(d[:8], 'big') >> 15
+  // python3: d = b'0123456789abcdef0123456789abcdef'; for _ in range(256): d = hashlib.sha256(d).digest();
+  // int.from_bytes(d[:8], 'big') >> 15
   CHECK_EQUAL(process::number_of_secret("0123456789abcdef0123456789abcdef"), int64_t{43667715424973});
 }
 

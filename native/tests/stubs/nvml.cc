@@ -174,7 +174,9 @@ EXPORT int nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2* out) {
 #endif
 
 EXPORT int nvmlDeviceGetPowerUsage(Device, uint32_t* out) { return number(stub.code.power, 50'000, out); }
-EXPORT int nvmlDeviceGetEnforcedPowerLimit(Device, uint32_t* out) { return number(stub.code.power_limit, 300'000, out); }
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(Device, uint32_t* out) {
+  return number(stub.code.power_limit, 300'000, out);
+}
 EXPORT int nvmlDeviceGetComputeMode(Device, uint32_t* out) { return number(stub.code.compute_mode, 0, out); }
 EXPORT int nvmlDeviceGetDisplayActive(Device, uint32_t* out) { return number(stub.code.display, 0, out); }
 EXPORT int nvmlDeviceGetTemperature(Device, uint32_t, uint32_t* out) { return number(stub.code.temperature, 40, out); }

@@ -7,7 +7,8 @@ struct NvmlStub {
   // Return codes of NVML, by function.
   struct Codes {
     int init, count, handle, uuid, name, pci, memory_v1, memory_v2, power, power_limit, utilization, temperature_v,
-        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential, details, instance_processes, instance_memory, instance_id;
+        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential,
+        details, instance_processes, instance_memory, instance_id;
   } code;
 
   uint32_t gpus = 1;
@@ -15,17 +16,18 @@ struct NvmlStub {
 
   // Processes have the numbers 1000, 1001, … and 1, 2, … MiB.
   uint32_t processes = 0;
-  uint32_t growth = 0;              // that many more after each call
-  bool memory_unknown = false;      // of every process
-  uint32_t pretended_needed = 0;    // if any, never gives the list, and says that this many entries are needed
-  bool needs_nothing = false;       // never gives the list, and says that it needs no room for it
-  uint32_t pretended_count = 0;     // if any, says after success that there are this many
+  uint32_t growth = 0;            // that many more after each call
+  bool memory_unknown = false;    // of every process
+  uint32_t pretended_needed = 0;  // if any, never gives the list, and says that this many entries are needed
+  bool needs_nothing = false;     // never gives the list, and says that it needs no room for it
+  uint32_t pretended_count = 0;   // if any, says after success that there are this many
 
-  // MIG (STUB_MIG): a bit for each slot that has an instance; instance i is GPU instance 7 + i and has one process, 1000 + i.
+  // MIG (STUB_MIG): a bit for each slot that has an instance; instance i is GPU instance 7 + i and has one process,
+  // 1000 + i.
   uint32_t slots = 0;
-  char generation = '0';            // a digit of the instances' UUIDs
-  bool lists_neighbours = false;    // an instance's list has the processes of all
-  bool without_ids = false;         // no process says on which instance it runs
+  char generation = '0';          // a digit of the instances' UUIDs
+  bool lists_neighbours = false;  // an instance's list has the processes of all
+  bool without_ids = false;       // no process says on which instance it runs
 
   // The list of MPS clients: that many, with the numbers mps_first, mps_first + 1, …
   uint32_t mps = 0, mps_first = 1000;

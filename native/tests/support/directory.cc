@@ -44,7 +44,8 @@ int entries(const std::string& path) {
   DIR* list = opendir(path.c_str());
   if (list == nullptr) return -1;
   int count = 0;
-  while (const dirent* entry = readdir(list)) count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+  while (const dirent* entry = readdir(list))
+    count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
   closedir(list);
   return count;
 }

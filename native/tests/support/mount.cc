@@ -44,7 +44,8 @@ void mount_small(const std::string& path, int kilobytes) {
 
 void become_nobody() {
   constexpr uid_t kNobody = 65534;
-  if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 || setresuid(kNobody, kNobody, kNobody) != 0) {
+  if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
+      setresuid(kNobody, kNobody, kNobody) != 0) {
     skip("only root can become another user");
   }
 }

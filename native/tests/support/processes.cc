@@ -62,7 +62,9 @@ pid_t start_program(const char* name, const std::vector<std::string>& arguments)
   });
 }
 
-int run_program(const char* name, const std::vector<std::string>& arguments) { return end_of(start_program(name, arguments)); }
+int run_program(const char* name, const std::vector<std::string>& arguments) {
+  return end_of(start_program(name, arguments));
+}
 
 Channel::Channel() {
   if (pipe2(ends_, O_CLOEXEC) != 0) {

@@ -14,7 +14,8 @@ namespace tests {
 void refuse(long system_call, int error, int argument, uint32_t mask, uint32_t value) {
   const auto number = static_cast<uint32_t>(system_call);
   // The lower half of an argument comes first on the machines that we build for.
-  const auto low = static_cast<uint32_t>(offsetof(seccomp_data, args) + 8 * static_cast<size_t>(argument < 0 ? 0 : argument));
+  const auto low =
+      static_cast<uint32_t>(offsetof(seccomp_data, args) + 8 * static_cast<size_t>(argument < 0 ? 0 : argument));
   const auto number_at = static_cast<uint32_t>(offsetof(seccomp_data, nr));
   const uint32_t refusal = SECCOMP_RET_ERRNO | static_cast<uint32_t>(error);
   const bool any = argument < 0;

@@ -13,7 +13,8 @@ std::string simulated_cuda();
 
 class SimulatedMachine {
  public:
-  // `name` as GPU_OWNER_SIMULATE has it: a number of GPUs or a named machine. The environment of this process says the same.
+  // `name` as GPU_OWNER_SIMULATE has it: a number of GPUs or a named machine. The environment of this process says the
+  // same.
   explicit SimulatedMachine(const char* name);
 
   // Takes what `gpu-owner-simulator set` takes: set("gpu=1 hang=memory").

@@ -1,5 +1,6 @@
-// Shared by the fuzzed programs. Each has one function, LLVMFuzzerTestOneInput(), and is linked with the sources of which
-// scripts/fuzz.js says that it tests them. What these ask of the system is answered from the input: `--wrap` redirects the calls.
+// Shared by the fuzzed programs. Each has one function, LLVMFuzzerTestOneInput(), and is linked with the sources of
+// which scripts/fuzz.js says that it tests them. What these ask of the system is answered from the input: `--wrap`
+// redirects the calls.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,12 @@
 #include <vector>
 
 // A promise that was broken ends the program, and libFuzzer keeps the input.
-#define EXPECT(condition)                                                            \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
+#define EXPECT(condition)                                                             \
+  do {                                                                                \
+    if (!(condition)) {                                                               \
       fprintf(stderr, "%s:%d: broken promise: %s\n", __FILE__, __LINE__, #condition); \
-      abort();                                                                       \
-    }                                                                                \
+      abort();                                                                        \
+    }                                                                                 \
   } while (false)
 
 namespace fuzz {

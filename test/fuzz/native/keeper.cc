@@ -1,4 +1,5 @@
-// The keeper's command line, and the record that it writes into lease files. Input: the command line, with a NUL behind each word.
+// The keeper's command line, and the record that it writes into lease files. Input: the command line, with a NUL behind
+// each word.
 #include "keeper/arguments.h"
 
 #include <fcntl.h>
@@ -92,7 +93,11 @@ bool is_json_object(const std::string& text) {
         if (c == '{' && !key()) return false;
         continue;
       }
-    } else if (!(c == '"' ? string() : c == 't' ? word("true") : c == 'f' ? word("false") : c == 'n' ? word("null") : number())) {
+    } else if (!(c == '"'   ? string()
+                 : c == 't' ? word("true")
+                 : c == 'f' ? word("false")
+                 : c == 'n' ? word("null")
+                            : number())) {
       return false;
     }
     // Behind a value, or before the end of what is empty.

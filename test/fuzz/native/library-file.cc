@@ -39,7 +39,8 @@ bool is_cut() {
   for (uint64_t i = 0; i < header.e_phnum; i++) {
     Elf64_Phdr segment;
     part(header.e_phoff + i * sizeof segment, segment);
-    if (segment.p_type == PT_LOAD && (segment.p_offset > length || segment.p_filesz > length - segment.p_offset)) return true;
+    if (segment.p_type == PT_LOAD && (segment.p_offset > length || segment.p_filesz > length - segment.p_offset))
+      return true;
   }
   return false;
 }

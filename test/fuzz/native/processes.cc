@@ -1,5 +1,5 @@
-// Text that the keeper and the locks read in /proc. Input: which of them, then the files, in the order in which they are opened, with
-// a byte 0xff behind each. A directory is a file whose words are its entries.
+// Text that the keeper and the locks read in /proc. Input: which of them, then the files, in the order in which they
+// are opened, with a byte 0xff behind each. A directory is a file whose words are its entries.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -25,7 +25,9 @@ size_t opened = 0;
 std::vector<size_t> positions;  // by descriptor
 bool has_lists = true;
 
-bool is_file(int descriptor) { return descriptor >= kFirst && descriptor < kFirst + static_cast<int>(positions.size()); }
+bool is_file(int descriptor) {
+  return descriptor >= kFirst && descriptor < kFirst + static_cast<int>(positions.size());
+}
 
 struct Directory {
   std::vector<std::string> names;
@@ -145,14 +147,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       monitor.is_running();
       break;
     }
-    case 2:
-      gpu_owner::locks::has_lock(static_cast<int>(size % 65536));
-      break;
+    case 2: gpu_owner::locks::has_lock(static_cast<int>(size % 65536)); break;
     case 3: {
       keeper::Descendants descendants;
       descendants.look_up(1);
       EXPECT(descendants.count() >= 0 && descendants.count() <= 4096);
-      for (int i = 0; i < descendants.count() && i < keeper::Descendants::listed; i++) EXPECT(descendants.at(i).pid > 0);
+      for (int i = 0; i < descendants.count() && i < keeper::Descendants::listed; i++)
+        EXPECT(descendants.at(i).pid > 0);
       keeper::signal_descendants(1, SIGTERM);
       break;
     }

@@ -1,5 +1,5 @@
-// The state of a simulated machine, which anybody may have written, as programs see it through the simulated driver and the tool.
-// Input: changes of the file: where, how many bytes, and which.
+// The state of a simulated machine, which anybody may have written, as programs see it through the simulated driver and
+// the tool. Input: changes of the file: where, how many bytes, and which.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -73,8 +73,10 @@ void change(fuzz::Input& input) {
     switch (where & 3) {
       case 0: at = input.number<uint16_t>() % sizeof(Header); break;
       case 1: at = sizeof(Header) + input.number<uint16_t>() % (machine.gpuCount * sizeof(GpuState)); break;
-      case 2: at = static_cast<size_t>(reinterpret_cast<char*>(slot.slot) - reinterpret_cast<char*>(header())) +
-                   input.number<uint16_t>() % slotStride(machine.gpuCount); break;
+      case 2:
+        at = static_cast<size_t>(reinterpret_cast<char*>(slot.slot) - reinterpret_cast<char*>(header())) +
+             input.number<uint16_t>() % slotStride(machine.gpuCount);
+        break;
       default: at = input.number<uint32_t>() % fresh.size();
     }
     for (uint8_t count = where >> 2 & 31; count-- > 0 && !input.is_empty() && at < fresh.size(); ++at)
@@ -85,7 +87,8 @@ void change(fuzz::Input& input) {
 }
 
 void check_unit(uint32_t gpu, uint32_t unit, const Usage& usage) {
-  EXPECT((unit == 0 ? usage.gpu : usage.units[unit]) <= unitTotal(machine, gpu, unit) - unitReserved(machine, gpu, unit));
+  EXPECT((unit == 0 ? usage.gpu : usage.units[unit]) <=
+         unitTotal(machine, gpu, unit) - unitReserved(machine, gpu, unit));
   overcommitted(machine, gpu, unit);
 }
 

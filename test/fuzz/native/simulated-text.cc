@@ -1,5 +1,5 @@
-// Text that people write to the simulator: names of machines, CUDA_VISIBLE_DEVICES, and arguments of `simulate set`. Input: which of them
-// and of which machine, then the words, with a NUL behind each.
+// Text that people write to the simulator: names of machines, CUDA_VISIBLE_DEVICES, and arguments of `simulate set`.
+// Input: which of them and of which machine, then the words, with a NUL behind each.
 #include <sys/stat.h>
 
 #include <cstdarg>
@@ -62,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 0: {
       MachineDescription description;
       if (describeMachine(values[0], &description)) {
-        EXPECT(description.gpuCount > 0 && description.gpuCount <= kMaxGpus && words[0].c_str() == description.name + std::string());
+        EXPECT(description.gpuCount > 0 && description.gpuCount <= kMaxGpus &&
+               words[0].c_str() == description.name + std::string());
       }
       uint64_t bytes = 0;
       if (parseSize(words[0], &bytes)) EXPECT(bytes <= 1'000'000'000'000'000);
