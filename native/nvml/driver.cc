@@ -171,7 +171,7 @@ bool Driver::start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared
 
 bool Driver::hand_to_worker(const std::shared_ptr<Job>& job) {
   if (worker_ == nullptr) {
-    auto worker = std::make_shared<Worker>();
+    auto worker = std::shared_ptr<Worker>(new Worker);
     if (!start_thread_with(serve, worker)) return false;
     worker_ = std::move(worker);
   }
@@ -238,7 +238,7 @@ Driver::Opened Driver::open(const std::string& path) {
   const bool loaded = !library_.path().empty() && library_.missing().empty();
   if (!loaded && !library_.load(path)) return {library_.path().empty() ? Stage::load : Stage::symbol, SUCCESS};
   if (starting_ == nullptr) {
-    auto start = std::make_shared<StartJob>(library_);
+    auto start = std::shared_ptr<StartJob>(new StartJob(library_));
     if (!hand_to_worker(start)) return {Stage::not_responding, SUCCESS};
     starting_ = std::move(start);
   }
@@ -327,7 +327,7 @@ bool Driver::take_snapshot(std::vector<Sample>& samples, const std::vector<uint3
     if (is_among(only, i) && !is_stuck(i)) asked.push_back(gpus_[i].get());
   }
   if (!asked.empty()) {
-    const auto job = std::make_shared<SnapshotJob>(library_, std::move(asked));
+    const auto job = std::shared_ptr<SnapshotJob>(new SnapshotJob(library_, std::move(asked)));
     if (!hand_to_worker(job)) job->withdraw();
     if (!finish(job, samples, on_main_thread)) {
       unfinished_ = job;

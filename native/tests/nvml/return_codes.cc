@@ -91,7 +91,7 @@ TEST("a GPU without a UUID can't be used; one without a name or bus id can") {
   Sample sample;
   nvml.stub.code.uuid = ERROR_NOT_SUPPORTED;
   Gpu nameless(0);
-  nameless.snapshot(nvml.library, sample);
+  nameless.read(nvml.library, sample);
   CHECK_EQUAL(sample.health, ERROR_NOT_SUPPORTED);
   nvml.stub.code.uuid = SUCCESS;
   nvml.stub.code.name = nvml.stub.code.pci = ERROR_NOT_SUPPORTED;
