@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { root } from './support/machine.ts';
 
 /** The rooms of lib/ from the top: a room imports only from rooms below. Rooms on one floor don't know each other. */
@@ -94,12 +94,12 @@ test('a room is entered by its index.ts', () => {
 });
 
 test('no imports go in a circle', () => {
-  const circles = findCircles().map((circle) => circle.sort()[0]);
+  const circles = findCircles(imports).map((circle) => circle.sort()[0]);
   expect(circles.sort()).toEqual(KNOWN_CIRCLES);
 });
 
 /** The strongly connected sets of more than one file (Tarjan's algorithm). */
-function findCircles(): string[][] {
+function findCircles(graph: ReadonlyMap<string, readonly string[]>): string[][] {
   const order = new Map<string, number>();
   const open: string[] = [];
   const circles: string[][] = [];
@@ -107,7 +107,7 @@ function findCircles(): string[][] {
     order.set(file, order.size);
     let low = order.get(file) as number;
     open.push(file);
-    for (const target of imports.get(file) ?? []) {
+    for (const target of graph.get(file) ?? []) {
       if (!order.has(target)) low = Math.min(low, visit(target));
       else if (open.includes(target)) low = Math.min(low, order.get(target) as number);
     }
@@ -117,7 +117,7 @@ function findCircles(): string[][] {
     }
     return low;
   };
-  for (const file of files) if (!order.has(file)) visit(file);
+  for (const file of graph.keys()) if (!order.has(file)) visit(file);
   return circles;
 }
 
@@ -130,4 +130,48 @@ test('a bundle can load what is imported dynamically', () => {
 test('an import names a file that exists', () => {
   const missing = edges.filter(({ to }) => !imports.has(to) && dirname(to) !== '..');
   expect(missing).toEqual([]);
+});
+
+describe('native', () => {
+  /** The rooms of native/ from the top, as FLOORS. */
+  const NATIVE_FLOORS = [
+    ['addon.cc'],
+    ['bindings', 'keeper', 'launcher', 'placeholder', 'simulator'],
+    ['cuda', 'nvml'],
+    ['dl', 'locks'],
+    ['process'],
+    ['compat'],
+  ];
+  const native = join(root, 'native');
+  const sources = readdirSync(native, { recursive: true, encoding: 'utf8' }).filter(
+    (path) => /\.(cc|h)$/.test(path) && !path.startsWith('tests/'),
+  );
+  const includes = new Map(
+    sources.map((path) => {
+      const text = readFileSync(join(native, path), 'utf8');
+      return [path, [...text.matchAll(/^#include "([^"]+)"/gm)].map(([, target]) => target as string)];
+    }),
+  );
+  const nativeFloorOf = (path: string) =>
+    NATIVE_FLOORS.findIndex((rooms) => rooms.includes(path.split('/')[0] as string));
+
+  test('every source is in a room', () => {
+    expect(sources.length).toBeGreaterThan(80);
+    expect(sources.filter((path) => nativeFloorOf(path) === -1)).toEqual([]);
+  });
+
+  test('includes run one way, and name a file of native/', () => {
+    const wrong = [...includes].flatMap(([from, targets]) =>
+      targets.filter((to) => {
+        const [above, below] = [nativeFloorOf(from), nativeFloorOf(to)];
+        const isBeside = above === below && from.split('/')[0] !== to.split('/')[0];
+        return !includes.has(to) || isBeside || below < above;
+      }),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  test('no includes go in a circle', () => {
+    expect(findCircles(includes)).toEqual([]);
+  });
 });
