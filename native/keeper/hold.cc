@@ -1,4 +1,4 @@
-#include "keeper/hold.h"
+#include "keeper/keeper.h"
 
 #include <errno.h>
 #include <limits.h>

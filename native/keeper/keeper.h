@@ -12,7 +12,10 @@ struct Options;
 // leads to the foreground process.
 int keep(const Options& options, int socket, pid_t foreground);
 
-// Out of reach of the terminal, and of whoever waits for the end of our standard descriptors.
+// Holds the leases until standard input ends or a signal comes; returns the exit code.
+int hold(const Options& options);
+
+// Leaves the reach of the terminal, and of whoever waits for the end of our standard descriptors.
 void detach(const Options& options, int socket, int signals);
 
 // Starts the command as `job`. False where that fails; this has been told then.

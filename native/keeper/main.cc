@@ -7,7 +7,7 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/foreground.h"
-#include "keeper/hold.h"
+#include "keeper/keeper.h"
 #include "keeper/leases.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"

@@ -1,4 +1,4 @@
-#include "keeper/task.h"
+#include "keeper/watchdog.h"
 
 #include <poll.h>
 #include <signal.h>
