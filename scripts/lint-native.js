@@ -30,14 +30,22 @@ const skip = (what, why) => console.log(`${what}: skipped, ${why}`);
 let isClean = true;
 if (has('clang-format')) {
   isClean = run('clang-format', isFix ? ['-i', ...files] : ['--dry-run', '-Werror', ...files]);
-  console.log(`clang-format: ${files.length} files, ${isClean ? 'clean' : 'see above (npm run format:native)'}`);
+  console.log(
+    `clang-format: ${files.length} files, ${isClean ? 'clean' : 'see above (npm run format:native)'}`,
+  );
 } else {
   skip('clang-format', 'it is not installed (pip install clang-format)');
 }
 if (!isFix) {
-  const sources = files.filter((file) => file.startsWith('native/') && file.endsWith('.cc') && !/^native\/(tests|bindings)|addon\.cc$/.test(file));
+  const sources = files.filter(
+    (file) =>
+      file.startsWith('native/') &&
+      file.endsWith('.cc') &&
+      !/^native\/(tests|bindings)|addon\.cc$/.test(file),
+  );
   if (!has('clang-tidy')) skip('clang-tidy', 'it is not installed (pip install clang-tidy)');
-  else if (!existsSync(join(root, COMPILE_COMMANDS))) skip('clang-tidy', `${COMPILE_COMMANDS} is missing (npm run test:native)`);
+  else if (!existsSync(join(root, COMPILE_COMMANDS)))
+    skip('clang-tidy', `${COMPILE_COMMANDS} is missing (npm run test:native)`);
   else {
     const isTidy = run('clang-tidy', ['--quiet', '-p', 'build-cmake', ...sources]);
     console.log(`clang-tidy: ${sources.length} files, ${isTidy ? 'clean' : 'see above'}`);

@@ -291,9 +291,11 @@ void end_snapshot(void* pointer) {
 }
 
 void deliver_snapshot(Napi::Env env, Napi::Function done, Request* request) {
-  // Waits until the thread has released the function: from here on nothing keeps the environment from ending, and it frees the
-  // function whether or not it was released.
-  { const std::lock_guard<std::mutex> lock(request->mutex); }
+  // Waits until the thread has released the function: from here on nothing keeps the environment from ending, and it
+  // frees the function whether or not it was released.
+  {
+    const std::lock_guard<std::mutex> lock(request->mutex);
+  }
   napi_remove_env_cleanup_hook(env, end_snapshot, request);
   request->release();
   done.Call({});

@@ -129,7 +129,11 @@ describe('paired', () => {
   test.each([
     ['no other checkout', [], '--against is missing'],
     ['a directory without gpu-owner', ['--against', '/'], '/ is no checkout'],
-    ['an unknown measure', ['--against', root, '--measure', 'luck'], '--measure takes run, snapshot, claim, acquire'],
+    [
+      'an unknown measure',
+      ['--against', root, '--measure', 'luck'],
+      '--measure takes run, snapshot, claim, acquire',
+    ],
   ])('%s is refused', (_, args, message) => {
     const { status, stderr } = bench('paired', ...args);
     expect(status).toBe(64);
