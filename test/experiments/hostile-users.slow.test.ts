@@ -3,6 +3,7 @@ import {
   chownSync,
   existsSync,
   lchownSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -13,7 +14,17 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Unsafe } from '../../lib/experiments/project/project-files.ts';
 import { AttemptLog } from '../../lib/experiments/worker/attempt-files.ts';
-import { command, Machine, NOBODY, python, until, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
+import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 /** The one who works; NOBODY attacks. */
 const VICTIM = 54_321;
@@ -105,32 +116,32 @@ describe.skipIf(whyNot !== null)(
     });
 
     test('a directory that changes places with a link all the time leads nobody astray', async () => {
-      const swap = `import os
-os.mkdir('theirs'); os.chmod('theirs', 0o777); os.symlink(${JSON.stringify(home)}, 'link')
-while not os.path.exists('stop'):
-    for one in ('theirs', 'link'):
-        try:
-            os.rename(one, 'results')
-            os.rename('results', one)
-        except OSError: pass`;
-      const attacker = machine.start([python, '-c', swap], { cwd: project, uid: NOBODY });
-      await until(() => existsSync(join(project, 'link')) || existsSync(join(project, 'results')));
+      // Made beforehand, so that there is always something: a directory or a link.
+      await attack('mkdir -m 777 results');
+      const results = join(project, 'results');
+      const swapper = join(import.meta.dirname, '../integration/fixtures/swapper.py');
+      const attacker = machine.start([python, swapper, home, '', 'results'], { cwd: project, uid: NOBODY });
+      const ended = finished(attacker);
       const ends = new Set<string>();
-      process.seteuid?.(VICTIM);
+      const met = new Set<string>();
       try {
-        for (let round = 0; round < 3_000; round++) {
-          await AttemptLog.open(join(project, 'results', 'worker_gpu0.log'), project, 'hello').then(
+        await output(attacker, /swapping/);
+        process.seteuid?.(VICTIM);
+        const end = performance.now() + WAIT_TIMEOUT_MS;
+        for (let round = 0; round < 3_000 || (met.size < 2 && performance.now() < end); round++) {
+          met.add(lstatSync(results).isSymbolicLink() ? 'link' : 'directory');
+          await AttemptLog.open(join(results, 'worker_gpu0.log'), project, 'hello').then(
             (log) => log.close(),
             (error) => ends.add(error instanceof Unsafe ? 'unsafe' : error.code),
           );
         }
       } finally {
         process.seteuid?.(0);
+        attacker.kill('SIGKILL');
       }
-      writeFileSync(join(project, 'stop'), '');
-      await new Promise((resolve) =>
-        attacker.exitCode === null ? attacker.once('exit', resolve) : resolve(null),
-      );
+      await ended;
+      expect(met).toEqual(new Set(['link', 'directory']));
+      expect(ends).toContain('unsafe');
       untouched();
     });
 
@@ -153,17 +164,10 @@ while not os.path.exists('stop'):
     test('can lock nothing of a queue, also of one that everybody could read before', async () => {
       chmodSync(project, 0o755);
       chownSync(project, VICTIM, VICTIM);
-      const lock = `import fcntl, os, sys
-held = []
-for name in sys.argv[1:]:
-    try: held.append(os.open('.gpu-owner/' + name, os.O_RDONLY))
-    except PermissionError: continue
-    fcntl.lockf(held[-1], fcntl.LOCK_SH)
-print(len(held), flush=True)
-sys.stdin.read()`;
+      const lock = join(import.meta.dirname, 'fixtures/lock_queue.py');
       const names = ['queue.db', 'queue.db-wal', 'queue.db-shm', 'queue.db-lock'];
       const held = async () =>
-        (await machine.run([python, '-c', lock, ...names], { cwd: project, uid: NOBODY })).stdout;
+        (await machine.run([python, lock, ...names], { cwd: project, uid: NOBODY })).stdout;
       expect((await exp('run', '--gpus', '1', ...GRID)).code).toBe(0);
       expect(await held()).toBe('0\n');
       const state = join(project, '.gpu-owner');
