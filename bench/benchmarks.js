@@ -10,7 +10,7 @@ const FILES = {
   keeper: './keeper.js',
   handover: './handover.js',
   contention: './contention.js',
-  window: './window.js',
+  window: './race-window.js',
   conventions: './conventions.js',
   idle: './idle.js',
   experiments: './experiments.js',

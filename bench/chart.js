@@ -2,7 +2,7 @@
 // with no font but the reader's, and told to those who can't see them (title, desc).
 import { number, unitName } from './numbers.js';
 import { seriesOf } from './table.js';
-import { linearTicks, logTicks } from './ticks.js';
+import { linearTicks, logTicks } from './axis-ticks.js';
 
 const WIDTH = 760;
 const SIZE = 13; // of text
@@ -222,7 +222,7 @@ function bars(table, looks, top) {
 
 const [THICK, BETWEEN, GAP] = [18, 3, 14];
 
-/** Of a single row every bar is named by its series, else those of a row stand together. */
+/** Names the bars: by series where there is a single row, else those of a row stand together. */
 function barGroups({ rows }) {
   if (rows.length > 1) return rows.map(({ label, series }) => ({ label, members: Object.entries(series) }));
   const members = Object.entries(rows[0].series);
@@ -268,7 +268,7 @@ function horizontal(values) {
     value === 0 ? 0 : zero + ((1 - zero) * Math.log(value / least)) / Math.log(high / least);
 }
 
-/** What all labels say beside their numbers: '1 GPU', '8 GPUs' -> 'GPUs', 'up to 8 rows' -> 'up to … rows'. */
+/** The words that all labels have beside their numbers: '1 GPU', '8 GPUs' -> 'GPUs', 'up to 8 rows' -> 'up to … rows'. */
 function horizontalName(rows) {
   const numbered = rows.filter(({ label }) => /\d/.test(label));
   const names = new Set(numbered.map(({ label }) => label.replace(/[\d.,]+/, '…').replace(/^… /, '')));

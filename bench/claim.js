@@ -182,7 +182,7 @@ function cold(bench, { baseline, python, env, directory }) {
   };
 }
 
-/** What of "loading, options" Node.js would take for any module. */
+/** The part of "loading, options" that Node.js would take for any module. */
 function loading(bench) {
   const [esModule, commonJS] = ['empty.mjs', 'empty.cjs'].map((name) => join(bench.directory, name));
   for (const path of [esModule, commonJS]) writeFileSync(path, '');

@@ -9,7 +9,7 @@ import { openClaims } from './baselines/contention.js';
 import { testimony } from './witness.js';
 
 const OPTIONS = { placeholder: 'none' };
-const MOST_PIDS = 2 ** 22;
+const MAX_PIDS = 2 ** 22;
 
 const [, , witness, directory, gpus, warmUps] = process.argv;
 const { had, gone } = testimony(witness);
@@ -47,7 +47,7 @@ async function claimInLine() {
 }
 
 let generation = 0;
-const takeByCalls = () => calls.claim(generation++ * MOST_PIDS + process.pid);
+const takeByCalls = () => calls.claim(generation++ * MAX_PIDS + process.pid);
 
 function makeCalls() {
   const claim = takeByCalls();

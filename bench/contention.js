@@ -11,7 +11,7 @@ const C = 'C, the same locks and records';
 const NODE = 'Node.js, the same calls and nothing else';
 const NOW = 'gpu-owner, claim now or be refused';
 const LINE = 'gpu-owner, in line';
-/** Of each crowd, in turn for all; in ms. */
+/** The time of each crowd, in turn for all; in ms. */
 const SLICE = 200;
 const ROUNDS = 2;
 /** Claims of each process before it is measured. More would take minutes, with 64 of them. */
@@ -35,7 +35,7 @@ export const contention = {
   },
 };
 
-/** What contenders for some GPUs need. */
+/** Makes what contenders for some GPUs need. */
 function place(bench, name, gpus) {
   const directory = join(bench.directory, name);
   const locks = join(directory, 'c-locks');
@@ -47,7 +47,7 @@ function place(bench, name, gpus) {
   return { locks, witness, env, begin };
 }
 
-/** What V8 makes of a program that goes on claiming: it is interpreted at first. */
+/** The forms that V8 gives a program that goes on claiming: it is interpreted at first. */
 async function goingOn(bench) {
   const { witness, begin } = place(bench, 'going-on', 8);
   const series = Object.values(GOING_ON).map(() => []);
@@ -164,7 +164,7 @@ function throughput(gpus, rows, holds) {
   return table;
 }
 
-/** What the least and the most served got of what would have been their share. */
+/** The shares that the least and the most served got of what would have been their share. */
 function fairness(gpus, rows) {
   const shares = (slices, pick) =>
     summarize(

@@ -21,7 +21,7 @@ const BLOCK = /(<!-- figures: (.+?) -->\n)[\s\S]*?(<!-- end of figures -->)/g;
 const ABSENT = '*Not measured in this run.*';
 const FIGURE = /(<!-- figure: (.+?) -->)(.*?)(<!-- end -->)/g;
 
-/** What the documentation should be for these results. @returns path below the repository's root -> content */
+/** Renders the documentation for these results. @returns path below the repository's root -> content */
 export function documentation(results) {
   const files = new Map([['docs/benchmarks/results.json', `${JSON.stringify(rounded(results), null, 1)}\n`]]);
   const read = JSON.parse(files.get('docs/benchmarks/results.json'));
@@ -49,7 +49,7 @@ export function writeDocs(results) {
   return changed.map(([path]) => path);
 }
 
-/** What pages have a place for, but no figures. */
+/** Finds the places in pages that have no figures. */
 export function absences() {
   return markdown().flatMap(({ path, content }) =>
     [...content.matchAll(BLOCK)]

@@ -13,7 +13,7 @@ export function median(values) {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** What tables hold: the median, the middle half as a measure of spread, and the value that 1 of 100 exceeds. */
+/** Summarizes values for a table: the median, the middle half as a measure of spread, and the value that 1 of 100 exceeds. */
 export function summarize(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const at = (p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))];
@@ -67,7 +67,7 @@ export class Partner {
     this.process.stdin.write(`${words}\n`);
   }
 
-  /** What it says next. */
+  /** Reads its next line. */
   async heard() {
     const { value, done } = await this.#lines.next();
     if (done) throw new Error(`a process that should claim has ended: ${await this.#ended}`);
@@ -85,12 +85,12 @@ export class Partner {
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Of a running process and all its threads, in bytes. */
+/** Memory of a running process and all its threads, in bytes. */
 export function peakMemory(pid) {
   return Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
 }
 
-/** What isn't in the package's interface, for benchmarks of a part. @param source a module in lib/ */
+/** Loads what isn't in the package's interface, for benchmarks of a part. @param source a module in lib/ */
 export async function bundled(source) {
   const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   mkdirSync(join(root, 'build'), { recursive: true });

@@ -52,7 +52,7 @@ function cells(table, row, series, { n, median, low, high, p99 }) {
   ];
 }
 
-/** What was promised and what came of it, what is missing, and why. @param results as they are written */
+/** Prints what was promised and what came of it, what is missing, and why. @param results as they are written */
 export function summaryText({ benchmarks }, style = plain) {
   const all = Object.entries(benchmarks);
   const targets = all.flatMap(([name, { tables = [] }]) =>

@@ -108,7 +108,7 @@ async function measure(bench, server) {
   ];
 }
 
-/** Of one round each, measured one after the other: a machine that is busy for a while is so for both. */
+/** Times of one round each, measured one after the other: a machine that is busy for a while is so for both. */
 function target({ label }, { [OURS]: ours, [DIRECT]: direct }) {
   const value = summarize(ours.map((time, round) => time / direct[round])).median;
   return {

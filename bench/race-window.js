@@ -142,7 +142,7 @@ class SimulatedMachine {
     this.env = environment({ GPU_OWNER_SIMULATE: String(gpus), GPU_OWNER_SIMULATE_DIR: directory });
     const poll = smiPoll(bench, { env: this.env });
     this.commands = {
-      [OWNERS]: [process.execPath, join(import.meta.dirname, 'window-claimant.js')],
+      [OWNERS]: [process.execPath, join(import.meta.dirname, 'race-window-claimant.js')],
       [POLLERS]: [
         compiled(bench.directory, 'window.c'),
         join(built, 'simulator/libcuda.so.1'),
@@ -159,7 +159,7 @@ class SimulatedMachine {
     return execFileSync(join(built, 'gpu-owner-simulator'), args, { env: this.env, encoding: 'utf8' });
   }
 
-  /** What is true, whatever anybody thinks: PIDs by GPU. */
+  /** The simulated driver's own process table: PIDs by GPU. */
   processes() {
     return JSON.parse(this.simulator('show', '--json')).gpus.map(({ processes }) =>
       processes.map(({ pid }) => pid),

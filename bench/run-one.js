@@ -1,5 +1,5 @@
 // Runs one benchmark, in a process of its own, and tells run.js over the channel between them.
-// one.js NAME DIRECTORY full|quick
+// run-one.js NAME DIRECTORY full|quick
 import { load } from './benchmarks.js';
 import { endLeftovers, inMemory, removeDirectories } from './leftovers.js';
 import { checkTables } from './table.js';

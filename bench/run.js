@@ -147,7 +147,7 @@ async function measure(name, directory, signal) {
   const result = { title: name, question: '', seconds: 0, load: load(), tables: [], leftOut: [] };
   const begin = performance.now();
   const child = fork(
-    join(import.meta.dirname, 'one.js'),
+    join(import.meta.dirname, 'run-one.js'),
     [name, directory, options.quick ? 'quick' : 'full'],
     {
       detached: true,

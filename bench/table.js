@@ -43,7 +43,7 @@ export function seriesOf(table) {
   return [...new Set(table.rows.flatMap(({ series }) => Object.keys(series)))];
 }
 
-/** Of a series to the base in the same row; null where there is none, and for the base itself. */
+/** The ratio of a series to the base in the same row; null where there is none, and for the base itself. */
 export function ratio(table, row, series) {
   const base = row.series[table.base];
   if (base === undefined || series === table.base || row.series[series] === undefined) return null;

@@ -17,13 +17,13 @@
 
 #include "nvml.h"
 
-enum { RECORD = 4096, MOST = 64 };
+enum { RECORD = 4096, MAX_GPUS = 64 };
 
 static void *nvml, *cuda;
 static const char *cuda_path, *directory;
 static unsigned gpus;
-static device devices[MOST];
-static char uuids[MOST][96];
+static device devices[MAX_GPUS];
+static char uuids[MAX_GPUS][96];
 static int show_steps;
 
 static uint64_t now(clockid_t clock) {
@@ -54,7 +54,7 @@ static void open_driver(const char *path) {
   nvml = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (nvml == NULL) fail(dlerror());
   if (NVML("nvmlInit_v2", void)() != 0 || NVML("nvmlDeviceGetCount_v2", unsigned *)(&gpus) != 0) fail("no driver");
-  if (gpus > MOST) fail("too many GPUs");
+  if (gpus > MAX_GPUS) fail("too many GPUs");
   ask.memory = need(nvml, "nvmlDeviceGetMemoryInfo_v2");
   ask.power = need(nvml, "nvmlDeviceGetPowerUsage");
   ask.limit = need(nvml, "nvmlDeviceGetEnforcedPowerLimit");

@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RECORD = 4096, MOST_GPUS = 64 };
+enum { RECORD = 4096, MAX_GPUS = 64 };
 
 static int gpus;
 static int witness;
-static char acquisition[4096], leases[MOST_GPUS][4096];
+static char acquisition[4096], leases[MAX_GPUS][4096];
 static char record[RECORD];
 
 static int64_t now(void) {
@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
     perror(argv[2]);
     return 66;
   }
-  if (gpus < 1 || gpus > MOST_GPUS || processes < 1) return 64;
+  if (gpus < 1 || gpus > MAX_GPUS || processes < 1) return 64;
   memset(record, ' ', RECORD);
   snprintf(acquisition, sizeof acquisition, "%s/acquisition.lock", argv[1]);
   for (int i = -1; i < gpus; i++) {

@@ -1,4 +1,4 @@
-// What a hand-over costs without gpu-owner around it.
+// Measures what a hand-over costs without gpu-owner around it.
 //   handover bare FILE ROUNDS           two processes hand an OFD lock to each other, waiting in the kernel: the limit
 //   handover line FILE LEASE WAITERS    so many waiters in a line, each of which takes the lease when it is first
 //   handover killed FILE ROUNDS         a process waits in the kernel for a lock whose holder is killed

@@ -1,8 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
+import { linearTicks, logTicks } from '../../bench/axis-ticks.js';
 import { chart } from '../../bench/chart.js';
 import { summarize } from '../../bench/measure.js';
-import { linearTicks, logTicks } from '../../bench/ticks.js';
 
 type Series = Record<string, ReturnType<typeof summarize>>;
 
