@@ -5,17 +5,18 @@ import hashlib
 import os
 import re
 import zipfile
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _read(name):
+def _read(name: str) -> bytes:
     with open(os.path.join(HERE, name), "rb") as file:
         return file.read()
 
 
 MODULE = _read("gpu_owner.py")
-VERSION = re.search(rb'(?m)^__version__ = "(.+)"$', MODULE).group(1).decode()
+VERSION = re.findall(rb'(?m)^__version__ = "(.+)"$', MODULE)[0].decode()
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: gpu-owner
@@ -35,7 +36,7 @@ Tag: py3-none-any
 """
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
     info = f"gpu_owner-{VERSION}.dist-info"
     files = {"gpu_owner.py": MODULE, f"{info}/METADATA": METADATA.encode(), f"{info}/WHEEL": WHEEL.encode()}
     record = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in files.items()]
@@ -47,5 +48,5 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return name
 
 
-def _digest(data):
+def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

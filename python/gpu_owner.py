@@ -28,7 +28,22 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 __version__ = "0.1.0"
 __all__ = [
@@ -77,6 +92,13 @@ Size = Union[int, float, str]
 Selector = Union[int, str, Iterable[Union[int, str]]]
 Command = Union[str, Sequence[str]]
 
+if TYPE_CHECKING:
+    _SequenceOfGPUs = Sequence["GPU"]
+    _MappingOfValues = Mapping[str, Any]
+else:  # Python 3.8 can't subscript these.
+    _SequenceOfGPUs = collections.abc.Sequence
+    _MappingOfValues = collections.abc.Mapping
+
 _GIB = 1024**3
 _MIB = 1024**2
 
@@ -85,7 +107,7 @@ _MIB = 1024**2
 
 
 class GPUOwnerError(RuntimeError):
-    """What went wrong and what to do. `code` is as in gpu-owner's documentation, `exit_code` the command's (or None)."""
+    """An error: what went wrong and what to do. `code` is as in gpu-owner's documentation, `exit_code` the command's (or None)."""
 
     code = "ERR_INTERNAL"
 
@@ -234,7 +256,7 @@ _NOT_FOUND = (
 
 
 def _own_command() -> str:
-    """What others shall see as the holder: this program, and not its `gpu-owner hold`."""
+    """The name that others see as the holder: this program, and not its `gpu-owner hold`."""
     words = getattr(sys, "orig_argv", None) or [sys.executable or "python", *sys.argv]
     program = " ".join([os.path.basename(words[0]), *words[1:]]).replace("\0", " ")
     return f"{program[:400]} (pid {os.getpid()})"
@@ -322,7 +344,7 @@ def _count(count: Any) -> int:
 
 class _Messages:
     """
-    What the command says on standard error. Messages are shown as they come, except the last one of a command that fails:
+    Reads what the command says on standard error. Messages are shown as they come, except the last one of a command that fails:
     that becomes the exception. Whether it is the last is known a moment later.
     """
 
@@ -734,13 +756,13 @@ class GPU(int):
 
 
 class _Device(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples
     uuid: str
     name: str
     instance: Optional[int]
 
 
-class Claim(collections.abc.Sequence):
+class Claim(_SequenceOfGPUs):
     """
     GPUs that this process holds: a sequence of `GPU`, and a context manager. It lasts until `release()`, the end of the `with` block,
     or the end of the process; not until nothing refers to it any more.
@@ -900,8 +922,9 @@ def claim(
     if form is not None:
         args.append(f"--visible-devices={form}")
     if lock_timeout is not None:
-        is_time = not isinstance(lock_timeout, str) and math.isfinite(lock_timeout)
-        args.append(f"--lock-timeout={f'{round(lock_timeout * 1000)}ms' if is_time else lock_timeout}")
+        if not isinstance(lock_timeout, str) and math.isfinite(lock_timeout):
+            lock_timeout = f"{round(lock_timeout * 1000)}ms"
+        args.append(f"--lock-timeout={lock_timeout}")
     words = _command(command)
     _refuse_in_children()
     where = _criteria(lock_dir=lock_dir, simulate=simulate)
@@ -1023,7 +1046,7 @@ class Process(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Who holds a GPU, as its holder wrote it: for people, not for decisions. since: as ISO 8601. Unknown is None."""
+    """The holder of a GPU, as it described itself: for people, not for decisions. since: as ISO 8601. Unknown is None."""
 
     user: Optional[str]
     uid: Optional[int]
@@ -1034,7 +1057,7 @@ class Lease(NamedTuple):
     convention: Optional[str]
 
 
-class GPUStatus(int, collections.abc.Mapping):
+class GPUStatus(int, _MappingOfValues):
     """
     A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
 
@@ -1088,7 +1111,7 @@ class GPUStatus(int, collections.abc.Mapping):
 
     @property
     def name(self) -> Optional[str]:
-        return self.raw["name"]
+        return cast(Optional[str], self.raw["name"])
 
     @property
     def state(self) -> str:
@@ -1096,35 +1119,35 @@ class GPUStatus(int, collections.abc.Mapping):
 
     @property
     def reason(self) -> Optional[str]:
-        return self.raw["reason"]
+        return cast(Optional[str], self.raw["reason"])
 
     @property
     def memory_total(self) -> Optional[int]:
-        return self.raw["memory"]["totalBytes"]
+        return cast(Optional[int], self.raw["memory"]["totalBytes"])
 
     @property
     def memory_used(self) -> Optional[int]:
-        return self.raw["memory"]["usedBytes"]
+        return cast(Optional[int], self.raw["memory"]["usedBytes"])
 
     @property
     def memory_free(self) -> Optional[int]:
-        return self.raw["memory"]["freeBytes"]
+        return cast(Optional[int], self.raw["memory"]["freeBytes"])
 
     @property
     def power_watts(self) -> Optional[float]:
-        return self.raw["powerWatts"]
+        return cast(Optional[float], self.raw["powerWatts"])
 
     @property
     def power_limit_watts(self) -> Optional[float]:
-        return self.raw["powerLimitWatts"]
+        return cast(Optional[float], self.raw["powerLimitWatts"])
 
     @property
     def utilization_percent(self) -> Optional[float]:
-        return self.raw["utilizationPercent"]
+        return cast(Optional[float], self.raw["utilizationPercent"])
 
     @property
     def temperature_celsius(self) -> Optional[float]:
-        return self.raw["temperatureCelsius"]
+        return cast(Optional[float], self.raw["temperatureCelsius"])
 
     @property
     def processes(self) -> List[Process]:
@@ -1613,7 +1636,7 @@ def task(default: Optional[Mapping[str, Any]] = None) -> Task:
 
 def result(values: Mapping[str, Any]) -> None:
     """
-    What came of the task: each key becomes a column of its table. Numbers (NaN, infinities and scalars of NumPy, PyTorch and
+    Reports the task's result: each key becomes a column of its table. Numbers (NaN, infinities and scalars of NumPy, PyTorch and
     others included), texts, paths, booleans, None; lists and dicts of them become JSON. If it is called again, in other
     processes of the task too, later values join or replace earlier ones. The file is there as a whole or not at all.
 

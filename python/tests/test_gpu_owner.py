@@ -11,7 +11,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -970,7 +969,10 @@ class Looking(OnMachine):
             """
         )
         gpus = self.status()
-        mb = lambda size: size // 1024**2
+
+        def mb(size):
+            return size // 1024**2
+
         self.assertEqual(
             lines[:3],
             [

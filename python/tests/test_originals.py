@@ -225,7 +225,7 @@ class Scheduler(OnMachine):
             self.assertEqual(script.end(), (0, "", ""))
 
     def test_within_what_cuda_shows(self):
-        """Of a batch system's GPUs CUDA numbers those that it allows."""
+        """CUDA numbers those of a batch system's GPUs that it allows."""
         lines = self.run_script(
             TORCH
             + textwrap.dedent(

@@ -26,7 +26,7 @@ TASK = {
 
 
 class Scalar:
-    """What NumPy, PyTorch, JAX and CuPy have in common."""
+    """A scalar as NumPy, PyTorch, JAX and CuPy have them."""
 
     def __init__(self, value, ndim=0):
         self.value, self.ndim = value, ndim
@@ -75,7 +75,7 @@ class WithFiles(unittest.TestCase):
         return out
 
     def complaint(self, source, inside=True):
-        """What the error says that it raises."""
+        """Returns the message of the error that it raises."""
         process = self.start(source, inside)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, err)
