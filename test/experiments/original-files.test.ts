@@ -39,7 +39,7 @@ beforeEach(() => {
 });
 afterEach(() => experiment.close());
 
-/** What a task is: the parameters of the original, and the seed, which is one here. */
+/** A task: the parameters of the original, and the seed, which is one here. */
 const parametersOf = ({ config, seed }: OriginalTask) => {
   const { phase_name: _, output_dir: __, ...parameters } = config;
   return { ...parameters, seed };
@@ -146,20 +146,8 @@ test('exp manager: a worker gets what the original sends', async () => {
   const port = /workers can ask for tasks at 127\.0\.0\.1:(\d+)/.exec(
     await output(child, /workers can ask for tasks at \S+:\d+/),
   )?.[1] as string;
-  // One recv of 8,192 bytes, as there.
-  const worker = `import json, socket
-def ask(**request):
-    sock = socket.create_connection(('localhost', ${port}))
-    sock.sendall(json.dumps(request).encode())
-    return json.loads(sock.recv(8192).decode())
-while True:
-    answer = ask(type='request_task', worker_id='gpu0', gpu_id=0)
-    if answer['type'] == 'no_task':
-        break
-    print(json.dumps(answer['task']))
-    ask(type='submit_result', task_id=answer['task']['task_id'], worker_id='gpu0', result_data={'accuracy': 0.5})
-    ask(type='task_complete', task_id=answer['task']['task_id'], worker_id='gpu0')`;
-  const { code, stdout, stderr } = await experiment.machine.run([python, '-c', worker]);
+  const worker = join(fixtures, 'one_recv_worker.py');
+  const { code, stdout, stderr } = await experiment.machine.run([python, worker, port]);
   expect(code, stderr).toBe(0);
   const tasks = stdout
     .trim()

@@ -121,16 +121,7 @@ test('more GPUs than a record can name: all are leased, and everybody can see by
 test('the command sees exactly the claimed GPUs, through CUDA', async () => {
   await machine.close();
   machine = new Machine('mixed');
-  const source = `
-import ctypes
-cuda = ctypes.CDLL('libcuda.so.1')
-count, device = ctypes.c_int(), ctypes.c_int()
-assert cuda.cuInit(0) == 0
-cuda.cuDeviceGetCount(ctypes.byref(count))
-cuda.cuDeviceGet(ctypes.byref(device), 0)
-name = ctypes.create_string_buffer(96)
-cuda.cuDeviceGetName(name, 96, device)
-print(count.value, name.value.decode())`;
+  const program = join(import.meta.dirname, 'fixtures/visible_gpu.py');
   for (const gpu of await machine.status()) {
     for (const form of ['uuid', 'index']) {
       const args = [
@@ -141,8 +132,7 @@ print(count.value, name.value.decode())`;
         String(gpu.index),
         '--',
         python,
-        '-c',
-        source,
+        program,
       ];
       const { stdout, stderr } = await machine.runCommand(args);
       expect({ stdout, stderr }).toEqual({ stdout: `1 ${gpu.name}\n`, stderr: '' });

@@ -141,36 +141,6 @@ test('memory: sizes, wrong addresses, and the end of it', async () => {
 });
 
 test('several processes never get more memory than there is', async () => {
-  await session.do(`def grab(n):
-    read, write = os.pipe()
-    pids = []
-    for _ in range(n):
-        pid = os.fork()
-        if pid == 0:
-            os.close(write)
-            got = 0
-            if cuda.use(0) == 0:
-                while cuda.allocate(2**30)[0] == 0:
-                    got += 1
-                while cuda.allocate(2**20)[0] == 0:
-                    pass
-            os.read(read, 1)
-            os._exit(got)
-        pids.append(pid)
-    os.close(read)
-    nvml.init()
-    last = None
-    while True:
-        time.sleep(0.05)
-        memory = nvml.memory_v2(0)
-        assert memory["used"] + memory["reserved"] <= memory["total"]
-        if memory == last:
-            break
-        last = memory
-    os.close(write)
-    got = sum(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
-    return [got, last["free"]]
-`);
   const [got, free] = await session.do('grab(6)');
   expect(got).toBeGreaterThan(60);
   expect(free).toBeLessThan(GiB);
@@ -205,28 +175,6 @@ describe('compute modes', () => {
 
   test('of many who come at once, exactly one gets the GPU', async () => {
     machine.set('gpu=0', 'compute-mode=exclusive-process');
-    await session.do(`def race(n):
-    read, write = os.pipe()
-    go, start = os.pipe()
-    pids = []
-    for _ in range(n):
-        pid = os.fork()
-        if pid == 0:
-            os.close(start)
-            os.read(go, 1)
-            os.write(write, bytes([cuda.use(0)]))
-            signal.pause()
-        pids.append(pid)
-    os.close(start)
-    codes = b""
-    while len(codes) < n:
-        codes += os.read(read, n)
-    for pid in pids:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-    os.close(read), os.close(write), os.close(go)
-    return sorted(codes)
-`);
     for (let round = 0; round < 10; round++)
       expect(await session.do('race(8)')).toEqual([0, 46, 46, 46, 46, 46, 46, 46]);
   });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { CONTEXT, GiB, type Session, Simulated, until } from '../support/simulated.ts';
-import { quickest } from '../support/time.ts';
+import { pause, quickest } from '../support/time.ts';
 
 const machine = new Simulated(3);
 let session: Session;
@@ -176,14 +176,6 @@ test('display and MIG, while it runs', async () => {
 });
 
 test('latency: per call, per GPU, for the machine, accurate', async () => {
-  await session.do(`def measure(function, n):
-    times = []
-    for _ in range(n):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e6
-`);
   machine.set('gpu=0', 'latency=power:300,memory:30', 'gpu=1', 'latency=power:2000');
   const measure = (code: string, n = 24) => session.do(`measure(lambda: ${code}, ${n})`);
   const between = async (code: string, low: number, high: number) => {
@@ -254,7 +246,7 @@ test('a call that hangs, until the fault is lifted; other calls and GPUs go on',
     answered = true;
     return value;
   });
-  await new Promise((resolve) => setTimeout(resolve, 100));
+  await pause(100);
   expect(answered).toBe(false);
   machine.set('gpu=1', 'hang=off');
   expect((await answer)[0]).toBe(0);
@@ -280,7 +272,7 @@ test('a process that hangs can be killed', async () => {
   machine.set('hang=all');
   const user = machine.session();
   user.do('nvml.init()').catch(() => {});
-  await new Promise((resolve) => setTimeout(resolve, 150));
+  await pause(150);
   user.kill('SIGTERM');
   await user.ended();
 });

@@ -23,7 +23,7 @@ afterEach(() => machine[Symbol.dispose]());
 
 const mode = (path: string) => (statSync(path).mode & 0o7777).toString(8);
 
-/** What both libraries and the tool make of the state: none may crash, each has to say why. */
+/** Returns what both libraries and the tool make of the state: none may crash, each has to say why. */
 async function refused(
   words: string | RegExp,
   environment: Record<string, string | undefined> = {},
@@ -55,19 +55,6 @@ test('modes do not depend on the umask', () => {
 
 test('64 processes that find nothing make one machine', async () => {
   const session = machine.session();
-  await session.do(`def together(n):
-    go, start = os.pipe()
-    pids = []
-    for _ in range(n):
-        pid = os.fork()
-        if pid == 0:
-            os.close(start)
-            os.read(go, 1)
-            os._exit(nvml.init() or cuda.use(0) or len(nvml.pids(0)) < 1)
-        pids.append(pid)
-    os.close(start)
-    return [os.waitpid(pid, 0)[1] for pid in pids]
-`);
   await session.do('[nvml.call, cuda.init]');
   for (let round = 0; round < 5; round++) {
     expect(await session.do('together(64)')).toEqual(Array(64).fill(0));
@@ -79,17 +66,6 @@ test('64 processes that find nothing make one machine', async () => {
 
 test('creators killed in the middle leave nothing that others stumble over', async () => {
   const session = machine.session();
-  await session.do(`def kill_at(us):
-    pid = os.fork()
-    if pid == 0:
-        nvml.init()
-        os._exit(0)
-    end = time.perf_counter() + us / 1e6
-    while time.perf_counter() < end:
-        pass
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-`);
   await session.do('nvml.call');
   for (let us = 0; us < 1500; us += 50) {
     await session.do(`kill_at(${us})`);
@@ -247,17 +223,6 @@ test('scribbling all over the state crashes nobody', async () => {
   await session.do('nvml.init()');
   for (const victim of victims) await victim.do('cuda.use(0)');
   // Everything that isn't checked when it is opened, while everybody is attached.
-  await session.do(`def scribble(path, seed):
-    import random
-    generator = random.Random(seed)
-    with open(path, "r+b") as file:
-        size = file.seek(0, 2)
-        file.seek(96)
-        if seed % 3 == 0:
-            file.write(b"\\xff" * (size - 96))
-        else:
-            file.write(generator.randbytes(size - 96))
-`);
   const state = join(machine.home, 'state');
   // What was scribbled there would do as it says.
   const calm = ['hang=off', 'latency=off', 'error=off', 'gpu=all', 'hang=off', 'latency=off', 'error=off'];

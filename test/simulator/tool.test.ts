@@ -3,6 +3,7 @@ import { openSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONTEXT, GiB, Simulated, tool, until } from '../support/simulated.ts';
+import { pause } from '../support/time.ts';
 
 let machine: Simulated;
 beforeEach(() => {
@@ -166,7 +167,7 @@ test('occupy without a standard input goes on until it is killed', async () => {
     expect(line).toBe(`ready ${child.pid}`);
     break;
   }
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await pause(50);
   expect(machine.witness(0)).toEqual([child.pid]);
   child.kill();
   await until(() => machine.witness(0).length === 0);
