@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output } from '../support/machine.ts';
+import { finished, Machine, output, uuidOf } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -14,8 +14,6 @@ async function lines(source: string, env = {}): Promise<string[]> {
   return stdout.trim().split('\n');
 }
 
-const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
-
 describe('an owner', () => {
   test('has one GPU by default, and shows it to CUDA', async () => {
     expect(
@@ -24,8 +22,8 @@ describe('an owner', () => {
         console.log(JSON.stringify(owner.devices[0]));
         console.log(owner.visibleDevices, process.env.CUDA_VISIBLE_DEVICES);`),
     ).toEqual([
-      `{"index":0,"instance":null,"uuid":"${uuid(0)}","name":"Simulated GPU","pciBusId":"00000000:01:00.0","totalMemoryBytes":85899345920}`,
-      `${uuid(0)} ${uuid(0)}`,
+      `{"index":0,"instance":null,"uuid":"${uuidOf(0)}","name":"Simulated GPU","pciBusId":"00000000:01:00.0","totalMemoryBytes":85899345920}`,
+      `${uuidOf(0)} ${uuidOf(0)}`,
     ]);
   });
 
@@ -132,7 +130,7 @@ describe('CUDA reads CUDA_VISIBLE_DEVICES once', () => {
 describe('an inherited CUDA_VISIBLE_DEVICES', () => {
   test.each([
     ['2,3', '2,3'],
-    [`${uuid(3)},${uuid(1)}`, '1,3'],
+    [`${uuidOf(3)},${uuidOf(1)}`, '1,3'],
     ['0,GPU-nonsense,1', 'ERR_INVALID_ARGUMENT'],
     ['', 'ERR_INVALID_ARGUMENT'],
     ['1,1', 'ERR_INVALID_ARGUMENT'],

@@ -50,7 +50,7 @@ beforeAll(() => {
 
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-/** What a shell offers for each of the lines. */
+/** Returns what a shell offers for each of the lines. */
 type Complete = (lines: readonly string[]) => string[][];
 
 /** Calls the function as readline does, with words split where it splits them. */

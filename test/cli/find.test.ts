@@ -1,10 +1,8 @@
 // `find --wait`: it waits as claims do, and takes nothing.
 import type { ChildProcess } from 'node:child_process';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, Machine, output } from '../support/machine.ts';
+import { finished, Machine, output, uuidOf } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 
 let machine: Machine;
 beforeEach(() => {
@@ -31,7 +29,7 @@ async function queue(): Promise<unknown[]> {
 test('find --wait: what is free comes at once', async () => {
   expect(await machine.runCommand(['find', '--wait', '-n', '2'])).toMatchObject({
     code: 0,
-    stdout: `${uuid(0)},${uuid(1)}\n`,
+    stdout: `${uuidOf(0)},${uuidOf(1)}\n`,
     stderr: '',
   });
 });
@@ -54,7 +52,7 @@ test('find --wait sees the end of a program that has not claimed', async () => {
   const found = finished(waiting);
   await output(waiting, /waiting for 2 GPUs:\n {2}.*\n? *GPU 1: busy/);
   stranger.stdin?.end();
-  expect(await found).toMatchObject({ code: 0, stdout: `${uuid(0)},${uuid(1)}\n` });
+  expect(await found).toMatchObject({ code: 0, stdout: `${uuidOf(0)},${uuidOf(1)}\n` });
 });
 
 test('find --wait: those who stand in line come first, also where a GPU is free for it', async () => {
@@ -70,7 +68,7 @@ test('find --wait: those who stand in line come first, also where a GPU is free 
   await claimed;
   await waitsOn;
   await release(inLine);
-  expect(await found).toMatchObject({ code: 0, stdout: `${uuid(0)}\n` });
+  expect(await found).toMatchObject({ code: 0, stdout: `${uuidOf(0)}\n` });
 });
 
 test('find --wait=DURATION ends with 75 when the time is up, --no-wait at once', async () => {

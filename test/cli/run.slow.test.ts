@@ -2,24 +2,11 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import {
-  command,
-  finished,
-  launcher,
-  Machine,
-  NOBODY,
-  output,
-  pause,
-  processState,
-  python,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, finished, launcher, Machine, NOBODY, output, pause, processState, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const cudaUser = join(import.meta.dirname, 'fixtures/cuda_user.py');
 const simulator = join(binaries(), 'gpu-owner-simulator');
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 const FREE = ['free', 'free'];
 
 let machine: Machine;
@@ -145,7 +132,7 @@ describe('the GPU of a command', () => {
   test('is the one that CUDA shows it, and the lease names the command', async () => {
     const runs = [0, 1].map(() => machine.startCommand(['run', '--', python, cudaUser]));
     const seen = await Promise.all(runs.map((run) => output(run, /using (\S+)/)));
-    expect(seen.sort()).toEqual([uuid(0), uuid(1)]);
+    expect(seen.sort()).toEqual([uuidOf(0), uuidOf(1)]);
     for (const gpu of await machine.status()) {
       expect(gpu.state).toBe('leased');
       expect(gpu.lease.command).toBe(`${python} ${cudaUser}`);
@@ -159,14 +146,14 @@ describe('the GPU of a command', () => {
     const holder = machine.startCommand(['hold', '--devices', '0']);
     await output(holder, /visibleDevices/);
     const run = machine.startCommand(['run', '--visible-devices', 'index', '--', python, cudaUser]);
-    expect(await output(run, /using (\S+)/)).toBe(uuid(1));
+    expect(await output(run, /using (\S+)/)).toBe(uuidOf(1));
   });
 
   test('in exclusive-process mode lets the command in: no placeholder is in its way', async () => {
     await machine.status();
     machine.set('gpu=all', 'compute-mode=exclusive-process');
     const run = machine.startCommand(['run', '-n', '2', '--placeholder', 'keep', '--', python, cudaUser]);
-    expect(await output(run, /using (\S+)|failed \d+/)).toBe(`${uuid(0)},${uuid(1)}`);
+    expect(await output(run, /using (\S+)|failed \d+/)).toBe(`${uuidOf(0)},${uuidOf(1)}`);
     expect(machine.processes(0)).toHaveLength(1);
   });
 
@@ -174,7 +161,7 @@ describe('the GPU of a command', () => {
     await machine.status();
     machine.set('gpu=0', 'compute-mode=prohibited');
     expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
-      `${uuid(1)}\n`,
+      `${uuidOf(1)}\n`,
     );
   });
 });
@@ -251,7 +238,7 @@ describe('somebody who does not claim', () => {
     const stranger = machine.start([simulator, 'occupy', '0', '--name', 'jupyter']);
     await output(stranger, /ready/);
     expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
-      `${uuid(1)}\n`,
+      `${uuidOf(1)}\n`,
     );
     const { code, stderr } = await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'true']);
     expect(code).toBe(75);
@@ -271,7 +258,7 @@ describe('somebody who does not claim', () => {
     await until(async () => (await machine.states())[1] === 'leased');
     await until(() => processState(run.pid as number) === 'T');
     run.kill('SIGCONT');
-    expect(await output(run, /has (\S+)/)).toBe(uuid(1));
+    expect(await output(run, /has (\S+)/)).toBe(uuidOf(1));
   });
 
   test('and whoever waits goes on as soon as they have left', async () => {
@@ -330,7 +317,7 @@ test.skipIf(whyNotNobody() !== null)(
     const theirs = machine.startCommand(['run', '--', python, cudaUser], { uid: NOBODY, umask: '077' });
     await output(theirs, /using/);
     const ours = machine.startCommand(['run', '--', python, cudaUser], { umask: '077' });
-    expect(await output(ours, /using (\S+)/)).toBe(uuid(1));
+    expect(await output(ours, /using (\S+)/)).toBe(uuidOf(1));
     const [a, b] = await machine.status();
     expect([a.lease.user, b.lease.user]).toEqual(['nobody', 'root']);
     const seen = await machine.runCommand(['run', '--no-wait', '--', 'true'], { uid: NOBODY });

@@ -24,7 +24,7 @@ interface Surroundings {
   [more: string]: unknown;
 }
 
-/** What the command sees after this Python code, without gpu-owner and under it. */
+/** Returns what the command sees after this Python code, without gpu-owner and under it. */
 async function compare(setup: string, options: string[] = [], env: Record<string, string> = {}) {
   // Sessions are not compared with those of the test, but both runs must be in the same.
   const probe = [python, fixture('probe.py'), 'ärgument', '', '--', '-n', 'two words'];

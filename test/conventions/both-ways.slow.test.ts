@@ -1,7 +1,7 @@
 // Other tools' locks and ours: whoever comes first has the GPU, however either of them ends.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, output, processState, until, whyNotNobody } from '../support/machine.ts';
+import { finished, Machine, NOBODY, output, processState, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import {
   directoryOf,
   fileOf,
@@ -22,8 +22,6 @@ beforeEach(() => {
   machine = new Machine(2);
 });
 afterEach(() => machine.close());
-
-const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
 
 async function leases(): Promise<(string | null)[]> {
   const { stdout } = await machine.runCommand(['status', '--json'], here(machine));
@@ -67,12 +65,12 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(first.reason).toContain(`leased by ${name === 'gpu_lock' ? 'alice' : first.lease.user}`);
     expect(first.reason).toContain(`(${name}, pid ${holder.pid}`);
     expect(second.state).toBe('free');
-    expect(await claimed()).toBe(uuid(1));
+    expect(await claimed()).toBe(uuidOf(1));
     expect(await claimed(['-n', '2'])).toContain(`GPU 0: leased by ${first.lease.user}`);
     expect(await claimed(['--devices', '0', '--force'])).toContain('leased by');
     holder.stdin?.end();
     await finished(holder);
-    expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+    expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
   });
 
   test('they are killed: their GPU is free at once', async () => {
@@ -80,7 +78,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     holder.kill('SIGKILL');
     await finished(holder);
     expect(await leases()).toEqual([null, null]);
-    expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+    expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
   });
 
@@ -162,7 +160,7 @@ describe.each(NAMES)('%s', (name: Name) => {
       await finished(child);
     }
     // What a killed owner leaves behind is cleaned up by the next claim, and is not in its way.
-    if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuid(0));
+    if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
     if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
   });
@@ -183,7 +181,7 @@ describe('gpu_lock', () => {
     const child = await owner();
     const path = fileOf(machine, 'gpu_lock');
     const lock = JSON.parse(readFileSync(path, 'utf8'));
-    expect(lock).toMatchObject({ owner: 0, uid: 0, id: 0, 'gpu-owner': { uuid: uuid(0), pid: child.pid } });
+    expect(lock).toMatchObject({ owner: 0, uid: 0, id: 0, 'gpu-owner': { uuid: uuidOf(0), pid: child.pid } });
     expect(lock.user).toMatch(/ \(gpu-owner\)$/);
     expect(statSync(path).mode & 0o777).toBe(0o644);
     child.kill('SIGKILL');
@@ -197,7 +195,7 @@ describe('gpu_lock', () => {
     expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
     await machine.status(); // looking leaves it alone
     expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(true);
-    expect(await claimed(['--devices', '1'])).toBe(uuid(1));
+    expect(await claimed(['--devices', '1'])).toBe(uuidOf(1));
     expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
   });
 
@@ -242,7 +240,7 @@ describe('gpu_lock', () => {
     const resume = setInterval(() => job.kill('SIGCONT'), 20); // it stops there again in its next attempt
     const { stdout, code } = await outcome;
     clearInterval(resume);
-    expect([stdout.trim(), code]).toEqual([uuid(1), 0]);
+    expect([stdout.trim(), code]).toEqual([uuidOf(1), 0]);
   });
 
   describe('a lock that comes some ms after our claim, as nvidia-smi runs between their look and their writing', () => {
@@ -266,7 +264,7 @@ describe('gpu_lock', () => {
         slow.stdin?.end();
         await finished(slow);
         if (late > 150 && round < 10) continue; // on a machine that is too busy for it
-        expect([stdout.trim(), stderr]).toEqual([uuid(2), '']);
+        expect([stdout.trim(), stderr]).toEqual([uuidOf(2), '']);
         return;
       }
     });
@@ -306,7 +304,7 @@ test('GPU Scheduler takes a lock file that a claim of ours has left', async () =
   expect(readFileSync(fileOf(machine, 'gpu-scheduler'), 'utf8')).toBe('gpu-owner\n');
   await holdAs(machine, 'gpu-scheduler');
   expect(await leases()).toEqual(['gpu-scheduler', null]);
-  expect(await claimed()).toBe(uuid(1));
+  expect(await claimed()).toBe(uuidOf(1));
 });
 
 test('GPU Scheduler probes by taking the lock for a moment: that is not believed', async () => {

@@ -39,7 +39,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-/** What docs/manager.md shows after this comment. */
+/** The code that docs/manager.md shows after this comment. */
 function recipe(comment: string): string {
   const page = readFileSync(join(root, 'docs/manager.md'), 'utf8');
   const [, body] = new RegExp(`<!-- ${comment} -->\n\`\`\`sh\n([\\s\\S]*?)\n\`\`\``).exec(page) ?? [];
@@ -47,7 +47,7 @@ function recipe(comment: string): string {
   return body;
 }
 
-/** What so many workers say; they go on working. */
+/** Starts so many workers. @returns what they print; they go on working */
 async function said(child: ReturnType<Machine['start']>, workers: number): Promise<string[]> {
   const text = await output(child, new RegExp(`(?:(?:worker|No available).*\\n[^]*?){${workers}}`), 25_000);
   return text.trim().split('\n');

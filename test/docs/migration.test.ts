@@ -46,7 +46,7 @@ const rows = lines
 
 const EXPRESSION = { leases: false, length: true, is: true };
 
-/** What the lines need, which have names of their own for all that they import. */
+/** Declarations that the lines need, which have names of their own for all that they import. */
 const PREPARED = ['import gpu_owner, json, gpu_owner as it', ...imports, 'from gpu_owner import *'].join(
   '\n',
 );

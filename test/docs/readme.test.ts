@@ -195,7 +195,7 @@ function projectOf({ page, line, runs }: Fence): Project {
 
 const MARK = '\u0001';
 
-/** What each command of a console fence printed, in the order of the commands. */
+/** The output of each command of a console fence, in the order of the commands. */
 function runConsole(body: string, directory: string, env: NodeJS.ProcessEnv): string {
   const script = ['mark() { local code=$?; echo "\u0001"; return $code; }'];
   for (const line of body.split('\n')) if (line.startsWith('$ ')) script.push('mark', line.slice(2));

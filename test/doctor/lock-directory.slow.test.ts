@@ -25,22 +25,10 @@ import {
   noMounts,
   said,
 } from '../support/doctor.ts';
-import {
-  command,
-  finished,
-  Machine,
-  NOBODY,
-  output,
-  processState,
-  python,
-  type Starting,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, output, processState, python, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 
 const noOtherUser = whyNotNobody();
 const integration = (name: string) => join(import.meta.dirname, '../integration/fixtures', name);
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 
 const noInit = (() => {
   try {
@@ -205,7 +193,7 @@ describe('a directory that works, but', () => {
 
   test('with leftovers of claims that were killed', async () => {
     await makeLeaseFiles();
-    writeFileSync(join(directory, `${uuid(0)}.lease.AbC123`), '');
+    writeFileSync(join(directory, `${uuidOf(0)}.lease.AbC123`), '');
     mkdirSync(`${directory}.x9Y8z7`);
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-directory-leftovers'] });
@@ -249,16 +237,16 @@ describe('files', () => {
   ])('%s', async (_, spoil, words) => {
     await makeLeaseFiles();
     expect((await examine()).ids).toEqual([]);
-    spoil(join(directory, `${uuid(1)}.lease`));
+    spoil(join(directory, `${uuidOf(1)}.lease`));
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 1, ids: ['lock-file-unusable'] });
     expect(said(diagnosis, 'lock-file-unusable')).toMatch(words);
-    expect(said(diagnosis, 'lock-file-unusable')).toContain(`${uuid(1)}.lease`);
+    expect(said(diagnosis, 'lock-file-unusable')).toContain(`${uuidOf(1)}.lease`);
   });
 
   test('that have a second name', async () => {
     await makeLeaseFiles();
-    const lease = join(directory, `${uuid(1)}.lease`);
+    const lease = join(directory, `${uuidOf(1)}.lease`);
     linkSync(lease, `${machine.directory}/backup`);
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-file-linked'] });
@@ -272,7 +260,7 @@ describe('files', () => {
 
   test('that a program has locked which is no claim', async () => {
     await makeLeaseFiles();
-    const lease = join(directory, `${uuid(1)}.lease`);
+    const lease = join(directory, `${uuidOf(1)}.lease`);
     const locker = machine.start([python, integration('locker.py'), lease, 'ofd']);
     await output(locker, /locked/);
     const diagnosis = await examine();
@@ -290,7 +278,7 @@ describe('files', () => {
     const end = finished(holder);
     await output(holder, /visibleDevices/);
     expect((await examine()).ids).toEqual([]);
-    rmSync(join(directory, `${uuid(0)}.lease`));
+    rmSync(join(directory, `${uuidOf(0)}.lease`));
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 1, ids: ['lease-file-removed'] });
     expect(said(diagnosis, 'lease-file-removed')).toMatch(

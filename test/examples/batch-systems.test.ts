@@ -6,7 +6,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseDuration } from '../../lib/platform/quantities.ts';
-import { processState, root, until } from '../support/machine.ts';
+import { processState, root, until, uuidOf } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { noRedis } from '../support/redis-server.ts';
 import { Cluster } from './cluster.ts';
@@ -48,7 +48,6 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     );
     return manager;
   };
-  const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
 
   test('Slurm: a warning before the end, scancel, and jobs that go on', async () => {
     const manager = await begin('slurm/manager.sh');
@@ -56,11 +55,11 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
       cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: String(gpu) }),
     );
     const gpus = [await cluster.started(1), await cluster.started(2)];
-    expect(gpus.sort()).toEqual([uuid(0), uuid(2)]);
+    expect(gpus.sort()).toEqual([uuidOf(0), uuidOf(2)]);
     const { running } = await cluster.status();
     const taskOn = (gpu: number): number =>
       Number(
-        /exp1_(\d)/.exec(running.find(({ gpus }: { gpus: string[] }) => gpus[0] === uuid(gpu)).name)?.[1],
+        /exp1_(\d)/.exec(running.find(({ gpus }: { gpus: string[] }) => gpus[0] === uuidOf(gpu)).name)?.[1],
       ) + 1;
     const [warned, cancelled] = [taskOn(2), taskOn(0)];
 

@@ -37,7 +37,7 @@ export class Cluster {
     return new Cluster(await RedisServer.start({ password: PASSWORD }));
   }
 
-  /** Of a user of the cluster. */
+  /** Environment of a user of the cluster. */
   get env(): Record<string, string | undefined> {
     return {
       ...this.machine.env,
@@ -62,7 +62,7 @@ export class Cluster {
   /** Which GPUs the task has been started with; waits until it has. */
   async started(task: number): Promise<string> {
     const path = join(this.project, `started.${task}`);
-    await until(() => existsSync(path) && readFileSync(path, 'utf8').endsWith('\n'), 30_000);
+    await until(() => existsSync(path) && readFileSync(path, 'utf8').endsWith('\n'));
     return readFileSync(path, 'utf8').trim();
   }
 
@@ -106,7 +106,7 @@ export class Job {
     this.ended = finished(child);
   }
 
-  /** What has been started. */
+  /** PID of what has been started. */
   get pid(): number {
     return this.#child.pid as number;
   }

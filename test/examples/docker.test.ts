@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, python, root, signalAll, until } from '../support/machine.ts';
+import { finished, launcher, Machine, output, python, root, signalAll, until, uuidOf } from '../support/machine.ts';
 
 const script = join(root, 'examples/docker.sh');
 const fixtures = join(import.meta.dirname, 'fixtures');
@@ -39,11 +39,10 @@ const leased = async () => (await machine.states()).filter((state) => state === 
 test('the container gets the claimed GPUs, and the script its output and exit code', async () => {
   const { code, stdout, stderr } = await finished(start('sh', '-c', 'echo trained; exit 7'));
   expect({ code, stdout, stderr }).toEqual({ code: 7, stdout: 'trained\n', stderr: '' });
-  const uuid = (index: number) => `GPU-00000000-0000-4000-8000-00000000000${index}`;
   expect(clients('create')[0]?.words.slice(1)).toEqual([
     '--init',
     '--gpus',
-    `"device=${uuid(0)},${uuid(1)}"`,
+    `"device=${uuidOf(0)},${uuidOf(1)}"`,
     '--shm-size=8g',
     'IMAGE',
     'sh',

@@ -1,12 +1,12 @@
-// The storm of chaos.test.ts with the queue on a Redis that is killed, stopped and cut off as well.
+// The chaos run of chaos.slow.test.ts with the queue on a Redis that is killed, stopped and cut off as well.
 import { afterEach, expect, test } from 'vitest';
 import { until } from '../support/machine.ts';
 import { Random } from '../support/random.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
-import { Storm } from './chaos-run.ts';
+import { ChaosRun } from './chaos-run.ts';
 import { Network } from './queue/network.ts';
 import { miscounted, redisFates } from './redis-assertions.ts';
-import { RedisWeather } from './redis-faults.ts';
+import { RedisFaults } from './redis-faults.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, WitnessedExperiment } from './witnessed.ts';
 
@@ -16,16 +16,16 @@ const TASKS = SOAK ? 400 : 40;
 const [SLOW, SLOWER] = SOAK ? [6, 150] : [0, 0];
 const GPUS = 4;
 /** Real times, or a fraction: outages that are outlived, and some that last too long. */
-const { query, outages, weather } = SOAK
+const { query, outages, settings } = SOAK
   ? {
       query: '',
       outages: { rest: 20_000, lengths: [300, 3_000, 15_000, 15_000, 90_000] },
-      weather: { workers: 4, rest: 3_000, longestStop: 2_500, mischief: 400_000, patience: 900_000 },
+      settings: { workers: 4, rest: 3_000, longestStop: 2_500, mischief: 400_000, patience: 900_000 },
     }
   : {
       query: '&patience=3&margin=2',
       outages: { rest: 500, lengths: [200, 1_000] },
-      weather: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 180_000 },
+      settings: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 180_000 },
     };
 /** Why tasks were given back that were not to blame. */
 const REASONS =
@@ -45,7 +45,7 @@ afterEach(async () => {
 
 test.skipIf(noRedis !== null).each(SEEDS)(
   `${TASKS} tasks with a Redis that dies, GPU_OWNER_CHAOS_SEED=%i${noRedis === null ? '' : `: ${noRedis}`}`,
-  { timeout: weather.mischief + weather.patience + 60_000 },
+  { timeout: settings.mischief + settings.patience + 60_000 },
   async (seed) => {
     const random = new Random(seed);
     const server = await RedisServer.start();
@@ -63,9 +63,9 @@ test.skipIf(noRedis !== null).each(SEEDS)(
       chaos: { slow: SLOW, seed: range(10, TASKS - 10) },
       again: { slow: SLOW, seed: range(TASKS - 20, TASKS) },
     });
-    const redis = new RedisWeather(server, network, random, outages.rest, outages.lengths);
-    const storm = new Storm(experiment, random, { gpus: 2, redis, ...weather });
-    await storm.pass();
+    const redis = new RedisFaults(server, network, random, outages.rest, outages.lengths);
+    const chaos = new ChaosRun(experiment, random, { gpus: 2, redis, ...settings });
+    await chaos.pass();
 
     await until(() => experiment.left().length === 0).catch(() => {});
     expect(experiment.left()).toEqual([]);
@@ -79,24 +79,24 @@ test.skipIf(noRedis !== null).each(SEEDS)(
     const found = [
       ...violationsIn(log, { givenBack: mostExcused }),
       ...violationsOfTables(log, fates.tasks, await experiment.rows()),
-      ...storm.watch.violations(log),
+      ...chaos.watch.violations(log),
       ...miscounted(fates),
-      ...storm.complaints,
+      ...chaos.complaints,
     ];
     expect(found.slice(0, 20)).toEqual([]);
     expect(fates).toMatchObject({ check: 'ok', living: 0, counts: { pending: 0, active: 0, cancelled: 0 } });
     expect(fates.tasks).toHaveLength(TASKS);
     expect(fates.givenBack.filter(({ why }) => !REASONS.test(why))).toEqual([]);
     // What was acknowledged to a worker stays, so nobody hears it twice.
-    expect(new Set(storm.acknowledged).size).toBe(storm.acknowledged.length);
+    expect(new Set(chaos.acknowledged).size).toBe(chaos.acknowledged.length);
     const completed = fates.tasks.filter(({ state }) => state === 'completed').map(({ name }) => name);
-    expect(storm.acknowledged.filter((name) => !completed.includes(name))).toEqual([]);
-    expect(storm.acknowledged.length).toBeGreaterThan(0);
+    expect(chaos.acknowledged.filter((name) => !completed.includes(name))).toEqual([]);
+    expect(chaos.acknowledged.length).toBeGreaterThan(0);
     expect(await experiment.machine.states()).toEqual(Array(GPUS).fill('free'));
     console.log(
       `seed ${seed}: ${completed.length} of ${TASKS} tasks completed in ` +
         `${log.filter(({ role, kind }) => role === 'command' && kind === 'start').length} attempts, ${excused.length} not counted; ` +
-        `${storm.starts} processes; Redis ${JSON.stringify(redis.deeds)}; ${JSON.stringify(storm.monkey.deeds)}`,
+        `${chaos.starts} processes; Redis ${JSON.stringify(redis.deeds)}; ${JSON.stringify(chaos.monkey.deeds)}`,
     );
     expect(completed.length).toBeGreaterThan(TASKS / 2);
   },

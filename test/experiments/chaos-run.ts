@@ -4,11 +4,11 @@ import { command, type Finished, finished, pause, until } from '../support/machi
 import type { Random } from '../support/random.ts';
 import { DriverWatch } from './driver-watch.ts';
 import { Monkey, type Shares } from './monkey.ts';
-import type { RedisWeather } from './redis-faults.ts';
+import type { RedisFaults } from './redis-faults.ts';
 import { violationsIn } from './witness.ts';
 import { CHAOTIC, type WitnessedExperiment } from './witnessed.ts';
 
-export interface Weather {
+export interface ChaosSettings {
   gpus: number;
   /** Beside those of the manager. */
   workers: number;
@@ -18,45 +18,45 @@ export interface Weather {
   shares?: Shares;
   /** For how many ms somebody is stopped at most. */
   longestStop?: number;
-  /** What happens to the Redis that has the queue. */
-  redis?: RedisWeather;
+  /** Faults of the Redis that has the queue. */
+  redis?: RedisFaults;
   /** After so many ms nothing is killed any more: what is left must come to its end. */
   mischief: number;
   /** How long that may take, in ms. */
   patience: number;
 }
 
-/** What managers and workers may end with by themselves. */
+/** Exit codes that managers and workers may end with by themselves. */
 const CODES = [0, 1];
-/** Who finds no queue when it starts says so and ends; who has found it stays. */
+/** A process that finds no queue when it starts says so and ends; one that has found it stays. */
 const NO_QUEUE = /can't be reached|doesn't answer/;
 
-export class Storm {
+export class ChaosRun {
   readonly #experiment: WitnessedExperiment;
   readonly #random: Random;
-  readonly #weather: Weather;
+  readonly #settings: ChaosSettings;
   readonly monkey: Monkey;
   readonly watch: DriverWatch;
   /** How many processes were started. */
   starts = 0;
-  /** Of those that ended otherwise than they may. */
+  /** Messages about processes that ended otherwise than they may. */
   readonly complaints: string[] = [];
   /** Tasks that workers have said are completed. */
   readonly acknowledged: string[] = [];
   #last = '';
   #isOver = false;
 
-  constructor(experiment: WitnessedExperiment, random: Random, weather: Weather) {
+  constructor(experiment: WitnessedExperiment, random: Random, settings: ChaosSettings) {
     this.#experiment = experiment;
     this.#random = random;
-    this.#weather = weather;
-    this.monkey = new Monkey(experiment.machine, random, weather.rest, weather.shares, weather.longestStop);
+    this.#settings = settings;
+    this.monkey = new Monkey(experiment.machine, random, settings.rest, settings.shares, settings.longestStop);
     this.watch = new DriverWatch(experiment.machine);
   }
 
   /** Until a manager has said that every task has come to its end, and everybody has left. */
   async pass(): Promise<void> {
-    const { mischief, patience, gpus, workers, redis } = this.#weather;
+    const { mischief, patience, gpus, workers, redis } = this.#settings;
     const experiment = this.#experiment;
     const calm = setTimeout(() => {
       this.monkey.end();
@@ -71,10 +71,10 @@ export class Storm {
       this.#keepStarting(2_000, () => experiment.machine.start(claimant, experiment), { isOurs: false }),
     ];
     try {
-      await until(() => this.#isOver, mischief + patience);
+      await until(() => this.#isOver, "the end of the sweep", mischief + patience);
       // Workers end by themselves when nothing can come any more.
       const ended = Promise.all(actors).then(() => true);
-      await until(() => Promise.race([ended, pause(10).then(() => false)]), 30_000);
+      await until(() => Promise.race([ended, pause(10).then(() => false)]));
     } catch (error) {
       const { stdout } = await experiment.run(['status']);
       const found = [...this.complaints, ...violationsIn(experiment.testimony()), ...experiment.left()];
@@ -110,7 +110,7 @@ export class Storm {
   }
 
   #foundNoQueue({ code, stdout, stderr }: Finished): boolean {
-    return this.#weather.redis !== undefined && code === 69 && stdout === '' && NO_QUEUE.test(stderr);
+    return this.#settings.redis !== undefined && code === 69 && stdout === '' && NO_QUEUE.test(stderr);
   }
 
   async #managed({ code, signal, stdout, stderr }: Finished): Promise<void> {
@@ -127,7 +127,7 @@ export class Storm {
   async #counts(): Promise<{ pending: number; active: number } | null> {
     const { code, stdout, stderr } = await this.#experiment.run(['status', '--json']);
     if (code === 0) return JSON.parse(stdout).counts;
-    if (this.#weather.redis !== undefined && NO_QUEUE.test(stderr)) return null;
+    if (this.#settings.redis !== undefined && NO_QUEUE.test(stderr)) return null;
     throw new Error(`exp status: ${code} ${stderr}`);
   }
 }

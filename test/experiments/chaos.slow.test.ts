@@ -3,7 +3,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { until } from '../support/machine.ts';
 import { Random } from '../support/random.ts';
-import { Storm } from './chaos-run.ts';
+import { ChaosRun } from './chaos-run.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, WitnessedExperiment } from './witnessed.ts';
 
@@ -11,7 +11,7 @@ const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [110, 10];
 const TASKS = QUICK + STUBBORN;
 const GPUS = 4;
-const WEATHER = SOAK
+const SETTINGS = SOAK
   ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
   : { gpus: GPUS, workers: 4, rest: 200, mischief: 7_000, patience: 180_000 };
 
@@ -27,7 +27,7 @@ afterEach(() => experiment.close());
 test.each(SEEDS)(
   `${TASKS} tasks on ${GPUS} GPUs, GPU_OWNER_CHAOS_SEED=%i: each is done once or fails, no GPU is used twice, nothing is left`,
   {
-    timeout: WEATHER.mischief + WEATHER.patience + 60_000,
+    timeout: SETTINGS.mischief + SETTINGS.patience + 60_000,
   },
   async (seed) => {
     experiment = new WitnessedExperiment(GPUS, { seed });
@@ -37,8 +37,8 @@ test.each(SEEDS)(
       // Equal tasks run once, and have a row in either table.
       again: { dataset: 'mnist', seed: range(TASKS - 20, TASKS) },
     });
-    const storm = new Storm(experiment, new Random(seed), WEATHER);
-    await storm.pass();
+    const chaos = new ChaosRun(experiment, new Random(seed), SETTINGS);
+    await chaos.pass();
 
     await until(() => experiment.left().length === 0).catch(() => {});
     expect(experiment.left()).toEqual([]);
@@ -48,10 +48,10 @@ test.each(SEEDS)(
     const violations = [
       ...violationsIn(log),
       ...violationsOfTables(log, tasks, rows),
-      ...storm.watch.violations(log),
+      ...chaos.watch.violations(log),
     ];
     expect(violations.slice(0, 20)).toEqual([]);
-    expect(storm.complaints).toEqual([]);
+    expect(chaos.complaints).toEqual([]);
     // Whatever else happens here is the task's own fault.
     expect(givenBack.filter(({ why }) => !why.startsWith('exit code 75'))).toEqual([]);
     expect({ check, living, tasks: tasks.length }).toEqual({ check: 'ok', living: 0, tasks: TASKS });
@@ -65,8 +65,8 @@ test.each(SEEDS)(
     const completed = tasks.filter(({ state }) => state === 'completed').length;
     const commands = log.filter(({ role, kind }) => role === 'command' && kind === 'start').length;
     console.log(
-      `seed ${seed}: ${completed} of ${TASKS} tasks completed in ${commands} attempts; ${storm.starts} managers, workers and ` +
-        `claimants; ${storm.watch.looks} looks at the driver; ${JSON.stringify(storm.monkey.deeds)}`,
+      `seed ${seed}: ${completed} of ${TASKS} tasks completed in ${commands} attempts; ${chaos.starts} managers, workers and ` +
+        `claimants; ${chaos.watch.looks} looks at the driver; ${JSON.stringify(chaos.monkey.deeds)}`,
     );
     expect(completed).toBeGreaterThan(TASKS / 2);
   },
@@ -81,7 +81,7 @@ test.each(SEEDS)(
     experiment = new WitnessedExperiment(8, { seed });
     // Fewer than workers, so that there is always one that would take a task at once.
     experiment.sweep(CHAOTIC, { stubborn: { stubborn: 3, seed: range(0, 4) } });
-    const storm = new Storm(experiment, new Random(seed), {
+    const chaos = new ChaosRun(experiment, new Random(seed), {
       gpus: 2,
       workers: 5,
       rest: 400,
@@ -89,11 +89,11 @@ test.each(SEEDS)(
       mischief: SOAK ? 30_000 : 6_000,
       patience: 120_000,
     });
-    await storm.pass();
+    await chaos.pass();
     const log = experiment.testimony();
     const { tasks } = await experiment.fates();
     expect(violationsIn(log)).toEqual([]);
     expect(violationsOfTables(log, tasks, await experiment.rows())).toEqual([]);
-    expect(storm.complaints).toEqual([]);
+    expect(chaos.complaints).toEqual([]);
   },
 );

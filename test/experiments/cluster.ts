@@ -152,7 +152,7 @@ export class Cluster {
     }
   }
 
-  /** Whatever of it there is. */
+  /** Ends whatever of it there is. */
   async close(): Promise<void> {
     for (const { experiment } of this.places) await experiment.close();
     await this.#server?.remove();
@@ -161,7 +161,7 @@ export class Cluster {
   }
 }
 
-/** Of test processes that were killed. */
+/** Removes namespaces of test processes that were killed. */
 function removeLeftovers(): void {
   removeNamespaces((name) => {
     const [, pid] = new RegExp(`^${PREFIX}-(\\d+)-`).exec(name) ?? [];

@@ -79,7 +79,7 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     );
     const first = experiment.start(['run', '--gpus', '4']);
     const end = finished(first, 'exit');
-    await until(() => starts(experiment) > (tasks - 45) / 3, 30_000);
+    await until(() => starts(experiment) > (tasks - 45) / 3);
     strike(experiment, kinds, 'SIGKILL');
     expect((await end).signal).toBe('SIGKILL');
     const { code, stderr, stdout } = await experiment.run(['run', '--gpus', '4']);
@@ -128,7 +128,7 @@ describe('a full disk', () => {
       experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
       const first = experiment.start(['run', '--gpus', '2']);
       const end = finished(first);
-      await until(() => starts(experiment) > 15, 30_000);
+      await until(() => starts(experiment) > 15);
       const ballast = join(disk, 'ballast');
       spawnSync('sh', ['-c', 'cat /dev/zero > "$1"', 'sh', ballast]);
       await pause(4_000);

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
 import { KINDS, type QueueKind } from './queue-kinds.ts';
+import { pause } from '../support/time.ts';
 
 describe.each(KINDS)('on $name', (kind) => {
   describe.skipIf(kind.missing !== null)('', () => {
@@ -54,7 +55,7 @@ describe.each(KINDS)('on $name', (kind) => {
       const { code } = await experiment.run(['worker']);
       expect(code).toBe(0);
       await until(() => /Progress: 1\/1/.test(experiment.log()));
-      await new Promise((resolve) => setTimeout(resolve, 500));
+      await pause(500);
       expect(child.exitCode).toBeNull();
       child.kill('SIGTERM');
       // Nothing was left to do.

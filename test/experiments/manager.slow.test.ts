@@ -18,6 +18,7 @@ import {
 } from '../support/machine.ts';
 import type { RedisServer } from '../support/redis-server.ts';
 import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
+import { freePort } from '../support/ports.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
 const SNIPPET = join(import.meta.dirname, 'fixtures/status_snippet.py');
@@ -40,7 +41,7 @@ function prepare(kind: QueueKind): void {
   });
 }
 
-/** What the original calls its configuration: no command. */
+/** A configuration as the original has it: without a command. */
 function sweep(widths: string, seeds: string): void {
   mkdirSync(join(experiment.project, 'configs'), { recursive: true });
   writeFileSync(
@@ -56,14 +57,6 @@ exp1_vary_width:
   );
 }
 
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
-}
 
 function manager(...args: string[]): ChildProcess {
   return experiment.start(['manager', '--listen', String(port), ...args]);
@@ -458,7 +451,7 @@ describe('wherever the queue is', () => {
     const workers = ['gpu0', 'gpu1'].map((id, i) =>
       worker(id, '--older', '--seconds', String(0.5 + 0.7 * i)),
     );
-    await until(() => /Progress: [2-5]\/6/.test(experiment.log()), 15_000);
+    await until(() => /Progress: [2-5]\/6/.test(experiment.log()));
     child.kill('SIGKILL');
     const again = await finished(manager());
     expect(again.code).toBe(0);

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type MetricsServer, serveMetrics } from '../../lib/experiments/metrics/server.ts';
+import { pause } from '../support/time.ts';
 
 let server: MetricsServer | undefined;
 const sockets: Socket[] = [];
@@ -15,7 +16,7 @@ test('however many scrape, the queue is asked once a second', async () => {
   let asked = 0;
   server = await serveMetrics({ host: '127.0.0.1', port: 0 }, async () => {
     const value = ++asked;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await pause(50);
     return [{ name: 'asked', type: 'gauge', help: 'How often.', samples: [{ labels: {}, value }] }];
   });
   const { url } = server;

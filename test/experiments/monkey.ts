@@ -18,7 +18,7 @@ export class Monkey {
   readonly #longestStop: number;
   readonly #kinds: string[];
   readonly #stopped = new Map<number, number>();
-  /** What it did, by signal and kind. */
+  /** Counts of what it did, by signal and kind. */
   readonly deeds: Record<string, number> = {};
   #ended = false;
 

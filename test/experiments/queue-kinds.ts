@@ -7,7 +7,7 @@ export interface QueueKind {
   missing: string | null;
   /** A new one. */
   start(): Promise<{
-    /** What commands need to use it. */
+    /** Variables that commands need to use it. */
     env: Record<string, string>;
     /** null: there is none. */
     server: RedisServer | null;

@@ -5,13 +5,13 @@ import type { Random } from '../support/random.ts';
 import type { RedisServer } from '../support/redis-server.ts';
 import type { Network } from './queue/network.ts';
 
-export class RedisWeather {
+export class RedisFaults {
   readonly #server: RedisServer;
   readonly #network: Network;
   readonly #random: Random;
   readonly #rest: number;
   readonly #lengths: readonly number[];
-  /** What it did, by kind and length in seconds. */
+  /** Counts of what it did, by kind and length in seconds. */
   readonly deeds: Record<string, number> = {};
   readonly #calm = new AbortController();
 

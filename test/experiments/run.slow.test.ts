@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { command, finished, output, processState, until } from '../support/machine.ts';
+import { pause } from '../support/time.ts';
 
 function newExperiment({ onTestFinished }: TestContext): Experiment {
   const experiment = new Experiment(4);
@@ -204,7 +205,7 @@ test.concurrent('a person’s pause holds until resume; cancel takes tasks out',
   expect((await experiment.run(['pause', 'the disk is full'])).stdout).toMatch(/2 that run go on/);
   writeFileSync(join(experiment.project, 'go'), '');
   await until(async () => (await experiment.status()).counts.completed === 2);
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await pause(500);
   expect(experiment.starts()).toHaveLength(2);
   expect((await experiment.status()).pause).toMatchObject({ by: 'person', message: 'the disk is full' });
   expect((await experiment.run(['cancel', 'grid_5_3'])).stdout).toBe('Cancelled: 1 task (grid_5_3).\n');

@@ -5,7 +5,7 @@ import { Experiment } from '../support/experiment.ts';
 import { command, python } from '../support/machine.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
 
-/** What commands meet before they begin, and what they hand on. */
+/** Tests what commands meet before they begin, and what they hand on. */
 
 let experiment: Experiment;
 beforeEach(() => {

@@ -52,7 +52,7 @@ const MAX_STARTS = 3;
 const NOT_ITS_FAULT = 75;
 const GOOD_RESULTS = ['plain', 'nan', 'more', 'none'];
 
-/** What went wrong while commands ran: two on a GPU, a task run twice at once, or too often. */
+/** Descriptions of what went wrong while commands ran: two on a GPU, a task run twice at once, or too often. */
 export function violationsIn(log: readonly Testimony[], { givenBack = 0 } = {}): string[] {
   return [
     ...log.filter(({ kind }) => kind === 'violation').map((line) => `${who(line)}: ${line.what}`),

@@ -7,6 +7,7 @@ import { command, type Finished, finished, Machine, python } from '../support/ma
 import { sendSignal } from '../support/processes.ts';
 import { describeProcess, processesOf } from './processes.ts';
 import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
+import { pause } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */
@@ -23,7 +24,7 @@ export interface Fates {
 }
 
 export interface Setting {
-  /** Of chance. */
+  /** Seed of the random decisions. */
   seed?: number;
   project?: string;
   /** Where the queue is, and what it says of its tasks in the end; by default it is the project's own. */
@@ -86,7 +87,7 @@ export class WitnessedExperiment {
     return finished(this.start(args));
   }
 
-  /** What it printed in JSON. */
+  /** Parses the JSON that it printed. */
   // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
   async json(args: string[]): Promise<any> {
     const { code, stdout, stderr } = await this.run(args);
@@ -127,7 +128,7 @@ export class WitnessedExperiment {
     return rows;
   }
 
-  /** What the queue's database says. */
+  /** Reads the queue's database. */
   async fates(): Promise<Fates> {
     if (this.#setting.queue !== undefined) return this.#setting.queue.fates();
     const words = [python, '-S', join(fixtures, 'fates.py'), join(this.project, '.gpu-owner/queue.db')];
@@ -153,7 +154,7 @@ export class WitnessedExperiment {
       const left = processesOf(this.machine);
       if (left.length === 0) break;
       for (const { pid } of left) sendSignal(pid, 'SIGKILL');
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await pause(10);
     }
     await this.machine.close();
   }

@@ -1,4 +1,4 @@
-// Tests that feed a parser with many inputs. `npm test` takes the same ones each time, so that it fails for what has changed and
+// Tests that feed a parser with many inputs. `npm run test:all` takes the same ones each time, so that it fails for what has changed and
 // not by chance; with GPU_OWNER_SOAK it looks for new ones for some seconds, and so does scripts/fuzz.js, for as long as it is told.
 import { appendFileSync } from 'node:fs';
 import fc from 'fast-check';
@@ -14,8 +14,8 @@ const {
 } = process.env;
 const FEW = 500;
 const SOAK_SECONDS = 10;
-/** Of processor time. An input that takes longer is as bad as one that throws. */
-const MOST_MS = 2_000;
+/** Limit of processor time. An input that takes longer is as bad as one that throws. */
+const MAX_INPUT_MS = 2_000;
 
 const seconds = Number(GPU_OWNER_FUZZ_SECONDS ?? (GPU_OWNER_SOAK ? SOAK_SECONDS : 0));
 const isSlice = !GPU_OWNER_FUZZ_INPUTS && seconds === 0;
@@ -68,9 +68,9 @@ function timed(): () => void {
   const start = performance.now();
   const before = process.cpuUsage();
   return () => {
-    if (performance.now() - start < MOST_MS) return;
+    if (performance.now() - start < MAX_INPUT_MS) return;
     const { user, system } = process.cpuUsage(before);
-    expect((user + system) / 1_000, 'ms of processor time for one input').toBeLessThan(MOST_MS);
+    expect((user + system) / 1_000, 'ms of processor time for one input').toBeLessThan(MAX_INPUT_MS);
   };
 }
 
@@ -107,7 +107,7 @@ export function expectPrintable(text: string): void {
   if (found !== null) throw new Error(`not printable: ${JSON.stringify(text)}`);
 }
 
-/** What is in no text that people mean: escape sequences, directions, halves of characters, other spaces. */
+/** Characters in no text that people mean: escape sequences, directions, halves of characters, other spaces. */
 const NASTY = [
   '\0',
   '\x1b[31m',

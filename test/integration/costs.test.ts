@@ -21,7 +21,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-/** What a look asks of a GPU. */
+/** Calls that a snapshot makes for each GPU. */
 const ASKED = [
   ...['memory', 'power', 'power-limit', 'utilization', 'temperature', 'compute-mode', 'display', 'mig'],
   ...['processes', 'graphics-processes'],
@@ -29,8 +29,8 @@ const ASKED = [
 const median = (numbers: number[]) => numbers.sort((a, b) => a - b)[numbers.length >> 1] as number;
 const each = (times: number) => Object.fromEntries(ASKED.map((call) => [call, times]));
 
-/** Of one claim and its release; 135 were counted, 53 to 54 with `conventions: [safe-gpu]`. */
-const MOST_CALLS = 140;
+/** System calls of one claim and its release; 135 were counted, 53 to 54 with `conventions: [safe-gpu]`. */
+const MAX_CALLS = 140;
 /** Shell, what tells it what was inherited, Node.js, keeper, placeholder, and the command. */
 const PROGRAMS = 6;
 
@@ -107,7 +107,7 @@ describe.skipIf(noTracing !== null)(
       const perTime = [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const);
       const calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
       const sum = Object.values(calls).reduce((total, count) => total + count, 0);
-      expect(sum, JSON.stringify(calls)).toBeLessThanOrEqual(MOST_CALLS);
+      expect(sum, JSON.stringify(calls)).toBeLessThanOrEqual(MAX_CALLS);
     });
 
     test('where only we have locked, nobody on the machine has to wait for a reader of /proc/locks', async () => {

@@ -42,7 +42,7 @@ beforeEach(async () => {
 });
 afterEach(() => machine.close());
 
-/** What the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
+/** Returns what the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
 async function examine(starting: Starting = {}): Promise<Diagnosis> {
   const diagnosis = await diagnose(machine, starting);
   return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'check-hangs') };

@@ -3,23 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import {
-  command,
-  finished,
-  Machine,
-  NOBODY,
-  output,
-  python,
-  type Starting,
-  signalAll,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, output, python, signalAll, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { childrenOf, nameOf, sendSignal } from '../support/processes.ts';
 
 const VICTIM = 1;
 const ATTACKER = NOBODY;
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const because = (why: string | null) => (why === null ? '' : `: ${why}`);
 const noUsers = whyNotNobody();
@@ -58,14 +46,14 @@ function claimedBy(uid: number, job: string, prefix: string[] = []) {
 
 const OUTSIDE = {
   code: 0,
-  stdout: `${uuid(1)}\n`,
+  stdout: `${uuidOf(1)}\n`,
   stderr: expect.stringMatching(
     /^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ made without it[^\n]*\n$/,
   ) as string,
 };
 
 function forge(...given: string[]) {
-  const words = [python, fixture('forger.py'), locks, join(locks, `${uuid(0)}.lease`), ...given];
+  const words = [python, fixture('forger.py'), locks, join(locks, `${uuidOf(0)}.lease`), ...given];
   return machine.start(words, starting({ uid: ATTACKER }));
 }
 
@@ -94,7 +82,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     if (prefix.length > 0 && noHidepid !== null) return;
     const job = startJob('echo begun $GPU_OWNER_JOB; read x', { uid: VICTIM });
     const number = await output(job, /begun (\d+)/);
-    const lease = join(locks, `${uuid(0)}.lease`);
+    const lease = join(locks, `${uuidOf(0)}.lease`);
     const record = JSON.parse(readFileSync(lease, 'utf8'));
     record.pidNamespace = 'pid:[1]';
     writeFileSync(lease, JSON.stringify(record).padEnd(4095).concat('\n'), { flag: 'r+' });
@@ -102,7 +90,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     // The same user does, whose /proc tells nothing against it.
     expect(await claimedBy(VICTIM, number, prefix)).toMatchObject({
       code: 0,
-      stdout: `${uuid(0)}\n`,
+      stdout: `${uuidOf(0)}\n`,
       stderr: '',
     });
     // And root is another user, too, as under sudo.
@@ -132,13 +120,13 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
   test('who has locked all tenures beforehand keeps a GPU from being leased, and gets into no job', async () => {
     const first = await machine.runCommand([...RUN, '-n', '2', '--', 'true'], starting({ uid: VICTIM }));
     expect(first).toMatchObject({ code: 0, stderr: '' });
-    const lease = join(locks, `${uuid(0)}.lease`);
+    const lease = join(locks, `${uuidOf(0)}.lease`);
     const locker = machine.start([python, fixture('locker.py'), lease, 'ofd-read', '1', '0'], {
       uid: ATTACKER,
     });
     await output(locker, /locked/);
     const { stdout } = await runJob('echo $CUDA_VISIBLE_DEVICES', { uid: VICTIM });
-    expect(stdout).toBe(`${uuid(1)}\n`);
+    expect(stdout).toBe(`${uuidOf(1)}\n`);
     const both = await machine.runCommand(
       [...RUN, '-n', '2', '--no-wait', '--', 'true'],
       starting({ uid: VICTIM }),
@@ -147,7 +135,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     expect(both.stderr).toMatch(/a program that is not gpu-owner has locked the lease file .*`fuser -v/);
     locker.stdin?.end();
     await finished(locker, 'exit');
-    expect((await runJob('echo $CUDA_VISIBLE_DEVICES', { uid: VICTIM })).stdout).toBe(`${uuid(0)}\n`);
+    expect((await runJob('echo $CUDA_VISIBLE_DEVICES', { uid: VICTIM })).stdout).toBe(`${uuidOf(0)}\n`);
   });
 
   test.each([
@@ -176,7 +164,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     const as = `setpriv --reuid=${ATTACKER} --regid=${ATTACKER} --clear-groups`;
     const own = `${as} $GO ${RUN.join(' ')} -- $GO run --no-wait --placeholder none printenv CUDA_VISIBLE_DEVICES`;
     const { stdout, stderr } = await runJob(`unset CUDA_VISIBLE_DEVICES; ${own}`, { uid: 0 });
-    expect(stdout).toBe(`${uuid(1)}\n`);
+    expect(stdout).toBe(`${uuidOf(1)}\n`);
     expect(stderr.match(/GPU_OWNER_JOB names a job of another user/g)).toHaveLength(1);
   });
 
@@ -215,7 +203,7 @@ describe('one’s own job', () => {
     if (spawnSync(tool, [...words, ...(tool === 'unshare' ? ['true'] : ['--version'])]).status !== 0) return;
     const inner = `${process.execPath} ${command} ${RUN.join(' ')} --no-wait -- printenv CUDA_VISIBLE_DEVICES`;
     const result = await runJob(outer, { env: { INNER: inner } });
-    expect(result).toMatchObject({ code: 0, stdout: `${uuid(0)}\n`, stderr: '' });
+    expect(result).toMatchObject({ code: 0, stdout: `${uuidOf(0)}\n`, stderr: '' });
   });
 
   test('leaves no file behind, and is the only kind of claim that makes one', async () => {

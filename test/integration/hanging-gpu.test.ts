@@ -1,7 +1,7 @@
 // Each test waits for seconds, on a machine of its own: several at a time.
 import { describe, expect, type TestContext, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
-import { quickest } from '../support/time.ts';
+import { pause, quickest } from '../support/time.ts';
 
 // What is promised is 2 s; a process's start and a loaded machine come on top.
 const SOON = 3_000;
@@ -90,7 +90,7 @@ test.concurrent('a claimant whose driver thread hangs still gives its lease back
   ]);
   await new Promise<void>((resolve) => holder.stdout?.once('data', () => resolve()));
   machine.set('gpu=0', 'hang=memory');
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  await pause(1_500);
   expect((await machine.states())[1]).toBe('leased');
   holder.kill('SIGKILL');
   await new Promise((resolve) => holder.once('close', resolve));
@@ -158,7 +158,7 @@ test.concurrent('a waiter goes on waiting while a GPU is silent for a moment', a
   await output(waiting, /waiting for (?:a|\d+) GPU/);
   machine.set('gpu=3', 'hang=memory');
   holder.stdin?.end();
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
+  await pause(1_500);
   machine.set('gpu=3', 'hang=off');
   expect(await outcome).toMatchObject({ code: 0 });
 });

@@ -14,22 +14,11 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
-import {
-  command,
-  finished,
-  Machine,
-  NOBODY,
-  output,
-  processState,
-  type Starting,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, output, processState, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { Line, names } from './line.ts';
 
 const noOtherUser = whyNotNobody();
 const OTHER: Starting = noOtherUser === null ? { uid: NOBODY } : {};
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 const RUN = ['run', '--placeholder', 'none', '--no-wait'];
 
 let machine: Machine;
@@ -38,7 +27,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-/** What the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
+/** Returns what the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
 async function examine(starting: Starting = {}): Promise<Diagnosis> {
   const diagnosis = await diagnose(machine, starting);
   return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'check-hangs') };
@@ -70,7 +59,7 @@ async function hold(on: Machine, args: string[], starting: Starting = {}) {
 describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one user: ${noOtherUser})`}`, () => {
   test('a lease that is held stays held, for everybody, and the doctor keeps its file', async () => {
     const holder = await hold(machine, ['--devices', '0'], OTHER);
-    backUp(`${uuid(0)}.lease`);
+    backUp(`${uuidOf(0)}.lease`);
     expect(await machine.states()).toEqual(['leased', 'free']);
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`pid ${holder.pid}`)]);
@@ -91,7 +80,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
 
   test('a waiter gets the GPU when its holder ends', async () => {
     const holder = await hold(machine, ['-n', '2'], OTHER);
-    for (const gpu of [0, 1]) backUp(`${uuid(gpu)}.lease`);
+    for (const gpu of [0, 1]) backUp(`${uuidOf(gpu)}.lease`);
     const waiter = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran']);
     const outcome = output(waiter, /it ran/);
     await until(async () => (await new Line(machine).queue()).length === 1);
@@ -101,7 +90,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
 
   test('the lease of a claim inside a job', async () => {
     const go = `${process.execPath} ${command}`;
-    const [lease, backup] = [file(`${uuid(0)}.nested-1`), join(machine.directory, 'backup')];
+    const [lease, backup] = [file(`${uuidOf(0)}.nested-1`), join(machine.directory, 'backup')];
     const script = `exec 3<&0
       ${go} run --placeholder none -- sh -c 'ln ${lease} ${backup}; read line' <&3 &
       while [ ! -e ${backup} ]; do sleep 0.05; done
@@ -170,16 +159,16 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
 
   test('that is removed in spite of all: the doctor says so, though the other name is left', async () => {
     const holder = await hold(machine, ['--devices', '0']);
-    backUp(`${uuid(0)}.lease`);
-    rmSync(file(`${uuid(0)}.lease`));
+    backUp(`${uuidOf(0)}.lease`);
+    rmSync(file(`${uuidOf(0)}.lease`));
     expect((await examine()).ids).toEqual(['lease-file-removed']);
     await holder.release();
   });
 });
 
 const FILES = [
-  [`${uuid(0)}.lease`],
-  [`${uuid(0)}.nested-1`, 'line.lock', 'acquisition.lock', 'safe-gpu.sharing'],
+  [`${uuidOf(0)}.lease`],
+  [`${uuidOf(0)}.nested-1`, 'line.lock', 'acquisition.lock', 'safe-gpu.sharing'],
 ];
 const MODES = [0o600, 0o666];
 
@@ -236,7 +225,7 @@ describe('what a claim says of a lease file that may be somebody’s own', () =>
     if (noOtherUser === null) chownSync(victim, NOBODY, NOBODY);
     mkdirSync(machine.lockDirectory, { recursive: true });
     chmodSync(machine.lockDirectory, 0o1777);
-    linkSync(victim, file(`${uuid(0)}.lease`));
+    linkSync(victim, file(`${uuidOf(0)}.lease`));
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect(code).toBe(73);
     expect(stderr).toMatch(

@@ -32,7 +32,7 @@ function make(path: string, mode: number, owner = 0): string {
   return path;
 }
 
-/** What would be replaced, written to or removed, had claims been led there. */
+/** Files that would be replaced, written to or removed, had claims been led there. */
 function makeTarget(): string {
   const directory = make(join(machine.directory, 'target'), 0o755);
   const stale = JSON.stringify({ owner: 0, 'gpu-owner': { uuid: UUID, generation: 1 } });

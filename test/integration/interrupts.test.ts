@@ -28,7 +28,7 @@ async function holder(): Promise<ChildProcess> {
   return child;
 }
 
-/** What each wait waits for. */
+/** The waits, by what they wait for. */
 const WAITS: Record<string, { source: string; prepare: () => Promise<unknown> }> = {
   'constructor, for another claimant to decide': {
     source: NOW,

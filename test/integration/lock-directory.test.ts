@@ -17,23 +17,10 @@ import {
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import {
-  command,
-  type Finished,
-  finished,
-  Machine,
-  NOBODY,
-  output,
-  pause,
-  python,
-  type Starting,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, type Finished, finished, Machine, NOBODY, output, pause, python, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 const RUN = ['run', '--placeholder', 'none', '--no-wait', '--', 'echo', 'it ran'];
 
 const noOtherUser = whyNotNobody();
@@ -66,7 +53,7 @@ async function makeLeaseFiles(): Promise<void> {
 }
 
 function leaseFile(gpu: number): string {
-  return join(directory, `${uuid(gpu)}.lease`);
+  return join(directory, `${uuidOf(gpu)}.lease`);
 }
 
 function expectRefused({ code, stdout, stderr }: Finished, message: RegExp): void {
@@ -290,7 +277,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
       mount -t tmpfs -o size=64k tmpfs $mnt; mkdir -m 1777 $mnt/locks
       fill() { head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true; }
       fill; claim; ls $mnt/locks | wc -l
-      rm $mnt/fill; claim; fill; claim; claim; g status; rm $mnt/locks/${uuid(1)}.lease; fill; claim 1; claim`);
+      rm $mnt/fill; claim; fill; claim; claim; g status; rm $mnt/locks/${uuidOf(1)}.lease; fill; claim 1; claim`);
     const [first, , third, fourth, fifth, sixth] = stdout.split(/code \d+\n/);
     expect(stdout.match(/code \d+/g)).toEqual(['code 73', 'code 0', 'code 0', 'code 0', 'code 0', 'code 73']);
     expect(first).toMatch(
@@ -302,7 +289,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     expect(third).toMatch(new RegExp(`^${warning}it ran\n$`));
     expect(fourth).toMatch(new RegExp(`^${warning}it ran\n$`));
     expect(fifth).toMatch(/GPU {2}NAME.*free.*free.*it ran\n$/s);
-    expect(sixth).toMatch(new RegExp(`${uuid(1)}\\.lease can't be opened: the file system is full`));
+    expect(sixth).toMatch(new RegExp(`${uuidOf(1)}\\.lease can't be opened: the file system is full`));
   });
 
   test('without inodes left', async () => {
@@ -477,7 +464,7 @@ describe('a lease file', () => {
         ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
         as(),
       );
-      expect(one).toEqual({ code: 0, signal: null, stdout: `${uuid(1)}\n`, stderr: '' });
+      expect(one).toEqual({ code: 0, signal: null, stdout: `${uuidOf(1)}\n`, stderr: '' });
       const two = await machine.runCommand(
         ['run', '--placeholder', 'none', '-n', '2', '--', 'echo', 'it ran'],
         as(),
@@ -724,7 +711,7 @@ describe('a stranger who locks', () => {
         ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
         here(),
       );
-      expect(stdout).toBe(`${uuid(1)}\n`);
+      expect(stdout).toBe(`${uuidOf(1)}\n`);
       expect((await machine.runCommand(['run', '--no-wait', '-n', '2', '--', 'true'], here())).code).toBe(75);
       const waiting = machine.startCommand(
         ['run', '--placeholder', 'none', '-n', '2', '--', 'echo', 'it ran'],
@@ -753,7 +740,7 @@ describe('a stranger who locks', () => {
         ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
         here(),
       );
-      expect(stdout).toBe(`${uuid(1)}\n`);
+      expect(stdout).toBe(`${uuidOf(1)}\n`);
       await end();
     },
   );

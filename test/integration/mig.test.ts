@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { command, finished, Machine, output, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
 const claimant = join(import.meta.dirname, 'fixtures/instance-claimant.mjs');
@@ -463,7 +464,7 @@ test('16 processes claim instances and whole GPUs while MIG is switched: nothing
   for (let i = 0; performance.now() < end; i++) {
     machine.set(`gpu=${i % 4}`, `mig=${i % 3 === 0 ? 'off' : 'on'}`);
     if (i === 8 || i === 16) running[i / 8]?.kill('SIGKILL');
-    await new Promise((resolve) => setTimeout(resolve, 40));
+    await pause(40);
   }
   const results = await Promise.all(outcomes);
   const texts = results.map(({ stdout }) => stdout).join('');

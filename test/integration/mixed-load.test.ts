@@ -107,7 +107,7 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
       setTimeout(() => stopped?.kill('SIGCONT'), 500 + chance(3_000));
     }
   }
-  await until(() => running.size === 0, 40_000).catch(async () => {
+  await until(() => running.size === 0, 'all processes to end', 40_000).catch(async () => {
     const left = [...running].map(
       ([child, killed]) => `${killed ? 'killed ' : ''}${child.spawnargs.join(' ')}`,
     );

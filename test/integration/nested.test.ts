@@ -2,28 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import {
-  command,
-  type Finished,
-  finished,
-  Machine,
-  NOBODY,
-  output,
-  pause,
-  processState,
-  python,
-  type Starting,
-  signalAll,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, type Finished, finished, Machine, NOBODY, output, pause, processState, python, signalAll, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { quickest } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 const cudaUser = join(import.meta.dirname, '../cli/fixtures/cuda_user.py');
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 8;
-const uuid = (gpu: number) => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 
 let machine: Machine;
 beforeEach(() => {
@@ -101,7 +86,7 @@ describe('a claim inside a run', () => {
     );
     expect(stderr).toBe('');
     const [environment = '', ...json] = stdout.split('\n');
-    expect(environment).toMatch(new RegExp(`^${uuid(2)} \\d+$`));
+    expect(environment).toMatch(new RegExp(`^${uuidOf(2)} \\d+$`));
     const gpus = JSON.parse(json.join('\n'));
     // The outer lease is the one that the machine sees.
     expect(gpus.map(({ state }: { state: string }) => state)).toEqual(Array(4).fill('leased'));
@@ -122,7 +107,7 @@ describe('a claim inside a run', () => {
           ['--visible-devices', 'index'],
         )
       ).stdout,
-    ).toBe(`1\nPCI_BUS_ID\n${uuid(0)}\n0\n`);
+    ).toBe(`1\nPCI_BUS_ID\n${uuidOf(0)}\n0\n`);
   });
 
   test('for more than the job has fails at once and says so, also where it would wait', async () => {
@@ -141,7 +126,7 @@ describe('a claim inside a run', () => {
   test('sees with find what it could claim, and with status the machine', async () => {
     const { stdout } = await runJob(2, '$GO find -n 2; $GO find -n 3; echo $?; $GO status --json');
     const [two, code, ...json] = stdout.split('\n');
-    expect([two, code]).toEqual([`${uuid(0)},${uuid(1)}`, '64']);
+    expect([two, code]).toEqual([`${uuidOf(0)},${uuidOf(1)}`, '64']);
     expect(JSON.parse(json.join('\n')).map(({ state }: { state: string }) => state)).toEqual([
       'leased',
       'leased',
@@ -153,11 +138,11 @@ describe('a claim inside a run', () => {
   test('obeys CUDA_VISIBLE_DEVICES that the job has narrowed', async () => {
     const { stdout } = await runJob(
       2,
-      `CUDA_VISIBLE_DEVICES=${uuid(1)} $GO run printenv CUDA_VISIBLE_DEVICES
+      `CUDA_VISIBLE_DEVICES=${uuidOf(1)} $GO run printenv CUDA_VISIBLE_DEVICES
        env -u CUDA_VISIBLE_DEVICES $GO run -n 2 printenv CUDA_VISIBLE_DEVICES
-       CUDA_VISIBLE_DEVICES=${uuid(3)} $GO run --no-wait true; echo $?`,
+       CUDA_VISIBLE_DEVICES=${uuidOf(3)} $GO run --no-wait true; echo $?`,
     );
-    expect(stdout).toBe(`${uuid(1)}\n${uuid(0)},${uuid(1)}\n64\n`);
+    expect(stdout).toBe(`${uuidOf(1)}\n${uuidOf(0)},${uuidOf(1)}\n64\n`);
   });
 });
 
@@ -184,7 +169,7 @@ describe('what the job itself does on its GPUs', () => {
     expect(machine.processes(0)).toHaveLength(2);
     job.stdin?.end('\n');
     const { stdout, stderr } = await outcome;
-    expect(stdout).toBe(`using ${uuid(0)}\nusing ${uuid(0)}\n75\n75\n`);
+    expect(stdout).toBe(`using ${uuidOf(0)}\nusing ${uuidOf(0)}\n75\n75\n`);
     expect(stderr).toMatch(/GiB in use.*more than --max-used-memory allows/);
     expect(stderr).toMatch(/GiB of memory are free \(--min-free-memory/);
   });
@@ -200,7 +185,7 @@ describe('what the job itself does on its GPUs', () => {
     job.stdin?.end('\n');
     const { stdout, stderr } = await outcome;
     expect({ stdout, stderr }).toEqual({
-      stdout: `begun\n${uuid(1)}\n75\n`,
+      stdout: `begun\n${uuidOf(1)}\n75\n`,
       stderr: expect.stringMatching(
         /^gpu-owner: waiting would not help: .*\n {2}GPU 0: .*fallen off the bus/,
       ),
@@ -303,7 +288,7 @@ describe('the outer lease', () => {
       starting(),
     );
     const pid = Number(await output(job, /pid (\d+)/));
-    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuidOf(0)}.lease`), 'utf8'));
     signalAll([job.pid as number, record.keeper, record.pid], 'SIGKILL');
     await until(async () => (await machine.status())[0].lease?.pid === pid);
     const refused = await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true']);
@@ -326,7 +311,7 @@ describe('the outer lease', () => {
       starting(),
     );
     const ended = output(job, /(got it|ERR_\w+.*)/);
-    const record = () => JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    const record = () => JSON.parse(readFileSync(join(machine.lockDirectory, `${uuidOf(0)}.lease`), 'utf8'));
     const stopped = () => {
       try {
         const { pid } = record();
@@ -372,7 +357,7 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
       const { code, stdout, stderr } = await machine.runCommand(['run', 'printenv', 'CUDA_VISIBLE_DEVICES'], {
         env,
       });
-      expect({ code, stdout }).toEqual({ code: 0, stdout: `${uuid(1)}\n` });
+      expect({ code, stdout }).toEqual({ code: 0, stdout: `${uuidOf(1)}\n` });
       if (value !== '')
         expect(stderr).toMatch(/^gpu-owner: warning: GPU_OWNER_JOB (is|names) [^\n]{1,300}\n$/);
       expect((await machine.runCommand(['hold', '-n', '4'], { env })).code).toBe(75);
@@ -382,17 +367,17 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
   test('lets nobody into another’s job, who has the number from its record or from a file that was sourced', async () => {
     const job = startJob(2, 'echo begun $GPU_OWNER_JOB; read x');
     const generation = await output(job, /begun (\d+)/);
-    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuid(0)}.lease`), 'utf8'));
+    const record = JSON.parse(readFileSync(join(machine.lockDirectory, `${uuidOf(0)}.lease`), 'utf8'));
     expect(String(record.generation)).toBe(generation);
     const env = { GPU_OWNER_JOB: generation };
-    const inside = { ...env, CUDA_VISIBLE_DEVICES: `${uuid(0)},${uuid(1)}` };
+    const inside = { ...env, CUDA_VISIBLE_DEVICES: `${uuidOf(0)},${uuidOf(1)}` };
     const refused = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env: inside });
     expect(refused.code).toBe(75);
     expect(refused.stderr).toMatch(
       /GPU_OWNER_JOB names a job by which this process was not started \(\w+, pid \d+: sh/,
     );
     const other = await machine.runCommand(['run', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], { env });
-    expect(other.stdout).toBe(`${uuid(2)}\n`);
+    expect(other.stdout).toBe(`${uuidOf(2)}\n`);
     // Also from within another job.
     const within = await runJob(1, `GPU_OWNER_JOB=${generation} $GO run --no-wait true; echo $?`);
     expect(within.stdout).toBe('75\n');
@@ -411,7 +396,7 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
     if (unshare.code !== 0) return context.skip('no process namespaces here');
     const inner = "unshare -pf --mount-proc $GO run --no-wait sh -c 'echo $CUDA_VISIBLE_DEVICES'";
     expect(await runJob(2, `${inner}; GPU_OWNER_JOB=77 ${inner}; echo $?`)).toMatchObject({
-      stdout: `${uuid(0)}\n75\n`,
+      stdout: `${uuidOf(0)}\n75\n`,
     });
   });
 });
@@ -424,9 +409,9 @@ describe('another lock directory', () => {
       '$GO run --devices 1 printenv CUDA_VISIBLE_DEVICES; $GO run -n 3 true; echo $?',
       ['--lock-dir', path],
     );
-    expect(stdout).toBe(`${uuid(1)}\n64\n`);
+    expect(stdout).toBe(`${uuidOf(1)}\n64\n`);
     expect(stderr).toContain('has claimed only 2');
-    expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuid(1)}.nested-1`]);
+    expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuidOf(1)}.nested-1`]);
   });
 
   test('of a claim inside knows nothing of the job: it is one like any other there, and says so', async () => {
@@ -436,7 +421,7 @@ describe('another lock directory', () => {
       1,
       `$GO run --lock-dir ${path} --conventions none printenv CUDA_VISIBLE_DEVICES`,
     );
-    expect(stdout).toBe(`${uuid(0)}\n`);
+    expect(stdout).toBe(`${uuidOf(0)}\n`);
     expect(stderr).toMatch(
       /GPU_OWNER_JOB names a job that holds nothing in .*locks: .* has another lock directory/,
     );
@@ -536,7 +521,7 @@ test('jobs that are killed while claims are made inside of them, and others who 
   await until(async () => (await machine.states()).every((state) => state === 'free'));
 });
 
-/** What the leases say of those whose front this process is. */
+/** Returns what the leases say of those whose front this process is. */
 function recordsOf(front: number): { keeper: number; pid: number }[] {
   // Whoever claims first makes the directory.
   return (existsSync(machine.lockDirectory) ? readdirSync(machine.lockDirectory) : [])

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
 import { childrenOf, sendSignal } from '../support/processes.ts';
-import { PATIENCE } from '../support/time.ts';
+import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 const TIMES = SOAK ? 200 : 6;
@@ -27,10 +27,10 @@ interface Report {
   living: string[];
 }
 
-/** What is left after the commands, each run so many times, in a container whose process 1 collects nobody else's children. */
+/** Returns what is left after the commands, each run so many times, in a container whose process 1 collects nobody else's children. */
 async function left(times: number, ...commands: string[][]): Promise<Report> {
   const init = join(import.meta.dirname, 'fixtures/init.py');
-  const given = JSON.stringify([times, PATIENCE / 1_000, commands]);
+  const given = JSON.stringify([times, WAIT_TIMEOUT_MS / 1_000, commands]);
   const { stdout, stderr, code } = await machine.run([...UNSHARE, python, init, given]);
   expect(code, stderr).toBe(0);
   return JSON.parse(stdout);
@@ -43,7 +43,7 @@ const ran = (...codes: number[]) => ({
 });
 
 describe.skipIf(noNamespace !== '')(`where process 1 collects no orphans${noNamespace}`, () => {
-  const limit = (SOAK ? 60 : 1) * 2 * PATIENCE;
+  const limit = (SOAK ? 60 : 1) * 2 * WAIT_TIMEOUT_MS;
 
   test.each([
     ['run', 0, ['run', '--', 'true']],

@@ -8,7 +8,7 @@ const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 32;
 const GPUS = 8;
 /** Longer than it takes that who is stopped is passed over. */
 const LIFELESS = 5_000;
-/** What a hand-over may take on a machine that is busy with other things. */
+/** Longest time that a hand-over may take on a machine that is busy with other things. */
 const DENIED = 3_000;
 
 const fixture = join(import.meta.dirname, 'fixtures/waiter.mjs');

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { because, compileDriverLibrary, compileOtherUser, noCompiler } from '../support/driver-library.ts';
 import { Machine } from '../support/machine.ts';
 
-/** Of each command. An abort by a descriptor that isn't the library's own came every time. */
+/** Rounds of each command. An abort by a descriptor that isn't the library's own came every time. */
 const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 2;
 
 describe.skipIf(noCompiler !== null)(

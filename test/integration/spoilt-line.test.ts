@@ -9,7 +9,7 @@ import { fixture, Line } from './line.ts';
 /** To take them, the kernel goes through all of them for each. */
 const LOCKS = process.env.GPU_OWNER_SOAK ? 20_000 : 8_000;
 /** Native code asks twice for each of 4,096 places at most. A claim looks at the queue twice, and asks some more for leases. */
-const MOST_QUESTIONS = 2 * 2 * 4_096 + 200;
+const MAX_QUESTIONS = 2 * 2 * 4_096 + 200;
 const CLAIM = ['run', '--no-wait', '--', 'echo', 'it ran'];
 const WARNING =
   /warning: the wait queue can't be used, so others may be served first: more of .*line\.lock is locked/g;
@@ -80,7 +80,7 @@ describe.skipIf(why !== null)(
         const questions = readFileSync(file, 'utf8')
           .split('\n')
           .filter((call) => call.includes('F_OFD_GETLK'));
-        expect(questions.length).toBeLessThan(MOST_QUESTIONS);
+        expect(questions.length).toBeLessThan(MAX_QUESTIONS);
       },
     );
   },

@@ -7,7 +7,7 @@ import { openWitness } from '../../bench/witness.js';
 import { STEPS } from '../../lib/claims/trace-points.ts';
 import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
-import { PATIENCE, quickest } from '../support/time.ts';
+import { quickest, WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { Line } from './line.ts';
 
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
@@ -29,7 +29,7 @@ const KINDS: [how: string, conventions: string[]][] = [
 /** The last part of the time before they go on, in s. It begins when the delays that are allowed, 4 s, are over for sure. */
 const LAST = SOAK ? 8 : 3;
 /** In s. */
-const LONGEST_SILENCE = 4;
+const MAX_SILENCE_S = 4;
 /** How many the others make in a second of the last part; or a quarter of what they made before, on a machine that is busy. */
 const CLAIMS = 62.5;
 
@@ -68,7 +68,7 @@ describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at ran
       const claimants = Array.from({ length: CLAIMANTS }, () => machine.start(words));
       const outcomes = claimants.map((child) => finished(child));
       const claiming = () => new Set(claimsIn(witness.path).map(({ pid }) => pid));
-      await until(() => claiming().size === CLAIMANTS, PATIENCE);
+      await until(() => claiming().size === CLAIMANTS, WAIT_TIMEOUT_MS);
       const started = clock();
       const suspended = claimants.slice(0, SUSPENDED);
       await Promise.all(
@@ -82,7 +82,7 @@ describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at ran
       for (const child of suspended) child.kill('SIGCONT');
       const goesOn = ({ pid }: ChildProcess) =>
         claimsIn(witness.path).some((claim) => claim.pid === pid && claim.at > resumed);
-      await until(() => suspended.every(goesOn), PATIENCE);
+      await until(() => suspended.every(goesOn), WAIT_TIMEOUT_MS);
       for (const child of claimants) child.stdin?.end();
       const results = await Promise.all(outcomes);
 
@@ -102,7 +102,7 @@ describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at ran
       );
       witness.check();
       expect(await machine.states()).toEqual(Array(8).fill('free'));
-      expect(silence).toBeLessThanOrEqual(LONGEST_SILENCE);
+      expect(silence).toBeLessThanOrEqual(MAX_SILENCE_S);
       expect(last).toBeGreaterThanOrEqual(Math.min(CLAIMS, before / 4));
     },
   );
@@ -134,7 +134,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     const { expect } = context;
     const machine = newMachine(context, 2);
     const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: step });
-    await until(() => processState(suspended.pid as number) === 'T', PATIENCE);
+    await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
     await expectOneDelay(context, machine);
     const outcome = finished(suspended);
     suspended.kill('SIGCONT');
@@ -156,7 +156,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
       await outcome;
       group.remove();
     });
-    await until(() => processState(suspended.pid as number) === 'T', PATIENCE);
+    await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
     group.add(suspended.pid as number);
     suspended.kill('SIGCONT');
     await until(() => processState(suspended.pid as number) !== 'T');
@@ -178,7 +178,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
       'sh',
     ]);
     const claimant = () => childrenOf(suspended.pid as number).flatMap(childrenOf)[0] ?? -1;
-    await until(() => processState(claimant()) === 'T', PATIENCE);
+    await until(() => processState(claimant()) === 'T', WAIT_TIMEOUT_MS);
     await expectOneDelay(context, machine);
     const outcome = finished(suspended);
     signalLiving(claimant(), 'SIGCONT');
@@ -197,7 +197,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     const { expect } = context;
     const machine = newMachine(context, 2);
     const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: 'chosen' });
-    await until(() => processState(suspended.pid as number) === 'T', PATIENCE);
+    await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
     const file = join(machine.lockDirectory, 'acquisition.lock');
     const epoch = () => Number(readFileSync(file, 'latin1').slice(-32).replaceAll('\0', ''));
     for (const [timeout, expected] of [
@@ -242,7 +242,7 @@ test('a claimant that was suspended after its last look looks again', async (con
   const machine = newMachine(context, 2);
   const source = `const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);`;
   const suspended = startScript(machine, source, { GPU_OWNER_STOP_AT: 'looked-again' });
-  await until(() => processState(suspended.pid as number) === 'T', PATIENCE);
+  await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
   const stranger = machine.startCommand([
     'run',
     '--lock-dir',
@@ -276,7 +276,7 @@ test('an epoch that somebody scribbles on costs order and time, never a GPU', {
   const words = [process.execPath, fixture('restless.mjs'), witness.path];
   const claimants = Array.from({ length: 6 }, (_, i) => machine.start([...words, i % 2 ? 'now' : 'wait']));
   const outcomes = claimants.map((child) => finished(child));
-  await until(() => claimsIn(witness.path).length >= 200, PATIENCE);
+  await until(() => claimsIn(witness.path).length >= 200, WAIT_TIMEOUT_MS);
   for (const child of claimants) child.stdin?.end();
   for (const { code, stderr } of await Promise.all(outcomes))
     expect({ code, stderr }).toMatchObject({ code: 0 });

@@ -16,7 +16,7 @@ import {
   workspace,
 } from '../support/keeper.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
-import { settled } from '../support/time.ts';
+import { pause, settled } from '../support/time.ts';
 
 const probe = new Probe();
 
@@ -140,7 +140,7 @@ test('keeper and front are small and idle', async () => {
     const rss = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
     expect(rss).toBeLessThan(process.env.GPU_OWNER_SANITIZED ? 100_000 : 2048);
   }
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await pause(300);
   expect([ticks(keeper), ticks(running.pid)]).toEqual(before);
   running.kill('SIGTERM');
   await running.exited;

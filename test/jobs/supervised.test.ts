@@ -1,6 +1,7 @@
 import { openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { pause } from '../support/time.ts';
 import { fixture, isAlive, pidIn, python, until } from '../support/keeper.ts';
 import { signalAll } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
@@ -175,7 +176,7 @@ test('kill -9 of the guard: the command goes on, and its end is known', async ()
   await pidIn(one.directory, 'popen-staying');
   const all = await chain();
   sendSignal(all.guard, 'SIGKILL');
-  await new Promise((resolve) => setTimeout(resolve, 60));
+  await pause(60);
   expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
   // Another task that loses both of its processes meanwhile doesn't cost this one its keeper.
   const two = task(['sleep', '60']);

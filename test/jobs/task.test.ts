@@ -20,6 +20,7 @@ import {
   workspace,
 } from '../support/keeper.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
 
 const probe = new Probe();
 
@@ -79,7 +80,7 @@ const job = (way: string, ...rest: string[]): ((directory: string) => string[]) 
   return (directory) => [python, fixture('job.py'), directory, way, ...rest];
 };
 
-/** What is there of a task, as soon as its command runs. */
+/** Returns what is there of a task, as soon as its command runs. */
 async function processes({ event }: Task): Promise<{ keeper: number; command: number }> {
   const [keeper, command] = [await event('keeper'), await event('started')];
   return { keeper: keeper.pid as number, command: command.pid as number };
@@ -168,7 +169,7 @@ test('a signal for the command, also in pieces and among nonsense', async () => 
   control.write('nonsense\n{"signal":999}\n{"signal":0}\n\n');
   control.write('x'.repeat(5000));
   control.write('\n{"sig');
-  await new Promise((resolve) => setTimeout(resolve, 20));
+  await pause(20);
   control.write('nal":10}\n');
   await running.printed(/SIGUSR1/);
   control.write('{"signal":9}\n');

@@ -14,6 +14,7 @@ import {
   workspace,
 } from '../support/keeper.ts';
 import { processState, sendSignal, signalLiving } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
 
 const probe = new Probe();
 const env = { ...process.env, TERM: 'dumb', PYTHONSTARTUP: '', INPUTRC: '/dev/null', HISTFILE: '' };
@@ -111,7 +112,7 @@ test('Ctrl-C ends a shell’s loop around us', async () => {
   const { terminal } = await shell({ command: ['sleep', '60'] });
   type(terminal, 'for i in 1 2 3; do echo "round $i"; g; done; echo "co""de $?"\n');
   let at = await terminal.printed(/round 1[\r\n]/);
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  await pause(500);
   type(terminal, CTRL_C);
   at = await terminal.printed(/\^C[\r\n]+.*\$ /, at);
   type(terminal, 'echo "last $?"\n');

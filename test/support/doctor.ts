@@ -37,7 +37,7 @@ export interface Diagnosis {
   stderr: string;
 }
 
-/** What the doctor says, in a process of its own. */
+/** Runs the doctor in a process of its own. */
 export async function diagnose(
   machine: Machine,
   starting: Starting = {},

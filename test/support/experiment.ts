@@ -9,7 +9,7 @@ const TRAIN = join(import.meta.dirname, '../experiments/fixtures/train.py');
 export class Experiment {
   readonly machine: Machine;
   readonly project: string;
-  /** Of all commands. */
+  /** Environment of all commands. */
   readonly env: Record<string, string>;
 
   constructor(gpus: number, env: Record<string, string> = {}) {

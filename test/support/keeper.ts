@@ -4,13 +4,13 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach } from 'vitest';
 import { binaries } from './binaries.ts';
 import { childrenOf, isAlive, nameOf, processState, sendSignal, signalLiving } from './processes.ts';
-import { PATIENCE } from './time.ts';
+import { pause, until } from './time.ts';
 
 export { childrenOf, isAlive, stat } from './processes.ts';
+export { until } from './time.ts';
 
 export const keeperPath = join(binaries(), 'gpu-owner-keeper');
 /** The interpreter itself: what the path finds first can be a slow shell script that picks one (pyenv). */
@@ -134,20 +134,6 @@ export async function complete(
   return { ...outcome, stdout: running.stdout, stderr: running.stderr };
 }
 
-export async function until(
-  condition: () => boolean | Promise<boolean>,
-  what: string | (() => string),
-  ms = PATIENCE,
-): Promise<void> {
-  const deadline = Date.now() + ms;
-  while (!(await condition())) {
-    if (Date.now() > deadline) {
-      throw new Error(`timed out waiting for ${typeof what === 'string' ? what : what()}`);
-    }
-    await sleep(3);
-  }
-}
-
 /** The keeper of a front. */
 export async function keeperOf(front: number): Promise<number> {
   let keeper: number | undefined;
@@ -202,7 +188,7 @@ export class Probe {
     const end = Date.now() + ms;
     while (Date.now() < end) {
       if (!(await this.isHeld(file))) return false;
-      await sleep(5);
+      await pause(5);
     }
     return true;
   }
@@ -212,7 +198,7 @@ export class Probe {
   }
 }
 
-/** What a test that failed has left: the command and the keeper would outlive the front. */
+/** Kills what a test that failed has left: the command and the keeper would outlive the front. */
 function killTree(pid: number): void {
   if (!isAlive(pid)) return;
   sendSignal(pid, 'SIGSTOP');

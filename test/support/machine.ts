@@ -3,7 +3,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
-import { PATIENCE } from './time.ts';
+import { WAIT_TIMEOUT_MS } from './time.ts';
 
 export { processState, signalAll } from './processes.ts';
 export { pause, until } from './time.ts';
@@ -16,6 +16,9 @@ export const python = existsSync('/usr/bin/python3') ? '/usr/bin/python3' : 'pyt
 
 /** Another user's id, for tests as root. */
 export const NOBODY = 65534;
+
+/** The UUID of a GPU of a simulated machine without a name. */
+export const uuidOf = (gpu: number): string => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
 
 export interface Starting {
   env?: Record<string, string | undefined>;
@@ -183,7 +186,11 @@ export async function finished(child: ChildProcess, event: 'close' | 'exit' = 'c
 }
 
 /** Resolves with the first output that matches. */
-export function output(child: ChildProcess, pattern: RegExp, milliseconds = PATIENCE): Promise<string> {
+export function output(
+  child: ChildProcess,
+  pattern: RegExp,
+  milliseconds = WAIT_TIMEOUT_MS,
+): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = '';
     const timer = setTimeout(() => reject(new Error(`${pattern} not seen in: ${text}`)), milliseconds);

@@ -57,7 +57,7 @@ export function startOriginal(machine: Machine, args: string[], starting: Starti
   return machine.start([python, original, ...args], starting);
 }
 
-/** What such a program says when it tries. */
+/** Runs such a program, and returns what it prints. */
 export function tryAs(machine: Machine, name: Name, gpu = 0, starting: Starting = {}): Promise<string> {
   const child = startOriginal(machine, ['hold', name, directoryOf(machine, name), String(gpu)], starting);
   child.stdin?.end();

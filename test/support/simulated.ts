@@ -7,7 +7,7 @@ import { binaries } from './binaries.ts';
 
 export const MiB = 2 ** 20;
 export const GiB = 2 ** 30;
-/** What a context costs. */
+/** Memory that a context takes, in bytes. */
 export const CONTEXT = 416 * MiB;
 export const NO_INSTANCE = 0xffffffff;
 

@@ -80,7 +80,7 @@ export class StuckMachine extends Machine {
     await new Promise((resolve) => server.once('exit', resolve));
   }
 
-  /** What is locked here, by whomever. */
+  /** Lists what is locked here, by whomever. */
   locked(): string {
     const held = new Set<string>();
     const locks = readFileSync('/proc/locks', 'utf8');

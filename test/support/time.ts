@@ -2,14 +2,22 @@
  * How long a test waits for what must come, in ms, where nothing promises a time. It is for what hangs: the machine may have much else to do.
  * Shorter than the time limit of a test, so that the wait fails first, and says for what.
  */
-export const PATIENCE = 30_000;
+export const WAIT_TIMEOUT_MS = 30_000;
 
-/** Waits until it is so. */
-export async function until(isSo: () => boolean | Promise<boolean>, milliseconds = PATIENCE): Promise<void> {
+/** Waits until it is so. @param what for the error: what is waited for; default: the condition's source */
+export async function until(
+  isSo: () => boolean | Promise<boolean>,
+  what: string | (() => string) = String(isSo),
+  milliseconds = WAIT_TIMEOUT_MS,
+): Promise<void> {
   const end = performance.now() + milliseconds;
   while (!(await isSo())) {
-    if (performance.now() > end) throw new Error(`not so within ${milliseconds} ms: ${isSo}`);
-    await pause(10);
+    if (performance.now() > end) {
+      throw new Error(
+        `timed out after ${milliseconds} ms, waiting for ${typeof what === 'string' ? what : what()}`,
+      );
+    }
+    await pause(5);
   }
 }
 
@@ -41,10 +49,11 @@ export async function processorTime(act: () => unknown): Promise<number> {
 
 /** Waits until `look` finds the same twice, a third of a second apart. @returns what it found */
 export async function settled<T>(look: () => T): Promise<T> {
-  for (const end = performance.now() + PATIENCE; ; ) {
+  for (const end = performance.now() + WAIT_TIMEOUT_MS; ; ) {
     const before = look();
     await pause(333);
     if (JSON.stringify(look()) === JSON.stringify(before)) return before;
-    if (performance.now() > end) throw new Error(`no rest within ${PATIENCE} ms: ${JSON.stringify(before)}`);
+    if (performance.now() > end)
+      throw new Error(`no rest within ${WAIT_TIMEOUT_MS} ms: ${JSON.stringify(before)}`);
   }
 }

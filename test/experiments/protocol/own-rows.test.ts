@@ -4,7 +4,7 @@ import type { AttemptInfo } from '../../../lib/experiments/queue/queue.ts';
 import type { RowsOfTask } from '../../../lib/experiments/results/result-tables.ts';
 
 /** A table whose rows fit three tasks, and what is known of them. */
-class Bench {
+class OwnRowsFixture {
   rows: number[] = [];
   /** Tasks that are known to have written one of them. */
   covered = 0;
@@ -42,56 +42,56 @@ function attempt(taskId: string): AttemptInfo {
 }
 
 test('the only row that is new is its own, whatever was there before', async () => {
-  const bench = new Bench();
-  bench.rows = [5, 5];
-  await bench.begin('a');
-  expect(await bench.resultOf('a')).toBeNull();
-  bench.rows.push(5);
-  expect(await bench.resultOf('a')).toEqual({ acc: 5 });
-  bench.own = { acc: 7 };
-  expect(await bench.resultOf('a')).toEqual({ acc: 7 });
+  const fixture = new OwnRowsFixture();
+  fixture.rows = [5, 5];
+  await fixture.begin('a');
+  expect(await fixture.resultOf('a')).toBeNull();
+  fixture.rows.push(5);
+  expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
+  fixture.own = { acc: 7 };
+  expect(await fixture.resultOf('a')).toEqual({ acc: 7 });
 });
 
 test('of two that end together, nobody gets a row, though there is only one', async () => {
-  const bench = new Bench();
-  await bench.begin('a', 'b');
-  bench.rows = [5];
-  expect(await Promise.all([bench.resultOf('a'), bench.resultOf('b')])).toEqual([{}, {}]);
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a', 'b');
+  fixture.rows = [5];
+  expect(await Promise.all([fixture.resultOf('a'), fixture.resultOf('b')])).toEqual([{}, {}]);
 });
 
 test('while another one runs, it is waited for: a row that comes, and one that goes, make it uncertain', async () => {
-  const bench = new Bench();
-  await bench.begin('a', 'b');
-  bench.rows = [5];
-  expect(await bench.resultOf('a')).toEqual({ acc: 5 });
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a', 'b');
+  fixture.rows = [5];
+  expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
   for (const [rows, result] of [
     [[5, 6], {}],
     [[6], {}],
     [[], null],
   ] as const) {
-    bench.rows = [5];
-    const asked = bench.resultOf('a');
+    fixture.rows = [5];
+    const asked = fixture.resultOf('a');
     setTimeout(() => {
-      bench.rows = [...rows];
+      fixture.rows = [...rows];
     }, 100);
     expect(await asked).toEqual(result);
   }
 });
 
 test('several new ones, and those of other machines, are only counted, and no more than there are', async () => {
-  const bench = new Bench();
-  await bench.begin('a', 'b');
-  bench.rows = [5, 6];
-  expect(await bench.resultOf('a')).toEqual({});
-  bench.end('a');
-  bench.covered = 1;
-  expect(await bench.resultOf('b')).toEqual({});
-  bench.covered = 2;
-  expect(await bench.resultOf('b')).toBeNull();
-  await bench.begin('c');
-  bench.rows.push(7);
-  expect(await bench.resultOf('c', false)).toEqual({});
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a', 'b');
+  fixture.rows = [5, 6];
+  expect(await fixture.resultOf('a')).toEqual({});
+  fixture.end('a');
+  fixture.covered = 1;
+  expect(await fixture.resultOf('b')).toEqual({});
+  fixture.covered = 2;
+  expect(await fixture.resultOf('b')).toBeNull();
+  await fixture.begin('c');
+  fixture.rows.push(7);
+  expect(await fixture.resultOf('c', false)).toEqual({});
   // Given out by a manager that is gone: what was there before isn't known.
-  bench.finder.end('c');
-  expect(await bench.resultOf('c')).toEqual({});
+  fixture.finder.end('c');
+  expect(await fixture.resultOf('c')).toEqual({});
 });

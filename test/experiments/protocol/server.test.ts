@@ -12,6 +12,7 @@ import type { Request } from '../../../lib/experiments/protocol/messages.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
 import { finished, NOBODY, python } from '../../support/machine.ts';
 import { sendSignal } from '../../support/processes.ts';
+import { pause } from '../../support/time.ts';
 
 const STATUS = '{"type": "status"}';
 const servers: ProtocolServer[] = [];
@@ -43,7 +44,7 @@ async function serve({ limits = {}, trust = [], token, host = '127.0.0.1', delay
     authentication,
     handle: async (request) => {
       requests.push(request);
-      if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
+      if (delay > 0) await pause(delay);
       return {
         text: '{"type":"ack"}',
         undelivered: async () => {

@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -10,6 +10,7 @@ import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { until } from '../../support/machine.ts';
 import { spec } from '../queue/fixtures/tasks.ts';
+import { freePort } from '../../support/ports.ts';
 
 let directory: string;
 let queue: Queue;
@@ -42,14 +43,6 @@ afterEach(async () => {
 
 const REQUEST = '{"type": "request_task", "worker_id": "gpu0"}';
 
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port: found } = server.address() as { port: number };
-      server.close(() => resolve(found));
-    });
-  });
-}
 
 function ask(): Promise<string> {
   return new Promise((resolve) => {

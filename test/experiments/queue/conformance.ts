@@ -28,7 +28,7 @@ export interface Engine {
 export const taker: WorkerInfo = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
 /** A new queue for each test, and other processes that have it. */
-export class Bench {
+export class QueueFixture {
   readonly directory = mkdtempSync(join(tmpdir(), 'gpu-owner-queue-'));
   readonly engine: Engine;
   url = '';
@@ -115,14 +115,14 @@ export async function takeWithin(queue: Queue, milliseconds: number): Promise<At
 /** A test for every promise of `Queue`, the same for all engines. */
 export function testConformance(engine: Engine): void {
   describe(engine.name, () => {
-    let bench: Bench;
+    let fixture: QueueFixture;
     beforeEach(async () => {
-      bench = new Bench(engine);
-      await bench.make();
+      fixture = new QueueFixture(engine);
+      await fixture.make();
     });
-    afterEach(() => bench.close());
+    afterEach(() => fixture.close());
 
-    const current = () => bench;
+    const current = () => fixture;
     describe('arrival', () => testArrival(current));
     describe('attempts', () => testAttempts(current));
     describe('deaths', () => testDeaths(current, engine));

@@ -7,8 +7,8 @@ import { taker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 
 /** More is a loop without an end. */
-const MOST = 1_000;
-/** Of one operation, in ms: on a busy machine, too. */
+const MAX_STEPS = 1_000;
+/** Time limit of one operation, in ms: on a busy machine, too. */
 const LIMIT = 60_000;
 
 /** Everything that can be asked of a queue, in an order in which most of it has something to do. */
@@ -38,7 +38,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   resume: (queue) => queue.resume(),
   enqueue: (queue) => queue.enqueue(plainTasks(44)),
   take: async (queue) => {
-    for (let times = 0; times < MOST; times++) {
+    for (let times = 0; times < MAX_STEPS; times++) {
       const attempt = await queue.take(taker);
       if (attempt === null) return;
       const { token } = attempt;
@@ -102,7 +102,7 @@ function isOtherCommand({ code, message }: GPUOwnerError): boolean {
 
 async function count(list: AsyncIterable<unknown>): Promise<number> {
   let found = 0;
-  for await (const _ of list) if (++found > MOST) throw new Error('no end');
+  for await (const _ of list) if (++found > MAX_STEPS) throw new Error('no end');
   return found;
 }
 
@@ -110,7 +110,7 @@ async function pages(read: (after: number) => Promise<{ sequence: number }[]>): 
   for (let after = 0, times = 0; ; times++) {
     const last = (await read(after)).at(-1);
     if (last === undefined) return;
-    if (times > MOST) throw new Error('no end');
+    if (times > MAX_STEPS) throw new Error('no end');
     after = last.sequence;
   }
 }

@@ -50,7 +50,7 @@ export class Network {
     this.#losing = so;
   }
 
-  /** What was under way is lost. */
+  /** Lets traffic through again. Packets that were under way are lost. */
   mend(): void {
     this.#cut = false;
     for (const socket of this.#sockets) socket.destroy();

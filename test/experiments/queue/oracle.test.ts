@@ -10,7 +10,7 @@ import { Pair } from './fixtures/pair.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
 
-/** Of the first random sequence; the next one's is one more. */
+/** Seed of the first random sequence; the next one's is one more. */
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
 /** For each test. */
 const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? 2);

@@ -3,7 +3,7 @@ import { describe, expect, type TestContext, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
-import { Bench, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
+import { QueueFixture, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
 
@@ -14,20 +14,22 @@ const TIMES = 'patience=4&margin=1';
 describe
   .skipIf(noRedis !== null)
   .concurrent(`outages of Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
-    async function start({ onTestFinished }: TestContext): Promise<{ server: RedisServer; bench: Bench }> {
+    async function start({
+      onTestFinished,
+    }: TestContext): Promise<{ server: RedisServer; fixture: QueueFixture }> {
       const server = await RedisServer.start();
-      const bench = new Bench({
+      const fixture = new QueueFixture({
         name: 'BullMQ',
         make: async () => ({ url: server.url(`project=test&${TIMES}`), remove: async () => {} }),
         recovery: 10_000,
         seesProcesses: false,
       });
       onTestFinished(async () => {
-        await bench.close();
+        await fixture.close();
         await server.remove();
       });
-      await bench.make();
-      return { server, bench };
+      await fixture.make();
+      return { server, fixture };
     }
 
     /** As a worker: again, until it works. */
@@ -42,8 +44,8 @@ describe
     }
 
     test('killed and started again, it has everything that was acknowledged', async (context) => {
-      const { server, bench } = await start(context);
-      const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
+      const { server, fixture } = await start(context);
+      const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
       const [done, running] = [await takeFrom(queue), await takeFrom(queue)];
       await queue.complete(done.token, { accuracy: 0.5 });
       const change = queue.changed(20_000); // idle
@@ -58,19 +60,19 @@ describe
         { accuracy: 0.25 },
       ]);
       expect((await takeFrom(queue)).task.parameters.n).toBe(2);
-      expect((await takeFrom(await openAgain(bench, queue))).start).toBe(1);
+      expect((await takeFrom(await openAgain(fixture, queue))).start).toBe(1);
     });
 
     /** After the last task was taken: it is given back, so that there is one. */
-    async function openAgain(bench: Bench, queue: Queue): Promise<Queue> {
+    async function openAgain(fixture: QueueFixture, queue: Queue): Promise<Queue> {
       const [living] = await queue.attempts('living');
       await queue.requeue(living?.token as string, 'for the next');
-      return bench.open();
+      return fixture.open();
     }
 
     test('one that comes back with nothing has no finished experiment, but a lost one', async (context) => {
-      const { server, bench } = await start(context);
-      const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
+      const { server, fixture } = await start(context);
+      const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }));
       const attempt = await takeFrom(queue);
       server.command('FLUSHALL');
       const refused = async (act: Promise<unknown>) =>
@@ -85,14 +87,14 @@ describe
       expect(await queue.complete(attempt.token, {})).toBe(false);
       expect(server.command('--scan', '--pattern', 'gpu-owner-tasks:*settings')).toBe('');
       // Whoever starts begins anew, and those that are still there see that.
-      const fresh = await bench.opened(spec({ n: 3 }));
+      const fresh = await fixture.opened(spec({ n: 3 }));
       expect(await fresh.counts()).toMatchObject({ pending: 1 });
       expect((await takeFrom(queue)).task.parameters.n).toBe(3);
     });
 
     test('a worker keeps its task in a short outage, whatever the outage is', async (context) => {
-      const { server, bench } = await start(context);
-      const queue = await bench.opened(spec({ n: 0 }));
+      const { server, fixture } = await start(context);
+      const queue = await fixture.opened(spec({ n: 0 }));
       const attempt = await takeFrom(queue);
       await server.kill();
       await pause(1_000);
@@ -109,12 +111,12 @@ describe
     });
 
     test('cut off for too long it gives its task up, before others can have it; that start isn’t counted', async (context) => {
-      const { server, bench } = await start(context);
+      const { server, fixture } = await start(context);
       const network = await Network.start(server.port);
-      const cutOff = new Bench({ ...bench.engine, make: async () => ({ url: bench.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
+      const cutOff = new QueueFixture({ ...fixture.engine, make: async () => ({ url: fixture.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
       await cutOff.make();
       try {
-        const queue = await bench.opened(spec({ n: 0 }), spec({ n: 1 }));
+        const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }));
         const far = await cutOff.open();
         const attempt = await takeFrom(far);
         for (let starts = 1; starts <= 2; starts++) {
@@ -155,8 +157,8 @@ describe
     });
 
     test('an operation says so in time when nobody answers', async (context) => {
-      const { server, bench } = await start(context);
-      const queue = await bench.opened(spec({ n: 0 }));
+      const { server, fixture } = await start(context);
+      const queue = await fixture.opened(spec({ n: 0 }));
       await server.kill();
       const started = performance.now();
       await expect(queue.counts()).rejects.toMatchObject({

@@ -10,7 +10,7 @@ import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { all, takeFrom } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
-/** What the manual gives a user for workers alone. */
+/** Rights that the manual gives a user for workers alone. */
 const RIGHTS = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-redis-'));

@@ -19,7 +19,7 @@ import { misuse } from './misuse.ts';
 
 /** Files that disks, people and other programs have damaged: whatever was asked of them is answered, or ERR_QUEUE. */
 
-/** Of the first random damage; the next one's is one more. */
+/** Seed of the first random damage; the next one's is one more. */
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
 /** For random damage. */
 const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? 5);
@@ -165,7 +165,7 @@ test.each([
   await expectNothingWrong(sql);
 });
 
-/** What anybody might put into a column. */
+/** Values that anybody might put into a column. */
 const VALUES: readonly string[] = [
   "''",
   'NULL',

@@ -26,7 +26,7 @@ import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { all, takeFrom, taker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
-/** What happens to the files of a queue, and what files are none. */
+/** Tests what happens to the files of a queue, and which files are none. */
 
 let directory: string;
 let path: string;

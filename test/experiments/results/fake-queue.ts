@@ -23,10 +23,10 @@ type Part =
 
 type Row = TaskRow & { result: Values };
 
-/** Of completions, as if they were large. */
-const MOST = 3;
+/** Completions per batch, as if they were large. */
+const MAX_BATCH = 3;
 
-/** What tables need of a queue, in memory. */
+/** The part of a queue that tables need, in memory. */
 export class FakeQueue implements Pick<Queue, Part> {
   readonly rows: Row[] = [];
   readonly byId = new Map<string, Row>();
@@ -129,12 +129,14 @@ export class FakeQueue implements Pick<Queue, Part> {
       if ((this.order[middle]?.sequence ?? 0) > after) high = middle;
       else low = middle + 1;
     }
-    return this.order.slice(low, low + Math.min(limit, MOST)).map(({ sequence, task, result, source }) => ({
-      sequence: sequence as number,
-      task,
-      result,
-      source: source ?? 'worker',
-    }));
+    return this.order
+      .slice(low, low + Math.min(limit, MAX_BATCH))
+      .map(({ sequence, task, result, source }) => ({
+        sequence: sequence as number,
+        task,
+        result,
+        source: source ?? 'worker',
+      }));
   }
 
   completed(after: number, limit: number): Promise<Completed[]> {

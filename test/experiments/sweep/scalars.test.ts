@@ -13,7 +13,7 @@ const data = (text: string): unknown => {
   return value instanceof Written ? value.data : value;
 };
 
-/** What PyYAML makes of unquoted scalars, and all spellings of that. Strings are their own spelling. */
+/** Values that PyYAML makes of unquoted scalars, and all spellings of that. Strings are their own spelling. */
 const READINGS: readonly (readonly [meaning: unknown, ...spellings: string[]])[] = [
   [0, '0', '-0', '00', '0_', '0.', '0.0', '0x0', '0b0', '0.0e+5'],
   [1, '1', '+1', '01', '1.', '1.0', '1_', '1__', '0x1', '0b1', '1.0e+0', '0.1e+1'],

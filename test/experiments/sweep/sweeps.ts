@@ -27,7 +27,7 @@ export function open(source: Partial<SweepSource>): Promise<Sweep> {
   return openSweep({ project: directory, withoutCommand: true, ...source });
 }
 
-/** What a sweep file `s.yaml` with this text has. */
+/** Reads a sweep file `s.yaml` with this text. */
 export function read(text: string | Uint8Array, source: Partial<SweepSource> = {}): Promise<Sweep> {
   return open({ files: [join(project({ 's.yaml': text }), 's.yaml')], ...source });
 }
@@ -45,7 +45,7 @@ export async function parameters(...lines: string[]): Promise<Record<string, str
   return Object.fromEntries(Object.entries(task.parameters).map(([key, value]) => [key, show(value)]));
 }
 
-/** What is refused, without the path of the file: `s.yaml:3: …`. */
+/** Returns why it is refused, without the path of the file: `s.yaml:3: …`. */
 export async function refusal(promise: Promise<unknown>): Promise<string> {
   try {
     await promise;

@@ -63,7 +63,7 @@ class Project {
     return child;
   }
 
-  /** What a worker has under way; a keeper without guard is its own child. */
+  /** Processes that a worker has under way; a keeper without guard is its own child. */
   chain(worker: number): Chain {
     const chain: Chain = {};
     try {
@@ -218,9 +218,9 @@ test(
     // In the end everybody has a rest, and nothing is left of anything.
     for (const worker of one.workers.values()) worker.kill('SIGTERM');
     for (const worker of one.workers.values()) {
-      await until(() => worker.exitCode !== null || worker.signalCode !== null, 30_000);
+      await until(() => worker.exitCode !== null || worker.signalCode !== null);
     }
-    await until(async () => (await one.machine.states()).every((state) => state === 'free'), 30_000);
+    await until(async () => (await one.machine.states()).every((state) => state === 'free'));
     expect(one.members()).toEqual([]);
     expect(one.violations()).toBe('');
     const counts = await one.queue.counts();

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { GPUOwnerError } from '../../../lib/errors.ts';
 import { retryClaim } from '../../../lib/experiments/worker/retry.ts';
-import { Bench } from './fixture.ts';
+import { WorkerFixture } from './fixture.ts';
 
 describe('claims that fail', () => {
   beforeEach(() => {
@@ -11,7 +11,7 @@ describe('claims that fail', () => {
     vi.useRealTimers();
   });
 
-  /** What becomes of a claim that fails so often. */
+  /** Makes a claim that fails so often. */
   function claiming(error: Error, failures: number) {
     const ending = new AbortController();
     const state = { tries: 0, said: [] as string[], end: null as unknown };
@@ -68,13 +68,13 @@ describe('claims that fail', () => {
 });
 
 test('a worker whose placeholder finds no memory for a moment works when there is some', async () => {
-  const bench = await Bench.open();
-  await bench.add(['print', 'hello']);
-  bench.machine.set('error=cuda-alloc:2');
-  const working = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['print', 'hello']);
+  fixture.machine.set('error=cuda-alloc:2');
+  const working = fixture.work();
   const { message } = await working.event('trouble');
   expect(message).toMatch(/^the placeholder on GPU 0 failed: .*trying again in 0.5 s\)$/);
-  bench.machine.set('error=cuda-alloc:0');
+  fixture.machine.set('error=cuda-alloc:0');
   expect(await working.ended).toMatchObject({ why: 'finished' });
-  expect(await bench.results()).toHaveLength(1);
+  expect(await fixture.results()).toHaveLength(1);
 });

@@ -33,7 +33,7 @@ for (const [name, value] of Object.entries(machine.env)) {
 afterAll(() => machine.close());
 
 /** A project with a queue. */
-export class Bench {
+export class WorkerFixture {
   readonly machine = machine;
   readonly project: { directory: string; state: string };
   queue: Queue;
@@ -44,12 +44,12 @@ export class Bench {
     this.queue = queue;
   }
 
-  static async open(): Promise<Bench> {
+  static async open(): Promise<WorkerFixture> {
     const directory = realpathSync(mkdtempSync(join(tmpdir(), 'gpu-owner-worker-')));
     mkdirSync(join(directory, '.gpu-owner'));
-    const bench = new Bench(directory, await openQueue(null, directory));
-    benches.push(bench);
-    return bench;
+    const fixture = new WorkerFixture(directory, await openQueue(null, directory));
+    fixtures.push(fixture);
+    return fixture;
   }
 
   /** Enqueues tasks: their parameters are their number and their words. */
@@ -126,8 +126,8 @@ export class Bench {
   }
 }
 
-const benches: Bench[] = [];
+const fixtures: WorkerFixture[] = [];
 
 afterEach(async () => {
-  for (const bench of benches.splice(0)) await bench.close();
+  for (const fixture of fixtures.splice(0)) await fixture.close();
 });

@@ -3,21 +3,21 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { CircuitBreaker } from '../../../lib/experiments/worker/circuit-breaker.ts';
 import { pause, until } from '../../support/machine.ts';
-import { Bench } from './fixture.ts';
+import { WorkerFixture } from './fixture.ts';
 
 test('no GPUs are claimed where there is nothing to do', async () => {
-  const bench = await Bench.open();
-  const { ended, types } = bench.work();
+  const fixture = await WorkerFixture.open();
+  const { ended, types } = fixture.work();
   expect((await ended).why).toBe('finished');
   expect(types()).toEqual(['stopped']);
 });
 
 test('more may come: it waits without GPUs, and goes on', async () => {
-  const bench = await Bench.open();
+  const fixture = await WorkerFixture.open();
   let expecting = true;
-  const { event, ended, events } = bench.work({ expecting: () => expecting });
+  const { event, ended, events } = fixture.work({ expecting: () => expecting });
   expect(await event('idle')).toEqual({ type: 'idle', worker: null, why: 'active' });
-  await bench.add(['print', 'x']);
+  await fixture.add(['print', 'x']);
   await event('completed');
   expecting = false;
   expect((await ended).why).toBe('finished');
@@ -25,27 +25,27 @@ test('more may come: it waits without GPUs, and goes on', async () => {
 });
 
 test('while others work on the last tasks, it lets its GPU go after a while, and comes back if need be', async () => {
-  const bench = await Bench.open();
+  const fixture = await WorkerFixture.open();
   const slow = ['touch', 'started', 'wait', 'go', 'exit', '1'];
-  await bench.add(slow, ['sleep', '0']);
-  const first = bench.work({}, { devices: [0] });
-  await until(() => existsSync(bench.path('started')));
-  const second = bench.work({ idleLimit: 150 }, { devices: [1] });
+  await fixture.add(slow, ['sleep', '0']);
+  const first = fixture.work({}, { devices: [0] });
+  await until(() => existsSync(fixture.path('started')));
+  const second = fixture.work({ idleLimit: 150 }, { devices: [1] });
   await second.event('completed');
   expect(await second.event('idle')).toMatchObject({ worker: 'gpu1', why: 'active' });
   expect(await second.event('released')).toEqual({ type: 'released', worker: 'gpu1', why: 'idle' });
-  expect((await bench.machine.states())[1]).toBe('free');
-  writeFileSync(bench.path('go'), '');
+  expect((await fixture.machine.states())[1]).toBe('free');
+  writeFileSync(fixture.path('go'), '');
   await Promise.all([first.ended, second.ended]);
-  expect((await bench.queue.counts()).failed).toBe(1);
+  expect((await fixture.queue.counts()).failed).toBe(1);
 });
 
 test('others stand in line: between tasks it lets its GPU go, and stands in line again', async () => {
-  const bench = await Bench.open();
-  await bench.add(...Array.from({ length: 3 }, (_, i) => ['touch', `started${i}`, 'wait', `go${i}`]));
-  const { event, events, ended, worker } = bench.work({}, { devices: [0] });
-  await until(() => existsSync(bench.path('started0')));
-  const other = bench.machine.startCommand([
+  const fixture = await WorkerFixture.open();
+  await fixture.add(...Array.from({ length: 3 }, (_, i) => ['touch', `started${i}`, 'wait', `go${i}`]));
+  const { event, events, ended, worker } = fixture.work({}, { devices: [0] });
+  await until(() => existsSync(fixture.path('started0')));
+  const other = fixture.machine.startCommand([
     'run',
     '--devices',
     '0',
@@ -54,36 +54,36 @@ test('others stand in line: between tasks it lets its GPU go, and stands in line
     '-c',
     `
 import os, time
-open('${bench.path('theirs')}', 'w').close()
-while not os.path.exists('${bench.path('enough')}'): time.sleep(0.01)`,
+open('${fixture.path('theirs')}', 'w').close()
+while not os.path.exists('${fixture.path('enough')}'): time.sleep(0.01)`,
   ]);
   await until(async () =>
-    (await bench.machine.runCommand(['queue', '--json'])).stdout.includes('"position": 1'),
+    (await fixture.machine.runCommand(['queue', '--json'])).stdout.includes('"position": 1'),
   );
-  writeFileSync(bench.path('go0'), '');
+  writeFileSync(fixture.path('go0'), '');
   expect(await event('released')).toMatchObject({ why: 'others' });
-  await until(() => existsSync(bench.path('theirs')));
+  await until(() => existsSync(fixture.path('theirs')));
   await until(() => events.some((each) => each.type === 'claiming' && each.waiting?.position === 1));
-  expect(existsSync(bench.path('started1'))).toBe(false);
-  writeFileSync(bench.path('enough'), '');
-  await until(() => existsSync(bench.path('started1')));
-  for (const i of [1, 2]) writeFileSync(bench.path(`go${i}`), '');
+  expect(existsSync(fixture.path('started1'))).toBe(false);
+  writeFileSync(fixture.path('enough'), '');
+  await until(() => existsSync(fixture.path('started1')));
+  for (const i of [1, 2]) writeFileSync(fixture.path(`go${i}`), '');
   expect((await ended).why).toBe('finished');
   expect(worker.name).toBe(null);
   await new Promise((resolve) => (other.exitCode === null ? other.once('exit', resolve) : resolve(null)));
 });
 
 test('waiting for a GPU ends when others have done the work, and when it is told to', async () => {
-  const bench = await Bench.open();
-  await bench.add(['touch', 'started', 'wait', 'go'], ['sleep', '0']);
-  const first = bench.work({}, { devices: [0] });
-  await until(() => existsSync(bench.path('started')));
-  const [second, third] = [bench.work({}, { devices: [0] }), bench.work({}, { devices: [0] })];
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['touch', 'started', 'wait', 'go'], ['sleep', '0']);
+  const first = fixture.work({}, { devices: [0] });
+  await until(() => existsSync(fixture.path('started')));
+  const [second, third] = [fixture.work({}, { devices: [0] }), fixture.work({}, { devices: [0] })];
   expect((await second.event('claiming', 2)).waiting).toMatchObject({ count: 1 });
   await third.event('claiming', 2);
   third.worker.drain();
   expect((await third.ended).why).toBe('drained');
-  writeFileSync(bench.path('go'), '');
+  writeFileSync(fixture.path('go'), '');
   expect((await first.ended).why).toBe('finished');
   // Those of the same process that stand in line are no others.
   expect(first.types().filter((type) => type === 'claimed')).toHaveLength(1);
@@ -91,70 +91,70 @@ test('waiting for a GPU ends when others have done the work, and when it is told
 });
 
 test('a GPU that can never be had is an error', async () => {
-  const bench = await Bench.open();
-  await bench.add(['sleep', '0']);
-  const { ended } = bench.work({}, { count: 9 });
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['sleep', '0']);
+  const { ended } = fixture.work({}, { count: 9 });
   expect(await ended).toMatchObject({ why: 'error', error: { code: expect.stringMatching(/^ERR_/) } });
 });
 
 test('a paused queue', async () => {
-  const bench = await Bench.open();
-  await bench.add(['sleep', '0']);
-  await bench.queue.pause('person', 'lunch');
-  const { event, ended } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['sleep', '0']);
+  await fixture.queue.pause('person', 'lunch');
+  const { event, ended } = fixture.work();
   expect(await event('idle')).toMatchObject({ why: 'paused', worker: null });
-  await bench.queue.resume();
+  await fixture.queue.resume();
   expect((await ended).why).toBe('finished');
 });
 
 test('a queue that fails for a while loses no result', async () => {
-  const bench = await Bench.open();
-  await bench.add(['result', '{"a": 1}']);
-  const complete = bench.queue.complete.bind(bench.queue);
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['result', '{"a": 1}']);
+  const complete = fixture.queue.complete.bind(fixture.queue);
   let failures = 2;
-  bench.queue.complete = async (token, result) => {
+  fixture.queue.complete = async (token, result) => {
     if (failures-- > 0) throw new Error('database or disk is full');
     return complete(token, result);
   };
-  const { event, ended } = bench.work();
+  const { event, ended } = fixture.work();
   expect((await event('trouble')).message).toBe('database or disk is full (trying again in 0.25 s)');
   expect((await ended).why).toBe('finished');
-  expect(await bench.results()).toEqual([{ a: 1 }]);
+  expect(await fixture.results()).toEqual([{ a: 1 }]);
 });
 
 test('an outcome that comes too late is rejected', async () => {
-  const bench = await Bench.open();
-  await bench.add(['sleep', '0']);
-  bench.queue.complete = async () => false;
-  const { event, worker } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['sleep', '0']);
+  fixture.queue.complete = async () => false;
+  const { event, worker } = fixture.work();
   expect((await event('revoked')).why).toMatch(/too late/);
   worker.drain();
 });
 
 test('between tasks, others see that the GPU is taken', async () => {
-  const bench = await Bench.open();
-  await bench.add(['cuda', 'touch', 'started', 'wait', 'go']);
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['cuda', 'touch', 'started', 'wait', 'go']);
   let expecting = true;
-  const { event, ended, worker } = bench.work({ expecting: () => expecting }, { devices: [0] });
-  await until(() => existsSync(bench.path('started')));
+  const { event, ended, worker } = fixture.work({ expecting: () => expecting }, { devices: [0] });
+  await until(() => existsSync(fixture.path('started')));
   // The placeholder of the claim goes when the command has come.
-  await until(() => bench.machine.processes(0).length === 1);
-  writeFileSync(bench.path('go'), '');
+  await until(() => fixture.machine.processes(0).length === 1);
+  writeFileSync(fixture.path('go'), '');
   await event('completed');
-  await until(() => bench.machine.processes(0).length === 1);
+  await until(() => fixture.machine.processes(0).length === 1);
   await pause(400); // it doesn't look for anybody while no command runs
-  expect(bench.machine.processes(0)).toHaveLength(1);
-  await bench.queue.enqueue([bench.spec(7, ['cuda', 'touch', 'second', 'wait', 'go2'])]);
-  await until(() => existsSync(bench.path('second')));
-  await until(() => bench.machine.processes(0).length === 1);
-  const lease = (await bench.machine.status())[0].lease;
+  expect(fixture.machine.processes(0)).toHaveLength(1);
+  await fixture.queue.enqueue([fixture.spec(7, ['cuda', 'touch', 'second', 'wait', 'go2'])]);
+  await until(() => existsSync(fixture.path('second')));
+  await until(() => fixture.machine.processes(0).length === 1);
+  const lease = (await fixture.machine.status())[0].lease;
   expect(lease.command).toMatch(/^phase1_1_42: .*task.py cuda touch second/);
-  writeFileSync(bench.path('go2'), '');
+  writeFileSync(fixture.path('go2'), '');
   expecting = false;
   await event('completed', 2);
   worker.drain();
   await ended;
-  await until(() => bench.machine.processes(0).length === 0);
+  await until(() => fixture.machine.processes(0).length === 0);
 });
 
 test('failures are counted by task, and their common error is named', () => {

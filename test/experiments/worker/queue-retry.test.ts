@@ -10,7 +10,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** What becomes of an operation that always fails. */
+/** Tries an operation that always fails. */
 function trying(error: Error) {
   const shutdown = new Shutdown(null, 0);
   const state = { tries: 0, end: 'none yet' };

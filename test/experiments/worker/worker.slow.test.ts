@@ -3,16 +3,16 @@ import { expect, test } from 'vitest';
 import { Written } from '../../../lib/experiments/task/literal.ts';
 import { childrenOf, isAlive } from '../../support/keeper.ts';
 import { signalAll, until } from '../../support/machine.ts';
-import { Bench } from './fixture.ts';
+import { WorkerFixture } from './fixture.ts';
 
 test('a sweep from start to end', async () => {
-  const bench = await Bench.open();
-  await bench.add(
+  const fixture = await WorkerFixture.open();
+  await fixture.add(
     ['print', 'hello', 'result', '{"accuracy": 0.5, "steps": 1.0}'],
     ['print', 'no result'],
     ['cuda', 'result', '{"loss": NaN, "best": -Infinity}'],
   );
-  const { ended, events, types } = bench.work();
+  const { ended, events, types } = fixture.work();
   expect(await ended).toEqual({ why: 'finished', message: null, error: null });
   expect(types()).toEqual([
     'claiming',
@@ -22,41 +22,41 @@ test('a sweep from start to end', async () => {
     'stopped',
   ]);
   expect(events[1]).toMatchObject({ worker: 'gpu0', gpus: [{ index: 0 }] });
-  expect(events[2]).toMatchObject({ start: 1, log: bench.path('results/deep/worker_gpu0.log') });
-  const [first, second, third] = await bench.results();
+  expect(events[2]).toMatchObject({ start: 1, log: fixture.path('results/deep/worker_gpu0.log') });
+  const [first, second, third] = await fixture.results();
   expect(first).toEqual({ accuracy: 0.5, steps: new Written(1, '1.0') });
   expect(second).toEqual({});
   expect(third?.loss).toEqual(new Written(Number.NaN, 'NaN').data);
-  expect(bench.log()).toMatch(
+  expect(fixture.log()).toMatch(
     /^==> [-\d]+ [:\d]+ phase1_0_42 on gpu0 \(.+\): .*task.py print hello.*\nhello\n<== .*phase1_0_42: exit code 0 after/,
   );
-  expect(readdirSync(bench.path('.gpu-owner/attempts'))).toEqual([]);
-  expect(await bench.machine.states()).toEqual(['free', 'free', 'free']);
+  expect(readdirSync(fixture.path('.gpu-owner/attempts'))).toEqual([]);
+  expect(await fixture.machine.states()).toEqual(['free', 'free', 'free']);
 });
 
 test('where the output of an attempt is', async () => {
-  const bench = await Bench.open();
-  await bench.add(['print', 'one'], ['print', 'two']);
-  await bench.work().ended;
-  const log = bench.log();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['print', 'one'], ['print', 'two']);
+  await fixture.work().ended;
+  const log = fixture.log();
   for (const [name, text] of [
     ['phase1_0_42', 'one\n'],
     ['phase1_1_42', 'two\n'],
   ] as const) {
-    const [attempt] = await bench.attempts(name);
+    const [attempt] = await fixture.attempts(name);
     const { from, to, path } = attempt?.log ?? { from: 0, to: 0, path: '' };
-    expect(path).toBe(bench.path('results/deep/worker_gpu0.log'));
+    expect(path).toBe(fixture.path('results/deep/worker_gpu0.log'));
     expect(log.slice(from, to ?? undefined)).toBe(text);
   }
 });
 
 test('what a command finds', async () => {
-  const bench = await Bench.open();
-  await bench.queue.enqueue([
-    bench.spec(0, ['env'], { width: new Written(1, '1.0'), on: new Written(true, 'yes') }),
+  const fixture = await WorkerFixture.open();
+  await fixture.queue.enqueue([
+    fixture.spec(0, ['env'], { width: new Written(1, '1.0'), on: new Written(true, 'yes') }),
   ]);
-  await bench.work({}, { devices: [1] }).ended;
-  const line = bench.log('gpu1').split('\n')[1] as string;
+  await fixture.work({}, { devices: [1] }).ended;
+  const line = fixture.log('gpu1').split('\n')[1] as string;
   const given = JSON.parse(line);
   expect(given).toMatchObject({
     CUDA_VISIBLE_DEVICES: expect.stringMatching(/^GPU-/),
@@ -64,7 +64,7 @@ test('what a command finds', async () => {
     PYTHONUNBUFFERED: '1',
     MASTER_ADDR: '127.0.0.1',
     MASTER_PORT: expect.stringMatching(/^\d+$/),
-    cwd: bench.path('.').replace(/\/$/, ''),
+    cwd: fixture.path('.').replace(/\/$/, ''),
   });
   expect(given.task).toContain('"width":1.0,"on":true');
   expect(JSON.parse(given.task)).toMatchObject({
@@ -79,11 +79,11 @@ test('what a command finds', async () => {
 });
 
 test('a line for the shell', async () => {
-  const bench = await Bench.open();
-  await bench.add({ shell: 'echo "a  b" | tr a c; echo \'{"x": 1}\' > $GPU_OWNER_RESULT' });
-  await bench.work().ended;
-  expect(bench.log()).toContain('\nc  b\n');
-  expect(await bench.results()).toEqual([{ x: 1 }]);
+  const fixture = await WorkerFixture.open();
+  await fixture.add({ shell: 'echo "a  b" | tr a c; echo \'{"x": 1}\' > $GPU_OWNER_RESULT' });
+  await fixture.work().ended;
+  expect(fixture.log()).toContain('\nc  b\n');
+  expect(await fixture.results()).toEqual([{ x: 1 }]);
 });
 
 test.each([
@@ -94,9 +94,9 @@ test.each([
   ['empty', '', /empty/],
   ['nested deeply', `{"a": ${'['.repeat(2500)}${']'.repeat(2500)}}`, /nested more than 200 deep/],
 ])('a result that can’t be read is kept, and not tried again: %s', async (_, text, why) => {
-  const bench = await Bench.open();
-  await bench.add(['result', text]);
-  const { ended, event } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['result', text]);
+  const { ended, event } = fixture.work();
   await ended;
   const { error, state } = await event('failed');
   expect(state).toBe('failed');
@@ -106,89 +106,89 @@ test.each([
 });
 
 test('a result that is too large', async () => {
-  const bench = await Bench.open();
-  await bench.add({ shell: 'head -c 1048577 /dev/zero > $GPU_OWNER_RESULT' });
-  const { ended, event } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add({ shell: 'head -c 1048577 /dev/zero > $GPU_OWNER_RESULT' });
+  const { ended, event } = fixture.work();
   await ended;
   expect((await event('failed')).error).toMatch(/1048577 bytes.*1 MiB/);
 });
 
 test('failures: three starts, with the end of the log', async () => {
-  const bench = await Bench.open();
-  await bench.add(['print', 'before', 'print', '\x1b[31mBad\x1b[0m thing', 'exit', '3']);
-  const { ended, events } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['print', 'before', 'print', '\x1b[31mBad\x1b[0m thing', 'exit', '3']);
+  const { ended, events } = fixture.work();
   expect((await ended).why).toBe('finished');
   const failures = events.filter((event) => event.type === 'failed');
   expect(failures.map(({ state }) => state)).toEqual(['pending', 'pending', 'failed']);
   expect(failures[0]?.error).toBe('exit code 3: Bad thing\nThe log ends with:\n  before\n  Bad thing');
-  expect(bench.log()).toContain('(start 3)');
+  expect(fixture.log()).toContain('(start 3)');
 });
 
 test('killed', async () => {
-  const bench = await Bench.open();
-  await bench.add(['kill']);
-  const { event, worker } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['kill']);
+  const { event, worker } = fixture.work();
   expect((await event('failed')).error).toBe('killed by SIGKILL');
   worker.drain();
 });
 
 test('three different tasks that fail stop the worker; successes in between don’t count', async () => {
-  const bench = await Bench.open();
+  const fixture = await WorkerFixture.open();
   const bad = ['print', 'no module', 'exit', '1'];
-  await bench.add(bad, ['print', 'fine'], bad, bad, ['sleep', '0'], bad, bad, bad, bad);
-  const { ended, events } = bench.work();
+  await fixture.add(bad, ['print', 'fine'], bad, bad, ['sleep', '0'], bad, bad, bad, bad);
+  const { ended, events } = fixture.work();
   const end = await ended;
   expect(end.why).toBe('failures');
   expect(end.message).toMatch(/^3 tasks failed one after the other, all with: exit code 1: no module/);
   expect(events.filter(({ type }) => type === 'failed')).toHaveLength(6);
-  expect((await bench.queue.counts()).active).toBe(0);
+  expect((await fixture.queue.counts()).active).toBe(0);
 });
 
 test('exit code 75 doesn’t count; three times in a row stop the worker', async () => {
-  const bench = await Bench.open();
-  await bench.add(['exit', '75'], ['exit', '75'], ['exit', '75']);
-  const { ended, events } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['exit', '75'], ['exit', '75'], ['exit', '75']);
+  const { ended, events } = fixture.work();
   const end = await ended;
   expect(end).toMatchObject({ why: 'environment', message: expect.stringContaining('exit code 75') });
   expect(events.filter(({ type }) => type === 'given-back')).toHaveLength(3);
-  expect((await bench.rows()).map(({ state, starts }) => [state, starts])).toEqual(
+  expect((await fixture.rows()).map(({ state, starts }) => [state, starts])).toEqual(
     Array.from({ length: 3 }, () => ['pending', 0]),
   );
 });
 
 test('exit code 75: again later, and later still', async () => {
-  const bench = await Bench.open();
-  await bench.add({ shell: 'test -e ready || exit 75' });
-  const { ended, event } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add({ shell: 'test -e ready || exit 75' });
+  const { ended, event } = fixture.work();
   expect((await event('given-back')).delay).toBe(1000);
-  writeFileSync(bench.path('ready'), '');
+  writeFileSync(fixture.path('ready'), '');
   await event('idle');
   expect((await ended).why).toBe('finished');
 });
 
 test('a command that can’t start', async () => {
-  const bench = await Bench.open();
-  await bench.add({ words: ['pyhton', 'a.py'] });
-  const { event, worker, ended } = bench.work();
+  const fixture = await WorkerFixture.open();
+  await fixture.add({ words: ['pyhton', 'a.py'] });
+  const { event, worker, ended } = fixture.work();
   expect((await event('given-back')).why).toBe("pyhton can't be started: not found");
   worker.drain();
   expect((await ended).why).toBe('drained');
 });
 
 test('an output directory that can’t be made', async () => {
-  const bench = await Bench.open();
-  writeFileSync(bench.path('results'), 'a file');
-  await bench.add(['print', 'x']);
-  const { event } = bench.work();
+  const fixture = await WorkerFixture.open();
+  writeFileSync(fixture.path('results'), 'a file');
+  await fixture.add(['print', 'x']);
+  const { event } = fixture.work();
   expect((await event('given-back')).why).toMatch(/results.* can't be written: not a directory/i);
 });
 
 test('a foreign process at failure: the task is not to blame', async () => {
-  const bench = await Bench.open();
-  await bench.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
-  const { event, ended, worker } = bench.work({}, { devices: [0] });
-  await until(() => existsSync(bench.path('started')));
-  const stranger = bench.machine.start([
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
+  const { event, ended, worker } = fixture.work({}, { devices: [0] });
+  await until(() => existsSync(fixture.path('started')));
+  const stranger = fixture.machine.start([
     'python3',
     '-c',
     `
@@ -198,8 +198,8 @@ cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
 import time; time.sleep(60)`,
     `${process.cwd()}/build/Release/simulator/libcuda.so.1`,
   ]);
-  await until(() => bench.machine.processes(0).includes(stranger.pid as number));
-  writeFileSync(bench.path('go'), '');
+  await until(() => fixture.machine.processes(0).includes(stranger.pid as number));
+  writeFileSync(fixture.path('go'), '');
   const { why } = await event('given-back');
   expect(why).toMatch(/^python3.* \(pid \d+.*uses GPU 0.*without a claim; exit code 1/);
   await event('released');
@@ -209,58 +209,58 @@ import time; time.sleep(60)`,
 });
 
 test('a GPU that is lost: the task is not to blame, and goes on elsewhere', async () => {
-  const bench = await Bench.open();
-  await bench.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
-  const { event, ended } = bench.work();
-  await until(() => existsSync(bench.path('started')));
-  bench.machine.set('gpu=0', 'lost=on');
-  writeFileSync(bench.path('go'), '');
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
+  const { event, ended } = fixture.work();
+  await until(() => existsSync(fixture.path('started')));
+  fixture.machine.set('gpu=0', 'lost=on');
+  writeFileSync(fixture.path('go'), '');
   expect((await event('given-back')).why).toMatch(/^GPU 0 has failed: /);
   expect((await event('claimed', 2)).worker).toBe('gpu1');
   await ended;
-  expect((await bench.rows())[0]?.starts).toBe(3);
-  bench.machine.set('gpu=0', 'lost=off');
+  expect((await fixture.rows())[0]?.starts).toBe(3);
+  fixture.machine.set('gpu=0', 'lost=off');
 });
 
 test.each(['fork', 'popen', 'daemon'])(
   'what a command leaves behind doesn’t see the next task: %s',
   async (way) => {
-    const bench = await Bench.open();
-    await bench.add(['cuda', way], ['cuda', 'print', 'second']);
-    const { ended, event } = bench.work();
+    const fixture = await WorkerFixture.open();
+    await fixture.add(['cuda', way], ['cuda', 'print', 'second']);
+    const { ended, event } = fixture.work();
     await ended;
     expect((await event('left-behind')).count).toBe(1);
-    expect(bench.log()).toContain('ended 1 left behind');
-    await until(() => bench.machine.processes(0).filter(isAlive).length === 0);
+    expect(fixture.log()).toContain('ended 1 left behind');
+    await until(() => fixture.machine.processes(0).filter(isAlive).length === 0);
   },
 );
 
 test('drain: the current task is finished', async () => {
-  const bench = await Bench.open();
-  await bench.add(['touch', 'started', 'wait', 'go', 'result', '{"a": 1}'], ['print', 'next']);
-  const { worker, ended } = bench.work();
-  await until(() => existsSync(bench.path('started')));
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['touch', 'started', 'wait', 'go', 'result', '{"a": 1}'], ['print', 'next']);
+  const { worker, ended } = fixture.work();
+  await until(() => existsSync(fixture.path('started')));
   worker.drain();
-  writeFileSync(bench.path('go'), '');
+  writeFileSync(fixture.path('go'), '');
   expect((await ended).why).toBe('drained');
-  expect(await bench.results()).toEqual([{ a: 1 }]);
-  expect(await bench.queue.counts()).toMatchObject({ pending: 1, active: 0, completed: 1 });
+  expect(await fixture.results()).toEqual([{ a: 1 }]);
+  expect(await fixture.queue.counts()).toMatchObject({ pending: 1, active: 0, completed: 1 });
 });
 
 test.each(['polite', 'deaf'])(
   'drain with a limit, stop: the task is given back and doesn’t count (%s)',
   async (manners) => {
     for (const way of ['drain', 'stop'] as const) {
-      const bench = await Bench.open();
-      await bench.add([manners, 'fork', 'touch', 'started', 'sleep', '600']);
-      const { worker, ended, event } = bench.work({ grace: 100 });
-      await until(() => existsSync(bench.path('started')));
+      const fixture = await WorkerFixture.open();
+      await fixture.add([manners, 'fork', 'touch', 'started', 'sleep', '600']);
+      const { worker, ended, event } = fixture.work({ grace: 100 });
+      await until(() => existsSync(fixture.path('started')));
       worker[way]();
       if (way === 'drain' && manners === 'deaf') worker.stop(); // ten seconds are too long for this test
       expect((await ended).why).toBe(way === 'drain' && manners === 'polite' ? 'drained' : 'stopped');
       expect(await event('given-back')).toMatchObject({ delay: 0 });
-      expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
-      expect(await bench.machine.states()).toEqual(['free', 'free', 'free']);
+      expect((await fixture.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
+      expect(await fixture.machine.states()).toEqual(['free', 'free', 'free']);
     }
   },
 );
@@ -268,11 +268,11 @@ test.each(['polite', 'deaf'])(
 test.each(['polite', 'deaf', 'exit 1'])(
   'a SIGTERM to all processes, as batch systems send it: the task is given back and doesn’t count (%s)',
   async (manners) => {
-    const bench = await Bench.open();
+    const fixture = await WorkerFixture.open();
     const words = manners === 'exit 1' ? ['impolite'] : [manners];
-    await bench.add([...words, 'touch', 'started', 'sleep', '600']);
-    const { worker, ended, event } = bench.work({ endingGrace: 200 });
-    await until(() => existsSync(bench.path('started')));
+    await fixture.add([...words, 'touch', 'started', 'sleep', '600']);
+    const { worker, ended, event } = fixture.work({ endingGrace: 200 });
+    await until(() => existsSync(fixture.path('started')));
     const family = (pid: number): number[] => [pid, ...childrenOf(pid).flatMap(family)];
     const all = childrenOf(process.pid).flatMap(family);
     expect(all.length).toBeGreaterThan(2); // the guard, the keeper, the command
@@ -280,41 +280,41 @@ test.each(['polite', 'deaf', 'exit 1'])(
     signalAll(all, 'SIGTERM');
     expect((await ended).why).toBe('drained');
     expect((await event('given-back')).why).toMatch(/^all of its processes got SIGTERM from outside/);
-    expect((await bench.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
+    expect((await fixture.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
   },
 );
 
 test('cancelled: the command is killed, and nothing is reported', async () => {
-  const bench = await Bench.open();
-  await bench.add(['polite', 'touch', 'started', 'sleep', '600'], ['print', 'next']);
-  const { ended, event, events } = bench.work();
-  await until(() => existsSync(bench.path('started')));
-  await bench.queue.cancel({ ids: ['phase1_0_42'] });
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['polite', 'touch', 'started', 'sleep', '600'], ['print', 'next']);
+  const { ended, event, events } = fixture.work();
+  await until(() => existsSync(fixture.path('started')));
+  await fixture.queue.cancel({ ids: ['phase1_0_42'] });
   await event('revoked');
   expect((await ended).why).toBe('finished');
   expect(events.filter(({ type }) => type === 'completed')).toHaveLength(1);
-  expect((await bench.rows()).map(({ state }) => state)).toEqual(['cancelled', 'completed']);
+  expect((await fixture.rows()).map(({ state }) => state)).toEqual(['cancelled', 'completed']);
 });
 
 test('cancelled while it runs, and retried: it runs again in the same process', async () => {
-  const bench = await Bench.open();
-  await bench.add(['polite', 'touch', 'started', 'sleep', '600'], ['sleep', '0.1']);
-  const { ended, event, events } = bench.work();
-  await until(() => existsSync(bench.path('started')));
-  await bench.queue.cancel({ ids: ['phase1_0_42'] });
-  await bench.queue.retry({ ids: ['phase1_0_42'] });
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['polite', 'touch', 'started', 'sleep', '600'], ['sleep', '0.1']);
+  const { ended, event, events } = fixture.work();
+  await until(() => existsSync(fixture.path('started')));
+  await fixture.queue.cancel({ ids: ['phase1_0_42'] });
+  await fixture.queue.retry({ ids: ['phase1_0_42'] });
   await event('revoked');
   await until(
     () => events.filter((each) => each.type === 'assigned' && each.task.name === 'phase1_0_42').length === 2,
   );
-  await bench.queue.cancel('all');
+  await fixture.queue.cancel('all');
   expect((await ended).why).toBe('finished');
 });
 
 test('two workers in one process, on GPUs of their own', async () => {
-  const bench = await Bench.open();
-  await bench.add(...Array.from({ length: 6 }, () => ['cuda', 'sleep', '0.1']));
-  const two = [bench.work(), bench.work()];
+  const fixture = await WorkerFixture.open();
+  await fixture.add(...Array.from({ length: 6 }, () => ['cuda', 'sleep', '0.1']));
+  const two = [fixture.work(), fixture.work()];
   const ends = await Promise.all(two.map(({ ended }) => ended));
   expect(ends.map(({ why }) => why)).toEqual(['finished', 'finished']);
   const names = two.map(({ events }) => events.find(({ type }) => type === 'claimed'));
@@ -322,13 +322,13 @@ test('two workers in one process, on GPUs of their own', async () => {
     new Set(['gpu0', 'gpu1']),
   );
   expect(process.env.CUDA_VISIBLE_DEVICES).toBeUndefined();
-  expect(await bench.queue.counts()).toMatchObject({ completed: 6 });
+  expect(await fixture.queue.counts()).toMatchObject({ completed: 6 });
 });
 
 test('several GPUs for a task', async () => {
-  const bench = await Bench.open();
-  await bench.add(['cuda']);
-  const { ended } = bench.work({}, { count: 2 });
+  const fixture = await WorkerFixture.open();
+  await fixture.add(['cuda']);
+  const { ended } = fixture.work({}, { count: 2 });
   await ended;
-  expect(bench.log('gpu0-1')).toMatch(/using 2 GPU-.*,GPU-/);
+  expect(fixture.log('gpu0-1')).toMatch(/using 2 GPU-.*,GPU-/);
 });

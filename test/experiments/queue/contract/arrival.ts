@@ -2,13 +2,13 @@ import { expect, test } from 'vitest';
 import { parse, stringify, type Values, Written } from '../../../../lib/experiments/task/literal.ts';
 import { type TaskSpec, taskId } from '../../../../lib/experiments/task/task.ts';
 import { pause } from '../../../support/machine.ts';
-import { all, type Bench, rowOf, takeFrom } from '../conformance.ts';
+import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** How tasks come in, and that they come in once. */
-export function testArrival(bench: () => Bench): void {
+export function testArrival(fixture: () => QueueFixture): void {
   test('tasks get names of phase, counter and seed, which stay', async () => {
-    const queue = await bench().opened(
+    const queue = await fixture().opened(
       spec({ width: 1, seed: 42 }),
       spec({ width: 2, seed: 43 }),
       spec({ width: 3 }, { phase: 'exp2' }),
@@ -16,7 +16,7 @@ export function testArrival(bench: () => Bench): void {
     await queue.enqueue([spec({ width: 4, seed: 1 }, { phase: 'exp2' })]);
     const names = (await all(queue.tasks())).map(({ task }) => task.name);
     expect(names).toEqual(['exp1_0_42', 'exp1_1_43', 'exp2_0', 'exp2_1_1']);
-    const again = await bench().open();
+    const again = await fixture().open();
     expect(await again.enqueue([spec({ width: 9, seed: 0 }), spec({ width: 1, seed: 42 })])).toEqual({
       added: 1,
       known: 1,
@@ -27,7 +27,7 @@ export function testArrival(bench: () => Bench): void {
 
   test('enqueueing again does nothing, whatever has become of the task', async () => {
     const specs = ['pending', 'active', 'completed', 'failed', 'cancelled'].map((state) => spec({ state }));
-    const queue = await bench().opened(...specs);
+    const queue = await fixture().opened(...specs);
     const attempts = [
       await takeFrom(queue),
       await takeFrom(queue),
@@ -46,7 +46,7 @@ export function testArrival(bench: () => Bench): void {
       'cancelled',
       'pending',
     ]);
-    for (const other of [queue, await bench().open()]) {
+    for (const other of [queue, await fixture().open()]) {
       expect(await other.enqueue(specs)).toEqual({ added: 0, known: 5, placed: 0 });
       expect(await all(other.tasks())).toEqual(before);
     }
@@ -54,7 +54,7 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('equal parameters are one task, with a place for each phase and directory', async () => {
-    const queue = await bench().opened(
+    const queue = await fixture().opened(
       spec({ lr: new Written(1, '1.0'), seed: 1 }),
       spec(
         { seed: 1, lr: 1 },
@@ -76,7 +76,7 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('equal parameters with another command are refused, and named', async () => {
-    const queue = await bench().opened(spec({ width: 1, seed: 5 }));
+    const queue = await fixture().opened(spec({ width: 1, seed: 5 }));
     const changed = spec({ width: 1, seed: 5 }, { command: { shell: 'python3 other.py' } });
     const error = await queue.enqueue([spec({ width: 2 }), changed]).catch((reason) => reason);
     expect(error.code).toBe('ERR_INVALID_ARGUMENT');
@@ -92,7 +92,7 @@ export function testArrival(bench: () => Bench): void {
 
   test('on demand, tasks that are neither active nor completed get the other command', async () => {
     const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 })];
-    const queue = await bench().opened(...specs);
+    const queue = await fixture().opened(...specs);
     await takeFrom(queue);
     await queue.complete((await takeFrom(queue)).token, {});
     const command = { shell: 'echo "$GPU_OWNER_TASK"' };
@@ -109,7 +109,7 @@ export function testArrival(bench: () => Bench): void {
   test('a task without a command takes the first that it is given, in whatever state; without one nothing changes', async () => {
     const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 })];
     const without = specs.map((each) => ({ ...each, command: { words: [] } }));
-    const queue = await bench().opened(...without);
+    const queue = await fixture().opened(...without);
     await takeFrom(queue);
     await queue.complete((await takeFrom(queue)).token, {});
     const commands = async () => (await all(queue.tasks())).map(({ task }) => task.command);
@@ -156,8 +156,8 @@ export function testArrival(bench: () => Bench): void {
         command: { words: [word, word] },
       }),
     );
-    const queue = await bench().opened(...specs);
-    const rows = await all((await bench().open()).tasks());
+    const queue = await fixture().opened(...specs);
+    const rows = await all((await fixture().open()).tasks());
     expect(rows.map(({ task }) => stringify(task.parameters))).toEqual(parameters.map(stringify));
     expect(rows.map(({ task }) => task.places[0])).toEqual(
       words.map((word) => ({ phase: word, outputDirectory: word })),
@@ -177,7 +177,7 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('names that would be equal are not', async () => {
-    const queue = await bench().opened(
+    const queue = await fixture().opened(
       spec({ n: 0, seed: '1_5' }, { phase: 'a' }), // a_0_1_5
       spec({ n: 1, seed: 5 }, { phase: 'a_0' }),
       spec({ n: 2, seed: 5 }, { phase: 'a_0' }), // a_0_1_5, again
@@ -189,7 +189,7 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('results keep their spelling', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const result = parse(
       '{"loss": NaN, "lr": 1.0, "big": 12345678901234567890, "list": [1e-3, -Infinity, null]}',
     ) as Values;
@@ -200,7 +200,7 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('an enqueuing that is aborted, or fails in the middle, has done whole batches', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     const controller = new AbortController();
     async function* slowly() {
       for (const task of plainTasks(5_000)) {
@@ -219,8 +219,8 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('killed while enqueuing, the next one does the rest', async () => {
-    const queue = await bench().open();
-    const remote = await bench().remote();
+    const queue = await fixture().open();
+    const remote = await fixture().remote();
     void remote.ask('enqueue', 30_000, 'exp1').catch(() => {});
     while ((await queue.counts()).pending === 0) await pause(1);
     await remote.kill();
@@ -236,12 +236,12 @@ export function testArrival(bench: () => Bench): void {
   });
 
   test('two processes that enqueue the same come to one of each', async () => {
-    const remotes = [await bench().remote(), await bench().remote()];
+    const remotes = [await fixture().remote(), await fixture().remote()];
     const added = await Promise.all(
       remotes.map((remote) => remote.ask<{ added: number }>('enqueue', 3_000, 'exp1')),
     );
     expect(added.reduce((sum, each) => sum + each.added, 0)).toBe(3_000);
-    const rows = await all((await bench().open()).tasks());
+    const rows = await all((await fixture().open()).tasks());
     expect(new Set(rows.map(({ task }) => task.name)).size).toBe(3_000);
     expect(rows[2_999]?.task.name).toBe('exp1_2999_2');
   });

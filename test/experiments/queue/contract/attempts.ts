@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import type { Attempt } from '../../../../lib/experiments/queue/queue.ts';
 import { pause, until } from '../../../support/machine.ts';
-import { type Bench, rowOf, takeFrom, taker } from '../conformance.ts';
+import { type QueueFixture, rowOf, takeFrom, taker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 
-/** What becomes of tasks that were taken. */
-export function testAttempts(bench: () => Bench): void {
+/** Tests what becomes of tasks that were taken. */
+export function testAttempts(fixture: () => QueueFixture): void {
   test('each task is given out once, in the order of arrival', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
-    const other = await bench().open();
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
+    const other = await fixture().open();
     const attempts = [await takeFrom(queue), await takeFrom(other), await takeFrom(queue)];
     expect(attempts.map(({ task }) => task.parameters.n)).toEqual([0, 1, 2]);
     expect(attempts.map(({ start }) => start)).toEqual([1, 1, 1]);
@@ -18,14 +18,14 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('several of one process may take at the same time', async () => {
-    const queue = await bench().opened(...[0, 1, 2, 3].map((n) => spec({ n })));
+    const queue = await fixture().opened(...[0, 1, 2, 3].map((n) => spec({ n })));
     const attempts = await Promise.all([0, 1, 2, 3].map(() => takeFrom(queue)));
     expect(new Set(attempts.map(({ task }) => task.id)).size).toBe(4);
     for (const { token } of attempts) expect(await queue.complete(token, {})).toBe(true);
   });
 
   test('failed ones come again after fresh ones, and are started three times at most', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const order: unknown[] = [];
     for (let start = 1; start <= 3; start++) {
       for (let n = 0; n < 2; n++) {
@@ -47,14 +47,14 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('what can not be read is not tried again', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue);
     expect(await queue.fail(token, { error: 'no JSON', retry: false })).toBe('failed');
     expect(await queue.take(taker)).toBeNull();
   });
 
   test('a start that was given back does not count', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     for (let times = 0; times < 5; times++) {
       const attempt = await takeFrom(queue);
       expect(attempt.start).toBe(1);
@@ -70,7 +70,7 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('a task that was given back with a delay comes in its time', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const before = Date.now();
     await queue.requeue((await takeFrom(queue)).token, 'busy', 1_000);
     expect(await queue.take(taker)).toBeNull();
@@ -87,11 +87,11 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('the result is there with the completion, once', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const [first, second] = [await takeFrom(queue), await takeFrom(queue)];
     expect(await queue.complete(second.token, { accuracy: 0.25 })).toBe(true);
     expect(await queue.complete(first.token, { accuracy: 0.5 })).toBe(true);
-    const other = await bench().open();
+    const other = await fixture().open();
     const completions = await other.completions(0, 10);
     expect(completions.map(({ task, result, source }) => [task.parameters.n, result, source])).toEqual([
       [1, { accuracy: 0.25 }, 'worker'],
@@ -107,8 +107,8 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('tokens are good in other processes, and those that nobody has given out are not', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const remote = await fixture().remote();
     const [first, second] = [await takeFrom(queue), await takeFrom(queue)];
     expect(await remote.ask('complete', first.token, { a: 1 })).toBe(true);
     expect(await remote.ask('fail', second.token, { error: 'x', retry: false })).toBe('failed');
@@ -121,10 +121,10 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('a result can come before the completion', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
     const attempts = [await takeFrom(queue), await takeFrom(queue), await takeFrom(queue)];
     const tokens = attempts.map(({ token }) => token) as [string, string, string];
-    const other = await bench().open();
+    const other = await fixture().open();
     expect(await other.submit(tokens[0], { a: 1 })).toBe(true);
     expect(await other.submit(tokens[1], { a: 2 })).toBe(true);
     expect(await queue.complete(tokens[0], null)).toBe(true);
@@ -135,9 +135,9 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('nothing is given out in a pause, and what runs goes on', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const { token } = await takeFrom(queue);
-    const other = await bench().open();
+    const other = await fixture().open();
     await other.pause('failures', 'three tasks failed');
     expect(await queue.take(taker)).toBeNull();
     expect(await queue.paused()).toMatchObject({ by: 'failures', message: 'three tasks failed' });
@@ -145,14 +145,14 @@ export function testAttempts(bench: () => Bench): void {
     await other.pause('failures', 'more failed');
     expect(await queue.paused()).toMatchObject({ by: 'person', message: 'lunch' });
     expect(await queue.complete(token, {})).toBe(true);
-    expect(await (await bench().remote()).take()).toBeNull();
+    expect(await (await fixture().remote()).take()).toBeNull();
     await queue.resume();
     expect(await other.paused()).toBeNull();
     expect((await takeFrom(other)).task.parameters.n).toBe(1);
   });
 
   test('attempts are told of, with their takers and logs', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const first = await takeFrom(queue);
     expect(await queue.attempts('living')).toEqual([
       {
@@ -182,7 +182,7 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('who asked over TCP and completed tasks without a result is told, until they are retried', async () => {
-    const queue = await bench().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
+    const queue = await fixture().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
     const overTCP = (worker: string) => queue.take({ ...taker, worker, pid: 0 }, { lifetime: 60_000 });
     const completed: string[] = [];
     for (const worker of ['gpu1', 'a\nb', 'a\nb']) {
@@ -210,8 +210,8 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('changes of others are noticed, and nothing else', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     await queue.changed(0);
     const started = performance.now();
     await queue.changed(300);
@@ -233,8 +233,8 @@ export function testAttempts(bench: () => Bench): void {
   });
 
   test('what one of a process has noticed is news for others of it who have looked before', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     await queue.changed(0);
     const seen = queue.changeCount;
     expect((await queue.counts()).pending).toBe(1); // the look of an idle worker

@@ -1,21 +1,21 @@
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { processorTime, quickest } from '../../../support/time.ts';
-import type { Bench } from '../conformance.ts';
+import { pause, processorTime, quickest } from '../../../support/time.ts';
+import type { QueueFixture } from '../conformance.ts';
 import { plainTasks } from '../fixtures/tasks.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 
 /** Many processes, and many tasks. */
-export function testCrowds(bench: () => Bench): void {
+export function testCrowds(fixture: () => QueueFixture): void {
   test('16 processes never start a task twice', { timeout: 120_000 }, async () => {
     const count = SOAK ? 10_000 : 1_500;
-    const witness = join(bench().directory, 'witness');
+    const witness = join(fixture().directory, 'witness');
     mkdirSync(witness);
-    const queue = await bench().open();
+    const queue = await fixture().open();
     await queue.enqueue(plainTasks(count));
-    const remotes = await Promise.all(Array.from({ length: 16 }, () => bench().remote()));
+    const remotes = await Promise.all(Array.from({ length: 16 }, () => fixture().remote()));
     const done = await Promise.all(remotes.map((remote) => remote.ask<number>('consume', witness)));
     expect(existsSync(join(witness, 'double'))).toBe(false);
     const started = readFileSync(join(witness, 'started'), 'utf8').trimEnd().split('\n');
@@ -27,18 +27,18 @@ export function testCrowds(bench: () => Bench): void {
   });
 
   test('workers that are killed all the time lose nothing', { timeout: 120_000 }, async () => {
-    const witness = join(bench().directory, 'witness');
+    const witness = join(fixture().directory, 'witness');
     mkdirSync(witness);
-    const queue = await bench().open();
+    const queue = await fixture().open();
     const count = SOAK ? 5_000 : 400;
     await queue.enqueue(plainTasks(count));
     for (let times = 0; times < (SOAK ? 50 : 6); times++) {
-      const remotes = await Promise.all([bench().remote(), bench().remote(), bench().remote()]);
+      const remotes = await Promise.all([fixture().remote(), fixture().remote(), fixture().remote()]);
       for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
-      await new Promise((resolve) => setTimeout(resolve, 100 + Math.random() * 100));
+      await pause(100 + Math.random() * 100);
       await Promise.all(remotes.map((remote) => remote.kill()));
     }
-    const last = await bench().remote();
+    const last = await fixture().remote();
     await last.ask('consume', witness);
     expect(existsSync(join(witness, 'double'))).toBe(false);
     expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
@@ -46,7 +46,7 @@ export function testCrowds(bench: () => Bench): void {
   });
 
   test('100,000 tasks', { timeout: 300_000 }, async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     const time = await processorTime(async () => {
       expect(await queue.enqueue(plainTasks(100_000))).toMatchObject({ added: 100_000 });
     });

@@ -1,19 +1,22 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../support/machine.ts';
 import { sendSignal, signalLiving } from '../../../support/processes.ts';
-import { type Bench, type Engine, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { type Engine, type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
 /** Processes that end without a word, or stop. */
-export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, 'seesProcesses'>): void {
+export function testDeaths(
+  fixture: () => QueueFixture,
+  { seesProcesses }: Pick<Engine, 'seesProcesses'>,
+): void {
   test('the task of a killed worker is given out again, and its token is worth nothing', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     expect(await queue.take(taker)).toBeNull();
     await remote.kill();
-    const again = await takeWithin(queue, bench().engine.recovery);
+    const again = await takeWithin(queue, fixture().engine.recovery);
     expect(again.start).toBe(2);
     const [lost] = await queue.attempts({ taskId: again.task.id });
     expect(lost).toMatchObject({ token, outcome: 'lost' });
@@ -25,11 +28,11 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
   });
 
   test('a task is not given out again while anything of its attempt lives', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     const child = await remote.ask<number>('startChild', token);
-    bench().kills(child);
+    fixture().kills(child);
     await remote.kill();
     await pause(300);
     expect(await queue.take(taker)).toBeNull();
@@ -39,29 +42,29 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
     await pause(100);
     expect(await queue.take(taker)).toBeNull();
     sendSignal(child, 'SIGKILL');
-    expect((await takeWithin(queue, bench().engine.recovery)).start).toBe(2);
+    expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(2);
   });
 
   // Elsewhere, whoever says that it has ended has seen to that.
   test.skipIf(!seesProcesses)('nor when the attempt has ended, and its command has not', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     const child = await remote.ask<number>('startChild', token);
-    bench().kills(child);
+    fixture().kills(child);
     expect(await remote.ask('fail', token, { error: 'exit code 1', retry: true })).toBe('pending');
     const next = await takeFrom(queue);
     expect(next.task.parameters.n).toBe(1);
     await queue.complete(next.token, {});
     expect(await queue.take(taker)).toBeNull();
     sendSignal(child, 'SIGKILL');
-    const again = await takeWithin(queue, bench().engine.recovery);
+    const again = await takeWithin(queue, fixture().engine.recovery);
     expect([again.task.parameters.n, again.start]).toEqual([0, 2]);
   });
 
   test('a worker that is stopped and goes on leaves one result', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     remote.signal('SIGSTOP');
     await pause(1_000);
@@ -75,19 +78,19 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
   });
 
   test('a task that kills its worker is started three times', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     await queue.complete((await takeFrom(queue)).token, {});
     for (let start = 1; start <= 3; start++) {
-      const remote = await bench().remote();
+      const remote = await fixture().remote();
       let attempt: RemoteAttempt | null = null;
-      for (const end = Date.now() + bench().engine.recovery; attempt === null && Date.now() < end; ) {
+      for (const end = Date.now() + fixture().engine.recovery; attempt === null && Date.now() < end; ) {
         attempt = await remote.take();
         if (attempt === null) await pause(50);
       }
       expect(attempt?.start).toBe(start);
       await remote.kill();
     }
-    const end = Date.now() + bench().engine.recovery;
+    const end = Date.now() + fixture().engine.recovery;
     while ((await queue.counts()).failed === 0 && Date.now() < end) {
       expect(await queue.take(taker)).toBeNull();
       await queue.changed(1_000);
@@ -96,24 +99,24 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
   });
 
   test('all workers are dead, then one starts', async () => {
-    const remotes = [await bench().remote(), await bench().remote(), await bench().remote()];
+    const remotes = [await fixture().remote(), await fixture().remote(), await fixture().remote()];
     await remotes[0]?.ask('enqueue', 3, 'exp1');
     for (const remote of remotes) expect(await remote.take()).not.toBeNull();
     await Promise.all(remotes.map((remote) => remote.kill()));
-    const queue = await bench().open();
+    const queue = await fixture().open();
     const taken: string[] = [];
-    while (taken.length < 3) taken.push((await takeWithin(queue, bench().engine.recovery)).task.name);
+    while (taken.length < 3) taken.push((await takeWithin(queue, fixture().engine.recovery)).task.name);
     expect(taken.sort()).toEqual(['exp1_0_0', 'exp1_1_1', 'exp1_2_2']);
   });
 
   test('that a worker was killed is noticed without anybody who wants a task', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     await remote.take();
     await queue.endLost();
     expect(await queue.counts()).toMatchObject({ active: 1 });
     await remote.kill();
-    for (const end = Date.now() + bench().engine.recovery; ; await pause(50)) {
+    for (const end = Date.now() + fixture().engine.recovery; ; await pause(50)) {
       await queue.endLost();
       if ((await queue.counts()).pending === 1) break;
       expect(Date.now()).toBeLessThan(end);
@@ -122,14 +125,14 @@ export function testDeaths(bench: () => Bench, { seesProcesses }: Pick<Engine, '
   });
 
   test('one manages, until it goes', async () => {
-    const queue = await bench().open();
-    const [first, second] = [await bench().remote(), await bench().remote()];
+    const queue = await fixture().open();
+    const [first, second] = [await fixture().remote(), await fixture().remote()];
     expect(await queue.manager()).toBeNull();
     expect(await first.ask('manage')).toBe(true);
     expect(await second.ask('manage')).toBe(false);
     expect(await queue.manager()).toMatchObject({ host: 'here', pid: first.pid });
     await first.kill();
-    for (const end = Date.now() + bench().engine.recovery; ; await pause(50)) {
+    for (const end = Date.now() + fixture().engine.recovery; ; await pause(50)) {
       if ((await queue.manager()) === null) break;
       expect(Date.now()).toBeLessThan(end);
     }

@@ -1,29 +1,29 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../support/machine.ts';
-import { PATIENCE } from '../../../support/time.ts';
-import { type Bench, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { WAIT_TIMEOUT_MS } from '../../../support/time.ts';
+import { type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
 /** Attempts of clients that give no sign of life. */
-export function testLifetimes(bench: () => Bench): void {
+export function testLifetimes(fixture: () => QueueFixture): void {
   test('they survive the process that gave them out', async () => {
-    const remote = await bench().remote();
+    const remote = await fixture().remote();
     await remote.ask('enqueue', 1, 'exp1');
     const { token, descriptors } = (await remote.take({ lifetime: 60_000 })) as RemoteAttempt;
     expect(descriptors).toEqual([]);
     await remote.kill();
-    const queue = await bench().open();
+    const queue = await fixture().open();
     expect(await queue.take(taker)).toBeNull();
     expect((await queue.attempts('living')).map((attempt) => attempt.token)).toEqual([token]);
     expect(await queue.submit(token, { a: 1 })).toBe(true);
-    const later = await bench().remote();
+    const later = await fixture().remote();
     expect(await later.ask('complete', token, null)).toBe(true);
     expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ a: 1 }]);
   });
 
   test('after its lifetime the task is given out again; three times at most', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     for (let start = 1; start <= 3; start++) {
       expect((await takeFrom(queue, { lifetime: 100 })).start).toBe(start);
       expect(await queue.take(taker)).toBeNull();
@@ -34,7 +34,7 @@ export function testLifetimes(bench: () => Bench): void {
   });
 
   test('that its time is over is noticed without anybody who wants a task', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue, { lifetime: 100 });
     const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
     await queue.endLost();
@@ -53,7 +53,7 @@ export function testLifetimes(bench: () => Bench): void {
   });
 
   test('who took a task is told as it is, whatever is in the names', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const worker = 'gpu "0" \\ \n [ü] 🙂';
     await queue.take({ ...taker, worker }, { lifetime: 50 });
     await pause(100);
@@ -65,10 +65,10 @@ export function testLifetimes(bench: () => Bench): void {
   });
 
   test('a late result counts where there is none, and whoever has the task now is told', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });
     await pause(100);
-    const current = await takeWithin(queue, PATIENCE);
+    const current = await takeWithin(queue, WAIT_TIMEOUT_MS);
     expect(await queue.submit(late.token, { who: 'late' })).toBe(true);
     expect(await queue.complete(late.token, null)).toBe(true);
     const aborted = new Promise((resolve) =>
@@ -86,10 +86,10 @@ export function testLifetimes(bench: () => Bench): void {
   });
 
   test('a late result is rejected where there is one, also after a retry', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const late = await takeFrom(queue, { lifetime: 50 });
     await pause(100);
-    const current = await takeWithin(queue, PATIENCE);
+    const current = await takeWithin(queue, WAIT_TIMEOUT_MS);
     expect(await queue.complete(current.token, { who: 'current' })).toBe(true);
     expect(await queue.submit(late.token, { who: 'late' })).toBe(false);
     expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
@@ -99,7 +99,7 @@ export function testLifetimes(bench: () => Bench): void {
   });
 
   test('what was cancelled stays so', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue, { lifetime: 60_000 });
     await queue.cancel('all');
     expect(await queue.complete(token, { a: 1 })).toBe(false);

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { taskId } from '../../../../lib/experiments/task/task.ts';
-import { all, type Bench, takeFrom } from '../conformance.ts';
+import { all, type QueueFixture, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
-/** What can be seen. */
-export function testLists(bench: () => Bench): void {
+/** Tests what can be seen. */
+export function testLists(fixture: () => QueueFixture): void {
   test('tasks by state, name, id and beginning of an id, in the order of arrival', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     await queue.enqueue(plainTasks(1_200));
     await queue.complete((await takeFrom(queue)).token, {});
     await takeFrom(queue);
@@ -31,14 +31,14 @@ export function testLists(bench: () => Bench): void {
   });
 
   test('known ones are looked up in their order', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const rows = await queue.lookUp([taskId({ n: 1 }), 't-unknown', '', taskId({ n: 0 }), taskId({ n: 1 })]);
     expect(rows.map((row) => row?.task.name ?? null)).toEqual(['exp1_1', null, null, 'exp1_0', 'exp1_1']);
     expect(await queue.lookUp([])).toEqual([]);
   });
 
   test('completions come in portions', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     await queue.enqueue(plainTasks(7));
     for (let n = 0; n < 7; n++) await queue.complete((await takeFrom(queue)).token, { n });
     const seen: unknown[] = [];
@@ -56,7 +56,7 @@ export function testLists(bench: () => Bench): void {
   });
 
   test('what is large comes in portions of a MiB, whoever sends it', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     // Two fit.
     const text = (letter: string, bytes = 450_000) => letter.repeat(bytes);
     const tasks = ['a', 'b', 'c', 'd', 'e'].map((key) => spec({ key: text(key, 300_000) }));
@@ -97,7 +97,7 @@ export function testLists(bench: () => Bench): void {
   });
 
   test('lists can be read while others change them', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     await queue.enqueue(plainTasks(2_000));
     const seen = new Set<string>();
     for await (const { task } of queue.tasks()) {

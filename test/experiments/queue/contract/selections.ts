@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { until } from '../../../support/machine.ts';
-import { all, type Bench, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { all, type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
-/** What people do with tasks. */
-export function testSelections(bench: () => Bench): void {
+/** Tests what people do with tasks. */
+export function testSelections(fixture: () => QueueFixture): void {
   test('cancelled tasks are not given out; by name, by id, by state, all', async () => {
     const specs = [0, 1, 2, 3].map((n) => spec({ n }));
-    const queue = await bench().opened(...specs);
+    const queue = await fixture().opened(...specs);
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     expect(await queue.cancel({ ids: ['exp1_2', ids[0] as string, 'nothing', '', "'"] })).toEqual(
       expect.arrayContaining(['exp1_0', 'exp1_2']),
@@ -24,11 +24,11 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('the attempt of a cancelled task is told within a moment, in whatever process', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const own = await takeFrom(queue);
-    const remote = await bench().remote();
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
-    await (await bench().open()).cancel('all');
+    await (await fixture().open()).cancel('all');
     await until(() => own.signal.aborted && remote.aborted(token) !== undefined);
     expect(own.signal.reason).toBeInstanceOf(Error);
     expect(remote.aborted(token)).toMatch(/cancelled/);
@@ -38,20 +38,20 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('cancelled and retried, a task waits for its last command to be gone', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
-    const remote = await bench().remote();
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
     await queue.cancel('all');
     expect(await queue.retry({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
     expect(await queue.take(taker)).toBeNull();
     expect(await remote.ask('complete', token, { stale: true })).toBe(false);
     // Its process has said that it is done with it.
-    expect((await takeWithin(queue, bench().engine.recovery)).start).toBe(1);
+    expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(1);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 0 });
   });
 
   test('failed tasks begin anew', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     for (let times = 0; times < 6; times++) {
       await queue.fail((await takeFrom(queue)).token, { error: 'exit code 1', retry: true });
     }
@@ -69,14 +69,14 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('a completed task that is retried loses its result, and its rows are to go', async () => {
-    const queue = await bench().opened(spec({ n: 0 }), spec({ n: 1 }));
+    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const [first, second] = [await takeFrom(queue), await takeFrom(queue)];
     await queue.complete(first.token, { old: true });
     await queue.complete(second.token, { old: true });
     const cursor = (await queue.completions(0, 10)).at(-1)?.sequence as number;
     expect(await queue.retracted()).toEqual([]);
     expect(await queue.retry({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
-    const other = await bench().open();
+    const other = await fixture().open();
     expect((await other.retracted()).map(({ name }) => name)).toEqual(['exp1_0']);
     expect((await other.completions(0, 10)).map(({ task }) => task.name)).toEqual(['exp1_1']);
     expect(await queue.complete(first.token, { old: true })).toBe(false);
@@ -101,7 +101,7 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('the order of completion goes on after the last one was retried', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     await queue.complete((await takeFrom(queue)).token, {});
     const [before] = await queue.completions(0, 1);
     await queue.retry({ state: 'completed' });
@@ -110,7 +110,7 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('rows of tables complete what has no result', async () => {
-    const queue = await bench().opened(...[0, 1, 2, 3, 4].map((n) => spec({ n })));
+    const queue = await fixture().opened(...[0, 1, 2, 3, 4].map((n) => spec({ n })));
     const rows = await all(queue.tasks());
     const [active, completed, failed, cancelled, pending] = rows.map(({ task }) => task.id) as [
       string,
@@ -141,7 +141,7 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('who completed a task before somebody retried it is told that a row of a table is not its result', async () => {
-    const queue = await bench().opened(spec({ n: 0 }));
+    const queue = await fixture().opened(spec({ n: 0 }));
     const { token, task } = await takeFrom(queue);
     await queue.complete(token, { accuracy: 1 });
     await queue.retry({ ids: [task.id] });
@@ -152,7 +152,7 @@ export function testSelections(bench: () => Bench): void {
   });
 
   test('many rows at once', async () => {
-    const queue = await bench().open();
+    const queue = await fixture().open();
     await queue.enqueue(plainTasks(2_500));
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     await takeFrom(queue);
