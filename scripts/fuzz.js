@@ -19,7 +19,7 @@ const simulator = (...names) => names.map((name) => `simulator/${name}`);
 const SIMULATOR = simulator('machines', 'files', 'state', 'faults', 'slots');
 
 /**
- * What is fuzzed: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
+ * The fuzzed parsers: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
  * to begin with (`seeds`), words that matter to it, and how long an input may become, in bytes (`most`).
  */
 export const NATIVE = {

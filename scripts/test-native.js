@@ -1,7 +1,7 @@
 // Builds the native part with cmake-js and runs its unit tests (ctest): plain, under valgrind, and with sanitizers.
 //
 // Usage: node scripts/test-native.js [plain] [valgrind] [asan] [tsan]     default: all of each
-//        node scripts/test-native.js --slice     what `npm test` runs: each test under what finds most in it
+//        node scripts/test-native.js --slice     what `npm run test:all` runs: each test under what finds most in it
 import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -28,9 +28,9 @@ const VALGRIND = [
 /** Tests of a variant that run side by side. */
 const AT_A_TIME = 3;
 
-/** What `npm test` has time for; a variant that isn't named here is left to the whole run. Costs are of code
+/** The tests that `npm run test:all` runs besides all of plain; a variant that isn't named here is left to the whole run. Costs are of code
  * without sanitizers. What valgrind runs is all work, so that it comes last, when nothing is compiled any more. */
-const SLICES = {
+export const SLICES = {
   asan: /^([^c]|cuda)/,
   tsan: /^(locks\/(waiter|pulse)|nvml\/driver_(threads|look|interrupt)|process\/(interrupt|turns))/,
   valgrind:

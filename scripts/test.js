@@ -1,13 +1,15 @@
-// `npm test`: builds what changed, then everything that must hold before a change is taken, and one line that sums it up.
+// `npm test`, `npm run test:all`, `npm run test:rest`: builds what changed, runs the tests, and sums them up in the last line.
 //
-// Usage: node scripts/test.js             everything
+// Usage: node scripts/test.js             the quick part: build, types, lint, unit tests, one path through every command
+//        node scripts/test.js --all       everything that must hold before a change is taken
+//        node scripts/test.js --rest      what the quick part leaves out
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { testNative } from './test-native.js';
+import { SLICES, testNative } from './test-native.js';
 
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
@@ -43,8 +45,8 @@ function runVitest(args) {
   rmSync(directory, { recursive: true });
 }
 
-async function runNative() {
-  const { passed, failed, skipped } = await testNative();
+async function runNative(variants) {
+  const { passed, failed, skipped } = await testNative(variants);
   total.passed += passed;
   total.failed += failed;
   total.skipped += skipped;
@@ -61,18 +63,28 @@ async function step(name, succeeds) {
   return total.failed === 0;
 }
 
-const filters = process.argv.slice(2);
+const mode = ['--all', '--rest'].includes(process.argv[2]) ? process.argv[2] : '--quick';
+const filters = process.argv.slice(2).filter((argument) => argument !== mode);
+const isFiltered = filters.length > 0;
 const build = [
   ['build, native part', () => node('scripts/install.js')],
   ['build, TypeScript part', () => node('scripts/build.js')],
 ];
-const checks = [
+const quickChecks = [
   ['types', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit')],
   ['lint and format', () => node(inPackage('@biomejs/biome', 'bin/biome'), 'check')],
   ['binaries', () => node('scripts/check-binaries.js')],
-  ['native tests', runNative],
+  ['native tests', () => runNative({ plain: /./ })],
 ];
-const steps = [...build, ...(filters.length > 0 ? [] : checks), ['tests', () => runVitest(filters)]];
+const slowChecks = [['native tests, sanitizers', () => runNative(SLICES)]];
+const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['quick', 'slow'] };
+const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
+const steps = [
+  ...build,
+  ...(isFiltered || mode === '--rest' ? [] : quickChecks),
+  ...(isFiltered || mode === '--quick' ? [] : slowChecks),
+  ['tests', () => runVitest(selected)],
+];
 for (const [name, succeeds] of steps) if (!(await step(name, succeeds))) break;
 
 const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : '';

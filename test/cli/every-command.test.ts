@@ -1,0 +1,71 @@
+// One path through every command, as a user takes it: the launcher, one machine, one sweep. Each command's own tests say what else it does.
+import { afterAll, expect, test } from 'vitest';
+import { Experiment } from '../support/experiment.ts';
+import { type Finished, finished, launcher, output } from '../support/machine.ts';
+
+const experiment = new Experiment(2);
+const other = new Experiment(1);
+afterAll(async () => {
+  await experiment.close();
+  await other.close();
+});
+
+function gpuOwner(...words: string[]): Promise<Finished> {
+  return experiment.machine.run([launcher, ...words], { cwd: experiment.project });
+}
+
+const sweep = (rates: string) => [
+  ...['--grid', `lr=${rates}`, '--output-dir', 'results'],
+  ...['--', 'echo', 'rate {lr}'],
+];
+
+/** The words, and what the command prints. Later ones rely on what earlier ones have done. */
+const PATHS: [words: string[], printed: RegExp][] = [
+  [['status'], /^ *1 .* free$/m],
+  [['find', '-n', '2'], /^GPU-\S+,GPU-\S+$/m],
+  [['run', '-n', '1', '--', 'sh', '-c', 'echo "has $CUDA_VISIBLE_DEVICES"'], /^has GPU-\S+$/m],
+  [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
+  [['queue', '--json'], /^\[\]$/m],
+  [['doctor'], /\[simulated\]/],
+  [['simulate', 'show'], /^GPU 1 /m],
+  [['completion', 'bash'], /^complete .*gpu-owner/m],
+  [['exp', 'plan', ...sweep('0.1,0.2')], /^grid +2 +2 +0 +0 +results$/m],
+  [['exp', 'run', '--gpus', 'all', ...sweep('0.1,0.2')], /2 tasks: 2 completed/],
+  [['exp', 'logs', 'grid_0'], /^rate 0\.1$/m],
+  [['exp', 'export'], /^grid_1,0\.2$/m],
+  [['exp', 'pause'], /exp resume/],
+  [['exp', 'resume'], /./],
+  [['exp', 'retry', 'grid_0'], /./],
+  [['exp', 'cancel', 'grid_0'], /./],
+  [['exp', 'status', '--json'], /"completed": 1,\s+"failed": 0,\s+"cancelled": 1/],
+];
+
+test.each(PATHS.map(([words, printed]) => [words.slice(0, 2).join(' '), words, printed] as const))(
+  'gpu-owner %s works',
+  async (_, words, printed) => {
+    const { code, stdout, stderr } = await gpuOwner(...words);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(printed);
+  },
+);
+
+test('gpu-owner exp manager and exp worker work', async () => {
+  const manager = other.start(['manager', '--no-listen', ...sweep('0.1,0.2')]);
+  const ended = finished(manager);
+  await output(manager, /Progress/);
+  expect(await other.run(['worker', '--gpus', '1'])).toMatchObject({ code: 0, stderr: '' });
+  expect(await ended).toMatchObject({ code: 0, stderr: '' });
+  expect(other.rows('results')).toContain('grid_1,0.2');
+});
+
+test('no command of the help is left out', async () => {
+  const listed = async (...group: string[]) => {
+    const { stdout } = await gpuOwner(...group, '--help');
+    const commands = stdout.split('Commands:\n')[1]?.split('\n\n')[0] as string;
+    return [...commands.matchAll(/^ {2}(\w+)/gm)].map(([, name]) => [...group, name].join(' '));
+  };
+  const all = [...(await listed()), ...(await listed('exp'))].filter((name) => name !== 'exp');
+  const paths = [...PATHS.map(([words]) => words), ['exp', 'manager'], ['exp', 'worker']];
+  const walked = paths.map(([command, name]) => (command === 'exp' ? `exp ${name}` : command));
+  expect(new Set(walked)).toEqual(new Set(all));
+});
