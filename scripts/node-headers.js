@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 /**
- * What to add to node-gyp's environment so that it takes Node.js's headers from where they came with Node.js, and
+ * Returns what to add to node-gyp's environment so that it takes Node.js's headers from where they came with Node.js, and
  * doesn't download them. Nothing where they aren't there.
  */
 export function headersEnvironment() {
