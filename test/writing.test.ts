@@ -1,0 +1,134 @@
+// The rules of style that a program can check: doc comments, names of limits, line length of pages, the form of help texts.
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { root } from './support/machine.ts';
+
+/** Places that don't keep a rule yet: beginnings of paths. A place that is mended leaves its list. */
+const OPEN = {
+  comments: ['lib/', 'native/'],
+  limits: ['lib/', 'native/'],
+  lines: ['CHANGELOG.md', 'README.md', 'docs/', 'native/', 'python/'],
+};
+
+const CODE = /^(?:lib|native|test|bench|scripts|python|examples)\/.*\.(?:ts|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
+const MAX_COLUMNS = 120;
+
+const paths = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+  cwd: root,
+  encoding: 'utf8',
+})
+  .stdout.split('\n')
+  .filter(Boolean);
+
+interface Line {
+  path: string;
+  number: number;
+  text: string;
+}
+
+function linesOf(path: string): Line[] {
+  return readFileSync(join(root, path), 'utf8')
+    .split('\n')
+    .map((text, index) => ({ path, number: index + 1, text }));
+}
+
+const files = new Map(
+  paths.filter((path) => CODE.test(path) || path.endsWith('.md')).map((path) => [path, linesOf(path)]),
+);
+
+/** The lines that break a rule, outside of the places that are open. */
+function violations(rule: keyof typeof OPEN, kind: RegExp, isWrong: (lines: Line[]) => Line[]): string[] {
+  return [...files]
+    .filter(([path]) => kind.test(path) && !OPEN[rule].some((place) => path.startsWith(place)))
+    .flatMap(([, lines]) => isWrong(lines))
+    .map(({ path, number, text }) => `${path}:${number}: ${text.trim()}`);
+}
+
+const VAGUE = String.raw`(?:Of|Who|Whose|Whoever|What|Whatever)\b`;
+/** The beginning of a doc comment: in the line itself, or in the one before. */
+const OPENING = {
+  script: /^\s*\/\*\*\s*$/,
+  python: /^\s*"""\s*$/,
+};
+const COMMENTS: [kind: RegExp, oneLine: RegExp, opening: RegExp | null, next: RegExp][] = [
+  [/\.[cm]?[jt]s$/, new RegExp(`/\\*\\* ${VAGUE}`), OPENING.script, new RegExp(`^\\s*\\* ${VAGUE}`)],
+  [/\.py$/, new RegExp(`"""${VAGUE}`), OPENING.python, new RegExp(`^\\s*${VAGUE}`)],
+];
+
+test.each(COMMENTS)(
+  'a doc comment says what the thing is or does, and begins with neither Of, Who nor What (%s)',
+  (kind, oneLine, opening, next) => {
+    const isWrong = (lines: Line[]) =>
+      lines.filter(
+        ({ text }, index) =>
+          oneLine.test(text) || (opening?.test(lines[index - 1]?.text ?? '') && next.test(text)),
+      );
+    expect(violations('comments', kind, isWrong)).toEqual([]);
+  },
+);
+
+test('a C++ comment begins with neither Of, Who nor What', () => {
+  const first = new RegExp(`^\\s*// ${VAGUE}`);
+  const isWrong = (lines: Line[]) =>
+    lines.filter(({ text }, index) => first.test(text) && !/^\s*\/\//.test(lines[index - 1]?.text ?? ''));
+  expect(violations('comments', /\.(?:cc|c|h)$/, isWrong)).toEqual([]);
+});
+
+test('limits are named MAX_… and …_TIMEOUT_MS', () => {
+  const name = /\b(?:MOST|LONGEST)(?:_[A-Z0-9_]+)?\b(?!`)|\b(?:[A-Z]+_)?PATIENCE\b(?!`)/;
+  const isWrong = (lines: Line[]) => lines.filter(({ text }) => name.test(text));
+  const inCode = violations('limits', CODE, isWrong);
+  expect(inCode.filter((line) => !line.startsWith('test/writing.test.ts'))).toEqual([]);
+});
+
+test(`lines of Markdown have at most ${MAX_COLUMNS} columns, tables and code excepted`, () => {
+  const isWrong = (lines: Line[]) => {
+    let inCode = false;
+    return lines.filter(({ text }) => {
+      if (/^\s*```/.test(text)) inCode = !inCode;
+      // An image or a link alone can't be broken; figures are generated.
+      const isWhole = /^\s*(?:\||!?\[[^\]]*\]\([^)]*\)[.,:]?$|<!--)/.test(text);
+      return !inCode && !isWhole && text.length > MAX_COLUMNS;
+    });
+  };
+  expect(violations('lines', /\.md$/, isWrong)).toEqual([]);
+});
+
+/** The output of `gpu-owner COMMAND --help`. */
+function help(...command: string[]): string {
+  const { stdout } = spawnSync(join(root, 'bin/gpu-owner.cjs'), [...command, '--help'], { encoding: 'utf8' });
+  return stdout;
+}
+
+function listedCommands(text: string): [name: string, description: string][] {
+  const list = text.split('Commands:\n')[1]?.split('\n\n')[0] ?? '';
+  return [...list.matchAll(/^ {2}(\w+) +(.*)$/gm)].map(([, name = '', description = '']) => [name, description]);
+}
+
+test.each([[[]], [['exp']]])('help of %j: commands are described by a verb phrase in lower case', (group) => {
+  const commands = listedCommands(help(...group));
+  expect(commands.length).toBeGreaterThan(5);
+  for (const [name, description] of commands) {
+    // Verbs in the infinitive: what the command does.
+    expect(description, name).toMatch(/^[a-z]+ /);
+    expect(description, name).not.toMatch(/\.$/);
+  }
+});
+
+test('help texts of options begin in lower case and have no full stop', () => {
+  const names = listedCommands(help()).map(([name]) => [name]);
+  const inner = listedCommands(help('exp')).map(([name]) => ['exp', name]);
+  const wrong = [...names, ...inner].flatMap((command) => {
+    // An option, its description, and the lines that go on with it.
+    const options = help(...command).matchAll(/^ {2,6}(?:-\w, )?--[\w-]+.*(?:\n {20,}\S.*)*/gm);
+    return [...options].flatMap(([option]) => {
+      const description = option.replace(/^\s*\S+(?: \S+)*?(?: {2,}|\n\s+)/, '').replaceAll(/\s+/g, ' ');
+      // Sentences that follow a semicolon or a full stop inside are as they are; names and units may begin with a capital.
+      const isWrong = /^[A-Z][a-z]/.test(description) || /[^.]\.$/.test(description);
+      return isWrong ? [`${command.join(' ')}: ${description}`] : [];
+    });
+  });
+  expect(wrong).toEqual([]);
+});
