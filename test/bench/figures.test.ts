@@ -86,7 +86,7 @@ describe('a page', () => {
     expect(() => figure(name)).toThrow('docs/page.md');
   });
 
-  test('whose comments do not end is an error', () => {
+  test('a page whose comments do not end is an error', () => {
     expect(() => filled('on <!-- figure: date -->2026')).toThrow('1 figures begin, but 0 are complete');
     expect(() => filled('<!-- figures: look -->\n')).toThrow('begin');
   });

@@ -43,7 +43,7 @@ describe('the log', () => {
     expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A', '1 gone 40 A')).toThrow('two holders');
   });
 
-  test('who never ended still has its GPU', () => {
+  test('a holder that never ended still has its GPU', () => {
     expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A')).toThrow('two holders');
   });
 

@@ -20,7 +20,7 @@ function turn(own: Wish, ahead: readonly Wish[]) {
 }
 
 describe('whose turn it is', () => {
-  test('whoever is first may take what it likes', () => {
+  test('the first waiter may take any free GPU', () => {
     expect(turn(wish(1, 4), [])).toEqual({ reserved: [], blockers: [] });
   });
 
@@ -45,7 +45,7 @@ describe('whose turn it is', () => {
     expect(turn(wish(9, 1, ['c', 'd']), ahead).blockers).toEqual([3, 2]);
   });
 
-  test('who waits for none of the same is not in the way, also where not all that are needed are known', () => {
+  test('a waiter for other GPUs is not in the way, also if not all its GPUs are known', () => {
     expect(turn(wish(9, 3, ['a', 'b']), [wish(1, 1, ['c'])]).blockers).toEqual([]);
     expect(turn(wish(9, 3, ['a', 'b']), [wish(1, 1, ['b']), wish(2, 1, ['c'])]).blockers).toEqual([1]);
   });
@@ -68,7 +68,7 @@ describe('whose turn it is', () => {
 describe('patience', () => {
   const passed = (patience: Patience, at: number) => [...patience.passedOver(0, at)];
 
-  test('who could have had a GPU for seconds is passed over, all of them at once', () => {
+  test('waiters that left a free GPU for seconds are skipped, all of them at once', () => {
     const patience = new Patience();
     const ahead = [wish(1, 1), wish(2, 1), wish(3, 1)];
     patience.observe(ahead, new Set(['a']), 0);
@@ -76,7 +76,7 @@ describe('patience', () => {
     expect(passed(patience, 2_500)).toEqual([1, 2, 3]);
   });
 
-  test('who waits for more than is free isn’t to blame, nor are those behind', () => {
+  test('a waiter for more than is free is not skipped, nor are those behind it', () => {
     const patience = new Patience();
     patience.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
     expect(passed(patience, 60_000)).toEqual([]);
@@ -91,7 +91,7 @@ describe('patience', () => {
     expect(passed(patience, 6_500)).toEqual([1]);
   });
 
-  test('those further behind lose it later', () => {
+  test('waiters further behind are skipped later', () => {
     const patience = new Patience();
     patience.observe([wish(1, 1)], new Set(['a']), 0);
     expect([...patience.passedOver(50, 3_499)]).toEqual([]);

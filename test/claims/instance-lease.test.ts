@@ -76,7 +76,7 @@ test('what is refused leaves nothing locked', () => {
   expect(take(locks, ONE)).not.toBeNull();
 });
 
-test('who holds it is told from both sides', () => {
+test('the holder is shown for the instance and for its GPU', () => {
   const locks = directory();
   release(take(locks, GPU, 'an earlier job on the whole GPU'));
   const one = take(locks, ONE, 'a job on the instance');

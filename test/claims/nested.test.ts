@@ -82,7 +82,7 @@ describe('a lease within a job', () => {
     expect(take('next')).not.toBeNull();
   });
 
-  test('that outlives its job keeps the GPU from everybody else', () => {
+  test('a nested holder that outlives its job keeps the GPU from everybody else', () => {
     const job = taken('job');
     const inner = taken('inner', job);
     const innermost = taken('innermost', inner);
@@ -99,7 +99,7 @@ describe('a lease within a job', () => {
     expect(take('next')).not.toBeNull();
   });
 
-  test('of a second level that outlives its own keeps the GPU from its siblings', () => {
+  test('a holder of the second level that outlives its job keeps the GPU from its siblings', () => {
     const job = taken('job');
     const inner = taken('inner', job);
     const innermost = taken('innermost', inner);
@@ -113,7 +113,7 @@ describe('a lease within a job', () => {
   });
 });
 
-describe('who waits', () => {
+describe('waiters inside a job', () => {
   /** Which lease it is whose end is waited for. */
   function awaited(job: Lease | null): Lease | undefined {
     const tenure = findTenure(directory, { uuid: GPU, job: job?.record.generation ?? null });

@@ -99,7 +99,7 @@ describe('an owner', () => {
 });
 
 describe('CUDA reads CUDA_VISIBLE_DEVICES once', () => {
-  test('so a claim after the first must be among its GPUs, or the error says which claim bound them', async () => {
+  test('a claim after the first must be among its GPUs, or the error says which claim bound them', async () => {
     expect(
       await lines(`
         const first = new GPUOwner({ devices: [1, 2], count: 2 });
@@ -114,7 +114,7 @@ describe('CUDA reads CUDA_VISIBLE_DEVICES once', () => {
     ).toEqual(['ERR_CUDA_INITIALIZED true', '2', 'ERR_CUDA_INITIALIZED true', 'ERR_CUDA_INITIALIZED true']);
   });
 
-  test('so a claim is refused where something else has initialised CUDA', async () => {
+  test('a claim is refused where something else has initialised CUDA', async () => {
     const { stdout, stderr } = await machine.runScript(`
       import { createRequire } from 'node:module';
       const require = createRequire(process.cwd() + '/');
@@ -158,7 +158,7 @@ describe('an inherited CUDA_VISIBLE_DEVICES', () => {
 });
 
 describe('a failure', () => {
-  test('of the placeholder gives everything back', async () => {
+  test('a failure of the placeholder gives everything back', async () => {
     await machine.status();
     machine.set('gpu=1', 'error=cuda-alloc:2');
     expect(

@@ -38,7 +38,7 @@ test('what a waiter wants can be read by others as long as it stands there', () 
   expect([...waitersIn(directory)]).toEqual([]);
 });
 
-test('of more GPUs than there is room for, as many are written down as fit', () => {
+test('a request for more GPUs than fit into a record lists as many as fit', () => {
   const uuids = Array.from(
     { length: 300 },
     (_, i) => `MIG-00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,

@@ -65,7 +65,7 @@ function stand(): Place {
   return place;
 }
 
-test('who was ahead and has left the line is not waited for, though their place is one’s own now', async () => {
+test('a waiter ahead that has left is not waited for, though its place is reused by the caller', async () => {
   const ahead = stand();
   const refusal = refused(attempt());
   expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
@@ -73,7 +73,7 @@ test('who was ahead and has left the line is not waited for, though their place 
   giveBack(await claimWhenFree(attempting, { maxWait: null }, refusal));
 });
 
-test('nor though their place is by now that of somebody who waits behind', async () => {
+test('a waiter ahead that has left is not waited for, though its place is reused by somebody behind', async () => {
   const [gone, ahead] = [stand(), stand()];
   gone.leave();
   const refusal = refused(attempt());

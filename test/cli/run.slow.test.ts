@@ -223,7 +223,7 @@ describe('the placeholder', () => {
     await until(() => machine.processes(0).length === 0);
   });
 
-  test('that fails gives all back and says how to do without', async () => {
+  test('a placeholder that fails gives everything back and says how to do without', async () => {
     await machine.status();
     machine.set('gpu=all', 'error=cuda-context:2');
     const { code, stdout, stderr } = await machine.runCommand(['run', '--', 'echo', 'it ran']);
@@ -245,7 +245,7 @@ describe('somebody who does not claim', () => {
     expect(stderr).toMatch(/GPU 0: busy: jupyter \(pid \d+, \w+\) uses/);
   });
 
-  test('who comes between the lease and the placeholder has it, and the claim goes to another', async () => {
+  test('a process that comes between the lease and the placeholder keeps the GPU, and the claim takes another', async () => {
     const run = machine.startCommand(['run', '--', 'sh', '-c', 'echo has $CUDA_VISIBLE_DEVICES'], {
       env: { GPU_OWNER_STOP_AT: 'environment' },
     });
@@ -261,7 +261,7 @@ describe('somebody who does not claim', () => {
     expect(await output(run, /has (\S+)/)).toBe(uuidOf(1));
   });
 
-  test('and whoever waits goes on as soon as they have left', async () => {
+  test('a waiter goes on as soon as such a process has left', async () => {
     const stranger = machine.start([simulator, 'occupy', '0']);
     await output(stranger, /ready/);
     const run = machine.startCommand(['run', '-n', '2', '--', 'echo', 'it ran']);
@@ -290,7 +290,7 @@ describe('kill -9 in the middle', () => {
     },
   );
 
-  test('of a placeholder: the command goes on, the lease stays', async () => {
+  test('the end of a placeholder leaves the command and the lease alone', async () => {
     const run = machine.startCommand([
       'run',
       '--placeholder',

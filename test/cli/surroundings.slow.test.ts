@@ -189,7 +189,7 @@ describe('gpu-owner itself gets along', () => {
     });
   });
 
-  test('as a user without an account, with an unreadable HOME', async () => {
+  test('a user without an account and with an unreadable HOME can use it', async () => {
     if (process.getuid?.() !== 0) return console.log('not tested: needs root, to be another user');
     const home = join(machine.directory, 'home');
     mkdirSync(home, { mode: 0o700 });

@@ -51,7 +51,7 @@ async function owner(): Promise<ReturnType<Machine['start']>> {
 }
 
 describe.each(NAMES)('%s', (name: Name) => {
-  test('they have it first: we take another, say who, and have it when they end', async () => {
+  test('a GPU that the other tool holds is named and skipped, and is free when the tool ends', async () => {
     const holder = await holdAs(machine, name, here(machine));
     const status = await machine.status();
     expect(status[0].state).toBe(name === 'pid-files' ? 'free' : 'leased'); // another working directory
@@ -73,7 +73,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
   });
 
-  test('they are killed: their GPU is free at once', async () => {
+  test("a killed tool's GPU is free at once", async () => {
     const holder = await holdAs(machine, name, here(machine));
     holder.kill('SIGKILL');
     await finished(holder);

@@ -137,7 +137,7 @@ test('where CUDA would have to be asked for GPU Scheduler’s numbers, auto leav
   }
 });
 
-test('who names a convention gets its directory', async () => {
+test('naming a convention makes its directory', async () => {
   const list = 'gpu_lock,gpu-scheduler,pid-files';
   const { code } = await machine.runCommand(['run', '--conventions', list, '--', 'true'], here(machine));
   expect(code).toBe(0);

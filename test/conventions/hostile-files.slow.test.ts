@@ -209,7 +209,7 @@ test('the note on sharing safe-gpu’s lock: whatever it says, a claim takes no 
 
 const why = whyNotNobody();
 describe.skipIf(why !== null)(`another user's files${why ? ` (${why})` : ''}`, () => {
-  test('that can’t be read count as held by their owner', async () => {
+  test('files that can’t be read count as held by their owner', async () => {
     const path = fileOf(machine, 'gpu_lock');
     write(path, '{}');
     chmodSync(path, 0o600);
@@ -218,7 +218,7 @@ describe.skipIf(why !== null)(`another user's files${why ? ` (${why})` : ''}`, (
     expect(stderr).toContain('GPU 0: leased by root (gpu_lock)');
   });
 
-  test('that can’t be removed are left, with a warning', async () => {
+  test('files that can’t be removed are left, with a warning', async () => {
     const path = fileOf(machine, 'gpu_lock');
     write(path, '{}');
     chmodSync(dirname(path), 0o1777);
@@ -228,7 +228,7 @@ describe.skipIf(why !== null)(`another user's files${why ? ` (${why})` : ''}`, (
     expect(readFileSync(path, 'utf8')).toBe('{}');
   });
 
-  test('that can only be read are locked all the same', async () => {
+  test('files that can only be read are locked all the same', async () => {
     const path = fileOf(machine, 'gpu-scheduler');
     write(path, '');
     chmodSync(path, 0o644);

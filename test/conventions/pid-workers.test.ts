@@ -80,7 +80,7 @@ async function expectAllToWork(
   expect(await statesHere()).toEqual(['free', 'free', 'free']);
 }
 
-describe('as docs/manager.md has it', () => {
+describe('the recipe of docs/manager.md', () => {
   test('unchanged workers: each has a GPU, and who comes later finds none', async () => {
     await expectAllToWork(machine.start(['sh', '-c', recipe('unchanged workers')], starting), async () =>
       expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),

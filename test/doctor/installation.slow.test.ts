@@ -44,7 +44,7 @@ test('versions and places', async () => {
   );
 });
 
-test('that the GPUs are simulated', async () => {
+test('a note says that the GPUs are simulated', async () => {
   expect(said(await diagnose(machine), 'simulated')).toMatch(/machine '2'.*unset GPU_OWNER_SIMULATE/);
   const { findings } = await diagnose(machine, { env: { GPU_OWNER_SIMULATE: undefined } });
   expect(findings.map(({ id }) => id)).not.toContain('simulated');
@@ -149,7 +149,7 @@ describe('limits', () => {
     return diagnosisOf(code, stdout, stderr);
   };
 
-  test('of open files', async () => {
+  test('a low limit of open files is found', async () => {
     const low = await limited('--nofile=150:150');
     expect(low).toMatchObject({ code: 1, ids: ['limit-files'] });
     expect(said(low, 'limit-files')).toMatch(/At most 150 files may be open.*LimitNOFILE=/);

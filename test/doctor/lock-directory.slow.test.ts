@@ -170,7 +170,7 @@ describe('a directory that works, but', () => {
     expect(said(diagnosis, 'lock-directory-not-sticky')).toMatch(/mode 0777.*leased twice/);
   });
 
-  test('that lies inside a container; mounted from outside, it does not', async () => {
+  test('a directory inside a container is found, one that is mounted from outside is fine', async () => {
     makeDirectory();
     const inside = await diagnose(machine, here({ container: 'test' }));
     expect(inside.ids).toEqual(['lock-directory-in-container']);
@@ -244,7 +244,7 @@ describe('files', () => {
     expect(said(diagnosis, 'lock-file-unusable')).toContain(`${uuidOf(1)}.lease`);
   });
 
-  test('that have a second name', async () => {
+  test('lease files with a second name are found', async () => {
     await makeLeaseFiles();
     const lease = join(directory, `${uuidOf(1)}.lease`);
     linkSync(lease, `${machine.directory}/backup`);
@@ -258,7 +258,7 @@ describe('files', () => {
     expect(said(await examine(), 'lock-file-linked')).toMatch(/no claim writes to it.* If not: `rm /);
   });
 
-  test('that a program has locked which is no claim', async () => {
+  test('lease files that a program has locked without a claim are found', async () => {
     await makeLeaseFiles();
     const lease = join(directory, `${uuidOf(1)}.lease`);
     const locker = machine.start([python, integration('locker.py'), lease, 'ofd']);
@@ -272,7 +272,7 @@ describe('files', () => {
     );
   });
 
-  test('that were removed under a living holder', async () => {
+  test('lease files that were removed under a living holder are found', async () => {
     makeDirectory();
     const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], here());
     const end = finished(holder);
@@ -348,7 +348,7 @@ describe.skipIf(noCompiler !== null)(`locks${because(noCompiler)}`, () => {
     expect(said(diagnosis, 'locks-broken')).toMatch(words);
   });
 
-  test('that can not be tried without leaving a trace are not tried', async () => {
+  test('locks that can not be tried without leaving a trace are not tried', async () => {
     makeDirectory();
     const shim = compile(machine, join(import.meta.dirname, '../cli/fixtures/refusing_shim.c'));
     const diagnosis = await examine(here({ LD_PRELOAD: shim, REFUSE: 'tmpfile' }));
@@ -438,7 +438,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(diagnosis, 'private-tmp')).toMatch(/^\/var\/tmp is private to this service/);
     });
 
-    test('whoever came first owns it', async () => {
+    test('the first user owns the directory', async () => {
       const diagnosis = await standard(
         `mkdir -m 1777 /var/tmp/gpu-owner; chown ${NOBODY} /var/tmp/gpu-owner; doctor`,
       );

@@ -17,7 +17,7 @@ function read(log: string) {
   }));
 }
 
-test('of two acquisitors on three GPUs, one waits until the other has taken its own', async () => {
+test('one of two acquisitors on three GPUs waits until the other has taken its own', async () => {
   machine = new Machine(3);
   const start = (id: number, gpus: number) =>
     machine.run([

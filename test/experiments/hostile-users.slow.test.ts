@@ -68,7 +68,7 @@ describe.skipIf(whyNot !== null)(
     };
     const GRID = ['--grid', 'n=1', '--output-dir', 'results', '--', 'echo', 'hello'];
 
-    test('who has made the output directory is told of, and gets nothing', async () => {
+    test('a user who has made the output directory is named, and gets nothing', async () => {
       await attack(
         `mkdir -m 777 results && ln -s ${treasure} results/worker_gpu0.log && ln -s ${treasure} results/final_results.csv`,
       );
@@ -80,7 +80,7 @@ describe.skipIf(whyNot !== null)(
       untouched();
     });
 
-    test('who makes it once tasks are there stops their worker, and gets nothing', async () => {
+    test('a user who makes the output directory later stops the worker, and gets nothing', async () => {
       const manager = machine.startCommand(['exp', 'manager', '--no-listen', ...GRID], {
         cwd: project,
         uid: VICTIM,
@@ -161,7 +161,7 @@ describe.skipIf(whyNot !== null)(
       expect(readdirSync(system)).toEqual([]);
     });
 
-    test('can lock nothing of a queue, also of one that everybody could read before', async () => {
+    test('another user can lock no file of a queue, even of one that everybody could read before', async () => {
       chmodSync(project, 0o755);
       chownSync(project, VICTIM, VICTIM);
       const lock = join(import.meta.dirname, 'fixtures/lock_queue.py');
@@ -179,7 +179,7 @@ describe.skipIf(whyNot !== null)(
       expect(await held()).toBe('0\n');
     });
 
-    test('of a project that a group shares, its members work, and nobody else', async () => {
+    test('members of the group that shares a project can work in it, and nobody else', async () => {
       chmodSync(project, 0o2770);
       chownSync(project, VICTIM, GROUP);
       const as = (uid: number, gid: number, ...args: string[]) =>

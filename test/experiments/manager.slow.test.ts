@@ -202,7 +202,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.starts()).toHaveLength(6);
     });
 
-    test('of two managers one watches, and takes over port and tables when the other is killed', async () => {
+    test('the second of two managers watches, and takes over port and tables when the first is killed', async () => {
       const first = manager();
       await output(first, /workers can ask/);
       const second = manager();

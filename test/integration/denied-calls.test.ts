@@ -30,7 +30,7 @@ describe.skipIf(noFilter !== '')(`where a system call is refused${noFilter}`, ()
     expect(await states()).toEqual(['free']);
   });
 
-  test('so does a sweep', async () => {
+  test('a sweep ends with an error too, and gives its GPU back', async () => {
     const project = join(machine.directory, 'project');
     mkdirSync(project);
     const args = ['exp', 'run', '-n', '1', '--project', project, '--grid', 'x=1', '--', 'true'];

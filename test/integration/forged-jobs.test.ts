@@ -117,7 +117,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     },
   );
 
-  test('who has locked all tenures beforehand keeps a GPU from being leased, and gets into no job', async () => {
+  test('a user who has locked all tenures beforehand stops a GPU from being leased, and gets into no job', async () => {
     const first = await machine.runCommand([...RUN, '-n', '2', '--', 'true'], starting({ uid: VICTIM }));
     expect(first).toMatchObject({ code: 0, stderr: '' });
     const lease = join(locks, `${uuidOf(0)}.lease`);

@@ -157,7 +157,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect((await finished(suspended)).code).toBe(0);
   });
 
-  test('that is removed in spite of all: the doctor says so, though the other name is left', async () => {
+  test('a lease file that is removed is found by the doctor, though its other name is left', async () => {
     const holder = await hold(machine, ['--devices', '0']);
     backUp(`${uuidOf(0)}.lease`);
     rmSync(file(`${uuidOf(0)}.lease`));
@@ -218,7 +218,7 @@ describe.each(FILES)("somebody's own file in place of %s and others", (...files)
 });
 
 describe('what a claim says of a lease file that may be somebody’s own', () => {
-  test('that the GPU can’t be had, why, and who can tell more', async () => {
+  test('the error says that the GPU can’t be claimed, why, and who can tell more', async () => {
     const victim = join(machine.directory, 'victim');
     writeFileSync(victim, 'precious');
     chmodSync(victim, 0o600);

@@ -111,7 +111,7 @@ describe.skipIf(why !== null)(
   `directories that another user exchanges for links${why ? ` (${why})` : ''}`,
   { timeout: LIMIT + 60_000 },
   () => {
-    test('those of other tools, and .gpu_locks in the working directory', async () => {
+    test('directories of other tools, and .gpu_locks in the working directory', async () => {
       const root = make(join(machine.directory, 'others'), 0o755);
       const project = join(root, machine.directory);
       const places = [...DIRECTORIES.map((path) => join(root, path)), join(project, '.gpu_locks')];

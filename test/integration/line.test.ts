@@ -16,7 +16,7 @@ afterEach(() => machine.close());
 const time = (text: string, word: string, name: string) =>
   Number(new RegExp(`^${word} ${name} .*?([\\d.]+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 
-describe('who is served when', () => {
+describe('the order of waiters', () => {
   test('first come, first served, across processes and users', async () => {
     const { release } = await line.holder(4);
     const others = whyNotNobody() === null ? { uid: NOBODY, umask: '077' } : {};

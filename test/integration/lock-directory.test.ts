@@ -85,7 +85,7 @@ async function lock(file: string, ...kind: string[]): Promise<() => Promise<unkn
 }
 
 describe('a lock directory', () => {
-  test('that is a symbolic link: refused, and what it leads to is left alone', async () => {
+  test('a lock directory that is a symbolic link is refused, and its target is left alone', async () => {
     mkdirSync(join(machine.directory, 'elsewhere'), { mode: 0o777 });
     symlinkSync(join(machine.directory, 'elsewhere'), directory);
     expectRefused(
@@ -101,7 +101,7 @@ describe('a lock directory', () => {
     expect(JSON.parse(stdout)[0].reason).toMatch(/is a symbolic link/);
   });
 
-  test('that is a file', async () => {
+  test('a lock directory that is a file is refused', async () => {
     writeFileSync(directory, 'mine');
     expectRefused(
       await machine.runCommand(RUN, here()),
@@ -110,7 +110,7 @@ describe('a lock directory', () => {
     expect(readFileSync(directory, 'utf8')).toBe('mine');
   });
 
-  test('whose parent is missing, or a file', async () => {
+  test('a lock directory whose parent is missing or a file is refused', async () => {
     expectRefused(
       await machine.runCommand(RUN, here(`${directory}/a/b`)),
       /can't be made: .*\/locks\/a doesn't exist/,
@@ -122,7 +122,7 @@ describe('a lock directory', () => {
     );
   });
 
-  test('that is relative', async () => {
+  test('a relative lock directory is refused', async () => {
     expectRefused(
       await machine.runCommand(RUN, { ...here('locks'), cwd: machine.directory }),
       /the lock directory 'locks' is not an absolute path; all claimants must mean the same one/,
@@ -130,7 +130,7 @@ describe('a lock directory', () => {
     expect(existsSync(directory)).toBe(false);
   });
 
-  test('whose name has a line break, an escape sequence and a space works', async () => {
+  test('a lock directory whose name has a line break, an escape sequence and a space works', async () => {
     const odd = join(machine.directory, 'odd \n\u001b[31m\u202e名');
     const { code, stdout, stderr } = await machine.runCommand(RUN, here(odd));
     expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
@@ -181,7 +181,7 @@ describe('a lock directory', () => {
         expect(gpu.reason).toMatch(/belongs to root/);
       });
 
-      test('that root uses: only a sticky one, and root is told that others can not', async () => {
+      test('root uses only a sticky lock directory, and is told that others can not use it', async () => {
         mkdirSync(directory, { mode: 0o700 });
         chownSync(directory, NOBODY, NOBODY);
         for (const mode of [0o700, 0o777]) {
@@ -260,7 +260,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     });
   }
 
-  test('that is read-only: an error, with or without a directory on it', async () => {
+  test('a read-only file system is an error, with or without a lock directory on it', async () => {
     const { stdout } = await inNamespace(`
       mount -t tmpfs tmpfs $mnt; mount -o remount,ro $mnt; claim
       mount -o remount,rw $mnt; claim 1; mount -o remount,ro $mnt; claim; claim 1; g status`);
@@ -272,7 +272,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     );
   });
 
-  test('that is full: an error as long as lease files are missing, none when they are there', async () => {
+  test('a full file system is an error only while lease files are missing', async () => {
     const { stdout } = await inNamespace(`
       mount -t tmpfs -o size=64k tmpfs $mnt; mkdir -m 1777 $mnt/locks
       fill() { head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true; }
@@ -303,7 +303,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     );
   });
 
-  test('that goes on being used while it fills up: the holder keeps its GPU, others see who it is', async () => {
+  test('a holder keeps its GPU while the file system fills up, and others see who it is', async () => {
     const { stdout } = await inNamespace(`
       mount -t tmpfs -o size=64k tmpfs $mnt; claim >/dev/null
       mkfifo $mnt/../end; g hold -n 1 <$mnt/../end & exec 9>$mnt/../end; sleep 0.5
@@ -487,7 +487,7 @@ describe('a lease file', () => {
     });
   });
 
-  test('that is removed or replaced while held: the holder says so, and its GPU still shows as taken', async () => {
+  test('the holder reports a lock directory that is removed or replaced, and its GPU still shows as taken', async () => {
     await makeLeaseFiles();
     const holder = machine.start(
       [
@@ -522,7 +522,7 @@ describe('a lease file', () => {
     });
   });
 
-  test('that is replaced again and again: claims go on or say so, and never hang', async () => {
+  test('claims never hang in a lock directory that is replaced again and again', async () => {
     await makeLeaseFiles();
     let on = true;
     const replacing = (async () => {

@@ -287,7 +287,7 @@ describe('a claim', () => {
     expect({ stdout, stderr }).toEqual({ stdout: '0:3,0:4\ntrue 2\n0:null,0:3,0:4\n 0\n', stderr: '' });
   });
 
-  test('of several, where CUDA shows a process only one: all are leased, and it is said', async () => {
+  test('several instances are all leased, with a warning that CUDA shows a process only one', async () => {
     await machine.close();
     machine = new Machine('early-r535');
     machine.set('gpu=all', 'mig=on');

@@ -237,7 +237,7 @@ describe('waiting inside a job', () => {
     }
   });
 
-  test('of run ends when the sibling’s command has', async () => {
+  test('a waiting run goes on when the sibling’s command has ended', async () => {
     const { stdout, stderr } = await runJob(
       1,
       `$GO run -- sh -c 'echo first begins; touch ${machine.directory}/begun; sleep 4; echo first ends' & until [ -e ${machine.directory}/begun ]; do sleep 0.1; done; $GO run -- echo second; wait`,
@@ -402,7 +402,7 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
 });
 
 describe('another lock directory', () => {
-  test('of the outer run is passed on to the job', async () => {
+  test('the lock directory of the outer run is passed on to the job', async () => {
     const path = join(machine.directory, 'locks');
     const { stdout, stderr } = await runJob(
       2,
@@ -414,7 +414,7 @@ describe('another lock directory', () => {
     expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuidOf(1)}.nested-1`]);
   });
 
-  test('of a claim inside knows nothing of the job: it is one like any other there, and says so', async () => {
+  test('a claim in another one knows nothing of the job, and says so', async () => {
     const path = join(machine.directory, 'locks');
     mkdirSync(path, { mode: 0o1777 });
     const { stdout, stderr } = await runJob(

@@ -248,7 +248,7 @@ describe('in a container', () => {
     expect(stdout).toBe('true busy 0\nERR_GPU_UNAVAILABLE\n');
   });
 
-  test('who comes in between is noticed, though our own placeholder has a number that nobody knows', async () => {
+  test('a process that comes in between is noticed, though our own placeholder has an unknown PID', async () => {
     machine = new Machine(2);
     machine.set('pid-offset=1000000');
     const claimant = machine.startCommand(['run', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], {
@@ -267,7 +267,7 @@ describe('in a container', () => {
   });
 });
 
-describe('who comes in between while no placeholder of ours is on the GPU', () => {
+describe('a process that comes in between while no placeholder is on the GPU', () => {
   test('is noticed by a GPUOwner without one', async () => {
     machine = new Machine(2);
     const script = machine.script(

@@ -42,7 +42,7 @@ function marked(): Marked {
 
 const told = (path: string): number => Number(readFileSync(path, 'utf8').trim());
 
-test('they live as long as the job, and tell the PID of its keeper', async () => {
+test('markers live as long as the job, and name the PID of its keeper', async () => {
   const { directory, lease, text, pid, launcher } = marked();
   const command = [python, fixture('job.py'), directory, 'daemon'];
   const running = launch({ leases: [lease], launcher, command });

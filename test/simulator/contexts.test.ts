@@ -173,7 +173,7 @@ describe('compute modes', () => {
     other.kill();
   });
 
-  test('of many who come at once, exactly one gets the GPU', async () => {
+  test('exactly one of many processes that come at once gets the GPU', async () => {
     machine.set('gpu=0', 'compute-mode=exclusive-process');
     for (let round = 0; round < 10; round++)
       expect(await session.do('race(8)')).toEqual([0, 46, 46, 46, 46, 46, 46, 46]);

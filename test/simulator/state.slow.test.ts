@@ -121,14 +121,14 @@ describe('a state that is not ours', () => {
     await refused(/is not the state of a simulated machine/);
   });
 
-  test('of another version', async () => {
+  test('a state of another version is refused', async () => {
     const bytes = readFileSync(state());
     bytes.writeUInt32LE(99, 8);
     writeFileSync(state(), bytes);
     await refused(/is of version 99/);
   });
 
-  test('of another machine', async () => {
+  test('a state of another machine is refused', async () => {
     using other = new Simulated(3);
     other.show();
     writeFileSync(state(), readFileSync(join(other.home, 'state')));
@@ -244,7 +244,7 @@ test('scribbling all over the state crashes nobody', async () => {
 });
 
 describe.skipIf(!canBeNobody())('another user’s state', () => {
-  test('that one may not write', async () => {
+  test('a state that one may not write is refused', async () => {
     machine.show();
     chmodSync(join(machine.home, 'state'), 0o600);
     const { status, stderr } = machine.tool(['show'], { uid: NOBODY });

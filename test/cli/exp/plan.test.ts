@@ -69,7 +69,7 @@ describe('exp plan', () => {
     expect(stdout).toMatch(/The queue has 2 tasks that this sweep hasn't: 2 waiting.*exp cancel/);
   });
 
-  test('as JSON, which Python reads', () => {
+  test('the plan as JSON can be read by Python', () => {
     const { stdout } = plan(['--json', '--all']);
     const script =
       'import json, sys; p = json.load(sys.stdin); print(p["size"], len(p["tasks"]), p["tasks"][2]["parameters"]["width"])';
@@ -84,7 +84,7 @@ describe('exp plan', () => {
     });
   });
 
-  test('of a grid, a command and files; of commands from standard input', () => {
+  test('a plan is made of a grid, a command and files, and of commands from standard input', () => {
     expect(plan(['--grid', 'width=1,2', 'seed=-1..1', '--', 'echo', '{width}']).stdout).toMatch(
       /^grid +6 +6/m,
     );

@@ -138,7 +138,7 @@ describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' :
     expect(asVictim('data/log')).toBe(join(project, 'data/log'));
   });
 
-  test('of links by the owner of the project, those to what is theirs are followed', () => {
+  test("links of the project's owner are followed to files of that owner only", () => {
     chmodSync(project, 0o755);
     chownSync(project, NOBODY, NOBODY);
     mkdirSync(join(directory, 'data'));

@@ -160,13 +160,13 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
   };
   beforeEach(() => chmodSync(directory, 0o755));
 
-  test('whose project may not be written to', () => {
+  test('a project that may not be written to is refused', () => {
     const message = refusal(() => asNobody(() => openProject(project)));
     expect(message).toMatch(/permission denied.*belongs to root.*--queue/);
     expect(asNobody(() => findProject(project))).toBeNull();
   });
 
-  test("whose queue isn't theirs", async () => {
+  test("a queue of another user is refused", async () => {
     await (await openQueue(null, project)).close();
     process.seteuid?.(NOBODY);
     try {
@@ -179,7 +179,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     }
   });
 
-  test('who have put a queue where others will work', () => {
+  test('a queue that others have put into a shared directory is refused', () => {
     mkdirSync(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), NOBODY, NOBODY);
     expect(refusal(() => findProject(project))).toMatch(/have any command run as you/);
@@ -189,7 +189,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     expect(asNobody(() => findProject(project))?.state).toBe(join(project, '.gpu-owner'));
   });
 
-  test('who may all write', () => {
+  test('a directory that everybody may write to is refused, or mended by its owner', () => {
     const state = join(project, '.gpu-owner');
     const warnings: string[] = [];
     onWarning((message) => warnings.push(message));
@@ -205,7 +205,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     expect(findProject(project)?.state).toBe(state);
   });
 
-  test('who share it by their group', () => {
+  test('a project that a group shares is accepted', () => {
     const state = join(project, '.gpu-owner');
     openProject(project);
     expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');

@@ -52,7 +52,7 @@ test('the only row that is new is its own, whatever was there before', async () 
   expect(await fixture.resultOf('a')).toEqual({ acc: 7 });
 });
 
-test('of two that end together, nobody gets a row, though there is only one', async () => {
+test('two tasks that end together get no row, though there is only one', async () => {
   const fixture = new OwnRowsFixture();
   await fixture.begin('a', 'b');
   fixture.rows = [5];

@@ -60,7 +60,7 @@ function answerTime(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 300));
 }
 
-test('who asks while tasks are added and tables are read waits until that is done', async () => {
+test('a worker that asks while tasks are added waits until that is done', async () => {
   await service.listen(true);
   const answer = ask();
   await until(() => service.connections === 1);
@@ -78,7 +78,7 @@ test('who asks while tasks are added and tables are read waits until that is don
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
 });
 
-test('who asks and goes while tables are read gets no task', async () => {
+test('a worker that asks and goes while tables are read gets no task', async () => {
   const admitted = vi.spyOn(Authentication.prototype, 'identify');
   await service.listen(true);
   const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
@@ -93,7 +93,7 @@ test('who asks and goes while tables are read gets no task', async () => {
   expect(await queue.counts()).toMatchObject({ pending: 0, active: 1 });
 });
 
-test('who waits is let go when it is closed before', async () => {
+test('a waiting worker is let go when the service closes', async () => {
   await service.listen(true);
   const answer = ask();
   await until(() => service.connections === 1);

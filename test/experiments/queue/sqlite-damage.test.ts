@@ -266,7 +266,7 @@ test.each(['damaged', 'sound'])('an index that names a %s task that is not pendi
   }
 });
 
-test('of damaged tasks everybody else knows nothing', async () => {
+test('damaged tasks are hidden from everybody else', async () => {
   edit(`UPDATE task SET parameters = '{' WHERE number = 30; UPDATE task SET command = '[]' WHERE number = 31;
     UPDATE task SET result = '{"a"' WHERE sequence = 2; DELETE FROM setting WHERE key = 'pause'`);
   const queue = await openSQLiteQueue(path);

@@ -58,7 +58,7 @@ async function refusal(act: Promise<unknown>): Promise<string> {
   return error.message;
 }
 
-test('those who only look make nothing', async () => {
+test('looking at a queue makes no file', async () => {
   expect(await openQueue(`sqlite:${path}`, directory, { create: false })).toBeNull();
   expect(await openQueue(null, directory, { create: false })).toBeNull();
   expect(readdirSync(directory)).toEqual([]);

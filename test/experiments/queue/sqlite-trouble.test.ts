@@ -68,7 +68,7 @@ test('a client with a lifetime is not of this machine, so that its restart chang
   expect(await queue.complete(token, {})).toBe(true);
 });
 
-test('whoever waits for another writer goes on with everything else', async () => {
+test('a process that waits for another writer goes on with everything else', async () => {
   const queue = await open();
   await queue.enqueue([spec({ n: 0 })]);
   const { token } = await takeFrom(queue);

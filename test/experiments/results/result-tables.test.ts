@@ -506,7 +506,7 @@ describe('rows of workers over TCP that don’t say of which task they are', () 
     expect(await tables.sync()).toMatchObject({ appended: 1, problems: [] });
   });
 
-  test('they are nobody’s where the tasks were run by programs, or sent nothing and wrote nothing', async () => {
+  test('rows are nobody’s where the tasks were run by programs, or sent nothing and wrote nothing', async () => {
     const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
     put('width,acc\n1,0.5\n');
     queue.complete(one.id, { acc: 0.5 });

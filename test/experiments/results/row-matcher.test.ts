@@ -109,7 +109,7 @@ describe('a row fits', () => {
     expect(match('2')).toBe(2);
   });
 
-  test('and its name decides, but only between those that fit', async () => {
+  test('the name of a row decides, but only between tasks that fit', async () => {
     const match = await matcher(
       'task_id|seed',
       '{"lr": 1, "seed": 1}',

@@ -171,7 +171,7 @@ describe('a string that is a number to everybody else', () => {
   });
 });
 
-describe('and are shown as they were written', () => {
+describe('scalars are shown as they were written', () => {
   test.each([...SPELLINGS, ...STRINGS])('%s', (text) => {
     expect(show(plainScalar(text, refuse))).toBe(text);
   });

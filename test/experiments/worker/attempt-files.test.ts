@@ -23,7 +23,7 @@ async function kill(args: string[]): Promise<void> {
   expect(directories()).toHaveLength(1);
 }
 
-test('of a task that is started again', async () => {
+test('files of a task that is started again', async () => {
   await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
   writeFileSync(join(experiment.project, 'go'), '');
   const { code } = await experiment.run(['run', '--gpus', '1']);
@@ -31,7 +31,7 @@ test('of a task that is started again', async () => {
   expect(directories()).toEqual([]);
 });
 
-test('of a task that is never started again', async () => {
+test('files of a task that is never started again', async () => {
   await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
   expect((await experiment.run(['cancel', 'all'])).code).toBe(0);
   await experiment.run(['run', '--gpus', '1', '--grid', 'b=1', '--', 'true']);

@@ -58,7 +58,7 @@ describe('claims that fail', () => {
     expect(state).toMatchObject({ tries: 1, said: [], end: { message: 'there are only 2' } });
   });
 
-  test('who is to end waits no longer', async () => {
+  test('a worker that is to end stops trying', async () => {
     const { state, ending } = claiming(passing, 1_000);
     await vi.advanceTimersByTimeAsync(10_000);
     ending.abort(new Error('the worker ends'));

@@ -39,7 +39,7 @@ test('a queue that is gone gets half a minute to come back', async () => {
   expect(state.end).toBe('gone');
 });
 
-test('who is to end at once waits no longer', async () => {
+test('a worker that is to end at once stops trying', async () => {
   const { state, shutdown } = trying(new Error('full'));
   await vi.advanceTimersByTimeAsync(3600 * 1000);
   shutdown.drain();

@@ -181,7 +181,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.attempts({ taskId: 't-nothing' })).toEqual([]);
   });
 
-  test('who asked over TCP and completed tasks without a result is told, until they are retried', async () => {
+  test('workers over TCP that completed tasks without a result are listed, until the tasks are retried', async () => {
     const queue = await fixture().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
     const overTCP = (worker: string) => queue.take({ ...taker, worker, pid: 0 }, { lifetime: 60_000 });
     const completed: string[] = [];

@@ -109,7 +109,7 @@ export function testDeaths(
     expect(taken.sort()).toEqual(['exp1_0_0', 'exp1_1_1', 'exp1_2_2']);
   });
 
-  test('that a worker was killed is noticed without anybody who wants a task', async () => {
+  test('a killed worker is noticed without anybody who wants a task', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();
     await remote.take();

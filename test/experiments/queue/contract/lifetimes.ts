@@ -7,7 +7,7 @@ import type { RemoteAttempt } from '../remote.ts';
 
 /** Attempts of clients that give no sign of life. */
 export function testLifetimes(fixture: () => QueueFixture): void {
-  test('they survive the process that gave them out', async () => {
+  test('tokens survive the process that gave them out', async () => {
     const remote = await fixture().remote();
     await remote.ask('enqueue', 1, 'exp1');
     const { token, descriptors } = (await remote.take({ lifetime: 60_000 })) as RemoteAttempt;
@@ -33,7 +33,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3 });
   });
 
-  test('that its time is over is noticed without anybody who wants a task', async () => {
+  test('a token that has expired is noticed without anybody who wants a task', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue, { lifetime: 100 });
     const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
@@ -52,7 +52,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
   });
 
-  test('who took a task is told as it is, whatever is in the names', async () => {
+  test('the taker of a task is shown unchanged, whatever is in the names', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const worker = 'gpu "0" \\ \n [ü] 🙂';
     await queue.take({ ...taker, worker }, { lifetime: 50 });

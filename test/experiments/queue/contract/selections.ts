@@ -140,7 +140,7 @@ export function testSelections(fixture: () => QueueFixture): void {
     expect(await queue.take(taker)).toBeNull();
   });
 
-  test('who completed a task before somebody retried it is told that a row of a table is not its result', async () => {
+  test('a row of a table is not the result of a task that was completed and then retried', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const { token, task } = await takeFrom(queue);
     await queue.complete(token, { accuracy: 1 });
