@@ -194,13 +194,13 @@ def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError
         if message.startswith(_PREFIX):
             message = message[len(_PREFIX) :]
     kind = _CLASSES.get(code, GPUOwnerError)
-    message = _in_python(message) or f"'{shlex.join(command)}' ended with {_how(exit_code)} and said nothing"
+    message = _in_python(message) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
     if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
         message = _NOT_FOUND.format(message)
     return kind(message, exit_code, code)
 
 
-def _how(exit_code: int) -> str:
+def _describe_exit(exit_code: int) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
@@ -1659,7 +1659,7 @@ def result(values: Mapping[str, Any]) -> None:
 def _members(values: Mapping[str, Any]) -> Dict[str, str]:
     """The JSON of each value."""
     if not isinstance(values, collections.abc.Mapping):
-        raise UsageError(f'a result is a dict such as {{"accuracy": 0.9}}, not {_a(values)}')
+        raise UsageError(f'a result is a dict such as {{"accuracy": 0.9}}, not {_describe_type(values)}')
     members = {}
     for key, value in values.items():
         if not isinstance(key, str) or not key:
@@ -1692,7 +1692,8 @@ def _plain(value: Any, key: str, depth: int) -> Any:
         return {_name(name, key): _plain(each, f"{key}.{name}", depth + 1) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each, f"{key}[{index}]", depth + 1) for index, each in enumerate(value)]
-    raise UsageError(f"{key}: {_a(value)} can't be written; right are numbers, texts, booleans, None, and lists and dicts of them")
+    what = _describe_type(value)
+    raise UsageError(f"{key}: {what} can't be written; right are numbers, texts, booleans, None, and lists and dicts of them")
 
 
 def _name(name: Any, key: str) -> str:
@@ -1703,7 +1704,7 @@ def _name(name: Any, key: str) -> str:
     raise UsageError(f"{key}: the key {name!r} of this dict can't be written; right are texts and numbers")
 
 
-def _a(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     return f"a value of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
 
 
@@ -1738,7 +1739,7 @@ def _earlier_result(path: str) -> Dict[str, str]:
     except ValueError as error:
         raise GPUOwnerError(f"{path} (GPU_OWNER_RESULT) has something that isn't JSON: {error}") from error
     if not isinstance(earlier, dict):
-        raise GPUOwnerError(f"{path} (GPU_OWNER_RESULT) has {_a(earlier)} where an object belongs")
+        raise GPUOwnerError(f"{path} (GPU_OWNER_RESULT) has {_describe_type(earlier)} where an object belongs")
     return {key: json.dumps(value) for key, value in earlier.items()}
 
 
