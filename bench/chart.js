@@ -1,8 +1,9 @@
 // Charts of tables, as SVG: readable on light and dark pages (a panel of its own, colours by what the reader's system prefers),
 // with no font but the reader's, and told to those who can't see them (title, desc).
+
+import { linearTicks, logTicks } from './axis-ticks.js';
 import { number, unitName } from './numbers.js';
 import { seriesOf } from './table.js';
-import { linearTicks, logTicks } from './axis-ticks.js';
 
 const WIDTH = 760;
 const SIZE = 13; // of text

@@ -12,7 +12,8 @@ const OPEN = {
   lines: ['CHANGELOG.md', 'README.md', 'docs/', 'native/', 'python/'],
 };
 
-const CODE = /^(?:lib|native|test|bench|scripts|python|examples)\/.*\.(?:ts|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
+const CODE =
+  /^(?:lib|native|test|bench|scripts|python|examples)\/.*\.(?:ts|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
 const MAX_COLUMNS = 120;
 
 const paths = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
@@ -104,7 +105,10 @@ function help(...command: string[]): string {
 
 function listedCommands(text: string): [name: string, description: string][] {
   const list = text.split('Commands:\n')[1]?.split('\n\n')[0] ?? '';
-  return [...list.matchAll(/^ {2}(\w+) +(.*)$/gm)].map(([, name = '', description = '']) => [name, description]);
+  return [...list.matchAll(/^ {2}(\w+) +(.*)$/gm)].map(([, name = '', description = '']) => [
+    name,
+    description,
+  ]);
 }
 
 test.each([[[]], [['exp']]])('help of %j: commands are described by a verb phrase in lower case', (group) => {

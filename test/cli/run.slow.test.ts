@@ -2,7 +2,20 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, finished, launcher, Machine, NOBODY, output, pause, processState, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  launcher,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  processState,
+  python,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const cudaUser = join(import.meta.dirname, 'fixtures/cuda_user.py');

@@ -1,7 +1,16 @@
 // Other tools' locks and ours: whoever comes first has the GPU, however either of them ends.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, output, processState, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 import {
   directoryOf,
   fileOf,
@@ -12,7 +21,7 @@ import {
   startOriginal,
   tryAs,
 } from '../support/other-tools.ts';
-import { sendSignal } from '../support/processes.ts';
+import { sendSignal, stat } from '../support/processes.ts';
 
 const NAMES = ['gpu_lock', 'pid-files', 'gpu-scheduler'] as const;
 const twoUsers = whyNotNobody() === null;
@@ -120,8 +129,7 @@ describe.each(NAMES)('%s', (name: Name) => {
         here(machine),
       );
       const command = Number(await output(job, /me (\d+)/));
-      const stat = readFileSync(`/proc/${command}/stat`, 'utf8');
-      const keeper = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
+      const keeper = stat(command)?.parent;
       if (victim === 'keeper') {
         sendSignal(keeper, 'SIGKILL');
         await output(job, /the keeper .* was killed/);

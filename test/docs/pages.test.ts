@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
-import { signalLiving } from '../support/processes.ts';
+import { childrenOf, signalLiving } from '../support/processes.ts';
 
 const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
 const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
@@ -176,8 +176,8 @@ describe.skipIf(!namespaces)(
       const child = start('trap "exit 5" TERM; echo ready; while :; do sleep 0.1; done');
       const end = finished(child);
       await output(child, /ready/);
-      const [first] = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').split(' ');
-      signalLiving(Number(first), 'SIGTERM');
+      const [first] = childrenOf(child.pid as number);
+      signalLiving(first, 'SIGTERM');
       expect((await end).code).toBe(5);
     });
   },

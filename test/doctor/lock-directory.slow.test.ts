@@ -25,7 +25,19 @@ import {
   noMounts,
   said,
 } from '../support/doctor.ts';
-import { command, finished, Machine, NOBODY, output, processState, python, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  python,
+  type Starting,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 
 const noOtherUser = whyNotNobody();
 const integration = (name: string) => join(import.meta.dirname, '../integration/fixtures', name);

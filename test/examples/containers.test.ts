@@ -9,9 +9,9 @@ import { parse, parseAllDocuments } from 'yaml';
 import { parseDuration } from '../../lib/platform/quantities.ts';
 import { childrenOf, stat } from '../support/keeper.ts';
 import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
+import { freePort } from '../support/ports.ts';
 import { signalLiving } from '../support/processes.ts';
 import { noRedis } from '../support/redis-server.ts';
-import { freePort } from '../support/ports.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: manifests
 type Manifest = any;

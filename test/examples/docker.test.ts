@@ -2,7 +2,17 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, python, root, signalAll, until, uuidOf } from '../support/machine.ts';
+import {
+  finished,
+  launcher,
+  Machine,
+  output,
+  python,
+  root,
+  signalAll,
+  until,
+  uuidOf,
+} from '../support/machine.ts';
 
 const script = join(root, 'examples/docker.sh');
 const fixtures = join(import.meta.dirname, 'fixtures');

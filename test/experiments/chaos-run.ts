@@ -50,7 +50,13 @@ export class ChaosRun {
     this.#experiment = experiment;
     this.#random = random;
     this.#settings = settings;
-    this.monkey = new Monkey(experiment.machine, random, settings.rest, settings.shares, settings.longestStop);
+    this.monkey = new Monkey(
+      experiment.machine,
+      random,
+      settings.rest,
+      settings.shares,
+      settings.longestStop,
+    );
     this.watch = new DriverWatch(experiment.machine);
   }
 
@@ -71,7 +77,7 @@ export class ChaosRun {
       this.#keepStarting(2_000, () => experiment.machine.start(claimant, experiment), { isOurs: false }),
     ];
     try {
-      await until(() => this.#isOver, "the end of the sweep", mischief + patience);
+      await until(() => this.#isOver, 'the end of the sweep', mischief + patience);
       // Workers end by themselves when nothing can come any more.
       const ended = Promise.all(actors).then(() => true);
       await until(() => Promise.race([ended, pause(10).then(() => false)]));

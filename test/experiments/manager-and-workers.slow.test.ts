@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
-import { KINDS, type QueueKind } from './queue-kinds.ts';
 import { pause } from '../support/time.ts';
+import { KINDS, type QueueKind } from './queue-kinds.ts';
 
 describe.each(KINDS)('on $name', (kind) => {
   describe.skipIf(kind.missing !== null)('', () => {

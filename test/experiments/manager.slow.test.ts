@@ -16,9 +16,9 @@ import {
   until,
   whyNotNobody,
 } from '../support/machine.ts';
+import { freePort } from '../support/ports.ts';
 import type { RedisServer } from '../support/redis-server.ts';
 import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
-import { freePort } from '../support/ports.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
 const SNIPPET = join(import.meta.dirname, 'fixtures/status_snippet.py');
@@ -56,7 +56,6 @@ exp1_vary_width:
 `,
   );
 }
-
 
 function manager(...args: string[]): ChildProcess {
   return experiment.start(['manager', '--listen', String(port), ...args]);

@@ -74,7 +74,7 @@ async function untilAgain(
     starts(experiment.testimony()).filter((line) => line.name === name && line.start === 2)[0];
   await until(
     () => [...struck.values()].every(({ name }) => again(name) !== undefined),
-    "every struck task to be started again",
+    'every struck task to be started again',
     limit * 1000 + 20_000,
   );
   return Object.fromEntries(

@@ -5,9 +5,9 @@ import { join, relative } from 'node:path';
 import { binaries } from '../support/binaries.ts';
 import { command, type Finished, finished, Machine, python } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
 import { describeProcess, processesOf } from './processes.ts';
 import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
-import { pause } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */

@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { processState } from '../support/processes.ts';
 import { describeProcess, nameIn, userName } from '../../lib/platform/processes.ts';
 import { python } from '../support/machine.ts';
 
@@ -88,7 +89,7 @@ ctypes.CDLL(None).pthread_exit(None)
     }
     const pid = Number(await firstLine(child));
     await expect
-      .poll(() => readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.[0], { timeout: 20_000 })
+      .poll(() => processState(pid), { timeout: 20_000 })
       .toBe('Z');
     expect(describeProcess(pid).alive).toBe('alive');
   });

@@ -1,10 +1,11 @@
 // What people mistype, and what programs pass on unchecked: an error that names the cause and the remedy, and no trace.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { type Finished, Machine, root } from '../support/machine.ts';
+import { processesWith } from '../support/processes.ts';
 
 let machine: Machine;
 beforeAll(async () => {
@@ -13,20 +14,8 @@ beforeAll(async () => {
 });
 afterAll(() => machine.close());
 
-/** Every process that was started for this machine, still there. */
-function processesLeft(): string[] {
-  return readdirSync('/proc').filter((pid) => {
-    if (!/^\d+$/.test(pid) || Number(pid) === process.pid) return false;
-    try {
-      return readFileSync(`/proc/${pid}/environ`, 'latin1').includes(machine.directory);
-    } catch {
-      return false;
-    }
-  });
-}
-
 async function expectNothingLeft(): Promise<void> {
-  expect(processesLeft()).toEqual([]);
+  expect(processesWith(machine.directory)).toEqual([]);
   expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
   expect([0, 1, 2, 3].flatMap((gpu) => machine.processes(gpu))).toEqual([]);
 }

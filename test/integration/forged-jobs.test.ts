@@ -3,7 +3,19 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, finished, Machine, NOBODY, output, python, signalAll, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  type Starting,
+  signalAll,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { childrenOf, nameOf, sendSignal } from '../support/processes.ts';
 
 const VICTIM = 1;

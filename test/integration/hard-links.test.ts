@@ -14,7 +14,18 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
-import { command, finished, Machine, NOBODY, output, processState, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  type Starting,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { Line, names } from './line.ts';
 
 const noOtherUser = whyNotNobody();

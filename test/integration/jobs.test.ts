@@ -124,16 +124,7 @@ test('the command sees exactly the claimed GPUs, through CUDA', async () => {
   const program = join(import.meta.dirname, 'fixtures/visible_gpu.py');
   for (const gpu of await machine.status()) {
     for (const form of ['uuid', 'index']) {
-      const args = [
-        'run',
-        '--visible-devices',
-        form,
-        '--devices',
-        String(gpu.index),
-        '--',
-        python,
-        program,
-      ];
+      const args = ['run', '--visible-devices', form, '--devices', String(gpu.index), '--', python, program];
       const { stdout, stderr } = await machine.runCommand(args);
       expect({ stdout, stderr }).toEqual({ stdout: `1 ${gpu.name}\n`, stderr: '' });
     }

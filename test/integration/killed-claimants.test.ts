@@ -13,6 +13,7 @@ import {
   until,
   whyNotNobody,
 } from '../support/machine.ts';
+import { childrenOf } from '../support/processes.ts';
 
 const CLAIM_ALL = 'const owner = new GPUOwner(2); console.log(owner.devices.length)';
 const anotherUser = whyNotNobody() === null ? { uid: NOBODY } : {};
@@ -75,7 +76,7 @@ describe.each(STEPS)('a claimant killed -9 at step "%s"', (step) => {
 
 test('what will keep the GPUs visibly taken has nothing to do with the driver before there is a lease', async () => {
   const claimant = await stopAt('chosen', [process.execPath, 'dist/gpu-owner.cjs', 'run', '--', 'true']);
-  const [placeholder] = children(claimant);
+  const [placeholder] = childrenOf(claimant.pid as number);
   const program = () => readFileSync(`/proc/${placeholder}/cmdline`, 'latin1').split('\0')[0];
   await until(() => program() === 'gpu-owner-placeholder');
   await until(() => processState(Number(placeholder)) === 'S'); // it has got as far as it gets
@@ -89,15 +90,10 @@ test('a command that waits for GPUs has no other process meanwhile', async () =>
   await until(async () => (await machine.states()).every((state) => state !== 'free'));
   const waiting = machine.startCommand(['run', '--', 'true']);
   await output(waiting, /waiting/);
-  await until(() => children(waiting).length === 0);
+  await until(() => childrenOf(waiting.pid as number).length === 0);
   holder.kill();
   expect((await finished(waiting)).code).toBe(0);
 });
-
-/** PIDs, in the order of their start. */
-function children({ pid }: ChildProcess): string[] {
-  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean);
-}
 
 describe('a claimant stopped while it decides', () => {
   test('delays others by no more than a few seconds, and they say who it is', async () => {

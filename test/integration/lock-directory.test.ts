@@ -17,7 +17,21 @@ import {
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, type Finished, finished, Machine, NOBODY, output, pause, python, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  type Finished,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  python,
+  type Starting,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
+import { processesWith } from '../support/processes.ts';
 import { quickest } from '../support/time.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -775,12 +789,5 @@ describe('a stranger who locks', () => {
 });
 
 afterAll(() => {
-  const left = readdirSync('/proc').filter((pid) => {
-    try {
-      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/environ`, 'latin1').includes(machine.directory);
-    } catch {
-      return false;
-    }
-  });
-  expect(left).toEqual([]);
+  expect(processesWith(machine.directory)).toEqual([]);
 });

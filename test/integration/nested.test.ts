@@ -2,7 +2,22 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, type Finished, finished, Machine, NOBODY, output, pause, processState, python, signalAll, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  type Finished,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  processState,
+  python,
+  type Starting,
+  signalAll,
+  until,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { quickest } from '../support/time.ts';
 

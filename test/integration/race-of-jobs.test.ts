@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { finished, Machine, pause, python } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
+import { childrenOf, sendSignal, stat } from '../support/processes.ts';
 
 const GPUS = 4;
 const AT_ONCE = 12;
@@ -51,18 +50,5 @@ test('jobs that live on in grandchildren never share a GPU, also when fronts and
 
 /** The child of the front that has left its session. */
 function keeperOf(front: number): number | undefined {
-  try {
-    const children = readFileSync(`/proc/${front}/task/${front}/children`, 'utf8')
-      .trim()
-      .split(' ')
-      .map(Number);
-    return children.find((pid) => sessionOf(pid) === pid);
-  } catch {
-    return undefined;
-  }
-}
-
-function sessionOf(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[3]);
+  return childrenOf(front).find((pid) => stat(pid)?.session === pid);
 }

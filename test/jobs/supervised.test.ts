@@ -1,10 +1,10 @@
 import { openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { pause } from '../support/time.ts';
 import { fixture, isAlive, pidIn, python, until } from '../support/keeper.ts';
 import { signalAll } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
 import { chain, script, task } from './supervising.ts';
 
 test('a command that ends by itself', async () => {

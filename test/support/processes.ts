@@ -1,6 +1,6 @@
 // Signals for processes, and what the kernel says of them. A process that a test looks at may end at any moment: nothing here fails for that
 // unless its name says so.
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 
 /** Sends a signal. A process that has ended already is no error. @param pid or -pid, for a group @returns whether it was there */
 export function sendSignal(pid: number | undefined, signal: NodeJS.Signals | 0): boolean {
@@ -44,18 +44,27 @@ export function processState(pid: number): string | null {
 export interface Stat {
   state: string;
   parent: number;
+  session: number;
 }
 
 export function stat(pid: number): Stat | null {
   const text = read(pid, 'stat');
   if (text === '') return null;
-  const [state = '', parent] = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  return { state, parent: Number(parent) };
+  const [state = '', parent, , session] = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  return { state, parent: Number(parent), session: Number(session) };
 }
 
 /** None, once it has ended. */
 export function childrenOf(pid: number): number[] {
   return read(pid, `task/${pid}/children`).split(' ').filter(Boolean).map(Number);
+}
+
+/** Finds the processes, zombies and this one left out, that have this text in their environment. */
+export function processesWith(text: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => pid !== process.pid && read(pid, 'environ').includes(text) && isAlive(pid));
 }
 
 /** As `ps` shows it; '' once it has ended. */
@@ -68,7 +77,9 @@ function read(pid: number, file: string): string {
     return readFileSync(`/proc/${pid}/${file}`, 'latin1');
   } catch (error) {
     // A process can also end between open and read.
-    if (!['ENOENT', 'ESRCH'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    // Another user's process shows nothing.
+    if (!['ENOENT', 'ESRCH', 'EACCES', 'EPERM'].includes((error as NodeJS.ErrnoException).code ?? ''))
+      throw error;
     return '';
   }
 }

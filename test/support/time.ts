@@ -4,18 +4,26 @@
  */
 export const WAIT_TIMEOUT_MS = 30_000;
 
-/** Waits until it is so. @param what for the error: what is waited for; default: the condition's source */
+type Condition = () => boolean | Promise<boolean>;
+
+/** Waits until it is so. @param what is waited for, for the error; default: the condition's source */
+export async function until(isSo: Condition, milliseconds?: number): Promise<void>;
 export async function until(
-  isSo: () => boolean | Promise<boolean>,
-  what: string | (() => string) = String(isSo),
-  milliseconds = WAIT_TIMEOUT_MS,
+  isSo: Condition,
+  what: string | (() => string),
+  milliseconds?: number,
+): Promise<void>;
+export async function until(
+  isSo: Condition,
+  second?: number | string | (() => string),
+  third?: number,
 ): Promise<void> {
+  const milliseconds = (typeof second === 'number' ? second : third) ?? WAIT_TIMEOUT_MS;
   const end = performance.now() + milliseconds;
   while (!(await isSo())) {
     if (performance.now() > end) {
-      throw new Error(
-        `timed out after ${milliseconds} ms, waiting for ${typeof what === 'string' ? what : what()}`,
-      );
+      const what = typeof second === 'function' ? second() : typeof second === 'string' ? second : isSo;
+      throw new Error(`timed out after ${milliseconds} ms, waiting for ${what}`);
     }
     await pause(5);
   }

@@ -166,7 +166,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     expect(asNobody(() => findProject(project))).toBeNull();
   });
 
-  test("a queue of another user is refused", async () => {
+  test('a queue of another user is refused', async () => {
     await (await openQueue(null, project)).close();
     process.seteuid?.(NOBODY);
     try {

@@ -9,8 +9,8 @@ import { ProtocolService } from '../../../lib/experiments/protocol/server.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { until } from '../../support/machine.ts';
-import { spec } from '../queue/fixtures/tasks.ts';
 import { freePort } from '../../support/ports.ts';
+import { spec } from '../queue/fixtures/tasks.ts';
 
 let directory: string;
 let queue: Queue;
@@ -42,7 +42,6 @@ afterEach(async () => {
 });
 
 const REQUEST = '{"type": "request_task", "worker_id": "gpu0"}';
-
 
 function ask(): Promise<string> {
   return new Promise((resolve) => {

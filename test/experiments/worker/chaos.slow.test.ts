@@ -1,6 +1,6 @@
 // Whole worker processes under kill -9 and SIGSTOP at random moments, of every process there is.
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buildSync } from 'esbuild';
@@ -9,7 +9,7 @@ import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { binaries } from '../../support/binaries.ts';
 import { Machine, pause, python, root, until } from '../../support/machine.ts';
-import { childrenOf, isAlive, nameOf, sendSignal } from '../../support/processes.ts';
+import { childrenOf, isAlive, nameOf, processesWith, sendSignal } from '../../support/processes.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const program = join(root, 'node_modules/.cache/gpu-owner-tests/worker.mjs');
@@ -79,19 +79,7 @@ class Project {
 
   /** Living processes of tasks of this project, whoever their parents are. */
   members(): number[] {
-    return readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .filter((pid) => {
-        try {
-          return (
-            readFileSync(`/proc/${pid}/environ`, 'latin1').includes(`GPU_OWNER_TASK=${this.directory}/`) &&
-            isAlive(pid)
-          );
-        } catch {
-          return false;
-        }
-      });
+    return processesWith(`GPU_OWNER_TASK=${this.directory}/`);
   }
 
   violations(): string {
