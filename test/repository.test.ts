@@ -1,14 +1,12 @@
-// What holds for the repository as a whole: its pins, its workflows, and the files that contributors rely on.
+// What holds for the repository as a whole: its lock file, its workflows, and the files that contributors rely on.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { BULLMQ_VERSION, checkVersion } from '../lib/experiments/queue/bullmq/tickets.ts';
 import { root } from './support/machine.ts';
 
 const read = (path: string) => readFileSync(join(root, path), 'utf8');
-const { dependencies, scripts } = JSON.parse(read('package.json'));
+const { scripts } = JSON.parse(read('package.json'));
 const lock = read('package-lock.json');
 
 /** Why a test that needs a program is skipped; '' where it isn't. */
@@ -22,26 +20,6 @@ function run(program: string, ...args: string[]): { status: number | null; outpu
   const { status, stdout, stderr } = spawnSync(program, args, { cwd: root, encoding: 'utf8' });
   return { status, output: stdout + stderr };
 }
-
-describe('BullMQ, whose scripts the Redis queue runs inside its own', () => {
-  test('package.json and package-lock.json pin exactly the version that the code expects', () => {
-    expect(dependencies.bullmq).toBe(BULLMQ_VERSION);
-    const { packages } = JSON.parse(lock);
-    expect(packages[''].dependencies.bullmq).toBe(BULLMQ_VERSION);
-    expect(packages['node_modules/bullmq'].version).toBe(BULLMQ_VERSION);
-    expect(createRequire(import.meta.url)('bullmq/package.json').version).toBe(BULLMQ_VERSION);
-  });
-
-  test('another version is refused with a sentence that names both', () => {
-    checkVersion(BULLMQ_VERSION);
-    expect(() => checkVersion('6.8.0')).toThrow(
-      expect.objectContaining({
-        code: 'ERR_QUEUE',
-        message: expect.stringMatching(new RegExp(`need BullMQ ${BULLMQ_VERSION}, but version 6\\.8\\.0`)),
-      }),
-    );
-  });
-});
 
 test('package-lock.json names no registry', () => {
   expect(lock).not.toMatch(/"resolved":/);
