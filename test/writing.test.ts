@@ -9,7 +9,7 @@ import { root } from './support/machine.ts';
 const OPEN = {
   comments: ['lib/', 'native/'],
   limits: ['lib/', 'native/'],
-  lines: ['CHANGELOG.md', 'README.md', 'docs/', 'native/', 'python/'],
+  lines: ['docs/benchmarks.md'], // generated
 };
 
 const CODE =
@@ -89,8 +89,8 @@ test(`lines of Markdown have at most ${MAX_COLUMNS} columns, tables and code exc
     let inCode = false;
     return lines.filter(({ text }) => {
       if (/^\s*```/.test(text)) inCode = !inCode;
-      // An image or a link alone can't be broken; figures are generated.
-      const isWhole = /^\s*(?:\||!?\[[^\]]*\]\([^)]*\)[.,:]?$|<!--)/.test(text);
+      // A link alone can't be broken; figures are generated.
+      const isWhole = /^\s*(?:\||!?\[[^\]]*\]\([^)]*\)[.,:]?$|<!--)|<!-- figure/.test(text);
       return !inCode && !isWhole && text.length > MAX_COLUMNS;
     });
   };
