@@ -7,8 +7,11 @@ import { root } from './support/machine.ts';
 
 /** Places that don't keep a rule yet: beginnings of paths. A place that is mended leaves its list. */
 const OPEN = {
-  comments: ['lib/', 'native/'],
-  limits: ['lib/', 'native/'],
+  comments: [
+    ...['claims', 'conventions', 'doctor', 'experiments', 'gpus', 'jobs'].map((room) => `lib/${room}/`),
+    ...['lib/errors.ts', 'lib/native.ts', 'native/'],
+  ],
+  limits: ['claims', 'conventions', 'doctor', 'experiments', 'gpus', 'jobs'].map((room) => `lib/${room}/`),
   lines: ['docs/benchmarks.md'], // generated
 };
 

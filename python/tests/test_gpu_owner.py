@@ -25,14 +25,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULE = ROOT / "python" / "gpu_owner.py"
 COMMAND = ROOT / "bin" / "gpu-owner.cjs"
 BINARIES = pathlib.Path(os.environ.get("GPU_OWNER_BUILD", ROOT / "build" / "Release"))
-PATIENCE = 30  # s; for what hangs: the machine may have much else to do
+WAIT_TIMEOUT_S = 30  # s; for what hangs: the machine may have much else to do
 
 
 def until(is_so, what):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + WAIT_TIMEOUT_S
     while not is_so():
         if time.monotonic() > end:
-            raise AssertionError(f"not so within {PATIENCE} s: {what}")
+            raise AssertionError(f"not so within {WAIT_TIMEOUT_S} s: {what}")
         time.sleep(0.02)
 
 
@@ -62,7 +62,7 @@ class Script:
 
     def end(self):
         # Not communicate(): it doesn't know what line() has read ahead.
-        timer = threading.Timer(PATIENCE, self.process.kill)
+        timer = threading.Timer(WAIT_TIMEOUT_S, self.process.kill)
         timer.start()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
