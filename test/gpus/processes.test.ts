@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { processState } from '../support/processes.ts';
 import { describeProcess, nameIn, userName } from '../../lib/platform/processes.ts';
 import { python } from '../support/machine.ts';
+import { processState } from '../support/processes.ts';
 
 describe('describeProcess', () => {
   const children: ChildProcess[] = [];
@@ -88,9 +88,7 @@ ctypes.CDLL(None).pthread_exit(None)
       return context.skip();
     }
     const pid = Number(await firstLine(child));
-    await expect
-      .poll(() => processState(pid), { timeout: 20_000 })
-      .toBe('Z');
+    await expect.poll(() => processState(pid), { timeout: 20_000 }).toBe('Z');
     expect(describeProcess(pid).alive).toBe('alive');
   });
 

@@ -13,7 +13,7 @@ import {
   until,
   workspace,
 } from '../support/keeper.ts';
-import { processState, sendSignal, signalLiving } from '../support/processes.ts';
+import { isThere, processState, sendSignal, signalLiving } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 
 const probe = new Probe();
@@ -103,9 +103,12 @@ test('a read in the background stops it, SIGTSTP to the front too, fg goes on', 
   at = await terminal.printed(/read hello/, at);
   signalLiving(front, 'SIGTSTP');
   at = await terminal.printed(/Stopped[\s\S]*\$ /, at);
-  // In one line: the shell forgets a job that has ended once it has shown that with a prompt.
-  type(terminal, 'kill %1; wait %1; echo "code $?"; exit\n');
-  await terminal.printed(/code 143[\s\S]*\[status/, at);
+  type(terminal, 'kill %1\n');
+  await until(() => !isThere(front), 'the shell to collect the front');
+  type(terminal, '\n'); // with a prompt it says how the job has ended
+  at = await terminal.printed(/Exit 143|Terminated/, at);
+  type(terminal, 'exit\n');
+  await terminal.printed(/\[status/, at);
 });
 
 test('Ctrl-C ends a shell’s loop around us', async () => {

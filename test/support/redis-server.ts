@@ -2,8 +2,8 @@ import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_pr
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from './ports.ts';
 import { pause } from './machine.ts';
+import { freePort } from './ports.ts';
 
 /** Another one, such as valkey-server, perhaps with its path. Its command-line client is beside it. */
 const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';

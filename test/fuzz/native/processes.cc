@@ -64,7 +64,7 @@ ssize_t __wrap_read(int file, void* data, size_t size) {
   const std::string& text = *contents[static_cast<size_t>(file - kFirst)];
   size_t& at = positions[static_cast<size_t>(file - kFirst)];
   const size_t count = text.size() - at < size ? text.size() - at : size;
-  // Whoever reads behind the end finds what would be taken for a number.
+  // A read behind the end finds what would be taken for a number.
   memset(data, '7', size);
   memcpy(data, text.data() + at, count);
   at += count;
