@@ -124,7 +124,7 @@ describe('a colleague who may read the project, and no more', () => {
       expect((await worker('gpu0')).code).toBe(0);
       const refused = await experiment.run(['status'], nobody);
       expect(refused.code).toBe(69);
-      expect(refused.stderr).toMatch(/permission denied.*Only who may write to a queue/);
+      expect(refused.stderr).toMatch(/permission denied.*Only users who may write to a queue/);
       const state = join(experiment.project, '.gpu-owner');
       chmodSync(state, 0o755); // as an older version left it
       for (const name of readdirSync(state))
@@ -528,7 +528,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     // Both want to say what has become of their tasks. Who asks how it stands doesn't wait for long.
     expect(await ask({ type: 'status' })).toMatchObject({
       type: 'error',
-      message: expect.stringMatching(/redis:.* nobody listens there. Start Redis/),
+      message: expect.stringMatching(/redis:.* no server listens there. Start Redis/),
     });
     await pause(1_000);
     await server.start();
@@ -539,7 +539,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     }
     const { code, stdout } = await ended;
     expect(code, stdout).toBe(0);
-    expect(stdout).toMatch(/can't be reached: nobody listens there\. Start Redis/);
+    expect(stdout).toMatch(/can't be reached: no server listens there\. Start Redis/);
     expect(names()).toHaveLength(6);
     for (const row of experiment.rows('results_mnist')) expect(row).toMatch(/,0\.(25|5),NaN$/);
     expect(experiment.starts()).toHaveLength(6);

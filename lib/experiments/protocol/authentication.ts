@@ -43,7 +43,7 @@ export class Authentication {
     if (isLoopback(endpoint.host) || this.#options.trusts || this.hasToken) return;
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `--listen ${formatEndpoint(endpoint)}: other machines could connect there, and who may is not said. Add --trust with their addresses ` +
+      `--listen ${formatEndpoint(endpoint)}: other machines could connect there, but none is allowed. Add --trust with their addresses ` +
         '(--trust 192.168.1.0/24), or --token-file with a secret that they send',
     );
   }

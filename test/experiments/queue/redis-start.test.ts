@@ -187,7 +187,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     server.command('SET', 'gpu-owner-tasks:x:settings', 'mine');
     await expect(openQueue(server.url('project=x'), directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',
-      message: expect.stringMatching(/has keys that aren't of gpu-owner.*project=NAME/),
+      message: expect.stringMatching(/has keys of another program.*project=NAME/),
     });
   });
 

@@ -248,7 +248,7 @@ export async function checkFormat(connection: Connection, create: boolean): Prom
     const { url, name } = connection.address;
     throw unusable(
       url,
-      `has ${showValue(format)} as its version, which gpu-owner never writes: its records are damaged, or somebody else's`,
+      `has ${showValue(format)} as its version, which gpu-owner never writes: its records are damaged, or belong to another program`,
       `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
         'and start again; results that are in the tables are found there.',
     );

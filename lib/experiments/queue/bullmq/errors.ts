@@ -46,7 +46,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'See its name in --queue or GPU_OWNER_QUEUE.'],
   [
     /ECONNREFUSED/,
-    "can't be reached: nobody listens there",
+    "can't be reached: no server listens there",
     'Start Redis, or see host and port in --queue or GPU_OWNER_QUEUE.',
   ],
   [
@@ -62,8 +62,8 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   ],
   [
     /^WRONGTYPE/,
-    "has keys that aren't of gpu-owner",
-    'Name another project=NAME, or another database; whoever has written them may remove them.',
+    'has keys of another program',
+    'Name another project=NAME, or another database; or remove these keys with the program that wrote them.',
   ],
   [
     /certificate|self.signed|ERR_TLS|ssl|TLS/i,

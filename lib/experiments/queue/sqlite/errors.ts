@@ -84,8 +84,8 @@ export function notReadable(
   }
   return unusable(
     path,
-    "can't be read by you at the moment: you may not write to it, and nobody works on it who could",
-    'Ask its owner to look, or for write permission; while somebody works on it, it can be read.',
+    "can't be read by you now: you may not write to it, and no process that may has it open",
+    'Ask its owner for write permission. While a process of its owner works on it, you can read it.',
     cause,
   );
 }

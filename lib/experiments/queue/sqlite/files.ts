@@ -28,8 +28,8 @@ export function findFile(path: string): string | null {
   if (stat.nlink > 1) {
     throw unusable(
       path,
-      `has ${stat.nlink} names (hard links), under which it would come apart`,
-      'Remove the others, or make a copy while nobody works on it.',
+      `has ${stat.nlink} hard links, and SQLite would damage it under two names`,
+      'Remove the other links, or make a copy while no process uses it.',
     );
   }
   checkDisk(real, path);
@@ -134,7 +134,7 @@ function cannotOpen(path: string, error: unknown): unknown {
     code === 'EACCES' && there !== undefined ? `, it is in a directory of ${userName(there.uid)}` : '';
   const remedy =
     code === 'EACCES'
-      ? 'Only who may write to a queue may read it: its owner, or the group that shares the project.'
+      ? 'Only users who may write to a queue may read it: its owner, or the group that shares the project.'
       : code === 'EMFILE'
         ? 'Allow more open files.'
         : code === 'ENOSPC' || code === 'EDQUOT'
