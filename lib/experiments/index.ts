@@ -23,8 +23,8 @@ export {
   formatProgress,
   formatRate,
   isOver,
-  type Overview,
-  overview,
+  type Progress,
+  readProgress,
   timestamp,
 } from './manager/index.ts';
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';

@@ -1,7 +1,7 @@
 import {
   formatProgress,
   formatRate,
-  type Overview,
+  type Progress,
   type RunView,
   type WorkerLine,
 } from '../../experiments/index.ts';
@@ -24,7 +24,7 @@ export function render(view: RunView, now: number, style: Style): string {
   const columns = Math.max(style.columns, MIN_COLUMNS) - 1;
   const clip = (text: string) => fitColumns(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
-  const head = [...progress(view, now, columns, style), clip(counts(view.overview))];
+  const head = [...progressLines(view, now, columns, style), clip(counts(view.progress))];
   const notes = view.notes.map((note) => paint(clip(sanitize(note, 500)), '33'));
   const failures = view.failures
     .slice(0, MAX_FAILURES)
@@ -36,10 +36,10 @@ export function render(view: RunView, now: number, style: Style): string {
 }
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
-function progress({ overview, pace }: RunView, now: number, columns: number, style: Style): string[] {
-  const { completed, ended, total } = overview;
-  const rate = pace.rate(now);
-  const left = total === ended ? null : pace.left(now, total - ended);
+function progressLines({ progress, eta }: RunView, now: number, columns: number, style: Style): string[] {
+  const { completed, ended, total } = progress;
+  const rate = eta.rate(now);
+  const left = total === ended ? null : eta.left(now, total - ended);
   const words = [
     formatProgress(completed, total),
     ...(rate === null ? [] : [formatRate(rate)]),
@@ -59,7 +59,7 @@ function bar(share: number, width: number, { colour, unicode }: Style): string {
 }
 
 /** "43 completed, 2 failed, 4 running, 191 waiting" */
-export function counts({ counts }: Pick<Overview, 'counts'>): string {
+export function counts({ counts }: Pick<Progress, 'counts'>): string {
   const { completed, failed, cancelled, active, pending } = counts;
   const parts = [
     `${completed} completed`,

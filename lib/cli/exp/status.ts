@@ -3,8 +3,8 @@ import {
   failedTasks,
   formatProgress,
   isOver,
-  type Overview,
-  overview,
+  type Progress,
+  readProgress,
   type TaskRow,
   type WithoutResult,
   withQueue,
@@ -30,7 +30,7 @@ async function status(parsed: Parsed): Promise<void> {
     placeOf(values),
     async (queue) => {
       for (;;) {
-        const now = await overview(queue);
+        const now = await readProgress(queue);
         const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MAX_FAILURES);
         const withoutResult = await queue.withoutResult();
         if (values.json) {
@@ -64,15 +64,15 @@ export interface PageOptions {
 
 /** Describes the state of an experiment. */
 export function statusPage(
-  overview: Overview,
+  progress: Progress,
   { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
   { width, now, options }: PageOptions,
 ): string {
   const clip = (line: string) => fitColumns(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
-  const { completed, total, counts: all, running } = overview;
+  const { completed, total, counts: all, running } = progress;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
-  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(overview, command)];
+  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(progress, command)];
   if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');
@@ -99,8 +99,8 @@ export function statusPage(
   return lines.join('\n');
 }
 
-function standing(overview: Overview, command: (name: string) => string): string[] {
-  const { manager, pause, nextTime, counts, running } = overview;
+function standing(progress: Progress, command: (name: string) => string): string[] {
+  const { manager, pause, nextTime, counts, running } = progress;
   const lines: string[] = [];
   if (pause !== null) {
     const since = formatSince(pause.since);
@@ -112,7 +112,7 @@ function standing(overview: Overview, command: (name: string) => string): string
   if (manager !== null) {
     const where = manager.host === hostName() ? '' : ` on ${sanitize(manager.host, 60)}`;
     lines.push(`Its manager is pid ${manager.pid}${where}.`);
-  } else if (!isOver(overview) || counts.active > 0) {
+  } else if (!isOver(progress) || counts.active > 0) {
     lines.push(
       `Nobody manages it: tables of results wait. To go on: ${command('run')}, or exp manager for workers over TCP`,
     );
@@ -148,7 +148,7 @@ function brief(error: string | null): string {
 export function experimentJSON(
   project: string,
   queue: string,
-  { counts, total, completed, running, manager, pause, nextTime }: Overview,
+  { counts, total, completed, running, manager, pause, nextTime }: Progress,
   { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
 ) {
   return {

@@ -4,7 +4,7 @@ import {
   failedTasks,
   firstLine,
   isOver,
-  type Overview,
+  type Progress,
   type Queue,
   type RunEnd,
   type WorkerEnd,
@@ -21,7 +21,7 @@ const MAX_TABLES = 3;
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export async function summary(
   queue: Queue,
-  { overview: now, workers, tables }: RunEnd,
+  { progress: now, workers, tables }: RunEnd,
   values: Values,
   lifts: boolean,
 ): Promise<string[]> {
@@ -58,7 +58,7 @@ export async function summary(
 const SOME_FAILED = 1;
 
 /** The exit code of `exp run` and `exp manager`. */
-export function exitCode({ overview: now, workers, inStep, interrupted }: RunEnd): number {
+export function exitCode({ progress: now, workers, inStep, interrupted }: RunEnd): number {
   if (isOver(now) && inStep) return now.completed === now.total ? 0 : SOME_FAILED;
   return interrupted ?? codeOf(workers) ?? SOME_FAILED;
 }
@@ -69,7 +69,7 @@ export function exitCode({ overview: now, workers, inStep, interrupted }: RunEnd
  * @param interrupted the exit code if a signal has ended them; null: no signal came
  */
 export function exitCodeOfWorkers(
-  now: Overview | null,
+  now: Progress | null,
   workers: readonly WorkerEnd[],
   interrupted: number | null,
 ): number {

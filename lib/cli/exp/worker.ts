@@ -20,7 +20,7 @@ async function worker(parsed: Parsed): Promise<void> {
     try {
       const project = openWorkplace(place);
       const end = await runWorkers({ ...settings, queue, project, signals, metrics, tell });
-      process.exitCode = exitCodeOfWorkers(end.overview, end.workers, signals.exitCode);
+      process.exitCode = exitCodeOfWorkers(end.progress, end.workers, signals.exitCode);
     } finally {
       signals.close();
     }

@@ -1,4 +1,4 @@
-import type { Overview, Pace } from '../manager/index.ts';
+import type { Eta, Progress } from '../manager/index.ts';
 import { type Family, type MetricsServer, serveMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
@@ -9,8 +9,8 @@ import type { WorkerLine } from './worker-pool.ts';
 
 /** The current state of a run, for a display. */
 export interface RunView {
-  overview: Overview;
-  pace: Pace;
+  progress: Progress;
+  eta: Eta;
   workers: readonly WorkerLine[];
   /** The last ones, newest first. */
   failures: readonly { name: string; error: string }[];
@@ -20,7 +20,7 @@ export interface RunView {
 
 /** How a run ended. */
 export interface RunEnd {
-  overview: Overview;
+  progress: Progress;
   workers: readonly WorkerEnd[];
   /** Whether the tables have all rows, as far as that is this process's business. */
   inStep: boolean;

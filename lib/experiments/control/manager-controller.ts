@@ -1,5 +1,5 @@
 import { hostName } from '../../platform/index.ts';
-import { isOver, Manager, type Overview } from '../manager/index.ts';
+import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { Collector, type Family, queueFamilies } from '../metrics/index.ts';
 import { type Authentication, type Endpoint, ProtocolService } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
@@ -78,7 +78,7 @@ export class ManagerController {
       this.#serves = false;
       const now = await this.#manager.conclude();
       const { exitCode: interrupted } = signals;
-      const end = { overview: now, workers: [], inStep, interrupted, tables: this.#manager.tables };
+      const end = { progress: now, workers: [], inStep, interrupted, tables: this.#manager.tables };
       await reporter.conclude(end);
       return end;
     } finally {
@@ -101,14 +101,14 @@ export class ManagerController {
     return inStep;
   }
 
-  #look(now: Overview): void {
+  #look(now: Progress): void {
     this.#tellPause(now);
     if (!this.#serves) return;
     this.#service.retry();
     if (isOver(now) && !this.#options.stay) this.#over.abort();
   }
 
-  #tellPause({ pause }: Overview): void {
+  #tellPause({ pause }: Progress): void {
     const { reporter, resumeCommand } = this.#options;
     const why = pause === null || pause.message === '' ? '' : `: ${pause.message.split('\n')[0]}`;
     const paused = pause === null ? '' : `paused${pause.by === 'failures' ? ' after failures' : ''}${why}`;

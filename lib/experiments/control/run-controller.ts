@@ -1,5 +1,5 @@
 import { hostName } from '../../platform/index.ts';
-import { isOver, Manager, type Overview, overview, Pace } from '../manager/index.ts';
+import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
 import { Collector, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
@@ -18,8 +18,8 @@ export class RunController {
   readonly #failures: { name: string; error: string }[] = [];
   readonly #collector = new Collector();
   #pool: WorkerPool | null = null;
-  #now: Overview | null = null;
-  #pace: Pace | null = null;
+  #now: Progress | null = null;
+  #eta: Eta | null = null;
   #paused = '';
 
   constructor(options: RunOptions) {
@@ -52,7 +52,7 @@ export class RunController {
       const { workers, inStep } = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
       const { exitCode: interrupted } = signals;
       const now = await this.#manager.conclude();
-      const end = { overview: now, workers, inStep, interrupted, tables: this.#manager.tables };
+      const end = { progress: now, workers, inStep, interrupted, tables: this.#manager.tables };
       await reporter.conclude(end);
       return end;
     } finally {
@@ -72,7 +72,7 @@ export class RunController {
   async #work(): Promise<{ workers: readonly WorkerEnd[]; inStep: boolean }> {
     const { reporter, signals, workers } = this.#options;
     const now = await this.#manager.look();
-    this.#pace = new Pace(Date.now(), now.ended);
+    this.#eta = new Eta(Date.now(), now.ended);
     const over = new AbortController();
     if (isOver(now)) {
       return { workers: [], inStep: await this.#manager.finish(signals.drain) };
@@ -107,14 +107,14 @@ export class RunController {
   async #pauseAfterFailures(messages: readonly string[], workers: number): Promise<void> {
     const { queue } = this.#options;
     if (messages.length < workers) return;
-    const { counts } = await overview(queue);
+    const { counts } = await readProgress(queue);
     if (counts.active > 0 || counts.pending === 0 || (await queue.paused()) !== null) return;
     await queue.pause('failures', messages.at(-1) as string);
   }
 
-  #look(now: Overview): void {
+  #look(now: Progress): void {
     this.#now = now;
-    this.#pace?.note(Date.now(), now.ended);
+    this.#eta?.note(Date.now(), now.ended);
     const { pause } = now;
     const paused = pause?.by === 'person' ? `paused${pause.message === '' ? '' : `: ${pause.message}`}` : '';
     if (paused !== this.#paused) {
@@ -127,7 +127,7 @@ export class RunController {
   }
 
   #view(): RunView {
-    const now = this.#now as Overview;
+    const now = this.#now as Progress;
     const own = this.#pool?.lines ?? [];
     const others = now.running
       .filter(({ taker }) => taker.pid !== process.pid || taker.host !== this.#host)
@@ -143,8 +143,8 @@ export class RunController {
         : []),
     ];
     return {
-      overview: now,
-      pace: this.#pace as Pace,
+      progress: now,
+      eta: this.#eta as Eta,
       workers: [...own, ...others],
       failures: this.#pool === null ? [] : this.#failures,
       notes,

@@ -1,6 +1,6 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
 import { hostName } from '../../platform/index.ts';
-import { describeEvent, firstLine, type Overview, overview } from '../manager/index.ts';
+import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { Collector, serveMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
@@ -171,7 +171,7 @@ export async function runWorkers({
   metrics,
   tell,
   ...options
-}: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; overview: Overview | null }> {
+}: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
   const collector = new Collector();
   const server = metrics && (await serveMetrics(metrics, async () => collector.families()));
   if (server !== null) tell(`metrics: ${server.url}`);
@@ -180,7 +180,7 @@ export async function runWorkers({
   try {
     const workers = await pool.run();
     for (const text of describeStops(workers)) tell(text);
-    return { workers, overview: await overview(options.queue).catch(() => null) };
+    return { workers, progress: await readProgress(options.queue).catch(() => null) };
   } finally {
     server?.close();
   }

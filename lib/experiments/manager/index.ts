@@ -2,11 +2,11 @@ export { FileTail } from './file-tail.ts';
 export { describeEvent, firstLine, timestamp } from './log.ts';
 export { Manager } from './manager.ts';
 export {
+  Eta,
   failedTasks,
   formatProgress,
   formatRate,
   isOver,
-  type Overview,
-  overview,
-  Pace,
+  type Progress,
+  readProgress,
 } from './progress.ts';

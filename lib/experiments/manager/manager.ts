@@ -22,7 +22,7 @@ import {
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
-import { formatProgress, isOver, type Overview, overview } from './progress.ts';
+import { formatProgress, isOver, type Progress, readProgress } from './progress.ts';
 
 export interface ManagerOptions {
   queue: Queue;
@@ -35,7 +35,7 @@ export interface ManagerOptions {
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
   /** Gets the state of the experiment after each look. */
-  onLook: (overview: Overview) => void;
+  onLook: (progress: Progress) => void;
 }
 
 const LOG = 'experiment_manager.log';
@@ -59,7 +59,7 @@ export class Manager {
   /** null: the queue belongs to this project alone. */
   readonly #directories: OutputDirectories | null;
   #tables: ResultTables | null = null;
-  #last: Overview | null = null;
+  #last: Progress | null = null;
   #leadership: Management | null = null;
   /** The other manager that was told of. */
   #told: string | null = null;
@@ -196,7 +196,9 @@ export class Manager {
       if (this.#gone === null) since = null;
       else {
         if (since === null && Number.isFinite(whileGone)) {
-          this.#note(`this waits ${whileGone / 1000} s for it to be put back, or begun anew, and ends then`);
+          this.#note(
+            `waiting ${whileGone / 1000} s for the queue to be put back or made anew, then this ends`,
+          );
         }
         since ??= performance.now();
         if (performance.now() - since >= whileGone) throw this.#gone;
@@ -217,7 +219,7 @@ export class Manager {
       if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
-          'no worker is left, and no GPU is held; this waits until the tables can be written. Ctrl-C: the next start does that',
+          'no worker is left, and no GPU is held; this waits until the tables can be written. After Ctrl-C, the next start writes them',
         );
       }
       await pause(RETRY_MS, signal);
@@ -244,7 +246,7 @@ export class Manager {
         if (!told && performance.now() - since > RETRY_MS) {
           told = true;
           this.#note(
-            `pid ${who.pid} on ${who.host}, which writes the tables, gives no sign of life: this waits, and takes over once its time has run out. Ctrl-C: the next start does that`,
+            `pid ${who.pid} on ${who.host}, which writes the tables, sends no heartbeat. This process waits, and takes over when the other one's leadership expires. After Ctrl-C, the next start does that`,
           );
         }
       }
@@ -280,8 +282,8 @@ export class Manager {
     }
   }
 
-  async look(): Promise<Overview> {
-    const now = await overview(this.#options.queue);
+  async look(): Promise<Progress> {
+    const now = await readProgress(this.#options.queue);
     this.#last = now;
     this.#options.onLook(now);
     return now;
@@ -292,8 +294,8 @@ export class Manager {
    * counts: nobody has to wait then.
    * @throws ERR_QUEUE
    */
-  async conclude(): Promise<Overview> {
-    if (this.#isUnreadable) return this.#last as Overview;
+  async conclude(): Promise<Progress> {
+    if (this.#isUnreadable) return this.#last as Progress;
     try {
       return await this.look();
     } catch (error) {
@@ -303,7 +305,7 @@ export class Manager {
         `everything has come to its end, and is in the tables; but ${error.message}`,
         'message',
       );
-      return this.#last as Overview;
+      return this.#last as Progress;
     }
   }
 
@@ -319,7 +321,7 @@ export class Manager {
     return this.#tables?.standing.tables ?? null;
   }
 
-  #logProgress({ completed, total }: Overview): void {
+  #logProgress({ completed, total }: Progress): void {
     const progress = `Progress: ${formatProgress(completed, total)}`;
     if (progress === this.#logged || !this.manages) return;
     this.#logged = progress;

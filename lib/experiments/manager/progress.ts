@@ -1,7 +1,7 @@
 import type { AttemptInfo, Counts, Pause, Queue, TaskRow } from '../queue/index.ts';
 
 /** The state of an experiment. */
-export interface Overview {
+export interface Progress {
   counts: Counts;
   /** Tasks that the queue has. */
   total: number;
@@ -19,7 +19,7 @@ export interface Overview {
   nextTime: number | null;
 }
 
-export async function overview(queue: Queue): Promise<Overview> {
+export async function readProgress(queue: Queue): Promise<Progress> {
   const [counts, running, manager, pause, nextTime] = await Promise.all([
     queue.counts(),
     queue.attempts('living'),
@@ -34,7 +34,7 @@ export async function overview(queue: Queue): Promise<Overview> {
 }
 
 /** Whether all tasks have ended. */
-export function isOver({ total, ended }: Pick<Overview, 'total' | 'ended'>): boolean {
+export function isOver({ total, ended }: Pick<Progress, 'total' | 'ended'>): boolean {
   return ended === total;
 }
 
@@ -57,7 +57,7 @@ const WINDOW = 200;
 const MIN_ENDS = 2;
 
 /** Estimates from the last ends of tasks how fast tasks end, and how long the rest takes. */
-export class Pace {
+export class Eta {
   #seen: { at: number; ended: number }[];
 
   /** @param at now, in ms. @param ended how many have ended before anything was watched */

@@ -1,4 +1,4 @@
-import { overview } from '../manager/index.ts';
+import { readProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, type Queue, STATES } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 import type { Family, Sample } from './server.ts';
@@ -136,7 +136,7 @@ export class Collector {
 
 /** Families about the queue itself. @param manages whether this process writes the tables of results */
 export async function queueFamilies(queue: Queue, manages: boolean): Promise<Family[]> {
-  const { counts, running, pause } = await overview(queue);
+  const { counts, running, pause } = await readProgress(queue);
   const single = (name: string, help: string, value: number): Family => ({
     name,
     type: 'gauge',

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { render } from '../../../lib/cli/exp/render.ts';
 import type { RunView } from '../../../lib/experiments/control/controller.ts';
-import { Pace } from '../../../lib/experiments/manager/progress.ts';
+import { Eta } from '../../../lib/experiments/manager/progress.ts';
 
 function view(workers: number, changes: Partial<RunView> = {}): RunView {
   const counts = { pending: 191, active: workers, completed: 43, failed: 2, cancelled: 0 };
-  const pace = new Pace(0, 0);
-  pace.note(60_000, 45);
+  const eta = new Eta(0, 0);
+  eta.note(60_000, 45);
   return {
-    overview: {
+    progress: {
       counts,
       total: 240,
       completed: 43,
@@ -18,7 +18,7 @@ function view(workers: number, changes: Partial<RunView> = {}): RunView {
       pause: null,
       nextTime: null,
     },
-    pace,
+    eta,
     workers: Array.from({ length: workers }, (_, i) => ({
       worker: `gpu${i}`,
       doing: `exp1_${i}_42`,
