@@ -2,13 +2,13 @@ import { sanitize, showValue } from '../../platform/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import {
   DEFAULT_SEED,
+  Literal,
   parse,
   seedOf,
   stringify,
   type Task,
   type Value,
   type Values,
-  Written,
 } from '../task/index.ts';
 import type { Answer } from './connection.ts';
 
@@ -79,7 +79,7 @@ function parseObject(bytes: Uint8Array): Values {
 }
 
 function isObject(value: Value | undefined): value is Values {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Written);
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
 }
 
 function own(members: Values, key: string): Value | undefined {
@@ -108,10 +108,10 @@ function gpuOf(members: Values): string | null {
 function errorOf(members: Values): string {
   const value = own(members, 'error');
   if (value === undefined || value === null || value === '') return 'the worker gave no reason';
-  if (typeof value === 'object' && !(value instanceof Written)) {
+  if (typeof value === 'object' && !(value instanceof Literal)) {
     throw new RequestError('error must be a text');
   }
-  const text = String(value instanceof Written ? value.text : value);
+  const text = String(value instanceof Literal ? value.text : value);
   // Line by line: a traceback stays readable.
   return text
     .slice(0, MAX_ERROR_LENGTH)

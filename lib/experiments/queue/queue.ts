@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import type { Place, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
+import type { Destination, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
 
 /** `active`: some attempt has it. `failed`: it has used up its starts, or left a result that can't be read. */
 export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';
@@ -261,7 +261,7 @@ export interface Queue {
   close(): Promise<void>;
 }
 
-export type { Place, Task, TaskCommand, TaskSpec };
+export type { Destination, Task, TaskCommand, TaskSpec };
 
 /** The queue was removed from where it was opened. Going on is useless, unless it is put back soon. */
 export class QueueRemovedError extends GPUOwnerError {

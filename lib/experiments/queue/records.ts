@@ -1,13 +1,13 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
 import {
-  type Place,
+  type Destination,
+  Literal,
   parse,
   type Task,
   type TaskCommand,
   type Value,
   type Values,
-  Written,
 } from '../task/index.ts';
 import {
   type AttemptInfo,
@@ -45,7 +45,7 @@ class DamageReport {
 function readValues(text: string): Values | undefined {
   const value: Value = parse(text);
   const isMap =
-    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Written);
+    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
   return isMap ? (value as Values) : undefined;
 }
 
@@ -57,8 +57,8 @@ export function readCommand(text: string): TaskCommand | undefined {
 }
 
 /** Reads a JSON list of `[phase, directory]`. @throws SyntaxError */
-export function readPlaces(text: string): Place[] | undefined {
-  const places: Place[] = [];
+export function readPlaces(text: string): Destination[] | undefined {
+  const places: Destination[] = [];
   for (const pair of JSON.parse(text) as unknown[]) {
     const [phase, outputDirectory] = Array.isArray(pair) ? pair : [];
     if (typeof phase !== 'string' || typeof outputDirectory !== 'string') return undefined;

@@ -1,12 +1,12 @@
 import {
   canonical,
-  type Place,
+  type Destination,
+  Literal,
   parse,
   show,
   type Task,
   type Value,
   type Values,
-  Written,
 } from '../task/index.ts';
 
 // Cells of tables are text, and every program spells values its own way. Two cells mean the same if these texts are equal.
@@ -43,7 +43,7 @@ export function meaningOfCell(cell: string): string {
 
 /** The meaning of a parameter. */
 export function meaningOfValue(value: Value): string {
-  if (value instanceof Written) return meaningOfValue(value.data);
+  if (value instanceof Literal) return meaningOfValue(value.data);
   if (value === null) return '';
   if (typeof value === 'number') return number(value);
   if (typeof value === 'boolean') return String(value);
@@ -59,13 +59,13 @@ export function meaningOfValue(value: Value): string {
 export function valueOfCell(cell: string): Value {
   const text = cell.trim();
   if (NUMBER.test(text) || /^(?:NaN|-?Infinity)$/.test(text))
-    return parsed(text) ?? new Written(Number(text), text);
-  if (/^(?:True|true|TRUE)$/.test(text)) return text === 'true' ? true : new Written(true, text);
-  if (/^(?:False|false|FALSE)$/.test(text)) return text === 'false' ? false : new Written(false, text);
-  if (/^nan$/i.test(text)) return new Written(Number.NaN, text);
+    return parsed(text) ?? new Literal(Number(text), text);
+  if (/^(?:True|true|TRUE)$/.test(text)) return text === 'true' ? true : new Literal(true, text);
+  if (/^(?:False|false|FALSE)$/.test(text)) return text === 'false' ? false : new Literal(false, text);
+  if (/^nan$/i.test(text)) return new Literal(Number.NaN, text);
   const infinite = INFINITE.exec(text);
   if (infinite !== null) {
-    return new Written(infinite[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY, text);
+    return new Literal(infinite[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY, text);
   }
   if (/^[[{]/.test(text)) return parsed(text) ?? cell;
   return cell;
@@ -145,7 +145,7 @@ export function cellsOf(
 }
 
 /** In a table for all output directories, a row may say of which phase or directory it is. */
-export function withPlace(parameters: Values, { phase, outputDirectory }: Place): Values {
+export function withDestination(parameters: Values, { phase, outputDirectory }: Destination): Values {
   return { phase, phase_name: phase, output_dir: outputDirectory, ...parameters };
 }
 

@@ -4,7 +4,7 @@ import { warn } from '../../platform/index.ts';
 import type { Queue } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId, type Values } from '../task/index.ts';
-import { withPlace } from './cell-value.ts';
+import { withDestination } from './cell-value.ts';
 import { Busy, Changed, commonTablePath, shownPath, tablePath } from './safe-file.ts';
 import { Problems, Table } from './table.ts';
 import { judgePartialLine } from './table-writer.ts';
@@ -75,7 +75,7 @@ export async function findResults(
       names.push(name ?? id.slice(0, 14));
       numbers.set(id, task);
     }
-    common?.index.add(task, withPlace(parameters, { phase, outputDirectory }), name ?? null);
+    common?.index.add(task, withDestination(parameters, { phase, outputDirectory }), name ?? null);
     if (path === null) continue;
     const table = tables.get(path) ?? tableAt(path);
     tables.set(path, table);

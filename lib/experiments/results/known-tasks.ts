@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
 import type { Completion, Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
-import { withPlace } from './cell-value.ts';
+import { withDestination } from './cell-value.ts';
 import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
 import { Problems, Table, type Tasks } from './table.ts';
 import type { Entry } from './table-writer.ts';
@@ -100,7 +100,7 @@ export class KnownTasks implements Tasks {
     const known = this.placesOf[number] ?? 0;
     if (common === null || places.length === known) return;
     this.placesOf[number] = places.length;
-    for (const place of places.slice(known)) common.index.add(number, withPlace(parameters, place), name);
+    for (const place of places.slice(known)) common.index.add(number, withDestination(parameters, place), name);
     common.forget();
   }
 

@@ -1,5 +1,5 @@
 import { showValue } from '../../platform/index.ts';
-import { numberInString, type Value, Written } from '../task/index.ts';
+import { Literal, numberInString, type Value } from '../task/index.ts';
 import { type Axis, checkParameterName, type Given, type Range } from './phase.ts';
 import { mistake, type SourceLocation } from './source-location.ts';
 import { plainScalar, type ReadScalar, readYAMLTree, toValue } from './yaml-tree.ts';
@@ -76,7 +76,7 @@ function segment(key: string, text: string, location: SourceLocation): Given | R
 const scalar: ReadScalar = (text, refuse) => {
   const value = plainScalar(text, refuse);
   const number = typeof value === 'string' ? numberInString(value) : null;
-  return number === null ? value : new Written(number, text);
+  return number === null ? value : new Literal(number, text);
 };
 
 /** As in YAML. */

@@ -1,5 +1,5 @@
 import { sanitize, shellWords } from '../../platform/index.ts';
-import { type Value, type Values, Written } from '../task/index.ts';
+import { Literal, type Value, type Values } from '../task/index.ts';
 
 /** A text with `{names}` in it: literal text and names in turn, text first and last. */
 interface Template {
@@ -61,7 +61,7 @@ export function filler(value: Value, refuse: (why: string) => Error): Filler {
     if (template.names.length === 0) return { value: template.literals[0] as string, names: [] };
     return { names: template.names, fill: (textOf) => fillTemplate(template, textOf) };
   }
-  if (typeof value !== 'object' || value === null || value instanceof Written) return { value, names: [] };
+  if (typeof value !== 'object' || value === null || value instanceof Literal) return { value, names: [] };
   const keys = Array.isArray(value) ? null : Object.keys(value);
   const parts = Object.values(value as Values).map((each) => filler(each, refuse));
   const assemble = (values: readonly Value[]): Value =>

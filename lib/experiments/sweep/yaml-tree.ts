@@ -1,7 +1,7 @@
 import type * as YAML from 'yaml';
 import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
-import { type Value, Written } from '../task/index.ts';
+import { Literal, type Value } from '../task/index.ts';
 
 /** A part of a YAML file, references and merges resolved, with the line in which it begins. */
 export type Node =
@@ -227,12 +227,12 @@ const SPECIAL: Readonly<Record<string, number>> = {
  */
 export function plainScalar(text: string, refuse: (why: string) => Error): Value {
   if (text === '') return null;
-  if (NULL.test(text)) return new Written(null, text);
-  if (TRUE.test(text)) return text === 'true' ? true : new Written(true, text);
-  if (FALSE.test(text)) return text === 'false' ? false : new Written(false, text);
+  if (NULL.test(text)) return new Literal(null, text);
+  if (TRUE.test(text)) return text === 'true' ? true : new Literal(true, text);
+  if (FALSE.test(text)) return text === 'false' ? false : new Literal(false, text);
   const data = number(text, refuse);
   if (data === null) return text;
-  return String(data) === text ? data : new Written(data, text);
+  return String(data) === text ? data : new Literal(data, text);
 }
 
 function number(text: string, refuse: (why: string) => Error): number | null {

@@ -1,16 +1,16 @@
 export {
   canonical,
+  Literal,
   numberInString,
   parse,
   show,
   stringify,
   type Value,
   type Values,
-  Written,
 } from './literal.ts';
 export {
   DEFAULT_SEED,
-  type Place,
+  type Destination,
   seedOf,
   type Task,
   type TaskCommand,

@@ -2,7 +2,7 @@
  * A scalar that is spelt otherwise than JavaScript would spell it: `1.0`, `1e-3`, `yes`, `NaN`. In commands, paths and files it
  * stays as it was written; comparisons see what it means.
  */
-export class Written {
+export class Literal {
   readonly data: number | boolean | null;
   readonly text: string;
 
@@ -18,7 +18,7 @@ export type Value =
   | boolean
   | number
   | string
-  | Written
+  | Literal
   | readonly Value[]
   | { readonly [key: string]: Value };
 
@@ -79,12 +79,12 @@ function unmarked(_: string, value: unknown): unknown {
   const token = value.slice(1);
   if (token.startsWith(MARK)) return token; // a string that began with the mark itself
   const data = BEYOND_JSON[token] ?? Number(token);
-  return String(data) === token ? data : new Written(data, token);
+  return String(data) === token ? data : new Literal(data, token);
 }
 
 /** As JSON, numbers as they were written. */
 export function stringify(value: Value): string {
-  if (value instanceof Written) return NUMBER.test(value.text) ? value.text : literal(value.data);
+  if (value instanceof Literal) return NUMBER.test(value.text) ? value.text : literal(value.data);
   if (Array.isArray(value)) return `[${value.map(stringify).join(',')}]`;
   if (typeof value === 'object' && value !== null) {
     return `{${Object.entries(value)
@@ -105,7 +105,7 @@ export function numberInString(text: string): number | null {
 
 /** The same text for the same meaning: keys in order, numbers without their spelling, also those in strings. */
 export function canonical(value: Value): string {
-  if (value instanceof Written) return literal(value.data);
+  if (value instanceof Literal) return literal(value.data);
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`;
   if (typeof value === 'object' && value !== null) {
     const members = value as Values;
@@ -121,7 +121,7 @@ export function canonical(value: Value): string {
 /** For commands, paths and cells of tables: scalars as they were written, lists and maps as JSON. */
 export function show(value: Value): string {
   if (value === null) return '';
-  if (value instanceof Written) return value.text;
+  if (value instanceof Literal) return value.text;
   return typeof value === 'object' ? stringify(value) : String(value);
 }
 

@@ -5,14 +5,14 @@ import { canonical, type Value, type Values } from './literal.ts';
 export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
 
 /** The phase and the directory that a task stands in. Equal tasks of several phases are one task with several places. */
-export interface Place {
+export interface Destination {
   phase: string;
   /** The directory whose final_results.csv gets the row: relative to the project, or absolute. */
   outputDirectory: string;
 }
 
 /** A task as a sweep describes it. */
-export interface TaskSpec extends Place {
+export interface TaskSpec extends Destination {
   /** With the defaults, without the output directory: what the task is. */
   parameters: Values;
   command: TaskCommand;
@@ -29,7 +29,7 @@ export interface Task {
   parameters: Values;
   command: TaskCommand;
   /** In the order in which they came; at least one. The first is where its log goes. */
-  places: readonly Place[];
+  places: readonly Destination[];
   /** The part of its record that can't be read, for people. Then it has no parameters, command and places, and isn't given out. Absent: nothing. */
   damage?: string;
 }

@@ -5,7 +5,7 @@ import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { Written } from '../../../lib/experiments/task/literal.ts';
+import { Literal } from '../../../lib/experiments/task/literal.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, taker } from './conformance.ts';
@@ -30,7 +30,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
   const odd = {
     n: 'waiting',
     text: 'NaN, "Infinity" and \\"-Infinity\\',
-    lr: new Written(1, '1.0'),
+    lr: new Literal(1, '1.0'),
     nan: Number.NaN,
     both: [Number.NEGATIVE_INFINITY, { inf: Number.POSITIVE_INFINITY }],
     NaN: 1,

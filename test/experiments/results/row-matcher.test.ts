@@ -7,7 +7,7 @@ import { meaningOfCell, valueOfCell } from '../../../lib/experiments/results/cel
 import { exportResults } from '../../../lib/experiments/results/export.ts';
 import { findResults } from '../../../lib/experiments/results/find-results.ts';
 import { RowMatcher, TaskIndex } from '../../../lib/experiments/results/row-matcher.ts';
-import { stringify, Written } from '../../../lib/experiments/task/literal.ts';
+import { Literal, stringify } from '../../../lib/experiments/task/literal.ts';
 import { taskId } from '../../../lib/experiments/task/task.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
@@ -136,7 +136,7 @@ describe('a row fits', () => {
 
   test('numbers that only YAML reads so, in either form', async () => {
     const index = new TaskIndex();
-    index.add(0, { mask: new Written(16, '0x10'), on: new Written(true, 'yes') }, 'task0');
+    index.add(0, { mask: new Literal(16, '0x10'), on: new Literal(true, 'yes') }, 'task0');
     const found = await RowMatcher.make(index, ['mask', 'on']);
     for (const cells of [
       ['16', 'True'],

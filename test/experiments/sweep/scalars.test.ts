@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/cell-value.ts';
 import { plainScalar } from '../../../lib/experiments/sweep/yaml-tree.ts';
-import { canonical, show, stringify, Written } from '../../../lib/experiments/task/literal.ts';
+import { canonical, Literal, show, stringify } from '../../../lib/experiments/task/literal.ts';
 import { taskId } from '../../../lib/experiments/task/task.ts';
 import { python } from '../../support/machine.ts';
 import { open, parameters, tasks } from './sweeps.ts';
@@ -10,7 +10,7 @@ import { open, parameters, tasks } from './sweeps.ts';
 const refuse = (why: string) => new Error(why);
 const data = (text: string): unknown => {
   const value = plainScalar(text, refuse);
-  return value instanceof Written ? value.data : value;
+  return value instanceof Literal ? value.data : value;
 };
 
 /** Values that PyYAML makes of unquoted scalars, and all spellings of that. Strings are their own spelling. */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { canonical, parse, show, stringify, Written } from '../../../lib/experiments/task/literal.ts';
+import { canonical, Literal, parse, show, stringify } from '../../../lib/experiments/task/literal.ts';
 
 describe('JSON as it was written', () => {
   test('numbers keep their spelling', () => {
@@ -64,11 +64,11 @@ describe('JSON as it was written', () => {
   });
 
   test('scalars are shown as they were written, the rest as JSON', () => {
-    expect(show(new Written(true, 'yes'))).toBe('yes');
+    expect(show(new Literal(true, 'yes'))).toBe('yes');
     expect(show(parse('1.50'))).toBe('1.50');
     expect(show(null)).toBe('');
     expect(show(parse('[1.0,{"a":"b"}]'))).toBe('[1.0,{"a":"b"}]');
-    expect(stringify(new Written(true, 'yes'))).toBe('true');
-    expect(stringify(new Written(0.5, '.5'))).toBe('0.5');
+    expect(stringify(new Literal(true, 'yes'))).toBe('true');
+    expect(stringify(new Literal(0.5, '.5'))).toBe('0.5');
   });
 });

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { Written } from '../../../lib/experiments/task/literal.ts';
+import { Literal } from '../../../lib/experiments/task/literal.ts';
 import { childrenOf, isAlive } from '../../support/keeper.ts';
 import { signalAll, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';
@@ -24,9 +24,9 @@ test('a sweep from start to end', async () => {
   expect(events[1]).toMatchObject({ worker: 'gpu0', gpus: [{ index: 0 }] });
   expect(events[2]).toMatchObject({ start: 1, log: fixture.path('results/deep/worker_gpu0.log') });
   const [first, second, third] = await fixture.results();
-  expect(first).toEqual({ accuracy: 0.5, steps: new Written(1, '1.0') });
+  expect(first).toEqual({ accuracy: 0.5, steps: new Literal(1, '1.0') });
   expect(second).toEqual({});
-  expect(third?.loss).toEqual(new Written(Number.NaN, 'NaN').data);
+  expect(third?.loss).toEqual(new Literal(Number.NaN, 'NaN').data);
   expect(fixture.log()).toMatch(
     /^==> [-\d]+ [:\d]+ phase1_0_42 on gpu0 \(.+\): .*task.py print hello.*\nhello\n<== .*phase1_0_42: exit code 0 after/,
   );
@@ -53,7 +53,7 @@ test('where the output of an attempt is', async () => {
 test('what a command finds', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.queue.enqueue([
-    fixture.spec(0, ['env'], { width: new Written(1, '1.0'), on: new Written(true, 'yes') }),
+    fixture.spec(0, ['env'], { width: new Literal(1, '1.0'), on: new Literal(true, 'yes') }),
   ]);
   await fixture.work({}, { devices: [1] }).ended;
   const line = fixture.log('gpu1').split('\n')[1] as string;

@@ -1,5 +1,5 @@
 import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
-import { type Place, seedOf, stringify, type TaskSpec, taskId, type Value } from '../../task/index.ts';
+import { type Destination, seedOf, stringify, type TaskSpec, taskId, type Value } from '../../task/index.ts';
 import {
   commandText,
   conflict,
@@ -229,7 +229,7 @@ class Batch {
 }
 
 /** A damaged record has no places. */
-function knownPlaces(text: string): Place[] {
+function knownPlaces(text: string): Destination[] {
   try {
     return readPlaces(text) ?? [];
   } catch {

@@ -1,7 +1,7 @@
 import type { DatabaseSyncInstance } from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import type { Place } from '../../task/index.ts';
+import type { Destination } from '../../task/index.ts';
 import type { AttemptInfo, State } from '../queue.ts';
 
 /** Stands in the header of the file: 'gpuQ'. Databases of other programs have another value, or none. */
@@ -205,7 +205,7 @@ export interface AttemptRecord {
   result: string | null;
 }
 
-export function placesText(places: readonly Place[]): string {
+export function placesText(places: readonly Destination[]): string {
   return JSON.stringify(places.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { parse, stringify, type Values, Written } from '../../../../lib/experiments/task/literal.ts';
+import { Literal, parse, stringify, type Values } from '../../../../lib/experiments/task/literal.ts';
 import { type TaskSpec, taskId } from '../../../../lib/experiments/task/task.ts';
 import { pause } from '../../../support/machine.ts';
 import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
@@ -55,13 +55,13 @@ export function testArrival(fixture: () => QueueFixture): void {
 
   test('equal parameters are one task, with a place for each phase and directory', async () => {
     const queue = await fixture().opened(
-      spec({ lr: new Written(1, '1.0'), seed: 1 }),
+      spec({ lr: new Literal(1, '1.0'), seed: 1 }),
       spec(
         { seed: 1, lr: 1 },
-        { phase: 'exp2', command: spec({ lr: new Written(1, '1.0'), seed: 1 }).command },
+        { phase: 'exp2', command: spec({ lr: new Literal(1, '1.0'), seed: 1 }).command },
       ),
     );
-    const command = spec({ lr: new Written(1, '1.0'), seed: 1 }).command;
+    const command = spec({ lr: new Literal(1, '1.0'), seed: 1 }).command;
     const places = [
       { phase: 'exp1', outputDirectory: 'results_exp1' },
       { phase: 'exp2', outputDirectory: 'results_exp1' },
