@@ -364,7 +364,7 @@ describe.each(KINDS)('on $name', (kind) => {
       child.kill('SIGTERM');
       const { code, stdout } = await ended;
       expect(code).toBe(143);
-      expect(stdout).toMatch(/paused after failures: 3 tasks failed .*; to go on: gpu-owner exp resume/);
+      expect(stdout).toMatch(/paused after failures: 3 tasks failed .*; to resume: gpu-owner exp resume/);
       expect(stdout).toMatch(/the pause is over/);
     });
 

@@ -84,7 +84,7 @@ test.concurrent.for([
   const ended = finished(child);
   await experiment.untilStarted(2);
   child.kill(signal);
-  await output(child, /ending: no task is started any more/);
+  await output(child, /ending: running tasks finish, and no more are started/);
   writeFileSync(join(experiment.project, 'go'), '');
   const { code, stdout } = await ended;
   expect(code).toBe(expected);
@@ -106,7 +106,7 @@ test.concurrent('a second signal ends at once: commands are gone, and their star
   const ended = finished(child);
   await experiment.untilStarted(2);
   child.kill('SIGINT');
-  await output(child, /ending: no task is started/);
+  await output(child, /ending: running tasks finish/);
   child.kill('SIGINT');
   const { code, stdout } = await ended;
   expect(code).toBe(130);
@@ -125,7 +125,7 @@ test.concurrent('failures: three starts each, exit code 1, and retry brings them
   expect(first.code).toBe(1);
   expect(experiment.starts().sort()).toEqual([...Array(3).fill('grid_0_1'), ...Array(3).fill('grid_1_2')]);
   expect(first.stdout).toMatch(/failed: grid_0_1: exit code 3/);
-  expect(first.stdout).toMatch(/gpu-owner exp logs NAME; once more: gpu-owner exp retry failed/);
+  expect(first.stdout).toMatch(/gpu-owner exp logs NAME; start them again: gpu-owner exp retry failed/);
   // They stay failed until somebody wants them again, with a command that works now.
   expect((await experiment.run(fails)).code).toBe(1);
   expect(experiment.starts()).toHaveLength(6);

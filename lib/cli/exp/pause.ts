@@ -9,8 +9,8 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
     const running =
-      active === 0 ? 'none runs' : `${active === 1 ? 'one that runs goes' : `${active} that run go`} on`;
-    print(`Paused: no task is started any more; ${running}. To go on: gpu-owner exp resume`);
+      active === 0 ? 'none is running' : `${active} running ${active === 1 ? 'task continues' : 'tasks continue'}`;
+    print(`Paused: no more tasks are started; ${running}. To resume: gpu-owner exp resume`);
   });
 }
 

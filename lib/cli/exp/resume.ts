@@ -11,9 +11,8 @@ async function resume(parsed: Parsed): Promise<void> {
     const pause = await queue.paused();
     await queue.resume();
     const { pending } = await queue.counts();
-    print(
-      `${pause === null ? 'It was not paused' : 'Tasks are started again'}: ${pending} wait for a worker.`,
-    );
+    const waiting = `${pending} ${pending === 1 ? 'waits' : 'wait'} for a worker`;
+    print(`${pause === null ? 'The experiment was not paused' : 'Tasks are started again'}: ${waiting}.`);
   });
 }
 

@@ -19,7 +19,7 @@ async function retry({ values, positionals }: Parsed): Promise<void> {
     for (const state of states) names.push(...(await queue.retry({ state })));
     const manager = await queue.manager();
     const who =
-      names.length > 0 && manager === null ? ' gpu-owner exp run, or exp manager, goes on with them.' : '';
+      names.length > 0 && manager === null ? ' gpu-owner exp run, or exp manager, starts them.' : '';
     const unchanged = ids.length - again.length;
     const rest =
       unchanged > 0 ? `; ${unchanged} ${unchanged === 1 ? 'runs or waits' : 'run or wait'} already` : '';

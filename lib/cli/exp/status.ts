@@ -81,7 +81,7 @@ export function statusPage(
       lines.push(clip(`  ${sanitize(task.name, 80)} (${times}): ${brief(error)}`));
     }
     if (all.failed > MAX_FAILURES_SHOWN) lines.push(`  and ${all.failed - MAX_FAILURES_SHOWN} more`);
-    lines.push(`  their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+    lines.push(`  their output: ${command('logs')} NAME; start them again: ${command('retry')} failed`);
   }
   if (withoutResult.length > 0) {
     lines.push('Completed without a result:');
@@ -107,20 +107,20 @@ function standing(progress: Progress, command: (name: string) => string): string
     const who = pause.by === 'person' ? '' : ' after failures';
     const message = pause.message === '' ? '' : `: ${sanitize(pause.message, 500)}`;
     lines.push(`Paused${who}${since === null ? '' : ` since ${since}`}${message}`);
-    lines.push(`  to go on: ${command('resume')}`);
+    lines.push(`  to resume: ${command('resume')}`);
   }
   if (manager !== null) {
     const where = manager.host === hostName() ? '' : ` on ${sanitize(manager.host, 60)}`;
     lines.push(`Its manager is pid ${manager.pid}${where}.`);
   } else if (!isOver(progress) || counts.active > 0) {
     lines.push(
-      `Nobody manages it: tables of results wait. To go on: ${command('run')}, or exp manager for workers over TCP`,
+      `No manager is running: results wait for their tables. Start one: ${command('run')}, or exp manager for workers over TCP`,
     );
   }
-  // As far as can be known by now: somebody has to notice, and a worker that was cut off may still be heard of.
+  // This is what is known by now: a worker that was cut off may still report.
   const without = counts.active - running.length;
-  if (without === 1) lines.push('1 task has lost its worker, and is given out again.');
-  else if (without > 1) lines.push(`${without} tasks have lost their workers, and are given out again.`);
+  if (without === 1) lines.push('1 task has lost its worker, and will be started again.');
+  else if (without > 1) lines.push(`${without} tasks have lost their workers, and will be started again.`);
   if (nextTime !== null && running.length === 0 && counts.pending > 0) {
     lines.push(`The next task waits until ${formatSince(nextTime) ?? 'later'}.`);
   }
@@ -139,7 +139,7 @@ function table(running: readonly AttemptInfo[], now: number): string[] {
   return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')}`.trimEnd());
 }
 
-/** Errors are told with the end of the log; its first line says what happened. */
+/** The first line of an error, which says what happened: the end of the log follows it. */
 function brief(error: string | null): string {
   return error === null ? 'failed' : sanitize(error.split('\n')[0], 300);
 }

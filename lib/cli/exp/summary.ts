@@ -36,22 +36,22 @@ export async function summary(
       ...details,
     );
     lines.push(
-      lifts && pause.by === 'failures' ? 'started again, it goes on' : `to go on: ${command('resume')}`,
+      lifts && pause.by === 'failures' ? 'a new start resumes it' : `to resume: ${command('resume')}`,
     );
   }
   if (all.failed > 0) {
-    // Without their names, if the queue can't be asked any longer: what came of it is known.
+    // If the queue can't be reached any longer, their names are left out.
     for (const { task, error } of await failedTasks(queue, MAX_FAILURES).catch(() => [])) {
       lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
     }
     if (all.failed > MAX_FAILURES) lines.push(`and ${all.failed - MAX_FAILURES} more failed`);
-    lines.push(`their output: ${command('logs')} NAME; once more: ${command('retry')} failed`);
+    lines.push(`their output: ${command('logs')} NAME; start them again: ${command('retry')} failed`);
   }
   if (tables !== null && now.completed > 0) {
     const more = tables.length > MAX_TABLES ? [`${tables.length - MAX_TABLES} more`] : [];
     lines.push(`results: ${listWords([...tables.slice(0, MAX_TABLES), ...more])}`);
   }
-  if (!isOver(now) && pause === null) lines.push('started again, it goes on where it was');
+  if (!isOver(now) && pause === null) lines.push('a new start continues where this one stopped');
   return lines;
 }
 

@@ -113,7 +113,7 @@ export class ManagerController {
     const why = pause === null || pause.message === '' ? '' : `: ${pause.message.split('\n')[0]}`;
     const paused = pause === null ? '' : `paused${pause.by === 'failures' ? ' after failures' : ''}${why}`;
     if (paused !== this.#paused) {
-      reporter.line(paused === '' ? 'the pause is over' : `${paused}; to go on: ${resumeCommand}`);
+      reporter.line(paused === '' ? 'the pause is over' : `${paused}; to resume: ${resumeCommand}`);
     }
     this.#paused = paused;
   }

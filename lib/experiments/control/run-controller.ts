@@ -61,7 +61,7 @@ export class RunController {
     }
   }
 
-  /** Workers have paused it before; who starts it again wants it to go on. */
+  /** Ends a pause that workers have made: a new start is to continue. */
   async #unpause(): Promise<void> {
     const pause = await this.#options.queue.paused();
     if (pause?.by !== 'failures') return;
@@ -119,7 +119,7 @@ export class RunController {
     const paused = pause?.by === 'person' ? `paused${pause.message === '' ? '' : `: ${pause.message}`}` : '';
     if (paused !== this.#paused) {
       this.#options.reporter.line(
-        paused === '' ? 'the pause is over' : `${paused}; to go on: gpu-owner exp resume`,
+        paused === '' ? 'the pause is over' : `${paused}; to resume: gpu-owner exp resume`,
         'event',
       );
     }
@@ -137,9 +137,9 @@ export class RunController {
         since,
       }));
     const notes = [
-      ...(this.#paused === '' ? [] : [`${this.#paused}; to go on: gpu-owner exp resume`]),
+      ...(this.#paused === '' ? [] : [`${this.#paused}; to resume: gpu-owner exp resume`]),
       ...(this.#options.signals.drain.aborted
-        ? ['ending when these are finished; Ctrl-C once more: at once']
+        ? ['ending when running tasks finish; a second Ctrl-C stops them']
         : []),
     ];
     return {

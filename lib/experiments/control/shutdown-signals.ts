@@ -43,13 +43,11 @@ export class ShutdownSignals {
   /** Drains and stops workers, and says so. */
   forwardTo(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
     this.drain.addEventListener('abort', () => {
-      tell(
-        'ending: no task is started any more, those that run are finished; Ctrl-C once more ends them at once',
-      );
+      tell('ending: running tasks finish, and no more are started; a second Ctrl-C stops and requeues them');
       workers.drain();
     });
     this.stop.addEventListener('abort', () => {
-      tell('ending at once: tasks that run are ended and given back');
+      tell('ending at once: running tasks are stopped and requeued');
       workers.stop();
     });
     if (this.drain.aborted) workers.drain();

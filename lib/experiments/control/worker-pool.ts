@@ -43,8 +43,8 @@ interface WorkerPoolOptions extends WorkerSettings {
 
 const DOING: Record<string, string> = {
   paused: 'idle: paused',
-  delayed: 'idle: the next task waits for its time',
-  active: 'idle: the last tasks run elsewhere',
+  delayed: 'idle: the next task is delayed',
+  active: 'idle: other workers run the last tasks',
 };
 
 /** The workers of a process. */

@@ -131,7 +131,7 @@ describe('while two tasks run', () => {
   test('retry of a completed one takes its row out; names that are wrong are told', async () => {
     const { stdout } = await experiment.run(['retry', 'grid_2_1']);
     expect(stdout).toBe(
-      'To be started again: 1 task (grid_2_1). gpu-owner exp run, or exp manager, goes on with them.\n',
+      'To be started again: 1 task (grid_2_1). gpu-owner exp run, or exp manager, starts them.\n',
     );
     expect((await experiment.status()).counts).toMatchObject({ pending: 1, completed: 3 });
     for (const name of ['retry', 'cancel', 'logs']) {

@@ -76,11 +76,11 @@ test('Ctrl-C says that it finishes what runs, and twice ends at once', async () 
   );
   expect(status).toBe(130);
   const last = screens.at(-1);
-  expect(last).toMatch(/^ending: no task is started any more/m);
+  expect(last).toMatch(/^ending: running tasks finish, and no more are started/m);
   expect(last).toMatch(/^ending at once/m);
   expect(last).toMatch(/^6 tasks: 0 completed, 0 running, 6 waiting$/m);
   expect(
-    screens.some((screen) => /^ending when these are finished; Ctrl-C once more: at once$/m.test(screen)),
+    screens.some((screen) => /^ending when running tasks finish; a second Ctrl-C stops them$/m.test(screen)),
   ).toBe(true);
 });
 

@@ -35,10 +35,10 @@ test('what runs is told from what nobody has noticed to run no longer', () => {
     /: 2 completed, 1 running, 1 waiting\n(?![\s\S]*lost)[\s\S]*elsewhere gpu0 +exp1_0/,
   );
   expect(page(2, [attempt])).toMatch(
-    / 1 running, 1 waiting\n[\s\S]*^1 task has lost its worker, and is given/m,
+    / 1 running, 1 waiting\n[\s\S]*^1 task has lost its worker, and will be started again/m,
   );
   expect(page(2, [])).toMatch(
-    / 0 running, 1 waiting\n[\s\S]*^2 tasks have lost their workers, and are given/m,
+    / 0 running, 1 waiting\n[\s\S]*^2 tasks have lost their workers, and will be started again/m,
   );
   // Started in between.
   expect(page(0, [attempt])).toMatch(/ 0 running, 1 waiting\n(?![\s\S]*lost)/);
