@@ -9,7 +9,9 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
     const running =
-      active === 0 ? 'none is running' : `${active} running ${active === 1 ? 'task continues' : 'tasks continue'}`;
+      active === 0
+        ? 'none is running'
+        : `${active} running ${active === 1 ? 'task continues' : 'tasks continue'}`;
     print(`Paused: no more tasks are started; ${running}. To resume: gpu-owner exp resume`);
   });
 }

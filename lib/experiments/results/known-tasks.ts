@@ -100,7 +100,8 @@ export class KnownTasks implements Tasks {
     const known = this.placesOf[number] ?? 0;
     if (common === null || places.length === known) return;
     this.placesOf[number] = places.length;
-    for (const place of places.slice(known)) common.index.add(number, withDestination(parameters, place), name);
+    for (const place of places.slice(known))
+      common.index.add(number, withDestination(parameters, place), name);
     common.forget();
   }
 
