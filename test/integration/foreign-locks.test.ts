@@ -83,7 +83,7 @@ describe.each(KINDS)(
       expect([code, stderr]).toEqual([75, expect.stringMatching(who)]);
       expect(stderr).not.toContain('an earlier claim');
       const diagnosis = await examine();
-      expectFinding(diagnosis, /lease is locked by .*can't be claimed until it lets go/);
+      expectFinding(diagnosis, /lease is locked by .*can't be claimed until that lock is released/);
       expect(said(diagnosis, 'foreign-lock')).toMatch(new RegExp(`\`kill ${pid}\`. \`fuser -v \\S+lease\``));
       await end();
       expect((await machine.runCommand(RUN)).code).toBe(0);
