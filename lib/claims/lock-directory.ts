@@ -9,7 +9,7 @@ import {
   isRoot,
   networkFileSystem,
   pathIn,
-  readSmallFile,
+  readMounts,
   sanitize,
   showValue,
   statusOf,
@@ -383,7 +383,7 @@ function words(error: number): string {
 /** Locks that nobody else can see protect from nobody. Only for the directories that were not chosen by anybody. */
 function warnWherePrivate(path: string): void {
   if (path !== STANDARD && path !== PREFERRED) return;
-  if (path === STANDARD && mountRoots().some((root) => root.includes('/systemd-private-'))) {
+  if (path === STANDARD && readMounts().some(({ point, root }) => point === '/var/tmp' && root.includes('/systemd-private-'))) {
     warnOnce(
       `${path} is private to this service (PrivateTmp): GPU claims by others are not seen. ` +
         `Make ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,
@@ -402,13 +402,4 @@ function isInsideContainer(path: string): boolean {
   if (native().fileSystemType(path) === OVERLAYFS) return whichContainer() !== null || hasPidNamespace();
   // Other storage of container engines doesn't show. A distribution under WSL has numbers of its own for processes, too.
   return hasPidNamespace() && !isWSL() && mountPointOf(path) === '/';
-}
-
-/** What is mounted at /var/tmp, as named in its file system. */
-function mountRoots(): string[] {
-  return (readSmallFile('/proc/self/mountinfo') ?? '')
-    .split('\n')
-    .map((line) => line.split(' '))
-    .filter((fields) => fields[4] === '/var/tmp')
-    .map((fields) => fields[3] ?? '');
 }

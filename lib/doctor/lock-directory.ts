@@ -9,7 +9,8 @@ import { formatBytes, networkFileSystem, systemError, userName } from '../platfo
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
-import { type Mount, mountOf, octal, readMounts, readOrEmpty, statOf, whyPrivate } from './system.ts';
+import { octal, readOrEmpty, statOf, whyPrivate } from './system.ts';
+import { type Mount, mountOf, readMounts } from '../platform/index.ts';
 
 /** Below these, the files of a few more GPUs may not fit. */
 const MIN_SPACE_BYTES = 1024 ** 2;

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
-import { readLink, readSmallFile } from '../platform/index.ts';
+import { mountOf, parseMounts, readLink, readSmallFile, readMounts } from '../platform/index.ts';
 
 let wsl: boolean | undefined;
 
@@ -56,18 +56,7 @@ export function whichContainer({ exists, read, env } = REAL_SIGNS): string | nul
   );
 }
 
-/** The mount point that a path lies on; '/' where nothing is known. @param table as /proc/self/mountinfo has it */
-export function mountPointOf(path: string, table = readSmallFile('/proc/self/mountinfo') ?? ''): string {
-  let found = '/';
-  for (const line of table.split('\n')) {
-    const point = unescaped(line.split(' ')[4] ?? '');
-    const holds = path === point || path.startsWith(`${point}/`);
-    if (holds && point.length > found.length) found = point;
-  }
-  return found;
-}
-
-/** Spaces and the like are written in octal there. */
-function unescaped(text: string): string {
-  return text.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+/** The mount point that a path lies on; '/' where nothing is known. @param table as /proc/self/mountinfo has them */
+export function mountPointOf(path: string, table?: string): string {
+  return mountOf(path, table === undefined ? readMounts() : parseMounts(table))?.point ?? '/';
 }

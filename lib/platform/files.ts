@@ -160,3 +160,53 @@ export function networkFileSystem(path: string): string | undefined {
 export function pathIn(directory: string, name: string): string {
   return directory.endsWith('/') ? directory + name : `${directory}/${name}`;
 }
+
+/** A mounted file system. */
+export interface Mount {
+  /** 'major:minor' of the file system, in decimal. */
+  device: string;
+  /** The part of the file system that is mounted: '/' = all of it. */
+  root: string;
+  point: string;
+  type: string;
+  /** Options of the mount and of the file system. */
+  options: readonly string[];
+}
+
+/** The mounts that this process sees, in the order in which they were made; none where that can't be read. */
+export function readMounts(): Mount[] {
+  return parseMounts(readSmallFile('/proc/self/mountinfo') ?? '');
+}
+
+export function parseMounts(text: string): Mount[] {
+  return text.split('\n').flatMap((line) => {
+    const [before = '', after = ''] = line.split(' - ');
+    const [, , device, root, point, options] = before.split(' ');
+    const [type, , superOptions] = after.split(' ');
+    if (!device || !root || !point || !type) return [];
+    return [
+      {
+        device,
+        root: plain(root),
+        point: plain(point),
+        type,
+        options: [...(options ?? '').split(','), ...(superOptions ?? '').split(',')],
+      },
+    ];
+  });
+}
+
+/** Spaces and the like are written as octal numbers. */
+function plain(text: string): string {
+  return text.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
+}
+
+/** The mount in which a path lies, whose symbolic links are resolved; the last one made hides those before. */
+export function mountOf(path: string, mounts: readonly Mount[]): Mount | null {
+  let found: Mount | null = null;
+  for (const mount of mounts) {
+    const inside = mount.point === '/' || path === mount.point || path.startsWith(`${mount.point}/`);
+    if (inside && mount.point.length >= (found?.point.length ?? 0)) found = mount;
+  }
+  return found;
+}

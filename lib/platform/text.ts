@@ -1,7 +1,7 @@
 // Text that others wrote (process names, lock records, driver strings) is printed on people's terminals:
 // what could move the cursor, retitle the window or reverse the reading direction is taken out first.
 
-// The two regular expressions that need Unicode's tables, or are long, are made when they are used: that is rare, and takes the
+// The regular expressions that need Unicode's tables, or are long, are made when they are used: that is rare, and takes the
 // start of a program a quarter of a millisecond.
 
 const escapeSequences = () =>
@@ -121,16 +121,17 @@ export function wrapText(text: string, width: number): string[] {
   return [...lines, line];
 }
 
-/** Characters that take two columns: East Asian ones and emoji. */
-const WIDE =
+// Characters that take two columns: East Asian ones and emoji.
+const wide = () =>
   /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
 
 /** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
 export function fitColumns(text: string, width: number): string {
+  const isWide = wide();
   let used = 0;
   let kept = '';
   for (const character of text) {
-    const columns = WIDE.test(character) ? 2 : 1;
+    const columns = isWide.test(character) ? 2 : 1;
     if (used + columns < width) kept += character;
     used += columns;
   }
