@@ -43,7 +43,7 @@ export const COMMAND: Command = {
   groups: [
     {
       options: {
-        stay: { help: 'go on then, until a signal comes' },
+        stay: { help: 'stay after the last task has ended, until a signal comes' },
         'replace-commands': REPLACE_COMMANDS,
         ...METRICS,
         ...QUEUE,
