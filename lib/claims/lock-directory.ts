@@ -383,7 +383,10 @@ function words(error: number): string {
 /** Locks that nobody else can see protect from nobody. Only for the directories that were not chosen by anybody. */
 function warnWherePrivate(path: string): void {
   if (path !== STANDARD && path !== PREFERRED) return;
-  if (path === STANDARD && readMounts().some(({ point, root }) => point === '/var/tmp' && root.includes('/systemd-private-'))) {
+  if (
+    path === STANDARD &&
+    readMounts().some(({ point, root }) => point === '/var/tmp' && root.includes('/systemd-private-'))
+  ) {
     warnOnce(
       `${path} is private to this service (PrivateTmp): GPU claims by others are not seen. ` +
         `Make ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,

@@ -1,8 +1,8 @@
 import { existsSync, readlinkSync } from 'node:fs';
 import { type ContainerSigns, whichContainer } from '../gpus/index.ts';
+import { mountOf, parseMounts } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { readOrEmpty, whyPrivate } from './system.ts';
-import { mountOf, parseMounts } from '../platform/index.ts';
 
 /** The parts of the system that are checked here; tests have their own. */
 export interface System extends ContainerSigns {

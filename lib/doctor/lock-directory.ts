@@ -5,12 +5,19 @@ import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { whichContainer } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
-import { formatBytes, networkFileSystem, systemError, userName } from '../platform/index.ts';
+import {
+  formatBytes,
+  type Mount,
+  mountOf,
+  networkFileSystem,
+  readMounts,
+  systemError,
+  userName,
+} from '../platform/index.ts';
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
 import { octal, readOrEmpty, statOf, whyPrivate } from './system.ts';
-import { type Mount, mountOf, readMounts } from '../platform/index.ts';
 
 /** Below these, the files of a few more GPUs may not fit. */
 const MIN_SPACE_BYTES = 1024 ** 2;

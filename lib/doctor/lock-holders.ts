@@ -23,16 +23,17 @@ import {
   type LockOwner,
   listWords,
   lockedFiles,
+  mountOf,
   ownersOf,
   parseLocks,
   processIds,
   readLink,
   readLocks,
+  readMounts,
   readProcessStat,
 } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { namesIn, readOrEmpty, statOf } from './system.ts';
-import { mountOf, readMounts } from '../platform/index.ts';
 
 /** Longer than a claim takes to write who it is, in ms; the decision lock may change hands meanwhile. */
 const RECORDING_MS = 250;

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
-import { mountOf, parseMounts, readLink, readSmallFile, readMounts } from '../platform/index.ts';
+import { mountOf, parseMounts, readLink, readMounts, readSmallFile } from '../platform/index.ts';
 
 let wsl: boolean | undefined;
 
