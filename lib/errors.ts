@@ -35,7 +35,7 @@ export type ErrorCode = keyof typeof ErrorCode;
 /** Why one GPU couldn't be had. `uuid` is '' where the driver doesn't even tell that. */
 export interface GPUReason {
   index: number;
-  /** Of a MIG instance: its number on that GPU. */
+  /** The number of a MIG instance on its GPU. */
   instance?: number | null;
   uuid: string;
   reason: string;

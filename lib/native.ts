@@ -32,7 +32,7 @@ export interface LoadedLibrary {
   path: string;
   /** A symbol that it lacks though all of its kind have it, or ''. */
   missing: string;
-  /** Of CUDA: 1000 * major + 10 * minor, 0 where it doesn't tell. */
+  /** Version of CUDA: 1000 * major + 10 * minor, 0 where it doesn't tell. */
   version: number;
   attempts: Attempt[];
 }

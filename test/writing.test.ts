@@ -7,11 +7,8 @@ import { root } from './support/machine.ts';
 
 /** Places that don't keep a rule yet: beginnings of paths. A place that is mended leaves its list. */
 const OPEN = {
-  comments: [
-    ...['claims', 'conventions', 'doctor', 'experiments', 'gpus', 'jobs'].map((room) => `lib/${room}/`),
-    ...['lib/errors.ts', 'lib/native.ts', 'native/'],
-  ],
-  limits: ['claims', 'conventions', 'doctor', 'experiments', 'gpus', 'jobs'].map((room) => `lib/${room}/`),
+  comments: ['lib/claims/', 'lib/conventions/', 'lib/gpus/', 'lib/jobs/'],
+  limits: ['lib/claims/', 'lib/conventions/', 'lib/doctor/', 'lib/gpus/', 'lib/jobs/'],
   lines: ['docs/benchmarks.md'], // generated
 };
 
@@ -50,7 +47,7 @@ function violations(rule: keyof typeof OPEN, kind: RegExp, isWrong: (lines: Line
     .map(({ path, number, text }) => `${path}:${number}: ${text.trim()}`);
 }
 
-const VAGUE = String.raw`(?:Of|Who|Whose|Whoever|What|Whatever)\b`;
+const VAGUE = String.raw`(?:Of|Who|Whose|What)\b`;
 /** The beginning of a doc comment: in the line itself, or in the one before. */
 const OPENING = {
   script: /^\s*\/\*\*\s*$/,
