@@ -1,6 +1,6 @@
 // The rules of style that a program can check: doc comments, names of limits, line length of pages, the form of help texts.
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { root } from './support/machine.ts';
@@ -21,7 +21,7 @@ const paths = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-s
   encoding: 'utf8',
 })
   .stdout.split('\n')
-  .filter(Boolean);
+  .filter((path) => path !== '' && existsSync(join(root, path)));
 
 interface Line {
   path: string;
