@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
 
 /** A place where a driver library was looked for. */
-export interface Attempt {
+export interface LibraryAttempt {
   path: string;
   error: string;
 }
@@ -14,7 +14,7 @@ export interface DriverFailure {
   text: string;
   path: string;
   missing: string;
-  attempts: Attempt[];
+  attempts: LibraryAttempt[];
 }
 
 export interface DriverDescription {
@@ -34,7 +34,7 @@ export interface LoadedLibrary {
   missing: string;
   /** Version of CUDA: 1000 * major + 10 * minor, 0 where it doesn't tell. */
   version: number;
-  attempts: Attempt[];
+  attempts: LibraryAttempt[];
 }
 
 export interface PlaceholderFailure {

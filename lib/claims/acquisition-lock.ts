@@ -9,13 +9,13 @@ import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents
 
 const NAME = 'acquisition.lock';
 /** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
-const EPOCH_SIZE = 32;
+const EPOCH_BYTES = 32;
 export const EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
-const LOOK_AGAIN = 100;
+const EPOCH_POLL_MS = 100;
 const MAX_TRIES = 16;
 /** A holder that takes less may be healthy: whoever waits for a shorter time gives up the lock for itself only. In ms. */
-const MIN_SUSPENDED = 500;
+const MIN_SUSPENDED_MS = 500;
 
 /**
  * The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude.
@@ -70,13 +70,13 @@ export class AcquisitionLock {
             holder = block;
             since = now();
           }
-          const left = Math.min(LOOK_AGAIN, since + timeout - now(), end - now());
+          const left = Math.min(EPOCH_POLL_MS, since + timeout - now(), end - now());
           if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
             if (now() - since >= timeout) {
               tries++;
               if (readBlock(descriptor).equals(block)) {
-                warnOf(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
-                if (timeout < MIN_SUSPENDED || !beginEpochAfter(descriptor, epoch)) break;
+                warnOfHolder(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
+                if (timeout < MIN_SUSPENDED_MS || !beginEpochAfter(descriptor, epoch)) break;
               }
             } else if (now() >= end) break;
             continue;
@@ -85,7 +85,7 @@ export class AcquisitionLock {
         tries++;
         // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
-        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_SIZE)); // it may fail
+        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_BYTES)); // it may fail
         // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
         native().lockTry(descriptor, OFD, EXCLUSIVE, EPOCHS + record.generation, 1);
         keep = true;
@@ -119,11 +119,11 @@ function readBlock(descriptor: number): Buffer {
   return block;
 }
 
-const epochText = Buffer.alloc(EPOCH_SIZE);
+const epochText = Buffer.alloc(EPOCH_BYTES);
 
 /** Anybody may have written it. */
 function readEpoch(descriptor: number): number {
-  const length = readSync(descriptor, epochText, 0, EPOCH_SIZE, RECORD_SIZE - EPOCH_SIZE);
+  const length = readSync(descriptor, epochText, 0, EPOCH_BYTES, RECORD_SIZE - EPOCH_BYTES);
   const epoch = Number(epochText.toString('latin1', 0, length).replaceAll('\0', ''));
   return Number.isInteger(epoch) && epoch >= 0 && epoch < EPOCHS ? epoch : 0;
 }
@@ -133,21 +133,21 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
   for (let i = 1; i <= MAX_TRIES; i++) {
     const next = (epoch + i) % EPOCHS;
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, next, 1) >= 0) continue;
-    const text = Buffer.from(`\n${next}`.padEnd(EPOCH_SIZE - 1).concat('\n'));
-    return native().fileWriteBlock(descriptor, text, RECORD_SIZE - EPOCH_SIZE) === 0;
+    const text = Buffer.from(`\n${next}`.padEnd(EPOCH_BYTES - 1).concat('\n'));
+    return native().fileWriteBlock(descriptor, text, RECORD_SIZE - EPOCH_BYTES) === 0;
   }
   return false;
 }
 
 /** What the holder has written; null: nothing, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
-  const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_SIZE));
+  const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
   const byte = EPOCHS + Number(record?.generation);
   if (!Number.isSafeInteger(byte) || byte < EPOCHS) return null;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
 }
 
-function warnOf(path: string, descriptor: number, epoch: number, block: Buffer, timeout: number): void {
+function warnOfHolder(path: string, descriptor: number, epoch: number, block: Buffer, timeout: number): void {
   const seconds = timeout / 1000;
   const record = holderIn(descriptor, block);
   if (record !== null) {

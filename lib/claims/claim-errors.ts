@@ -3,7 +3,7 @@
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { label, type Verdict } from '../gpus/index.ts';
 import { type Candidate, reasonsOf } from './evaluate.ts';
-import type { EnclosingJob } from './parent-job.ts';
+import type { ParentJob } from './parent-job.ts';
 import type { Binding } from './placeholder.ts';
 
 /** What no waiting mends is refused at once. @throws ERR_INVALID_ARGUMENT */
@@ -12,7 +12,7 @@ export function refuseImpossible(
   verdicts: readonly Pick<Verdict, 'state'>[],
   reasons: () => readonly GPUReason[],
   bound?: Binding,
-  job: EnclosingJob | null = null,
+  job: ParentJob | null = null,
 ): void {
   const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
   if (allowed >= count) return;
@@ -34,7 +34,7 @@ export function refuseImpossible(
       : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
   const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
   if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
-  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listed(gpus), { gpus });
+  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listReasons(gpus), { gpus });
 }
 
 /** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
@@ -71,7 +71,7 @@ export function unavailable(
         candidates.map(({ verdict }) => verdict),
       );
   if (bound !== undefined) return boundElsewhere(bound, message, reasons);
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + listed(reasons), { gpus: reasons });
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + listReasons(reasons), { gpus: reasons });
 }
 
 /** "2 GPUs asked for, only 1 is free" */
@@ -81,7 +81,7 @@ export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state
   return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
 }
 
-export function listed(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
+export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
   if (reasons.length === 0) return '.';
   return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

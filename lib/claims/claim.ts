@@ -5,7 +5,7 @@ import {
   type Entry,
   type Holders,
   type Mark,
-  remove,
+  removeMark,
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
@@ -21,30 +21,30 @@ import {
 import { bootId, now, sleeping } from '../platform/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { refuseImpossible, unavailable } from './claim-errors.ts';
-import { firstLook } from './driver-startup.ts';
-import { type Effectful, looking } from './effects.ts';
+import { awaitDriverStartup } from './driver-startup.ts';
+import { type Effectful, takeSnapshot } from './effects.ts';
 import {
+  applyProblem,
   type Candidate,
-  explained,
-  type Judging,
-  judgeAll,
-  judgeOne,
-  keepBack,
+  type EvaluationContext,
+  evaluateAll,
+  evaluateOne,
+  explainLocks,
+  gpuRequestOf,
   leaseKey,
   reasonsOf,
+  reserveForWaiters,
   scopeOf,
-  spoil,
-  wishOf,
 } from './evaluate.ts';
-import type { Wish } from './fairness.ts';
+import type { GpuRequest } from './fairness.ts';
 import { claimantOf, leasesIn } from './interop-context.ts';
 import { Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { type EnclosingJob, enclosingJob, type JobSecret, makeJobFile, newJobSecret } from './parent-job.ts';
+import { findParentJob, type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import type { Binding } from './placeholder.ts';
-import { naming, ownRecord, type RecordContents } from './record.ts';
+import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { reached } from './trace-points.ts';
-import { type Standing, waitersAhead } from './wait-queue.ts';
+import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 
 /** A claim, checked and with its defaults. */
 export interface ClaimRequest {
@@ -77,7 +77,7 @@ export interface Claim {
   entry: Entry;
   directory: LockDirectory;
   /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
-  job: EnclosingJob | null;
+  job: ParentJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
   /** When the last look at the GPUs began, on the clock of `now()`, in ms. */
@@ -90,9 +90,9 @@ export interface Refusal {
   candidates: Candidate[];
   directory: LockDirectory;
   /** What there is to wait for, and who waits. */
-  wish: Omit<Wish, 'place'>;
+  gpuRequest: Omit<GpuRequest, 'slot'>;
   record: RecordContents;
-  job: EnclosingJob | null;
+  job: ParentJob | null;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
@@ -100,22 +100,22 @@ export interface Refusal {
 }
 
 /** How long what is left of a dead owner may keep its GPU from being claimed, in ms. */
-const REMAINS_PATIENCE = 2_000;
-const LONGEST_PAUSE = 64;
+const REMAINS_TIMEOUT_MS = 2_000;
+const MAX_PAUSE_MS = 64;
 /** How long to try again while others take GPUs from under this claim, in ms. */
-const CONTENTION_PATIENCE = 5_000;
+const CONTENTION_TIMEOUT_MS = 5_000;
 
 /**
  * Leases `count` GPUs that satisfy the criteria, all or none. GPUs that others who stand in line could use are left to them.
  *
- * @param standing the claimant's own place in line; null: it has none
+ * @param position the claimant's own place in line; null: it has none
  * @throws ERR_INVALID_ARGUMENT for what this machine can never satisfy, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER,
  *   ERR_ABORTED; nothing is held then
  */
 export function* claim(
   request: ClaimRequest,
   configuredDirectory: string | undefined,
-  standing: Standing | null = null,
+  position: QueuePosition | null = null,
 ): Effectful<Claim | Refusal> {
   reached('start');
   const { candidates, judging, directory, job, conventions } = yield* survey(request, configuredDirectory);
@@ -129,7 +129,7 @@ export function* claim(
   );
   const secret = request.isJob ? newJobSecret() : null;
   const record = ownRecord(bootId(), request.command, secret?.generation);
-  const left = leaveToOthers(candidates, judging, standing);
+  const left = reserveForQueue(candidates, judging, position);
   if (obstacleOf(left, request.count) === 'use') {
     // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
     const outcome = { leases: null, candidates: left, obstacle: 'use' } as const;
@@ -144,15 +144,15 @@ export function* claim(
   let fresh = true;
   for (let pause = 1; ; ) {
     const began = now(); // a process that is suspended in the middle shall not have tried once only
-    if (!fresh) gpus = yield* looking();
+    if (!fresh) gpus = yield* takeSnapshot();
     const entry = yield* others.conventions.enter(others.claimant);
-    let outcome: Attempt | undefined;
+    let outcome: Decision | undefined;
     try {
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         reached('acquisition-lock');
         const found = { candidates, current: fresh && !lock.waited };
-        outcome = yield* attempt(gpus, request.count, { judging, record, secret, standing, others, found });
+        outcome = yield* decide(gpus, request.count, { judging, record, secret, position, others, found });
       } finally {
         lock.release();
       }
@@ -164,22 +164,22 @@ export function* claim(
       const { gpus, leases, marks, jobFile, all, seen } = outcome;
       return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, all, seen };
     }
-    const patience = outcome.obstacle === 'remains' ? REMAINS_PATIENCE : CONTENTION_PATIENCE;
+    const patience = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > patience) {
       return yield* refusal(request, outcome, judging, record, job);
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
-    pause = Math.min(2 * pause, LONGEST_PAUSE);
+    pause = Math.min(2 * pause, MAX_PAUSE_MS);
     fresh = false;
   }
 }
 
 export interface Survey {
   candidates: Candidate[];
-  judging: Judging;
+  judging: EvaluationContext;
   directory: LockDirectory;
-  job: EnclosingJob | null;
+  job: ParentJob | null;
   conventions: Conventions;
 }
 
@@ -187,13 +187,13 @@ export interface Survey {
 export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
   openDriver(); // before anything is made in the file system
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
-  const gpus = yield* firstLook(request.count);
+  const gpus = yield* awaitDriverStartup(request.count);
   reached('driver');
   checkDevices(request.criteria, gpus);
-  const job = enclosingJob(directory, gpus);
+  const job = findParentJob(directory, gpus);
   const inherited = job === null ? inheritedDevices(gpus) : inheritedClaim(gpus);
   const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: Judging = {
+  const judging: EvaluationContext = {
     criteria: request.criteria,
     visible,
     directory,
@@ -204,24 +204,24 @@ export function* survey(request: ClaimRequest, configuredDirectory: string | und
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
   judging.foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  return { candidates: judgeAll(gpus, judging), judging, directory, job, conventions };
+  return { candidates: evaluateAll(gpus, judging), judging, directory, job, conventions };
 }
 
 function* refusal(
   request: ClaimRequest,
-  outcome: Attempt & { leases: null },
-  judging: Judging,
+  outcome: Decision & { leases: null },
+  judging: EvaluationContext,
   record: RecordContents,
-  job: EnclosingJob | null,
+  job: ParentJob | null,
 ): Effectful<Refusal> {
-  const candidates = yield* explained(outcome.candidates, judging);
+  const candidates = yield* explainLocks(outcome.candidates, judging);
   const directory = judging.directory as LockDirectory;
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {
     granted: false,
     candidates,
     directory,
-    wish: wishOf(candidates, request.count, scopeOf(job?.generation ?? null)),
+    gpuRequest: gpuRequestOf(candidates, request.count, scopeOf(job?.generation ?? null)),
     record,
     job,
     possible: isPossible(request.count, verdicts),
@@ -229,7 +229,7 @@ function* refusal(
   };
 }
 
-type Attempt =
+type Decision =
   | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[]; seen: number }
   | {
       leases: null;
@@ -239,32 +239,32 @@ type Attempt =
     };
 
 /** What a decision takes into account besides the GPUs. */
-interface Deciding {
-  judging: Judging;
+interface DecisionContext {
+  judging: EvaluationContext;
   record: RecordContents;
   /** null: no claims can be made inside of this one. */
   secret: JobSecret | null;
-  standing: Standing | null;
+  position: QueuePosition | null;
   others: { conventions: Conventions; claimant: Claimant };
   /** What was found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
   found: { candidates: readonly Candidate[]; current: boolean };
 }
 
-function* attempt(
+function* decide(
   gpus: GPU[],
   count: number,
-  { judging: before, record, secret, standing, others: { conventions, claimant }, found }: Deciding,
-): Effectful<Attempt> {
+  { judging: before, record, secret, position, others: { conventions, claimant }, found }: DecisionContext,
+): Effectful<Decision> {
   const known = found.current && conventions.sawNothing;
   const foreign: Holders = known ? new Map() : yield* conventions.holders(gpus, claimant, true);
-  const judging: Judging = { ...before, foreign };
+  const judging: EvaluationContext = { ...before, foreign };
   // What was found may just have changed. Then a lease can't be had, and all is looked at again: the leases decide in any case.
   let trusting = found.current && foreign.size === 0;
   const judged = () => {
     trusting = false;
-    return leaveToOthers(judgeAll(gpus, judging, found.candidates), judging, standing);
+    return reserveForQueue(evaluateAll(gpus, judging, found.candidates), judging, position);
   };
-  let candidates = trusting ? leaveToOthers(found.candidates, judging, standing) : judged();
+  let candidates = trusting ? reserveForQueue(found.candidates, judging, position) : judged();
   for (;;) {
     const chosen = select(freeOf(candidates), count);
     if (chosen === null) {
@@ -273,11 +273,11 @@ function* attempt(
       continue;
     }
     reached('chosen');
-    const taken = takeAll(chosen, judging, record, secret);
+    const taken = takeLeases(chosen, judging, record, secret);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
-        each.gpu.uuid === uuid ? spoil({ ...each, problem: error }) : each,
+        each.gpu.uuid === uuid ? applyProblem({ ...each, problem: error }) : each,
       );
       continue;
     }
@@ -293,7 +293,7 @@ function* attempt(
     try {
       const marked = yield* conventions.mark(chosen, gpus, claimant);
       if (marked.marks === null) {
-        giveBack(holding);
+        releaseClaim(holding);
         foreign.set(marked.uuid, marked.holder);
         candidates = judged();
         continue;
@@ -301,20 +301,20 @@ function* attempt(
       holding.marks = marked.marks;
       reached('marked');
       at = now(); // not later: this process may be suspended at any moment
-      seen = yield* looking(chosen.map(({ index }) => index));
+      seen = yield* takeSnapshot(chosen.map(({ index }) => index));
     } catch (error) {
-      giveBack(holding);
+      releaseClaim(holding);
       throw error;
     }
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
-    const verdicts = after.map((gpu) => judgeOne(gpu, judging, null));
+    const verdicts = after.map((gpu) => evaluateOne(gpu, judging, null));
     if (verdicts.every(({ state }) => state === 'free'))
       return { ...holding, gpus: after, all: seen, seen: at };
-    giveBack(holding);
+    releaseClaim(holding);
     return {
       leases: null,
-      candidates: leaveToOthers(judgeAll(seen, judging), judging, standing),
+      candidates: reserveForQueue(evaluateAll(seen, judging), judging, position),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',
@@ -332,12 +332,12 @@ function inRecord({ index, instance, uuid, parent, name }: GPU) {
   return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
 }
 
-function leaveToOthers(
+function reserveForQueue(
   candidates: readonly Candidate[],
-  { directory, job }: Judging,
-  standing: Standing | null,
+  { directory, job }: EvaluationContext,
+  position: QueuePosition | null,
 ): Candidate[] {
-  return keepBack(candidates, scopeOf(job), waitersAhead(directory, standing));
+  return reserveForWaiters(candidates, scopeOf(job), waitersAhead(directory, position));
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {
@@ -351,9 +351,9 @@ function obstacleOf(candidates: readonly Candidate[], count: number): 'remains' 
 }
 
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
-function takeAll(
+function takeLeases(
   chosen: readonly GPU[],
-  { directory, job }: Judging,
+  { directory, job }: EvaluationContext,
   claimant: RecordContents,
   secret: JobSecret | null,
 ):
@@ -362,7 +362,7 @@ function takeAll(
   const leases: Lease[] = [];
   // Before a lease, whose number everybody can see: nobody else can have made a file of that name.
   const jobFile = secret === null ? null : makeJobFile(directory as LockDirectory, secret);
-  const record = naming(claimant, chosen.map(inRecord));
+  const record = nameGPUs(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;
@@ -378,7 +378,7 @@ function takeAll(
       continue;
     }
     for (const taken of leases) taken.release();
-    if (jobFile !== null) remove(jobFile);
+    if (jobFile !== null) removeMark(jobFile);
     if (failure === undefined) return { leases: null };
     if (!(failure instanceof GPUOwnerError)) throw failure;
     return { leases: null, uuid: gpu.uuid, error: failure };
@@ -387,9 +387,9 @@ function takeAll(
 }
 
 /** Gives back what a claim holds. */
-export function giveBack(claim: Pick<Claim, 'leases' | 'marks' | 'jobFile'> & { entry?: Entry }): void {
+export function releaseClaim(claim: Pick<Claim, 'leases' | 'marks' | 'jobFile'> & { entry?: Entry }): void {
   claim.entry?.leave();
-  for (const mark of claim.marks) remove(mark);
-  if (claim.jobFile !== null) remove(claim.jobFile);
+  for (const mark of claim.marks) removeMark(mark);
+  if (claim.jobFile !== null) removeMark(claim.jobFile);
   for (const lease of claim.leases) lease.release();
 }

@@ -7,7 +7,7 @@ import { describeListedProcess, type GPU, isMPSServer, label } from '../gpus/ind
  * @param expectedOn PIDs of the claim's own processes on a GPU, if there are any. In a container the driver may call them by other numbers: then one
  *   new process per GPU that isn't known here is taken for ours.
  */
-export function findIntruders(
+export function findConflictingProcesses(
   before: readonly GPU[],
   after: readonly GPU[],
   expectedOn: (gpu: GPU) => readonly number[],
@@ -15,7 +15,7 @@ export function findIntruders(
   const claimed = (gpu: GPU) => before.some(({ uuid }) => uuid === gpu.uuid);
   const reasons = after.filter(claimed).flatMap((gpu) => {
     const earlier = before.find(({ uuid }) => uuid === gpu.uuid);
-    const strangers = strangersOn(gpu, earlier, expectedOn(gpu));
+    const strangers = unexpectedProcesses(gpu, earlier, expectedOn(gpu));
     if (strangers.length === 0) return [];
     const { name, user, alive } = describeListedProcess(strangers[0] as number);
     const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
@@ -31,9 +31,13 @@ export function findIntruders(
 
 /**
  * Compute processes on a GPU that neither were there before nor are expected.
- * @param expected PIDs of the claim's own processes on it, as for {@link findIntruders}
+ * @param expected PIDs of the claim's own processes on it, as for {@link findConflictingProcesses}
  */
-export function strangersOn(gpu: GPU, before: GPU | undefined, expected: readonly number[]): number[] {
+export function unexpectedProcesses(
+  gpu: GPU,
+  before: GPU | undefined,
+  expected: readonly number[],
+): number[] {
   const known = new Set([...expected, ...computePids(before)]);
   const now = computePids(gpu);
   // Our own placeholder may have made the MPS control daemon start a server.

@@ -20,16 +20,24 @@ import {
   type Verdict,
 } from '../gpus/index.ts';
 import type { ClaimRequest, Refusal } from './claim.ts';
-import { listed, notEnough, refuseImpossible } from './claim-errors.ts';
-import { firstLook } from './driver-startup.ts';
+import { listReasons, notEnough, refuseImpossible } from './claim-errors.ts';
+import { awaitDriverStartup } from './driver-startup.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
-import { type Candidate, explained, judgeAll, keepBack, reasonsOf, scopeOf, wishOf } from './evaluate.ts';
+import {
+  type Candidate,
+  evaluateAll,
+  explainLocks,
+  gpuRequestOf,
+  reasonsOf,
+  reserveForWaiters,
+  scopeOf,
+} from './evaluate.ts';
 import { reservedFor } from './fairness.ts';
 import { leasesIn } from './interop-context.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { type EnclosingJob, enclosingJob } from './parent-job.ts';
-import { type Standing, thatCount, waitersAhead, waitersIn } from './wait-queue.ts';
+import { findParentJob, type ParentJob } from './parent-job.ts';
+import { activeWaiters, type QueuePosition, readWaiters, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -90,36 +98,36 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
     );
 }
 
-function discoverFor(criteria: DiscoveryOptions, view: View): Effectful<GPUStatus[]> {
+function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effectful<GPUStatus[]> {
   refuseNoObject(criteria);
   const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
   const configuration = loadConfiguration();
-  const request: Discovering = {
+  const request: DiscoveryRequest = {
     criteria: mergeCriteria(options, configuration),
     lockDirectory,
     conventions: checkConventions(conventions, configuration, 'conventions'),
     count: 1,
   };
-  return discover(request, configuration.lockDirectory, view);
+  return discover(request, configuration.lockDirectory, perspective);
 }
 
 /**
  * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those
  * that it doesn't hold, and those that somebody in line could use are left to them.
  */
-export type View = 'machine' | 'claimant';
+export type Perspective = 'machine' | 'claimant';
 
 /** What to look for, and where. */
-export type Discovering = Pick<ClaimRequest, 'criteria' | 'lockDirectory' | 'conventions' | 'count'>;
+export type DiscoveryRequest = Pick<ClaimRequest, 'criteria' | 'lockDirectory' | 'conventions' | 'count'>;
 
 /** @param configured the lock directory of the configuration, if it names one */
 export function* discover(
-  request: Discovering,
+  request: DiscoveryRequest,
   configured: string | undefined,
-  view: View,
+  perspective: Perspective,
 ): Effectful<GPUStatus[]> {
-  const { candidates } = yield* judged(request, configured, view);
+  const { candidates } = yield* evaluateMachine(request, configured, perspective);
   return candidates.map(statusOf);
 }
 
@@ -138,12 +146,12 @@ export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
 
 /** What a claim that doesn't wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
 export function* findForClaim(
-  request: Discovering,
+  request: DiscoveryRequest,
   configured: string | undefined,
-  standing: Standing | null = null,
+  position: QueuePosition | null = null,
 ): Effectful<Found | NotFound> {
   const { count } = request;
-  const found = yield* judged(request, configured, 'claimant', standing);
+  const found = yield* evaluateMachine(request, configured, 'claimant', position);
   const { candidates } = found;
   const gpus = candidates.map(statusOf);
   const chosen = select(
@@ -154,38 +162,38 @@ export function* findForClaim(
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
   refuseImpossible(count, verdicts, () => reasons);
-  const message = notEnough(count, verdicts) + listed(reasons);
+  const message = notEnough(count, verdicts) + listReasons(reasons);
   const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
-  const wish = wishOf(candidates, count, scopeOf(found.job?.generation ?? null));
-  return { granted: false, ...found, wish, possible: isPossible(count, verdicts), error };
+  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(found.job?.generation ?? null));
+  return { granted: false, ...found, gpuRequest, possible: isPossible(count, verdicts), error };
 }
 
 interface Judged {
   candidates: Candidate[];
   directory: LockDirectory | null;
-  job: EnclosingJob | null;
+  job: ParentJob | null;
 }
 
-function* judged(
-  request: Discovering,
+function* evaluateMachine(
+  request: DiscoveryRequest,
   configured: string | undefined,
-  view: View,
-  standing: Standing | null = null,
+  perspective: Perspective,
+  position: QueuePosition | null = null,
 ): Effectful<Judged> {
   const { criteria, lockDirectory, count } = request;
-  const gpus = yield* firstLook(1);
+  const gpus = yield* awaitDriverStartup(1);
   checkDevices(criteria, gpus);
   const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
-  const enclosing = view === 'machine' ? null : enclosingJob(directory, gpus);
+  const enclosing = perspective === 'machine' ? null : findParentJob(directory, gpus);
   const job = enclosing?.generation ?? null;
   const inherited = job === null ? inheritedDevices : inheritedClaim;
-  const visible = view === 'machine' ? null : inherited(gpus);
+  const visible = perspective === 'machine' ? null : inherited(gpus);
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreign = yield* conventions.holders(gpus, leasesIn(directory));
   const judging = { criteria, visible, directory, job, count, foreign };
-  const all = yield* explained(judgeAll(gpus, judging), judging);
+  const all = yield* explainLocks(evaluateAll(gpus, judging), judging);
   const candidates =
-    view === 'machine' ? all : keepBack(all, scopeOf(job), waitersAhead(directory, standing));
+    perspective === 'machine' ? all : reserveForWaiters(all, scopeOf(job), waitersAhead(directory, position));
   return { candidates, directory, job: enclosing };
 }
 
@@ -214,7 +222,7 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   const configuration = loadConfiguration();
   const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
   const directory = LockDirectory.find(lockDirectory, configuration);
-  const waiters = [...waitersIn(directory)];
+  const waiters = [...readWaiters(directory)];
   if (waiters.length === 0) return [];
   const request = {
     criteria: normalizeCriteria({}),
@@ -224,13 +232,12 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   };
   const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
   return waiters.map((waiter, i) => {
-    const reserved = reservedFor(waiter.uuids, waiter.scope, thatCount(waiters.slice(0, i)));
+    const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
       .map(({ index, instance, uuid, reason }) => {
         const before = reserved.get(uuid);
-        const position =
-          before === undefined ? 0 : waiters.findIndex(({ place }) => place === before.place) + 1;
+        const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
         return {
           index,
           ...(instance === null ? {} : { instance }),
@@ -239,7 +246,7 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
         };
       });
     const { user, uid, pid, host, command, since } = waiter.info;
-    const { count, stopped } = waiter;
+    const { count, isSuspended: stopped } = waiter;
     return { position: i + 1, count, user, uid, pid, host, command, since, stopped, waitingFor };
   });
 }

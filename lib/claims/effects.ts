@@ -1,7 +1,7 @@
 export { locking, sleeping } from '../platform/index.ts';
 
 import { GPUOwnerError } from '../errors.ts';
-import { type Asked, type GPU, interrupted, look, lookSync } from '../gpus/index.ts';
+import { type Asked, type GPU, interruptedError, snapshot, snapshotSync } from '../gpus/index.ts';
 import { errno, native, OFD } from '../native.ts';
 import { timerMs, type Wait } from '../platform/index.ts';
 
@@ -17,7 +17,7 @@ export type Effect =
 export type Effectful<Result> = Generator<Effect, Result, unknown>;
 
 /** The GPUs: all of them, or only those with these indices (the others as they were). */
-export function* looking(asked?: Asked): Effectful<GPU[]> {
+export function* takeSnapshot(asked?: Asked): Effectful<GPU[]> {
   return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
 }
 
@@ -35,15 +35,15 @@ export function runSync<Result>(claim: Effectful<Result>): Result {
 function performSync(effect: Effect): unknown {
   switch (effect.kind) {
     case 'look':
-      return lookSync(effect.asked);
+      return snapshotSync(effect.asked);
     case 'lock': {
       const { descriptor, mode, byte, milliseconds } = effect;
       const error = native().lockWaitSync(descriptor, OFD, mode, byte, 1, milliseconds);
-      if (error === errno.EINTR) throw interrupted();
+      if (error === errno.EINTR) throw interruptedError();
       return outcome(error);
     }
     case 'sleep':
-      if (!native().processSleep(effect.milliseconds)) throw interrupted();
+      if (!native().processSleep(effect.milliseconds)) throw interruptedError();
       return undefined;
   }
 }
@@ -69,7 +69,7 @@ export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortS
   while (!step.done) {
     let value: unknown;
     try {
-      if (signal?.aborted) throw aborted(signal);
+      if (signal?.aborted) throw abortedError(signal);
       value = await performAsync(step.value, signal);
     } catch (error) {
       step = claim.throw(error);
@@ -83,7 +83,7 @@ export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortS
 async function performAsync(effect: Effect, signal: AbortSignal | undefined): Promise<unknown> {
   switch (effect.kind) {
     case 'look':
-      return look(effect.asked);
+      return snapshot(effect.asked);
     case 'lock':
       return lockAsync(effect, signal);
     case 'sleep':
@@ -96,7 +96,7 @@ function sleepAsync(milliseconds: number, signal: AbortSignal | undefined): Prom
   return new Promise((resolve, reject) => {
     const onAbort = () => {
       clearTimeout(timer);
-      reject(aborted(signal));
+      reject(abortedError(signal));
     };
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', onAbort);
@@ -122,11 +122,11 @@ async function lockAsync(
     const timer = setTimeout(cancel, timerMs(milliseconds));
     signal?.addEventListener('abort', cancel);
   });
-  if (result === errno.ECANCELED && signal?.aborted) throw aborted(signal);
+  if (result === errno.ECANCELED && signal?.aborted) throw abortedError(signal);
   return outcome(result);
 }
 
-export function aborted(signal: AbortSignal | undefined): GPUOwnerError {
+export function abortedError(signal: AbortSignal | undefined): GPUOwnerError {
   return new GPUOwnerError('ERR_ABORTED', 'the claim was aborted by its AbortSignal; nothing is held.', {
     cause: signal?.reason,
   });

@@ -22,7 +22,7 @@ import {
   sleeping,
   type Waiting,
 } from '../platform/index.ts';
-import { reservedFor, type Wish } from './fairness.ts';
+import { type GpuRequest, reservedFor } from './fairness.ts';
 import {
   depthFor,
   endedWithin,
@@ -41,7 +41,7 @@ import { leaseInfo } from './record.ts';
 import type { Waiter } from './wait-queue.ts';
 
 /** How long a placeholder may take to end, in ms. */
-const PLACEHOLDER_END = 500;
+const PLACEHOLDER_END_MS = 500;
 
 export interface Candidate {
   gpu: GPU;
@@ -51,7 +51,7 @@ export interface Candidate {
   problem: GPUOwnerError | null;
 }
 
-export interface Judging {
+export interface EvaluationContext {
   criteria: NormalizedCriteria;
   /** UUIDs that this process may use at all; null: all. */
   visible: ReadonlySet<string> | null;
@@ -77,7 +77,11 @@ const NOT_OF_THE_JOB: Verdict = {
  * Every GPU with whether it is free, or why not. Takes nothing.
  * @param before what was found of the same GPUs: of those that were free, only whether somebody has taken them is asked anew
  */
-export function judgeAll(gpus: readonly GPU[], judging: Judging, before?: readonly Candidate[]): Candidate[] {
+export function evaluateAll(
+  gpus: readonly GPU[],
+  judging: EvaluationContext,
+  before?: readonly Candidate[],
+): Candidate[] {
   const { directory, job } = judging;
   const keys = gpus.map((gpu) => leaseKey(gpu, job));
   const untouched = findUntouched(directory, keys);
@@ -88,26 +92,26 @@ export function judgeAll(gpus: readonly GPU[], judging: Judging, before?: readon
       const lease = judging.foreign?.get(gpu.uuid) ?? null;
       const earlier = before?.[i];
       if (lease === null && earlier?.gpu === gpu && earlier.verdict.state === 'free') return earlier;
-      return { gpu, verdict: judgeOne(gpu, judging, lease), lease, problem: null };
+      return { gpu, verdict: evaluateOne(gpu, judging, lease), lease, problem: null };
     }
     if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
     const lease = (leasable ? whoHolds(directory, gpu, key) : null) ?? judging.foreign?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
-    return spoil({ gpu, verdict: judgeOne(gpu, judging, lease), lease, problem });
+    return applyProblem({ gpu, verdict: evaluateOne(gpu, judging, lease), lease, problem });
   });
   return separateKinds(candidates, judging.count ?? 1);
 }
 
 /** So long a holder may take to write who it is, in ms. */
-const RECORDING = 5;
+const RECORD_WRITE_MS = 5;
 const explanations = new Map<string, { at: number; found: UnexplainedLock }>();
 /** So long an answer is good that took looking at all processes, in ms. */
-const EXPLANATION_COUNTS = 10_000;
+const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks of which nobody has written that they are theirs. For people. */
-export function* explained(candidates: Candidate[], judging: Judging): Waiting<Candidate[]> {
+export function* explainLocks(candidates: Candidate[], judging: EvaluationContext): Waiting<Candidate[]> {
   const { directory, job } = judging;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
@@ -115,13 +119,13 @@ export function* explained(candidates: Candidate[], judging: Judging): Waiting<C
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
     const lease = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
-    return lease === null ? candidate : { ...candidate, lease, verdict: judgeOne(gpu, judging, lease) };
+    return lease === null ? candidate : { ...candidate, lease, verdict: evaluateOne(gpu, judging, lease) };
   };
   let present = candidates.map(again);
   const isNews = (candidate: Candidate) =>
     isUnexplained(candidate) && knownExplanation(directory, leaseKey(candidate.gpu, job)) === null;
   if (present.some(isNews)) {
-    yield* sleeping(RECORDING);
+    yield* sleeping(RECORD_WRITE_MS);
     present = present.map(again);
   }
   return present.map((candidate) => {
@@ -137,7 +141,7 @@ export function* explained(candidates: Candidate[], judging: Judging): Waiting<C
 
 function knownExplanation(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
   const known = explanations.get(nameOf(directory, key));
-  return known !== undefined && now() - known.at < EXPLANATION_COUNTS ? known.found : null;
+  return known !== undefined && now() - known.at < EXPLANATION_MAX_AGE_MS ? known.found : null;
 }
 
 function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
@@ -175,7 +179,7 @@ function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): LeaseInfo 
 }
 
 /** What its problem makes of a GPU that could be had otherwise. */
-export function spoil(candidate: Candidate): Candidate {
+export function applyProblem(candidate: Candidate): Candidate {
   const { problem, verdict } = candidate;
   if (problem === null || verdict.state === 'excluded' || verdict.state === 'unavailable') return candidate;
   return { ...candidate, verdict: { state: 'unavailable', reason: problem.message, transient: false } };
@@ -187,7 +191,7 @@ export function scopeOf(job: number | null): string | null {
 }
 
 /** What is free but could be used by those who stand ahead in line is left to them. */
-export function keepBack(
+export function reserveForWaiters(
   candidates: readonly Candidate[],
   scope: string | null,
   ahead: Iterable<Waiter>,
@@ -198,16 +202,16 @@ export function keepBack(
     const waiter = reserved.get(candidate.gpu.uuid);
     if (waiter === undefined) return candidate;
     const reason = `free, but ${describeWaiter(waiter)}`;
-    return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.place } };
+    return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.slot } };
   });
 }
 
 /** What is waited for: all that might become free. */
-export function wishOf(
+export function gpuRequestOf(
   candidates: readonly Candidate[],
   count: number,
   scope: string | null,
-): Omit<Wish, 'place'> {
+): Omit<GpuRequest, 'slot'> {
   const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
   return { count, uuids, scope };
 }
@@ -220,7 +224,7 @@ function describeWaiter({ info, count }: Waiter): string {
 }
 
 /** @param lease who holds it; null also for a GPU whose lease is ours */
-export function judgeOne(gpu: GPU, judging: Judging, lease: LeaseInfo | null): Verdict {
+export function evaluateOne(gpu: GPU, judging: EvaluationContext, lease: LeaseInfo | null): Verdict {
   const { criteria, visible, directory, job } = judging;
   const context: JudgeContext = {
     lease,
@@ -239,7 +243,7 @@ export function judgeOne(gpu: GPU, judging: Judging, lease: LeaseInfo | null): V
   // after the end of a tenure is most probably its placeholder.
   const transient = verdict.transient
     ? mayHaveRemains(directory, leaseKey(gpu, job))
-    : endedWithin(directory, leaseKey(gpu, job), PLACEHOLDER_END);
+    : endedWithin(directory, leaseKey(gpu, job), PLACEHOLDER_END_MS);
   return { ...verdict, transient };
 }
 

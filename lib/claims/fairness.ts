@@ -1,7 +1,7 @@
 /** What somebody who stands in line waits for. */
-export interface Wish {
+export interface GpuRequest {
   /** Lower ones are served first. */
-  place: number;
+  slot: number;
   count: number;
   /** The GPUs that would do, as far as is known when they aren't free. */
   uuids: readonly string[];
@@ -16,7 +16,7 @@ export interface Wish {
  * @param ahead in order; read no further than need be
  * @returns those of the GPUs that are left to somebody ahead, each with the first of them
  */
-export function reservedFor<Waiting extends Wish>(
+export function reservedFor<Waiting extends GpuRequest>(
   uuids: Iterable<string>,
   scope: string | null,
   ahead: Iterable<Waiting>,
@@ -24,9 +24,9 @@ export function reservedFor<Waiting extends Wish>(
   const open = new Set(uuids);
   const reserved = new Map<string, Waiting>();
   if (open.size === 0) return reserved;
-  for (const wish of ahead) {
-    if (wish.scope !== scope) continue;
-    for (const uuid of wish.uuids) if (open.delete(uuid)) reserved.set(uuid, wish);
+  for (const request of ahead) {
+    if (request.scope !== scope) continue;
+    for (const uuid of request.uuids) if (open.delete(uuid)) reserved.set(uuid, request);
     if (open.size === 0) break;
   }
   return reserved;
@@ -37,22 +37,22 @@ export function reservedFor<Waiting extends Wish>(
  * these stand in line; usually it is the one directly ahead, so that one wakes for each that goes.
  * @param nearestFirst those ahead; read no further than need be
  */
-export function blockersOf(
-  { count, uuids, scope }: Omit<Wish, 'place'>,
-  nearestFirst: Iterable<Wish>,
-): Wish[] {
+export function findBlockers(
+  { count, uuids, scope }: Omit<GpuRequest, 'slot'>,
+  nearestFirst: Iterable<GpuRequest>,
+): GpuRequest[] {
   const wanted = new Set(uuids);
-  const together: Wish[] = [];
+  const together: GpuRequest[] = [];
   let left = wanted;
-  for (const wish of nearestFirst) {
-    if (wish.scope !== scope) continue;
-    const alone = without(wanted, wish.uuids).size;
+  for (const request of nearestFirst) {
+    if (request.scope !== scope) continue;
+    const alone = without(wanted, request.uuids).size;
     // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. That is nobody's fault.
     if (alone === wanted.size) continue;
-    if (alone < count) return [wish];
-    const after = without(left, wish.uuids);
+    if (alone < count) return [request];
+    const after = without(left, request.uuids);
     if (after.size === left.size) continue;
-    together.push(wish);
+    together.push(request);
     left = after;
     if (left.size < count) return together;
   }
@@ -66,35 +66,35 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
 }
 
 /** With so many more waiters ahead each looks a pulse later whether those take what they could. */
-export const AHEAD_PER_LOOK = 25;
+export const WAITERS_PER_HEARTBEAT = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
-const PATIENCE = 2_500;
+const STALL_TIMEOUT_MS = 2_500;
 /** Those behind lose their patience one after the other, so that they don't all try at once. */
-const STAGGER = 20;
+const STALL_STAGGER_MS = 20;
 
 /**
  * Waiters who could have had GPUs for seconds and didn't take them are passed over, so that a broken one doesn't keep the
  * machine idle. They are noticed all at the same time, not one after the other.
  */
-export class Patience {
+export class StallDetector {
   readonly #since = new Map<number, number>();
 
   /** @param free UUIDs of GPUs that are free now @param at ms on any clock that goes on evenly */
-  observe(ahead: readonly Wish[], free: ReadonlySet<string>, at: number): void {
+  observe(ahead: readonly GpuRequest[], free: ReadonlySet<string>, at: number): void {
     const kept = new Set<string>();
     const able = new Set<number>();
-    for (const { place, count, uuids } of ahead) {
+    for (const { slot, count, uuids } of ahead) {
       const could = uuids.filter((uuid) => free.has(uuid) && !kept.has(uuid));
-      if (could.length >= count) able.add(place);
+      if (could.length >= count) able.add(slot);
       else for (const uuid of uuids) kept.add(uuid);
     }
-    for (const place of this.#since.keys()) if (!able.has(place)) this.#since.delete(place);
-    for (const place of able) if (!this.#since.has(place)) this.#since.set(place, at);
+    for (const slot of this.#since.keys()) if (!able.has(slot)) this.#since.delete(slot);
+    for (const slot of able) if (!this.#since.has(slot)) this.#since.set(slot, at);
   }
 
-  /** Whether whoever has the place could have had what they wait for, when last observed. */
-  isAble(place: number): boolean {
-    return this.#since.has(place);
+  /** Whether whoever has the slot could have had what they wait for, when last observed. */
+  couldTake(slot: number): boolean {
+    return this.#since.has(slot);
   }
 
   forget(): void {
@@ -102,8 +102,8 @@ export class Patience {
   }
 
   /** The places that are passed over. @param own how many stand ahead of the one who asks */
-  passedOver(own: number, at: number): Set<number> {
-    const limit = PATIENCE + own * STAGGER;
-    return new Set([...this.#since].filter(([, since]) => at - since >= limit).map(([place]) => place));
+  stalled(own: number, at: number): Set<number> {
+    const limit = STALL_TIMEOUT_MS + own * STALL_STAGGER_MS;
+    return new Set([...this.#since].filter(([, since]) => at - since >= limit).map(([slot]) => slot));
   }
 }

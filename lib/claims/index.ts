@@ -1,7 +1,7 @@
 export { EPOCHS, findUnexplainedDecision } from './acquisition-lock.ts';
-export { type Claim, claim, giveBack } from './claim.ts';
-export { listed, refuseImpossible } from './claim-errors.ts';
-export { findIntruders, strangersOn } from './conflicting-processes.ts';
+export { type Claim, claim, releaseClaim } from './claim.ts';
+export { listReasons, refuseImpossible } from './claim-errors.ts';
+export { findConflictingProcesses, unexpectedProcesses } from './conflicting-processes.ts';
 export {
   type DiscoveryOptions,
   discover,
@@ -15,10 +15,10 @@ export {
   type QueueEntry,
   type QueueOptions,
 } from './discovery.ts';
-export { firstLook } from './driver-startup.ts';
-export { looking, runAsync, runSync } from './effects.ts';
+export { awaitDriverStartup } from './driver-startup.ts';
+export { runAsync, runSync, takeSnapshot } from './effects.ts';
 export { scopeOf } from './evaluate.ts';
-export { findOverwritten } from './interop-context.ts';
+export { findOverwrittenMarks } from './interop-context.ts';
 export {
   FIRST_TENURE,
   findUnexplained,
@@ -39,8 +39,8 @@ export {
 export { type Device, GPUOwner } from './owner.ts';
 export { removeOldJobFiles } from './parent-job.ts';
 export type { WaitingState } from './queued-waiter.ts';
-export { decodeRecord, leaseInfo, MOST_GENERATIONS, RECORD_SIZE } from './record.ts';
+export { decodeRecord, leaseInfo, MAX_GENERATIONS, RECORD_SIZE } from './record.ts';
 export { gpuJSON } from './status-json.ts';
 export { reached } from './trace-points.ts';
 export { claimAtOnce, claimWhenFree, findWhenFree, type WaitOptions } from './wait.ts';
-export { Line, NAME, thatCount, waitersIn } from './wait-queue.ts';
+export { activeWaiters, readWaiters, WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';

@@ -69,7 +69,7 @@ function noteBlock(text: string): Uint8Array {
  * Whether somebody has replaced what shows them that GPUs are ours: a program that had looked before and wrote after us. Then it
  * will use the GPU. Waits for those that write long after they have looked.
  */
-export function* findOverwritten(
+export function* findOverwrittenMarks(
   marks: readonly Mark[],
   gpus: readonly GPU[],
 ): Waiting<GPUOwnerError | null> {

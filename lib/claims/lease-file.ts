@@ -15,7 +15,7 @@ export const FIRST_TENURE = 1;
  * How deep claims inside jobs can be nested. Each level has a file of its own per GPU, with the same layout: level 0 is the
  * machine's, level 1 is for claims inside a job that holds level 0, and so on. On no level has a GPU two holders.
  */
-export const DEEPEST = 64;
+export const MAX_DEPTH = 64;
 
 /** @throws ERR_DRIVER for what is no UUID: it becomes a part of a path */
 export function leaseName(given: string, depth = 0): string {
@@ -45,7 +45,7 @@ export interface LeaseFile {
  * below it had.
  */
 export function* leaseFiles(directory: LockDirectory, uuid: string, from: number): Generator<LeaseFile> {
-  for (let depth = from; depth <= DEEPEST; depth++) {
+  for (let depth = from; depth <= MAX_DEPTH; depth++) {
     let exists = false;
     for (const descriptor of directory.filesNamed(leaseName(uuid, depth))) {
       exists = true;
@@ -107,7 +107,7 @@ export interface LeaseKey {
 }
 
 /** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
-const REMAINS_MILLISECONDS = 5_000;
+const REMAINS_MS = 5_000;
 
 /**
  * Who holds the lease, in this machine's directory or one that may be in use as well; null: nobody. A GPU of which only MIG
@@ -219,7 +219,7 @@ export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number
 export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKey): number | null {
   if (job === null) return 0;
   const held = findHeld(directory, uuid, job);
-  return held === null || held.depth === DEEPEST ? null : held.depth + 1;
+  return held === null || held.depth === MAX_DEPTH ? null : held.depth + 1;
 }
 
 /**
@@ -291,7 +291,7 @@ export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerE
  * remains of that holder.
  */
 export function mayHaveRemains(directory: LockDirectory, key: LeaseKey): boolean {
-  return endsOf(directory, key).some((ago) => ago === null || ago < REMAINS_MILLISECONDS);
+  return endsOf(directory, key).some((ago) => ago === null || ago < REMAINS_MS);
 }
 
 /** Whether a tenure of the lease ended in an orderly way less than so many ms ago. */
@@ -328,7 +328,7 @@ export function findTenure(directory: LockDirectory, key: LeaseKey): Tenure | nu
 }
 
 function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenure | null {
-  for (let depth = from; depth <= DEEPEST; depth++) {
+  for (let depth = from; depth <= MAX_DEPTH; depth++) {
     const name = leaseName(uuid, depth);
     let exists = false;
     for (const path of directory.all) {

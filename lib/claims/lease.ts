@@ -14,7 +14,7 @@ import {
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
 
-const MOST_REPLACEMENTS = 16;
+const MAX_REPLACEMENTS = 16;
 
 /** A file that this process has locked. */
 interface Part {
@@ -135,7 +135,7 @@ function lockFile(
   { generation }: RecordContents,
   mode: number,
 ): Part | null {
-  for (let i = 0; i < MOST_REPLACEMENTS; i++) {
+  for (let i = 0; i < MAX_REPLACEMENTS; i++) {
     const descriptor = directory.openFile(name);
     let taken = false;
     try {

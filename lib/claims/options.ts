@@ -126,11 +126,11 @@ function formInJob(): 'uuid' | 'index' | undefined {
   return /^\d+(,\d+)*$/.test(CUDA_VISIBLE_DEVICES) && CUDA_DEVICE_ORDER === 'PCI_BUS_ID' ? 'index' : 'uuid';
 }
 
-const MOST_GPUS = 1024;
+const MAX_GPUS = 1024;
 const PATH_MAX = 4096;
 
 function checkCount(value: unknown, name: string): number {
-  if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MOST_GPUS) return Number(value);
+  if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MAX_GPUS) return Number(value);
   throw invalid(`${name}: ${showValue(value)} is not a number of GPUs; use 1, 2, …`);
 }
 

@@ -1,13 +1,13 @@
 import { refuseNoObject } from '../config/index.ts';
-import { hide as hideMark } from '../conventions/index.ts';
+import { hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { applyEnvironment, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
 import { now, parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
-import { type Claim, giveBack, type Refusal } from './claim.ts';
-import { findIntruders } from './conflicting-processes.ts';
-import { type Effectful, looking, runAsync, runSync } from './effects.ts';
-import { findOverwritten } from './interop-context.ts';
+import { type Claim, type Refusal, releaseClaim } from './claim.ts';
+import { findConflictingProcesses } from './conflicting-processes.ts';
+import { type Effectful, runAsync, runSync, takeSnapshot } from './effects.ts';
+import { findOverwrittenMarks } from './interop-context.ts';
 import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
 import { reached } from './trace-points.ts';
@@ -34,13 +34,13 @@ interface Holding {
 }
 
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
-const CHECK_FILES_EVERY = 60_000;
+const FILE_CHECK_MS = 60_000;
 
 /** A look at the GPUs that is no older, in ms, needs no other one. */
-const JUST_LOOKED = 20;
+const FRESH_SNAPSHOT_MS = 20;
 
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
-const MOST_INTRUSIONS = 5;
+const MAX_CONFLICTS = 5;
 
 const living = new Set<GPUOwner>();
 let watching: NodeJS.Timeout | undefined;
@@ -106,7 +106,7 @@ export class GPUOwner {
       const granted = await claimWhenFree(attempting, limits);
       const held = await runAsync(hold(granted, settings), signal);
       if (!(held instanceof GPUOwnerError)) return adopt(held);
-      if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
+      if (intrusions === MAX_CONFLICTS || currentBinding() !== null) throw held;
     }
   }
 
@@ -187,7 +187,7 @@ function checkSignal(signal: AbortSignal | undefined): void {
 /** From the first claim on. Not ended by the last release: who claims again and again needn't pay for it each time. */
 function watch(): void {
   if (watching !== undefined) return;
-  watching = setInterval(GPUOwner.checkFiles, CHECK_FILES_EVERY).unref();
+  watching = setInterval(GPUOwner.checkFiles, FILE_CHECK_MS).unref();
   process.prependListener('exit', GPUOwner.noteEnd); // before the locks may be closed, see lib/native.ts
 }
 
@@ -220,7 +220,7 @@ function claimNow(options: ClaimOptions): Holding {
     if (!result.granted) throw result.error;
     const held = runSync(hold(result, settings));
     if (!(held instanceof GPUOwnerError)) return held;
-    if (intrusions === MOST_INTRUSIONS || currentBinding() !== null) throw held;
+    if (intrusions === MAX_CONFLICTS || currentBinding() !== null) throw held;
   }
 }
 
@@ -237,16 +237,17 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
     reached('placeholder');
     granted.entry.leave(); // now others see it on the GPUs
     const indices = gpus.map(({ index }) => index);
-    const overwritten = yield* findOverwritten(granted.marks, gpus);
+    const overwritten = yield* findOverwrittenMarks(granted.marks, gpus);
     const past = now() - granted.seen;
     // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
-    const last = settings.placeholder === 'none' && past < JUST_LOOKED ? null : yield* looking(indices);
+    const last =
+      settings.placeholder === 'none' && past < FRESH_SNAPSHOT_MS ? null : yield* takeSnapshot(indices);
     const { allowProcesses, force } = settings.request.criteria;
     const intruders =
       overwritten ??
       (last === null || allowProcesses || force || job !== null
         ? null
-        : findIntruders(
+        : findConflictingProcesses(
             gpus,
             last.filter(({ index }) => indices.includes(index)),
             () => (settings.placeholder === 'none' ? [] : [process.pid]),
@@ -266,7 +267,7 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
 function letGo({ claim, share, placeholder }: Partial<Holding>): void {
   placeholder?.release();
   if (share !== undefined) restoreEnvironment(share);
-  if (claim !== undefined) giveBack(claim);
+  if (claim !== undefined) releaseClaim(claim);
 }
 
 /** CUDA counts in the order of the variable that it read, and that was the one of the first claim with a placeholder. */

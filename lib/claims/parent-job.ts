@@ -16,12 +16,12 @@ import {
   userName,
   warnOnce,
 } from '../platform/index.ts';
-import { DEEPEST, findHeld, isLocked } from './lease-file.ts';
+import { findHeld, isLocked, MAX_DEPTH } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { leaseInfo, MOST_GENERATIONS } from './record.ts';
+import { leaseInfo, MAX_GENERATIONS } from './record.ts';
 
 /** The `gpu-owner run`, known by GPU_OWNER_JOB, inside of which this process claims: claims are met from what it holds. */
-export interface EnclosingJob {
+export interface ParentJob {
   generation: number;
   /** How many GPUs of this machine it holds. */
   size: number;
@@ -34,9 +34,9 @@ export interface JobSecret {
   generation: number;
 }
 
-const MOST_CONTENT = 64; // bytes
+const MAX_CONTENT_BYTES = 64; // bytes
 /** How many files of jobs one claim looks at, to remove those that were left behind. */
-const MOST_LOOKS = 64;
+const MAX_OLD_FILES = 64;
 
 /** null: the system gives none, and the job can't be proved. */
 export function newJobSecret(): JobSecret | null {
@@ -62,8 +62,8 @@ export function makeJobFile(directory: LockDirectory, { secret, generation }: Jo
 /** Removes what jobs of this user have left behind that were killed. Nobody locks such a file a second time. */
 export function removeOldJobFiles(directory: LockDirectory): void {
   const names = directory.namesIn(directory.path).filter((name) => /^job-\d{1,15}(\.\w{6})?$/.test(name));
-  const start = names.length > MOST_LOOKS ? Math.floor(Math.random() * names.length) : 0;
-  for (const name of [...names.slice(start), ...names].slice(0, Math.min(names.length, MOST_LOOKS))) {
+  const start = names.length > MAX_OLD_FILES ? Math.floor(Math.random() * names.length) : 0;
+  for (const name of [...names.slice(start), ...names].slice(0, Math.min(names.length, MAX_OLD_FILES))) {
     for (const descriptor of directory.filesNamed(name, [directory.path])) {
       const isOwn = statusBehind(descriptor)?.uid === process.geteuid?.();
       if (isOwn && !isLocked(descriptor)) directory.remove(name, descriptor);
@@ -77,7 +77,7 @@ export function removeOldJobFiles(directory: LockDirectory): void {
  *
  * @throws ERR_INVALID_ARGUMENT where no more levels are left
  */
-export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU[]): EnclosingJob | null {
+export function findParentJob(directory: LockDirectory | null, gpus: readonly GPU[]): ParentJob | null {
   const value = process.env.GPU_OWNER_JOB;
   if (!value) return null;
   const generation = parseGeneration(value);
@@ -89,8 +89,8 @@ export function enclosingJob(directory: LockDirectory | null, gpus: readonly GPU
   for (const { uuid } of gpus) {
     const held = uuid === '' ? null : findHeld(directory, uuid, generation);
     if (held === null) continue;
-    if (held.depth === DEEPEST) {
-      throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `claims are nested more than ${DEEPEST} deep.`);
+    if (held.depth === MAX_DEPTH) {
+      throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `claims are nested more than ${MAX_DEPTH} deep.`);
     }
     size++;
     isCertain &&= held.isCertain;
@@ -124,7 +124,7 @@ function jobName(generation: number): string {
 function parseGeneration(value: string): number | null {
   if (!/^\d{1,15}$/.test(value)) return null;
   const generation = Number(value);
-  return generation < MOST_GENERATIONS ? generation : null;
+  return generation < MAX_GENERATIONS ? generation : null;
 }
 
 /** null: this user has started the job. */
@@ -152,8 +152,8 @@ function whyUnproved(directory: LockDirectory, generation: number): string | nul
 }
 
 function proves(descriptor: number, generation: number): boolean {
-  const content = Buffer.alloc(MOST_CONTENT);
-  const length = readSync(descriptor, content, 0, MOST_CONTENT, 0);
+  const content = Buffer.alloc(MAX_CONTENT_BYTES);
+  const length = readSync(descriptor, content, 0, MAX_CONTENT_BYTES, 0);
   const [secret = ''] = content.toString('latin1', 0, length).split(' ');
   return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === generation;
 }

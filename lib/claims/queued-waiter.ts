@@ -2,14 +2,21 @@ import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, timerMs } from '../platform/index.ts';
 import { type ClaimRequest, type Refusal, survey } from './claim.ts';
-import { aborted, runAsync } from './effects.ts';
-import { type Candidate, keepBack, reasonsOf } from './evaluate.ts';
-import { AHEAD_PER_LOOK, blockersOf, Patience } from './fairness.ts';
+import { abortedError, runAsync } from './effects.ts';
+import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
+import { findBlockers, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { isLeased, openLeases } from './lease-file.ts';
-import { Line, Place, PULSE, type Standing, thatCount, waitersIn } from './wait-queue.ts';
+import {
+  activeWaiters,
+  HEARTBEAT_MS,
+  type QueuePosition,
+  readWaiters,
+  Slot,
+  WaitQueue,
+} from './wait-queue.ts';
 
 /** How a claim is attempted: with which request, and under which configured lock directory. */
-export interface Attempting {
+export interface ClaimAttempt {
   request: ClaimRequest;
   configuredDirectory: string | undefined;
 }
@@ -20,13 +27,13 @@ export interface WaitingState {
   gpus: readonly GPUReason[];
   /** UUIDs of those that might become free for this claim. */
   wanted: readonly string[];
-  /** 1: first in line; null: without a place. */
+  /** 1: first in the queue; null: without a slot. */
   position: number | null;
   /** How many GPUs are waited for. */
   count: number;
 }
 
-export interface StandingOptions {
+export interface QueuedWaitOptions {
   /** When to give up, on the clock of `now()`, in ms. */
   end: number;
   signal?: AbortSignal | undefined;
@@ -37,96 +44,96 @@ export interface StandingOptions {
 }
 
 /** For those ahead. */
-interface Wait {
-  line: Line;
-  place: Place;
+interface BlockedWait {
+  queue: WaitQueue;
+  slot: Slot;
   /** Who is waited for. */
-  places: readonly number[];
+  blockers: readonly number[];
   ended: boolean;
 }
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
-const LONGEST_REST = 300_000;
+const MAX_REST_MS = 300_000;
 
-/** A claimant's stay in the line: who is to be served before it, and whether they let themselves be served. */
-export class StandingInLine {
-  readonly #attempting: Attempting;
-  readonly #patience = new Patience();
+/** A claimant's stay in the queue: who is to be served before it, and whether they let themselves be served. */
+export class QueuedWaiter {
+  readonly #attempting: ClaimAttempt;
+  readonly #stallDetector = new StallDetector();
   #refusal: Refusal;
-  #place: Place | null;
-  #passedOver: ReadonlySet<number> = new Set();
+  #slot: Slot | null;
+  #skipped: ReadonlySet<number> = new Set();
   /** How often this one looks whether others take what they could, in ms. */
-  #interval = PULSE;
+  #interval = HEARTBEAT_MS;
   #observed = 0;
 
-  constructor(attempting: Attempting, refusal: Refusal) {
+  constructor(attempting: ClaimAttempt, refusal: Refusal) {
     this.#attempting = attempting;
     this.#refusal = refusal;
-    this.#place = Place.join(refusal.directory, refusal.record, refusal.wish);
+    this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
   }
 
-  /** Without a place, everybody in line is ahead. */
-  get standing(): Standing {
-    return { place: this.#place?.number ?? null, passedOver: this.#passedOver };
+  /** Without a slot, everybody in the queue is ahead. */
+  get position(): QueuePosition {
+    return { slot: this.#slot?.number ?? null, skipped: this.#skipped };
   }
 
   /** An attempt was in vain: perhaps something else is to be waited for now. */
   update(refusal: Refusal): void {
     this.#refusal = refusal;
-    if (this.#place?.isIntact() === false) {
-      this.#place.leave(); // somebody removed the file: newcomers stand in another line
-      this.#place = Place.join(refusal.directory, refusal.record, refusal.wish);
+    if (this.#slot?.isIntact() === false) {
+      this.#slot.leave(); // somebody removed the file: newcomers stand in another queue
+      this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
     }
-    this.#place?.wish(refusal.wish);
+    this.#slot?.updateRequest(refusal.gpuRequest);
     this.#observe(refusal.candidates);
   }
 
   leave(): void {
-    this.#place?.leave();
-    this.#place = null;
+    this.#slot?.leave();
+    this.#slot = null;
   }
 
   /**
    * Resolves when GPUs are left that nobody ahead could use, or when time is up.
    * @returns whether it took a wait
    */
-  async untilTurn(options: StandingOptions): Promise<boolean> {
+  async waitForTurn(options: QueuedWaitOptions): Promise<boolean> {
     for (let waited = false; ; waited = true) {
-      const place = this.#place;
-      const line = place === null ? null : Line.open(this.#refusal.directory);
-      if (place === null || line === null) {
+      const slot = this.#slot;
+      const queue = slot === null ? null : WaitQueue.open(this.#refusal.directory);
+      if (slot === null || queue === null) {
         this.#report(options, null);
         return waited;
       }
       try {
-        const ahead = line.places(place.number);
+        const ahead = queue.slots(slot.number);
         this.#report(options, ahead.length + 1);
-        const nearestFirst = thatCount(line.waiters(ahead.toReversed()), this.#passedOver);
-        const blockers = blockersOf(this.#refusal.wish, nearestFirst);
+        const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
+        const blockers = findBlockers(this.#refusal.gpuRequest, nearestFirst);
         if (blockers.length === 0 || now() >= options.end) return waited;
-        this.#interval = Math.ceil((ahead.length + 1) / AHEAD_PER_LOOK) * PULSE;
-        const places = blockers.map((blocker) => blocker.place);
-        const wait: Wait = { line, place, places, ended: false };
+        this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
+        const slots = blockers.map((blocker) => blocker.slot);
+        const wait: BlockedWait = { queue, slot, blockers: slots, ended: false };
         await this.#whileAhead(wait, options).finally(() => (wait.ended = true));
       } finally {
-        line.close();
+        queue.close();
       }
     }
   }
 
-  /** Resolves when one of the places is given up, its waiter is to be passed over, or time is up. */
-  async #whileAhead(wait: Wait, options: StandingOptions): Promise<void> {
-    const { line, place, places } = wait;
+  /** Resolves when one of the blockers leaves or is to be skipped, or time is up. */
+  async #whileAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<void> {
+    const { queue, slot, blockers } = wait;
     const { end, signal } = options;
     const endings: (() => void)[] = [];
     try {
       await new Promise<void>((resolve, reject) => {
-        if (signal?.aborted) return reject(aborted(signal));
-        const onAbort = () => reject(aborted(signal));
+        if (signal?.aborted) return reject(abortedError(signal));
+        const onAbort = () => reject(abortedError(signal));
         signal?.addEventListener('abort', onAbort, { once: true });
         endings.push(() => signal?.removeEventListener('abort', onAbort));
-        for (const number of places) {
-          const waiting = new (native().Wait)(line.descriptor, OFD, SHARED, number, 1, (error) => {
+        for (const number of blockers) {
+          const waiting = new (native().Wait)(queue.descriptor, OFD, SHARED, number, 1, (error) => {
             if (error === 0) return resolve();
             if (error === errno.ECANCELED || wait.ended) return;
             blind = true; // no thread can be had to wait with, and the looks must do
@@ -154,15 +161,15 @@ export class StandingInLine {
           clearTimeout(soon);
           if (blind || !complete) soon = setTimeout(look, this.#interval);
           // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
-          const quiet = this.#interval - PULSE / 2;
-          place.watch(places, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
+          const quiet = this.#interval - HEARTBEAT_MS / 2;
+          slot.watch(blockers, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
         };
         watch();
-        const timer = setInterval(look, options.watched ? PULSE : LONGEST_REST);
+        const timer = setInterval(look, options.watched ? HEARTBEAT_MS : MAX_REST_MS);
         endings.push(
           () => clearInterval(timer),
           () => clearTimeout(soon),
-          () => place.unwatch(),
+          () => slot.unwatch(),
         );
       });
     } finally {
@@ -175,53 +182,59 @@ export class StandingInLine {
    * has one that is silent and hasn't told its UUID.
    */
   #leases(): { descriptors: number[]; complete: boolean } {
-    const { wish, directory, job } = this.#refusal;
-    const files = wish.uuids.map((uuid) =>
+    const { gpuRequest, directory, job } = this.#refusal;
+    const files = gpuRequest.uuids.map((uuid) =>
       uuid === '' ? [] : openLeases(directory, { uuid, job: job?.generation ?? null }),
     );
     return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
   }
 
-  /** Whether the wait behind these places is over. */
-  async #lookAhead(wait: Wait, options: StandingOptions): Promise<boolean> {
-    const { line, place, places } = wait;
-    const ahead = line.places(place.number);
-    const there = (number: number) => ahead.includes(number) && line.waiter(number)?.stopped === false;
-    if (!place.isIntact() || !places.every(there)) return true;
-    const { wish, directory, job } = this.#refusal;
+  /** Whether the wait behind these blockers is over. */
+  async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
+    const { queue, slot, blockers } = wait;
+    const ahead = queue.slots(slot.number);
+    const there = (number: number) => ahead.includes(number) && queue.waiter(number)?.isSuspended === false;
+    if (!slot.isIntact() || !blockers.every(there)) return true;
+    const { gpuRequest, directory, job } = this.#refusal;
     // What is leased can't be taken by anybody, so nobody is to blame.
     if (
       !options.watched &&
-      wish.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.generation ?? null }))
+      gpuRequest.uuids.every(
+        (uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.generation ?? null }),
+      )
     )
       return false;
     const { request, configuredDirectory } = this.#attempting;
     const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
     this.#observe(candidates);
-    const kept = keepBack(candidates, wish.scope, thatCount(line.waiters(ahead), this.#passedOver));
+    const kept = reserveForWaiters(
+      candidates,
+      gpuRequest.scope,
+      activeWaiters(queue.waiters(ahead), this.#skipped),
+    );
     this.#refusal = { ...this.#refusal, candidates: kept };
     this.#report(options, ahead.length + 1);
-    return places.some((number) => this.#passedOver.has(number));
+    return blockers.some((number) => this.#skipped.has(number));
   }
 
   #observe(candidates: readonly Candidate[]): void {
     const free = candidates.filter(
       ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
     );
-    const { directory, wish } = this.#refusal;
-    const waiters = free.length === 0 ? [] : waitersIn(directory, this.#place?.number);
-    const ahead = [...thatCount(waiters)].filter(({ scope }) => scope === wish.scope);
+    const { directory, gpuRequest } = this.#refusal;
+    const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
+    const ahead = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
     const at = now();
     // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.
-    if (at - this.#observed > 2 * this.#interval + PULSE) this.#patience.forget();
+    if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();
     this.#observed = at;
-    this.#patience.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
-    this.#passedOver = this.#patience.passedOver(ahead.length, at);
+    this.#stallDetector.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    this.#skipped = this.#stallDetector.stalled(ahead.length, at);
   }
 
-  #report({ onWaiting }: StandingOptions, position: number | null): void {
-    const { candidates, wish } = this.#refusal;
-    onWaiting?.({ gpus: reasonsOf(candidates), wanted: wish.uuids, position, count: wish.count });
+  #report({ onWaiting }: QueuedWaitOptions, position: number | null): void {
+    const { candidates, gpuRequest } = this.#refusal;
+    onWaiting?.({ gpus: reasonsOf(candidates), wanted: gpuRequest.uuids, position, count: gpuRequest.count });
   }
 }

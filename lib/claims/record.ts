@@ -8,9 +8,9 @@ import { hostName, isoTime, pidNamespace, sanitize, userName } from '../platform
 export const RECORD_SIZE = 4096;
 
 /** As native/process/secret.h makes them: in decimal, 15 digits at most. */
-export const MOST_GENERATIONS = 2 ** 49;
-const MOST_COMMAND = 512; // characters
-const MOST_MEMBERS = 64 * 1024;
+export const MAX_GENERATIONS = 2 ** 49;
+const MAX_COMMAND_LENGTH = 512; // characters
+const MAX_RECORD_BYTES = 64 * 1024;
 
 /** What this process writes about itself. */
 export interface RecordContents {
@@ -33,25 +33,25 @@ export interface RecordContents {
 }
 
 /** For what a keeper adds: its PID, the command's, how many survive, and when the tenure ended. In bytes. */
-const KEEPERS_PART = 160;
+const KEEPER_BYTES = 160;
 /** So many fit however long the rest is. */
-const ALWAYS_FIT = 4;
+const MIN_GPUS = 4;
 
 /**
  * A record that names GPUs: some 25 MIG instances or 45 whole GPUs. Of more, names are left out, and then GPUs: one that is too long
  * can't be read by anybody.
  */
-export function naming(record: RecordContents, gpus: NonNullable<RecordContents['gpus']>): RecordContents {
+export function nameGPUs(record: RecordContents, gpus: NonNullable<RecordContents['gpus']>): RecordContents {
   const whole = { ...record, gpus };
-  if (gpus.length <= ALWAYS_FIT || fits(whole)) return whole;
+  if (gpus.length <= MIN_GPUS || fits(whole)) return whole;
   const nameless = gpus.map(({ name: _, ...gpu }) => gpu);
   let fitting = nameless.length;
-  while (fitting > ALWAYS_FIT && !fits({ ...record, gpus: nameless.slice(0, fitting) })) fitting--;
+  while (fitting > MIN_GPUS && !fits({ ...record, gpus: nameless.slice(0, fitting) })) fitting--;
   return { ...record, gpus: nameless.slice(0, fitting) };
 }
 
 function fits(record: RecordContents): boolean {
-  return Buffer.byteLength(JSON.stringify(record)) <= RECORD_SIZE - KEEPERS_PART;
+  return Buffer.byteLength(JSON.stringify(record)) <= RECORD_SIZE - KEEPER_BYTES;
 }
 
 /**
@@ -63,7 +63,7 @@ function fits(record: RecordContents): boolean {
 export function ownRecord(
   boot: string,
   command = ownCommand(),
-  generation = Math.floor(Math.random() * MOST_GENERATIONS),
+  generation = Math.floor(Math.random() * MAX_GENERATIONS),
 ): RecordContents {
   const uid = process.geteuid?.() ?? 0;
   return {
@@ -71,7 +71,7 @@ export function ownRecord(
     uid,
     pid: process.pid,
     host: hostName(),
-    command: sanitize(command, MOST_COMMAND),
+    command: sanitize(command, MAX_COMMAND_LENGTH),
     since: isoTime(),
     boot,
     generation,
@@ -101,7 +101,7 @@ export function encodeRecord(contents: object): Uint8Array {
 
 /** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */
 export function decodeRecord(block: Uint8Array): Record<string, unknown> | null {
-  const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MOST_MEMBERS));
+  const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MAX_RECORD_BYTES));
   const text = bytes.toString('utf8').replace(/[\s\0]+$/, '');
   if (text === '') return null;
   try {

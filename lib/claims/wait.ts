@@ -3,31 +3,31 @@ import { GPUOwnerError } from '../errors.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping } from '../platform/index.ts';
 import { type Claim, type ClaimRequest, claim, type Refusal } from './claim.ts';
-import { type Discovering, type Found, findForClaim, type NotFound } from './discovery.ts';
-import { aborted, type Effectful, runAsync } from './effects.ts';
+import { type DiscoveryRequest, type Found, findForClaim, type NotFound } from './discovery.ts';
+import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
-import { AHEAD_PER_LOOK, Patience, reservedFor } from './fairness.ts';
+import { reservedFor, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { findTenure } from './lease-file.ts';
-import { type Attempting, StandingInLine, type StandingOptions } from './queued-waiter.ts';
-import { Line, PULSE, type Standing, thatCount, waitersIn } from './wait-queue.ts';
+import { type ClaimAttempt, QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
+import { activeWaiters, HEARTBEAT_MS, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
 
-export interface WaitOptions extends Omit<StandingOptions, 'end'> {
+export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */
   maxWait: number | null;
 }
 
 /** How often GPUs are looked at that others use without a lease: nobody tells when they stop. In ms. */
-const LOOK_AGAIN = 1_000;
+const USE_POLL_MS = 1_000;
 
 /**
  * Between a lease and its tenure lies a moment in which there is nothing to wait on, and a lease may have ended since it was
  * seen: so the first look comes at once. Strangers' locks can make that last: then there are pauses, each twice as long as
  * the one before, up to LOOK_AGAIN. In ms.
  */
-const TENURE_PAUSE = 5;
+const MIN_TENURE_POLL_MS = 5;
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
-const LONGEST_WAIT = 60_000;
+const MAX_WAIT_MS = 60_000;
 
 /**
  * Stands in line, and claims as soon as it can be done.
@@ -35,70 +35,75 @@ const LONGEST_WAIT = 60_000;
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
-  attempting: Attempting,
+  attempting: ClaimAttempt,
   { maxWait, ...options }: WaitOptions,
   first?: Refusal,
 ): Promise<Claim> {
   const { request, configuredDirectory } = attempting;
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
-  let line: StandingInLine | null = null;
+  let waiter: QueuedWaiter | null = null;
   let pause = 0;
   try {
     for (let known = first; ; known = undefined) {
-      const attempt = () => claim(request, configuredDirectory, line?.standing);
+      const attempt = () => claim(request, configuredDirectory, waiter?.position);
       const result = known ?? (await runAsync(attempt(), options.signal));
       if (result.granted) return result;
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
-      if (!result.possible) throw hopeless(result);
-      if (now() >= end) throw timeout(maxWait ?? 0, result);
-      if (line === null) line = new StandingInLine(attempting, result);
-      else line.update(result);
-      if (await line.untilTurn({ ...options, end })) continue;
-      const own = line.standing?.place ?? null;
-      const seen = await change(result, { own, left: end - now(), pause, signal: options.signal });
+      if (!result.possible) throw impossibleError(result);
+      if (now() >= end) throw timeoutError(maxWait ?? 0, result);
+      if (waiter === null) waiter = new QueuedWaiter(attempting, result);
+      else waiter.update(result);
+      if (await waiter.waitForTurn({ ...options, end })) continue;
+      const own = waiter.position?.slot ?? null;
+      const seen = await waitForChange(result, { own, left: end - now(), pause, signal: options.signal });
       pause = seen ? 0 : longerPause(pause);
     }
   } finally {
-    line?.leave();
+    waiter?.leave();
   }
 }
 
 /**
- * Waits until a claim that doesn't wait would be met. Takes nothing and has no place in line: whoever stands there comes first.
+ * Waits until a claim that doesn't wait would be met. Takes nothing and has no slot in line: whoever stands there comes first.
  * @throws as {@link claimWhenFree}
  */
 export async function findWhenFree(
-  request: Discovering,
+  request: DiscoveryRequest,
   configured: string | undefined,
   { maxWait, onWaiting, signal }: WaitOptions,
 ): Promise<Found> {
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
-  const patience = new PatienceFromOutside();
+  const stalls = new UnqueuedStallDetector();
   for (let pause = 0; ; ) {
-    const found = await runAsync(findForClaim(request, configured, patience.standing), signal);
+    const found = await runAsync(findForClaim(request, configured, stalls.position), signal);
     if (found.granted) return found;
-    if (!found.possible) throw hopeless(found);
-    if (now() >= end) throw timeout(maxWait ?? 0, found);
-    patience.observe(found);
-    const { candidates, wish } = found;
-    onWaiting?.({ gpus: reasonsOf(candidates), wanted: wish.uuids, position: null, count: wish.count });
-    const seen = await change(found, { own: null, left: end - now(), pause, signal });
+    if (!found.possible) throw impossibleError(found);
+    if (now() >= end) throw timeoutError(maxWait ?? 0, found);
+    stalls.observe(found);
+    const { candidates, gpuRequest } = found;
+    onWaiting?.({
+      gpus: reasonsOf(candidates),
+      wanted: gpuRequest.uuids,
+      position: null,
+      count: gpuRequest.count,
+    });
+    const seen = await waitForChange(found, { own: null, left: end - now(), pause, signal });
     pause = seen ? 0 : longerPause(pause);
   }
 }
 
 function longerPause(pause: number): number {
-  return Math.min(Math.max(2 * pause, TENURE_PAUSE), LOOK_AGAIN);
+  return Math.min(Math.max(2 * pause, MIN_TENURE_POLL_MS), USE_POLL_MS);
 }
 
-function hopeless({ error, candidates }: Pick<Refusal, 'error' | 'candidates'>): GPUOwnerError {
+function impossibleError({ error, candidates }: Pick<Refusal, 'error' | 'candidates'>): GPUOwnerError {
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `waiting would not help: ${error.message}`, {
     gpus: reasonsOf(candidates),
     cause: error,
   });
 }
 
-function timeout(
+function timeoutError(
   maxWait: number,
   { error, candidates }: Pick<Refusal, 'error' | 'candidates'>,
 ): GPUOwnerError {
@@ -109,7 +114,7 @@ function timeout(
 }
 
 interface Changing {
-  /** The claimant's place in line; null: it has none. */
+  /** The claimant's slot in line; null: it has none. */
   own: number | null;
   /** Until time is up, in ms. */
   left: number;
@@ -123,11 +128,11 @@ interface Changing {
  * whichever comes first.
  * @returns whether the end of each lease could be waited for
  */
-async function change(
-  { candidates, directory, job, wish }: NotFound,
+async function waitForChange(
+  { candidates, directory, job, gpuRequest }: NotFound,
   { own, left, pause, signal }: Changing,
 ): Promise<boolean> {
-  let longest = Math.min(left, LONGEST_WAIT);
+  let longest = Math.min(left, MAX_WAIT_MS);
   let seen = true;
   const descriptors: number[] = [];
   const cancels: (() => void)[] = [];
@@ -135,8 +140,8 @@ async function change(
   const ahead = new Set<number>();
   try {
     await new Promise<void>((resolve, reject) => {
-      if (signal?.aborted) return reject(aborted(signal));
-      const onAbort = () => reject(aborted(signal));
+      if (signal?.aborted) return reject(abortedError(signal));
+      const onAbort = () => reject(abortedError(signal));
       signal?.addEventListener('abort', onAbort, { once: true });
       cancels.push(() => signal?.removeEventListener('abort', onAbort));
       const waitFor = (descriptor: number, byte: number) => {
@@ -152,12 +157,12 @@ async function change(
         waits.push(wait);
       };
       // Others were quicker, so there is nothing to wait for.
-      if (candidates.filter(({ verdict }) => verdict.state === 'free').length >= wish.count) {
+      if (candidates.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count) {
         longest = Math.min(longest, pause);
         seen = false;
       }
       for (const { gpu, verdict } of candidates) {
-        if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, LOOK_AGAIN);
+        if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, USE_POLL_MS);
         if (verdict.keptFor !== undefined) {
           ahead.add(verdict.keptFor);
           continue;
@@ -174,11 +179,11 @@ async function change(
       }
       // Seen before this one joined the line. They have left it since, and their number is its own by now or that of somebody
       // behind: to wait for them would be to wait for itself.
-      if (own !== null && [...ahead].some((place) => place >= own)) return resolve();
-      for (const place of ahead) {
-        longest = Math.min(longest, PULSE); // whoever is ahead may be stopped
-        const line = directory === null ? null : Line.open(directory);
-        if (line !== null) waitFor(line.descriptor, place);
+      if (own !== null && [...ahead].some((slot) => slot >= own)) return resolve();
+      for (const slot of ahead) {
+        longest = Math.min(longest, HEARTBEAT_MS); // whoever is ahead may be stopped
+        const queue = directory === null ? null : WaitQueue.open(directory);
+        if (queue !== null) waitFor(queue.descriptor, slot);
       }
       if (longest <= 0) return resolve();
       const timer = setTimeout(resolve, longest);
@@ -197,33 +202,40 @@ async function change(
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */
-const FIRST_PAUSE = 10;
-const LONGEST_PAUSE = 100;
+const MIN_PAUSE_MS = 10;
+const MAX_PAUSE_MS = 100;
 
 /** Places that change hands all the time can't be told from waiters who come and go: then the claim gives up after so many ms. */
-const LIMIT = 15_000;
+const STALL_LIMIT_MS = 15_000;
 
 /**
- * The patience of those who have no place in line with those who have one: what these could use is left to them, but they have some
+ * Stalls as seen by those who have no slot in line with those who have one: what these could use is left to them, but they have some
  * seconds only to take it. So a waiter who never does, which anybody can forge, keeps no GPU idle.
  */
-export class PatienceFromOutside {
-  readonly #patience = new Patience();
-  readonly standing: Standing & { passedOver: Set<number> } = { place: null, passedOver: new Set() };
+export class UnqueuedStallDetector {
+  readonly #stallDetector = new StallDetector();
+  readonly position: QueuePosition & { skipped: Set<number> } = { slot: null, skipped: new Set() };
 
   /** After an attempt in vain. @returns whether those who don't take what they could are all that is in the way */
-  observe({ candidates, directory, wish }: Pick<NotFound, 'candidates' | 'directory' | 'wish'>): boolean {
+  observe({
+    candidates,
+    directory,
+    gpuRequest,
+  }: Pick<NotFound, 'candidates' | 'directory' | 'gpuRequest'>): boolean {
     const free = candidates
       .filter(({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined)
       .map(({ gpu }) => gpu.uuid);
-    const waiters = [...thatCount(waitersIn(directory))].filter(({ scope }) => scope === wish.scope);
+    const waiters = [...activeWaiters(readWaiters(directory))].filter(
+      ({ scope }) => scope === gpuRequest.scope,
+    );
     const at = now();
-    this.#patience.observe(waiters, new Set(free), at);
+    this.#stallDetector.observe(waiters, new Set(free), at);
     // Those in line, who look only once in a while, come first.
-    const ahead = waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / AHEAD_PER_LOOK)) * PULSE;
-    this.standing.passedOver = this.#patience.passedOver(waiters.length, at - ahead);
-    const others = waiters.filter(({ place }) => !this.#patience.isAble(place));
-    return free.length - reservedFor(free, wish.scope, others).size >= wish.count;
+    const ahead =
+      waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / WAITERS_PER_HEARTBEAT)) * HEARTBEAT_MS;
+    this.position.skipped = this.#stallDetector.stalled(waiters.length, at - ahead);
+    const others = waiters.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
+    return free.length - reservedFor(free, gpuRequest.scope, others).size >= gpuRequest.count;
   }
 }
 
@@ -235,12 +247,12 @@ export function* claimAtOnce(
   request: ClaimRequest,
   configuredDirectory: string | undefined,
 ): Effectful<Claim | Refusal> {
-  const patience = new PatienceFromOutside();
+  const stalls = new UnqueuedStallDetector();
   const started = now();
-  for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
-    const before = patience.standing.passedOver.size;
-    const result = yield* claim(request, configuredDirectory, patience.standing);
-    if (result.granted || now() - started > LIMIT || !patience.observe(result)) return result;
-    if (patience.standing.passedOver.size <= before) yield* sleeping(pause);
+  for (let pause = MIN_PAUSE_MS; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
+    const before = stalls.position.skipped.size;
+    const result = yield* claim(request, configuredDirectory, stalls.position);
+    if (result.granted || now() - started > STALL_LIMIT_MS || !stalls.observe(result)) return result;
+    if (stalls.position.skipped.size <= before) yield* sleeping(pause);
   }
 }

@@ -2,7 +2,7 @@ import { closeSync, readSync } from 'node:fs';
 import type { ConventionName } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import type { Directory, Waiting } from '../platform/index.ts';
-import type { placeOf } from './paths.ts';
+import type { machinePath } from './paths.ts';
 
 /** What is known of leases. */
 export interface Leases {
@@ -46,7 +46,7 @@ export type Holders = Map<string, LeaseInfo>;
  */
 export interface Convention {
   readonly name: ConventionName;
-  /** Its directories, whether or not they exist. @param root see {@link placeOf} */
+  /** Its directories, whether or not they exist. @param root see {@link machinePath} */
   directories(root?: string): string[];
   /** Whose one of its directories is, where therefore no lock in it counts; null: it may belong to whom it does. */
   strangerAt(path: string): string | null;
@@ -89,7 +89,7 @@ export interface Mark {
   contestedUntil?: number;
 }
 
-const MOST_CONTENT = 4096;
+const MAX_CONTENT_BYTES = 4096;
 
 /** Whether others still see it. */
 export function isIntact(mark: Mark): boolean {
@@ -103,13 +103,13 @@ function saysOurs({ kind, descriptor, token }: Mark): boolean {
 }
 
 /** Takes it away if it is still ours. To be called before the lease ends. */
-export function remove(mark: Mark): void {
-  hide(mark);
+export function removeMark(mark: Mark): void {
+  hideMark(mark);
   closeSync(mark.descriptor);
 }
 
 /** Removes the file, if there is one of ours; the descriptor stays open. */
-export function hide(mark: Mark): void {
+export function hideMark(mark: Mark): void {
   // Should somebody else have removed it, or taken our right to, then it is stale, as our lease isn't held.
   if (mark.kind !== 'lock' && saysOurs(mark)) mark.directory.remove(mark.name, mark.descriptor);
 }
@@ -120,9 +120,9 @@ export function pidText(pid: number): string {
 }
 
 function contentOf(descriptor: number): string {
-  const buffer = Buffer.alloc(MOST_CONTENT);
+  const buffer = Buffer.alloc(MAX_CONTENT_BYTES);
   try {
-    return buffer.toString('utf8', 0, readSync(descriptor, buffer, 0, MOST_CONTENT, 0));
+    return buffer.toString('utf8', 0, readSync(descriptor, buffer, 0, MAX_CONTENT_BYTES, 0));
   } catch {
     return '';
   }

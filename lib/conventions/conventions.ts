@@ -7,10 +7,10 @@ import {
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { isDirectory, listWords, type Waiting } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
-import { type Mark, remove } from './convention.ts';
+import { type Mark, removeMark } from './convention.ts';
 import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
-import { rootOfOthers } from './paths.ts';
+import { interopRoot } from './paths.ts';
 import { PidFiles } from './pid-files.ts';
 import { SafeGPU } from './safe-gpu.ts';
 
@@ -43,7 +43,7 @@ export function conventionsInUse(choice: 'auto' | readonly string[]): Convention
 /** As {@link conventionsInUse}, the active ones alone. */
 function activeOnes(choice: ConventionChoice): Convention[] {
   if (choice !== 'auto') return choice.map((name) => ALL[name]);
-  const root = rootOfOthers();
+  const root = interopRoot();
   return CONVENTIONS.map((name) => ALL[name]).filter(
     (convention) => convention.name === 'safe-gpu' || convention.directories(root).some(isDirectory),
   );
@@ -162,14 +162,14 @@ export class Conventions {
         for (const gpu of gpus.filter(isWhole)) {
           const made = yield* convention.mark(gpu, wholes, claimant);
           if (!Array.isArray(made)) {
-            for (const mark of marks) remove(mark);
+            for (const mark of marks) removeMark(mark);
             return { marks: null, uuid: gpu.uuid, holder: made };
           }
           marks.push(...made);
         }
       }
     } catch (error) {
-      for (const mark of marks) remove(mark);
+      for (const mark of marks) removeMark(mark);
       throw error;
     }
     return { marks };

@@ -5,13 +5,13 @@ import type { Claimant } from './convention.ts';
  * Claims share safe-gpu's lock, so in a stream of them it would never come free, and whoever wants it alone would starve. So
  * sharing has periods, and newcomers wait for the end of one that has lasted so many ms.
  */
-const PERIOD = 5_000;
+const PERIOD_MS = 5_000;
 /** How long the lock then stays free, in ms: enough for a process that is blocked in lockf(3) to be woken and to have it. */
-const GAP = 100;
-const PAUSE = 10;
+const GAP_MS = 100;
+const POLL_MS = 10;
 /** How long a newcomer waits for that end at most, in ms: one that is suspended while it shares must not stop all others. */
-const PATIENCE = 2_000;
-const MAX_NUMBER = 2 ** 31 - 1;
+const PERIOD_END_TIMEOUT_MS = 2_000;
+const MAX_PERIOD_NUMBER = 2 ** 31 - 1;
 
 /** A period of sharing. In ms. */
 interface Period {
@@ -29,7 +29,7 @@ interface Period {
  * @param isShared whether anybody shares the lock now, or this byte of it
  * @returns the byte to share
  */
-export function* waitForTurn(
+export function* waitForSharing(
   { note }: Pick<Claimant, 'note'>,
   isShared: (byte?: number) => boolean,
 ): Waiting<number> {
@@ -39,25 +39,29 @@ export function* waitForTurn(
     const waited = now - started;
     const text = note.read();
     const { number, since, full } = read(text, now);
-    if (waited < 0 || waited > PATIENCE + 5 * GAP) return number; // the clock was set, or somebody plays with the note
+    if (waited < 0 || waited > PERIOD_END_TIMEOUT_MS + 5 * GAP_MS) return number; // the clock was set, or somebody plays with the note
     if (since > now) {
       yield* sleeping(since - now);
     } else if (!full) {
       const shared = isShared();
-      if (shared && text !== '' && now - since >= PERIOD) {
+      if (shared && text !== '' && now - since >= PERIOD_MS) {
         note.write(format({ number, since, full: true }));
         continue;
       }
       // Before two have met, there is nothing to note.
-      if (shared ? text === '' : text !== '' && now - since >= PERIOD)
+      if (shared ? text === '' : text !== '' && now - since >= PERIOD_MS)
         note.write(format({ number, since: now, full }));
       return number;
-    } else if (isShared(number) && waited < PATIENCE) {
-      yield* sleeping(PAUSE);
+    } else if (isShared(number) && waited < PERIOD_END_TIMEOUT_MS) {
+      yield* sleeping(POLL_MS);
     } else {
       // While somebody of an older period is suspended, nobody else can have the lock, so a gap would be in vain.
       note.write(
-        format({ number: (number + 1) % MAX_NUMBER, since: isShared() ? now : now + GAP, full: false }),
+        format({
+          number: (number + 1) % MAX_PERIOD_NUMBER,
+          since: isShared() ? now : now + GAP_MS,
+          full: false,
+        }),
       );
     }
   }
@@ -68,8 +72,8 @@ function read(text: string, now: number): Period {
   const [, number, since, full] = /^period (\d{1,10}) since (\d{1,15}) full ([01])$/.exec(text) ?? [];
   const began = Number(since ?? 0);
   return {
-    number: Math.min(Number(number ?? 0), MAX_NUMBER),
-    since: began > now + GAP ? 0 : began,
+    number: Math.min(Number(number ?? 0), MAX_PERIOD_NUMBER),
+    since: began > now + GAP_MS ? 0 : began,
     full: full === '1',
   };
 }

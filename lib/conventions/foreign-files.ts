@@ -12,11 +12,11 @@ import {
 } from '../platform/index.ts';
 
 /** Lock files of others have some hundred bytes. */
-const MOST_BYTES = 64 * 1024;
+const MAX_BYTES = 64 * 1024;
 
 /** How long a file may be without its content, in ms: others make it first and write it later. */
-const BEING_WRITTEN = 10_000;
-const HIGHEST_PID = 2 ** 22;
+const WRITE_TIMEOUT_MS = 10_000;
+const MAX_PID = 2 ** 22;
 
 /** What has a name under which others have a lock file. Anybody may have put it there. */
 export type ForeignFile =
@@ -48,11 +48,11 @@ export function readForeign(directory: Directory, name: string): ForeignFile {
 function contentsOf(descriptor: number): ForeignFile & { state: 'file' | 'strange' } {
   try {
     const { uid, ino, size, mtimeMs, nlink } = fstatSync(descriptor);
-    if (size > MOST_BYTES || nlink > 1) return { state: 'strange' };
-    const buffer = Buffer.alloc(MOST_BYTES);
-    const length = readSync(descriptor, buffer, 0, MOST_BYTES, 0);
+    if (size > MAX_BYTES || nlink > 1) return { state: 'strange' };
+    const buffer = Buffer.alloc(MAX_BYTES);
+    const length = readSync(descriptor, buffer, 0, MAX_BYTES, 0);
     const age = Date.now() - mtimeMs;
-    const fresh = age > -1_000 && age < BEING_WRITTEN;
+    const fresh = age > -1_000 && age < WRITE_TIMEOUT_MS;
     return { state: 'file', text: buffer.toString('utf8', 0, length), uid, inode: ino, fresh };
   } catch {
     return { state: 'strange' };
@@ -78,7 +78,7 @@ export function removeStale(
 
 /** A number that can be a process's: PIDs in files can be anything. */
 export function asPid(value: unknown): number | null {
-  return Number.isInteger(value) && Number(value) > 0 && Number(value) <= HIGHEST_PID ? Number(value) : null;
+  return Number.isInteger(value) && Number(value) > 0 && Number(value) <= MAX_PID ? Number(value) : null;
 }
 
 /** Whether such a process lives; also one of another user, whom we may not signal. */

@@ -3,9 +3,9 @@ import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
-import { type Mark, remove } from './convention.ts';
+import { type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
-import { ensureDirectory, placeOf } from './paths.ts';
+import { ensureDirectory, machinePath } from './paths.ts';
 
 /** Where its code puts its files, and where its documentation says that it does. */
 const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
@@ -14,12 +14,12 @@ const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
  * How long its newer versions may take from looking for a file to having written theirs, in ms: in between they run nvidia-smi.
  * Nothing shows them in that time.
  */
-const WINDOW = 200;
+const WRITE_WINDOW_MS = 200;
 /** Where claims tell each other that they have seen locks of gpu_lock, so that they don't wait for it where it isn't used. */
 const SIGHTING = '.seen-by-gpu-owner';
 const SIGHTING_TEXT = 'Claims of gpu-owner have seen locks of gpu_lock in this directory.\n';
 /** For so long a sighting counts, in ms. */
-const SIGHTING_COUNTS = 7 * 24 * 3_600_000;
+const SIGHTING_MAX_AGE_MS = 7 * 24 * 3_600_000;
 
 /** What a file says of its lock. */
 type Lock =
@@ -38,7 +38,7 @@ export class GPULock implements Convention {
   readonly name = 'gpu_lock';
 
   directories(root?: string): string[] {
-    return DIRECTORIES.map((path) => placeOf(path, root));
+    return DIRECTORIES.map((path) => machinePath(path, root));
   }
 
   prepare(): void {
@@ -86,7 +86,7 @@ export class GPULock implements Convention {
       const made = make(directory, gpu, claimant);
       if (typeof made === 'number') {
         const token = String(claimant.generation);
-        const contestedUntil = wasSighted(directory) ? now() + WINDOW : 0;
+        const contestedUntil = wasSighted(directory) ? now() + WRITE_WINDOW_MS : 0;
         marks.push({
           kind: 'text',
           uuid: gpu.uuid,
@@ -97,7 +97,7 @@ export class GPULock implements Convention {
           contestedUntil,
         });
       } else if (made !== null) {
-        for (const mark of marks) remove(mark);
+        for (const mark of marks) removeMark(mark);
         return made;
       }
     }
@@ -116,7 +116,7 @@ function nameFor({ index }: GPU): string {
 /** Anybody may have made or removed it: then claims wait in vain, or notice less. */
 function wasSighted(directory: Directory): boolean {
   const note = directory.statusOf(SIGHTING);
-  return note !== null && Math.abs(Date.now() - note.changedAt) < SIGHTING_COUNTS;
+  return note !== null && Math.abs(Date.now() - note.changedAt) < SIGHTING_MAX_AGE_MS;
 }
 
 function noteSighting(directory: Directory): void {
@@ -178,12 +178,12 @@ function date(seconds: number): string | null {
   return seconds > 0 && seconds < 1e11 ? new Date(seconds * 1000).toISOString() : null;
 }
 
-const TRIES = 3;
+const MAX_TRIES = 3;
 
 /** A descriptor of our file, who was quicker, or null where none can be made. */
 function make(directory: Directory, gpu: GPU, claimant: Claimant): number | LeaseInfo | null {
   const name = nameFor(gpu);
-  for (let i = 0; i < TRIES; i++) {
+  for (let i = 0; i < MAX_TRIES; i++) {
     const file = readForeign(directory, name);
     const lock = read(file, claimant);
     if (lock.state === 'held') return lock.by;

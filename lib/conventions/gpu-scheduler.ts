@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs';
-import { type GPU, hasBusOrder, type LeaseInfo } from '../gpus/index.ts';
+import { type GPU, isBusOrder, type LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
 import {
   Directory,
@@ -13,17 +13,17 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
-import { type Mark, remove } from './convention.ts';
+import { type Mark, removeMark } from './convention.ts';
 import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
-import { ensureDirectory, home, openOwn, ordinalsOf, placeOf, strangerAt } from './paths.ts';
+import { cudaOrdinals, ensureDirectory, foreignOwnerAt, home, machinePath, openOwn } from './paths.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
 
 /** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
-const PROBE = 50;
-const PAUSE = 5;
-const TRIES = 16;
+const PROBE_MS = 50;
+const POLL_MS = 5;
+const MAX_TRIES = 16;
 
 /** Since when which process has been seen to hold a file's lock. */
 const seen = new Map<string, { pid: number; since: number }>();
@@ -38,21 +38,21 @@ export class GPUScheduler implements Convention {
   directories(root?: string): string[] {
     const own = home();
     return [
-      ...(own === null ? [] : [placeOf(pathIn(own, '.gpu_locks'), root)]),
-      placeOf(SHARED_DIRECTORY, root),
+      ...(own === null ? [] : [machinePath(pathIn(own, '.gpu_locks'), root)]),
+      machinePath(SHARED_DIRECTORY, root),
     ];
   }
 
   prepare(all: readonly GPU[], byName: boolean): void {
     // A claim would have to start CUDA for it.
-    if (!byName && !hasBusOrder(all)) return;
-    ensureDirectory(placeOf(SHARED_DIRECTORY), 0o777);
+    if (!byName && !isBusOrder(all)) return;
+    ensureDirectory(machinePath(SHARED_DIRECTORY), 0o777);
     const own = byName ? home() : null;
-    if (own !== null) ensureDirectory(placeOf(pathIn(own, '.gpu_locks')), 0o755);
+    if (own !== null) ensureDirectory(machinePath(pathIn(own, '.gpu_locks')), 0o755);
   }
 
   strangerAt(path: string): string | null {
-    return path === placeOf(SHARED_DIRECTORY) ? null : strangerAt(path);
+    return path === machinePath(SHARED_DIRECTORY) ? null : foreignOwnerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
@@ -65,7 +65,7 @@ export class GPUScheduler implements Convention {
     const holders: Holders = new Map();
     // Otherwise it doesn't matter how CUDA counts, which takes a second to find out or can't be known.
     if (!directories.some(isUsed)) return holders;
-    const ordinals = ordinalsOf(gpus);
+    const ordinals = cudaOrdinals(gpus);
     let firstSeen: number | null = null;
     for (;;) {
       holders.clear();
@@ -86,21 +86,21 @@ export class GPUScheduler implements Convention {
       }
       // From the end of the first round on: on a busy machine a round takes longer than a probe.
       firstSeen ??= now();
-      if (now() - firstSeen > 2 * PROBE) {
+      if (now() - firstSeen > 2 * PROBE_MS) {
         // One after the other only wanted to know. Whether it can be had is seen when it is marked.
         for (const uuid of doubtful) holders.delete(uuid);
         doubtful = [];
       }
       if (doubtful.length === 0) return holders;
-      yield* sleeping(PAUSE);
+      yield* sleeping(POLL_MS);
     }
   }
 
   *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
     const directories = this.#existing();
-    const isWanted = directories.length > 0 && (hasBusOrder(all) || directories.some(isUsed));
-    const id = isWanted ? ordinalsOf(all).get(gpu.uuid) : undefined;
+    const isWanted = directories.length > 0 && (isBusOrder(all) || directories.some(isUsed));
+    const id = isWanted ? cudaOrdinals(all).get(gpu.uuid) : undefined;
     if (id === undefined) return [];
     try {
       const name = nameFor(id);
@@ -112,21 +112,21 @@ export class GPUScheduler implements Convention {
           continue;
         }
         if (typeof taken !== 'number') {
-          for (const mark of marks.splice(0)) remove(mark);
+          for (const mark of marks.splice(0)) removeMark(mark);
           return taken;
         }
         marks.push({ kind: 'lock', uuid: gpu.uuid, directory, name, descriptor: taken, token: '' });
         if (isShared(directory)) note(taken);
       }
     } catch (error) {
-      for (const mark of marks) remove(mark);
+      for (const mark of marks) removeMark(mark);
       throw error;
     }
     return marks;
   }
 
   #existing(): Directory[] {
-    const shared = placeOf(SHARED_DIRECTORY);
+    const shared = machinePath(SHARED_DIRECTORY);
     return this.directories().flatMap((path) => (path === shared ? Directory.at(path) : openOwn(path)) ?? []);
   }
 }
@@ -164,12 +164,12 @@ function isUntouched(directory: Directory, { size }: FileStatus): boolean {
 
 /** Whether it is the directory of the whole machine. In a home directory, other tools may write into these files. */
 function isShared({ path }: Directory): boolean {
-  return path === placeOf(SHARED_DIRECTORY);
+  return path === machinePath(SHARED_DIRECTORY);
 }
 
 function hasLasted(path: string, pid: number): boolean {
   const before = seen.get(path);
-  if (before?.pid === pid) return now() - before.since >= PROBE;
+  if (before?.pid === pid) return now() - before.since >= PROBE_MS;
   seen.set(path, { pid, since: now() });
   return false;
 }
@@ -182,7 +182,7 @@ function note(descriptor: number): void {
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */
 function* take(directory: Directory, name: string): Waiting<number | LeaseInfo | 'unusable'> {
   const started = now();
-  for (let tries = 0; tries < TRIES; ) {
+  for (let tries = 0; tries < MAX_TRIES; ) {
     const descriptor = open(directory, name);
     if (descriptor < 0) return 'unusable';
     const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
@@ -194,13 +194,13 @@ function* take(directory: Directory, name: string): Waiting<number | LeaseInfo |
       continue;
     }
     if (error !== errno.EAGAIN) return 'unusable';
-    if (now() - started > PROBE) {
+    if (now() - started > PROBE_MS) {
       const stat = directory.statusOf(name);
       const inLocks = stat === null ? '' : nameInLocks(stat);
       const holder = flockHolders().find(({ file }) => file === inLocks);
       return holderInfo('gpu-scheduler', { pid: holder?.pid || null });
     }
-    yield* sleeping(PAUSE);
+    yield* sleeping(POLL_MS);
   }
   return 'unusable';
 }

@@ -2,11 +2,11 @@ export {
   type Claimant,
   type Entry,
   type Holders,
-  hide,
+  hideMark,
   isIntact,
   type Leases,
   type Mark,
-  remove,
+  removeMark,
 } from './convention.ts';
 export { Conventions, conventionsInUse } from './conventions.ts';
 export { safeGPUFiles } from './safe-gpu.ts';

@@ -9,7 +9,7 @@ import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
  * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that
  * machine, so that simulated claims and the real ones of other tools have nothing to do with each other.
  */
-export function rootOfOthers(env: NodeJS.ProcessEnv = process.env): string {
+export function interopRoot(env: NodeJS.ProcessEnv = process.env): string {
   const named = env.GPU_OWNER_CONVENTIONS_ROOT;
   if (named && isAbsolute(named)) return resolve(named);
   const machine = simulatedMachine(env);
@@ -20,7 +20,7 @@ export function rootOfOthers(env: NodeJS.ProcessEnv = process.env): string {
  * A path of other tools on this machine, real or simulated. @param path absolute and normalized
  * @param root for those who ask for several: finding it out takes microseconds
  */
-export function placeOf(path: string, root = rootOfOthers()): string {
+export function machinePath(path: string, root = interopRoot()): string {
   // Asked for by each step of a claim, so no `join`: the first calls of a function are slow.
   return root + path;
 }
@@ -57,20 +57,20 @@ export function ensureDirectory(path: string, mode: number): Directory | null {
 }
 
 /** Whose a directory of one user is, if it is neither this user's nor root's: nobody else decides here what is locked. */
-export function strangeOwner({ status: { uid } }: Directory): string | null {
+export function foreignOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }
 
-/** As {@link strangeOwner}, of what is at a path. */
-export function strangerAt(path: string): string | null {
+/** As {@link foreignOwner}, of what is at a path. */
+export function foreignOwnerAt(path: string): string | null {
   const directory = Directory.at(path);
-  return directory === null ? null : strangeOwner(directory);
+  return directory === null ? null : foreignOwner(directory);
 }
 
 /** Opens a directory of one user, in a place that others may change; null: there is none that counts. */
 export function openOwn(path: string): Directory | null {
   const directory = Directory.at(path);
-  const owner = directory === null ? null : strangeOwner(directory);
+  const owner = directory === null ? null : foreignOwner(directory);
   if (owner === null) return directory;
   warnOnce(`${path} belongs to ${owner}: the locks in it don't count, and this claim isn't shown there.`);
   return null;
@@ -82,7 +82,7 @@ let known: { of: string; ordinals: Map<string, number> } | undefined;
  * How CUDA counts this machine's GPUs without CUDA_VISIBLE_DEVICES, by UUID: the numbers of programs that use PyTorch. Where
  * CUDA can't tell, nothing is known, as a guess would be about somebody else's GPU.
  */
-export function ordinalsOf(gpus: readonly GPU[]): Map<string, number> {
+export function cudaOrdinals(gpus: readonly GPU[]): Map<string, number> {
   const of = gpus.map(({ uuid, name }) => `${uuid} ${name}`).join();
   if (known?.of !== of) known = { of, ordinals: ask(gpus) };
   return known.ordinals;

@@ -23,12 +23,12 @@ import {
   removeStale,
 } from './foreign-files.ts';
 import {
+  cudaOrdinals,
   ensureDirectory,
+  foreignOwnerAt,
   home,
+  machinePath,
   openOwn,
-  ordinalsOf,
-  placeOf,
-  strangerAt,
   workingDirectory,
 } from './paths.ts';
 
@@ -46,7 +46,7 @@ export class PidFiles implements Convention {
 
   directories(root?: string): string[] {
     const directory = workingDirectory();
-    return directory === null ? [] : [placeOf(pathIn(directory, DIRECTORY), root)];
+    return directory === null ? [] : [machinePath(pathIn(directory, DIRECTORY), root)];
   }
 
   prepare(_all: readonly GPU[], byName: boolean): void {
@@ -54,7 +54,7 @@ export class PidFiles implements Convention {
   }
 
   strangerAt(path: string): string | null {
-    return strangerAt(path);
+    return foreignOwnerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
@@ -67,7 +67,7 @@ export class PidFiles implements Convention {
     const holders: Holders = new Map();
     const directory = this.#existing();
     if (directory === null) return holders;
-    for (const [uuid, id] of ordinalsOf(gpus)) {
+    for (const [uuid, id] of cudaOrdinals(gpus)) {
       const holder = holderOf(readForeign(directory, nameFor(id)), sharesItsFiles(directory));
       if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
     }
@@ -78,7 +78,7 @@ export class PidFiles implements Convention {
   *mark(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const directory = this.#existing();
     if (directory === null) return [];
-    const id = ordinalsOf(all).get(gpu.uuid);
+    const id = cudaOrdinals(all).get(gpu.uuid);
     if (id === undefined) return [];
     const name = nameFor(id);
     const made = sharesItsFiles(directory) ? writeInto(directory, name) : make(directory, name);
@@ -105,7 +105,7 @@ function nameFor(id: number): string {
 /** With GPU Scheduler, whose files lie in the home directory. */
 function sharesItsFiles({ status: { device, inode } }: Directory): boolean {
   const path = home();
-  const other = path === null ? null : statusOf(placeOf(pathIn(path, DIRECTORY)));
+  const other = path === null ? null : statusOf(machinePath(pathIn(path, DIRECTORY)));
   return device === other?.device && inode === other.inode;
 }
 
@@ -130,11 +130,11 @@ function holderOf(file: ForeignFile, shared: boolean): LeaseInfo | null {
   return holderInfo('pid-files', { pid });
 }
 
-const TRIES = 3;
+const MAX_TRIES = 3;
 
 /** A descriptor of our file, who was quicker, or null where none can be made. */
 function make(directory: Directory, name: string): number | LeaseInfo | null {
-  for (let i = 0; i < TRIES; i++) {
+  for (let i = 0; i < MAX_TRIES; i++) {
     const file = readForeign(directory, name);
     const holder = holderOf(file, false);
     if (holder !== null) return holder;

@@ -12,9 +12,9 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, Entry, Holders, Mark } from './convention.ts';
-import { waitForTurn } from './fair-sharing.ts';
+import { waitForSharing } from './fair-sharing.ts';
 import { holderInfo } from './foreign-files.ts';
-import { ensureDirectory, placeOf, rootOfOthers } from './paths.ts';
+import { ensureDirectory, interopRoot, machinePath } from './paths.ts';
 
 const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
 const DIRECTORY = '/tmp/safe_gpu';
@@ -22,12 +22,12 @@ const DIRECTORY = '/tmp/safe_gpu';
 const OLD_DIRECTORY = '/tmp';
 
 /** How long somebody may decide, with both files, in ms: it takes safe-gpu up to ten seconds when CUDA starts slowly. */
-const LONGEST_DECISION = 30_000;
+const DECISION_TIMEOUT_MS = 30_000;
 /** For how long one that took longer isn't waited for again, in ms. */
-const FORGET = 60_000;
-const TRIES = 16;
+const SKIP_MS = 60_000;
+const MAX_TRIES = 16;
 
-const passedOver = new Map<string, number>();
+const skippedUntil = new Map<string, number>();
 
 /**
  * safe-gpu: one POSIX record lock for all GPUs, exclusive, held while it looks for a GPU without a compute process and puts a
@@ -38,12 +38,12 @@ export class SafeGPU implements Convention {
   readonly name = 'safe-gpu';
 
   directories(root?: string): string[] {
-    return [placeOf(DIRECTORY, root)];
+    return [machinePath(DIRECTORY, root)];
   }
 
   // Not sticky: in a sticky directory the kernel doesn't let a user open another's file with O_CREAT, as safe-gpu does.
   prepare(): void {
-    ensureDirectory(placeOf(DIRECTORY), 0o777);
+    ensureDirectory(machinePath(DIRECTORY), 0o777);
   }
 
   // It is made by whoever comes first.
@@ -52,9 +52,9 @@ export class SafeGPU implements Convention {
   }
 
   *enter(claimant: Claimant): Waiting<Entry | null> {
-    const root = rootOfOthers();
-    const own = ensureDirectory(placeOf(DIRECTORY, root), 0o777);
-    const old = Directory.at(placeOf(OLD_DIRECTORY, root));
+    const root = interopRoot();
+    const own = ensureDirectory(machinePath(DIRECTORY, root), 0o777);
+    const old = Directory.at(machinePath(OLD_DIRECTORY, root));
     const present: LockFile[] = own === null ? [] : [{ directory: own, isOld: false }];
     if (old !== null) present.push({ directory: old, isOld: true });
     const files: OpenFile[] = [];
@@ -67,7 +67,7 @@ export class SafeGPU implements Convention {
         if (descriptor !== null) files.push({ ...file, descriptor });
       }
       if (files.length === 0) return null;
-      const byte = yield* waitForTurn(claimant, (byte) =>
+      const byte = yield* waitForSharing(claimant, (byte) =>
         files.some(({ descriptor }) => isShared(descriptor, byte)),
       );
       const since = now();
@@ -91,8 +91,8 @@ export class SafeGPU implements Convention {
 }
 
 /** The files that may be its lock, whether or not they exist. */
-export function safeGPUFiles(root = rootOfOthers()): string[] {
-  return [DIRECTORY, OLD_DIRECTORY].map((directory) => `${placeOf(directory, root)}/${NAME}`);
+export function safeGPUFiles(root = interopRoot()): string[] {
+  return [DIRECTORY, OLD_DIRECTORY].map((directory) => `${machinePath(directory, root)}/${NAME}`);
 }
 
 /** The file that is its lock. */
@@ -130,7 +130,7 @@ function isShared(descriptor: number, byte?: number): boolean {
 
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
 function* share(file: OpenFile, byte: number, since: number, patience: number): Waiting<void> {
-  for (let i = 0; i < TRIES; i++) {
+  for (let i = 0; i < MAX_TRIES; i++) {
     if (!(yield* shareThis(file, byte, since, patience))) return;
     if (file.directory.isNamed(file.descriptor, NAME)) return;
     const directory = Directory.at(file.directory.path);
@@ -152,17 +152,17 @@ function* shareThis(
   const path = directory.pathOf(NAME);
   if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
   let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
-  while (!isPassedOver(path, pid)) {
+  while (!isSkipped(path, pid)) {
     if (yield* locking(descriptor, SHARED, byte, patience)) return true;
     const before = pid;
     pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
     const waited = now() - since;
-    if (waited < LONGEST_DECISION && !(pid === before && isStopped(pid))) {
-      const most = formatDuration(LONGEST_DECISION);
+    if (waited < DECISION_TIMEOUT_MS && !(pid === before && isStopped(pid))) {
+      const most = formatDuration(DECISION_TIMEOUT_MS);
       warnOnce(`${describe(pid)} has ${path} locked; waiting for it, ${most} at most.`);
       continue;
     }
-    passedOver.set(`${path} ${pid}`, now() + FORGET);
+    skippedUntil.set(`${path} ${pid}`, now() + SKIP_MS);
     warn(
       `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; going on without waiting for it.`,
     );
@@ -170,8 +170,8 @@ function* shareThis(
   return false;
 }
 
-function isPassedOver(path: string, pid: number): boolean {
-  return (passedOver.get(`${path} ${pid}`) ?? 0) > now();
+function isSkipped(path: string, pid: number): boolean {
+  return (skippedUntil.get(`${path} ${pid}`) ?? 0) > now();
 }
 
 function isStopped(pid: number): boolean {

@@ -1,16 +1,16 @@
 import { readdirSync, realpathSync } from 'node:fs';
-import { firstLook, runAsync } from '../claims/index.ts';
+import { awaitDriverStartup, runAsync } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   type GPU,
   inheritedDevices,
-  isMissing,
+  isMissingLibrary,
   librarySetting,
   openDriver,
   triedLibraries,
 } from '../gpus/index.ts';
-import { type Attempt, EXCLUSIVE, native, OFD } from '../native.ts';
+import { EXCLUSIVE, type LibraryAttempt, native, OFD } from '../native.ts';
 import { describeProcess, listWords, onWarning, pathIn } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { list, reportGPUs } from './gpus.ts';
@@ -33,7 +33,7 @@ export async function checkDriver(report: Report): Promise<void> {
   const file = realPath(library.path);
   report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
   report.step('looking at the GPUs');
-  const gpus = await runAsync(firstLook(1));
+  const gpus = await runAsync(awaitDriverStartup(1));
   report.tell({ gpus });
   reportGPUs(
     report,
@@ -74,9 +74,9 @@ function reportFailure(report: Report, error: GPUOwnerError): void {
 }
 
 /** "/usr/lib64/x.so.1 or /opt/x.so.1 (it is cut off)" */
-function places(attempts: readonly Attempt[]): string {
+function places(attempts: readonly LibraryAttempt[]): string {
   const words = attempts.map((attempt) =>
-    isMissing(attempt) ? attempt.path : `${attempt.path} (${attempt.error})`,
+    isMissingLibrary(attempt) ? attempt.path : `${attempt.path} (${attempt.error})`,
   );
   return listWords(words, 'or');
 }

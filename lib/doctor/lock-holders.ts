@@ -7,13 +7,13 @@ import {
   findUnexplainedDecision,
   isLocked,
   LEASE,
-  NAME as LINE,
-  Line,
   type LockDirectory,
   leaseInfo,
-  MOST_GENERATIONS,
+  MAX_GENERATIONS,
   readHolder,
   type UnexplainedLock,
+  WAIT_QUEUE_FILE,
+  WaitQueue,
 } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import {
@@ -38,8 +38,7 @@ import { namesIn, readOrEmpty, statOf } from './system.ts';
 /** Longer than a claim takes to write who it is, in ms; the decision lock may change hands meanwhile. */
 const RECORDING_MS = 250;
 /** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_TENURE + 2 * MOST_GENERATIONS;
-const QUEUE = 'line.lock';
+const NOBODYS = FIRST_TENURE + 2 * MAX_GENERATIONS;
 const SEARCH_TIMEOUT_MS = 2_000;
 
 /**
@@ -76,9 +75,9 @@ function findAll(directory: LockDirectory): Map<string, Found> {
     note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until that lock is released`);
   }
   note(findUnexplainedDecision(directory), 'claims wait up to 2 s, then decide without it and in no order');
-  for (const descriptor of directory.filesNamed(QUEUE, [directory.path])) {
+  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
-    const lock = { path: `${directory.path}/${QUEUE}`, owners: ownersOf(descriptor, NOBODYS) };
+    const lock = { path: `${directory.path}/${WAIT_QUEUE_FILE}`, owners: ownersOf(descriptor, NOBODYS) };
     note(
       lock,
       'no request can join the wait queue until that lock is released, so requests are served in no order',
@@ -128,13 +127,13 @@ function reportForged(report: Report, directory: LockDirectory, files: LockedFil
 
 /** Places in the wait queue whose record names a user to whom none of the processes belongs that have them. */
 function reportForgedPlaces(report: Report, directory: LockDirectory, files: LockedFiles): void {
-  const line = Line.open(directory);
-  if (line === null) return;
+  const queue = WaitQueue.open(directory);
+  if (queue === null) return;
   try {
-    for (const { place, info } of line.waiters(line.places())) {
-      const owners = ownersOf(line.descriptor, place, files);
+    for (const { slot, info } of queue.waiters(queue.slots())) {
+      const owners = ownersOf(queue.descriptor, slot, files);
       if (owners.length === 0 || owners.some(({ uid }) => uid === null || uid === info.uid)) continue;
-      const path = `${directory.path}/${QUEUE}`;
+      const path = `${directory.path}/${WAIT_QUEUE_FILE}`;
       report.add(
         'foreign-lock',
         `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
@@ -142,7 +141,7 @@ function reportForgedPlaces(report: Report, directory: LockDirectory, files: Loc
       );
     }
   } finally {
-    line.close();
+    queue.close();
   }
 }
 
@@ -171,12 +170,12 @@ const MIN_PLACES = 64;
 
 /** Processes that lock so much of the wait queue's file that it is of no use. */
 export function reportSpoiltQueue(report: Report, directory: LockDirectory): void {
-  const line = Line.open(directory);
-  if (line === null) return;
-  const isSpoilt = line.isSpoilt;
-  line.close();
+  const queue = WaitQueue.open(directory);
+  if (queue === null) return;
+  const isSpoilt = queue.isSpoilt;
+  queue.close();
   if (!isSpoilt) return;
-  const path = join(directory.path, LINE);
+  const path = join(directory.path, WAIT_QUEUE_FILE);
   const holders = lockersOf(path, MIN_PLACES);
   report.add(
     'queue-spoilt',

@@ -1,13 +1,13 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type Attempt, type DriverFailure, native, nativeFile } from '../native.ts';
+import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
 import { isWSL, whichContainer } from './containers.ts';
 
 /** What the simulator's tool exits with when it doesn't know the machine. */
 const EX_USAGE = 64;
 
 let ready = false;
-let tried: readonly Attempt[] = [];
+let tried: readonly LibraryAttempt[] = [];
 
 /**
  * Opens NVML, once for the life of the process.
@@ -26,7 +26,7 @@ export function openDriver(): void {
 }
 
 /** Where the library was looked for in vain, after ERR_NO_DRIVER. */
-export function triedLibraries(): readonly Attempt[] {
+export function triedLibraries(): readonly LibraryAttempt[] {
   return tried;
 }
 
@@ -47,7 +47,7 @@ function failure(result: DriverFailure): GPUOwnerError {
         'the NVIDIA driver has not answered for 10 s while starting up. See `dmesg`; a GPU may have failed.',
       );
     case 'interrupted':
-      return interrupted();
+      return interruptedError();
     default:
       return (
         simulatorFailure() ??
@@ -78,7 +78,7 @@ function simulatorFailure(): GPUOwnerError | null {
 }
 
 /** The error for a wait that a signal ended: the program's own handler runs as soon as it gets to its event loop. */
-export function interrupted(): GPUOwnerError {
+export function interruptedError(): GPUOwnerError {
   return new GPUOwnerError('ERR_ABORTED', 'interrupted by a signal while claiming; nothing is held.');
 }
 
@@ -114,7 +114,7 @@ export function notLoaded(container: string | null): string {
 function noDriver(result: DriverFailure): string {
   const places = result.attempts.map((attempt) => {
     const missing = attempt.path.includes('/') ? 'no such file' : 'not in the library search path';
-    return `  ${attempt.path}: ${isMissing(attempt) ? missing : attempt.error}`;
+    return `  ${attempt.path}: ${isMissingLibrary(attempt) ? missing : attempt.error}`;
   });
   return [
     'no NVIDIA driver found. Looked for its management library here:',
@@ -133,7 +133,7 @@ function noDriver(result: DriverFailure): string {
 }
 
 /** Whether there is no such library; otherwise there is one that can't be used. */
-export function isMissing({ error }: Attempt): boolean {
+export function isMissingLibrary({ error }: LibraryAttempt): boolean {
   return error.includes('No such file or directory');
 }
 

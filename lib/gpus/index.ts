@@ -1,5 +1,5 @@
 export { type ContainerSigns, hasPidNamespace, isWSL, mountPointOf, whichContainer } from './containers.ts';
-export { interrupted, isMissing, librarySetting, openDriver, triedLibraries } from './driver.ts';
+export { interruptedError, isMissingLibrary, librarySetting, openDriver, triedLibraries } from './driver.ts';
 export { type JudgeContext, judge } from './judge.ts';
 export { describeListedProcess, isMPSServer } from './listed-processes.ts';
 export {
@@ -16,15 +16,15 @@ export {
   selects,
   separateKinds,
 } from './selection.ts';
-export { type Asked, look, lookSync } from './snapshot.ts';
+export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
 export type { GPU, GPUProcess, LeaseInfo, MIGInstance, Verdict } from './types.ts';
 export {
   applyEnvironment,
   cudaOrder,
   formatVisibleDevices,
-  hasBusOrder,
   inheritedClaim,
   inheritedDevices,
+  isBusOrder,
   restoreEnvironment,
   type ShownGPUs,
 } from './visible-devices.ts';

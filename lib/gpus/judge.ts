@@ -5,14 +5,14 @@ import { isDivided, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
-export const UNEXPLAINED_MEMORY_LIMIT = 100 * 1024 ** 2;
+export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 
 /** What a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
-const DESKTOP_ALLOWANCE = 4 * 1024 ** 3;
+const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
 
 const GIB = 1024 ** 3;
 
-const HIGHEST_PID = 2 ** 22;
+const MAX_PID = 2 ** 22;
 
 export interface JudgeContext {
   /** Who holds the GPU, under whichever convention; null: nobody. */
@@ -123,7 +123,7 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
 }
 
 function isPID(pid: unknown): boolean {
-  return Number.isSafeInteger(pid) && Number(pid) > 0 && Number(pid) <= HIGHEST_PID;
+  return Number.isSafeInteger(pid) && Number(pid) > 0 && Number(pid) <= MAX_PID;
 }
 
 interface Obstacle {
@@ -298,7 +298,7 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
     );
   }
   const allowance = desktopAllowance(gpu, use, context);
-  if (use.unexplained <= (maxUsedMemory ?? allowance ?? UNEXPLAINED_MEMORY_LIMIT)) return null;
+  if (use.unexplained <= (maxUsedMemory ?? allowance ?? MAX_UNEXPLAINED_BYTES)) return null;
   const remedy =
     maxUsedMemory === null
       ? `: ${option}${allowance === null ? '' : ` ${Math.ceil(use.unexplained / GIB)}GiB`} would accept it`
@@ -313,7 +313,7 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
 /** What is left to a desktop whose use of memory the driver doesn't tell; null: there is none, or the driver does. */
 function desktopAllowance({ memory }: GPU, { graphics }: Use, { wsl }: JudgeContext): number | null {
   if (!wsl && !graphics.some(({ usedBytes }) => usedBytes === null)) return null;
-  return Math.max(UNEXPLAINED_MEMORY_LIMIT, Math.min(DESKTOP_ALLOWANCE, (memory.totalBytes ?? 0) / 2));
+  return Math.max(MAX_UNEXPLAINED_BYTES, Math.min(DESKTOP_ALLOWANCE_BYTES, (memory.totalBytes ?? 0) / 2));
 }
 
 function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowance: number | null): string {
@@ -341,7 +341,7 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
 function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {
   const obstacles: Obstacle[] = [];
   const name = (key: string) => criteria.names[key] ?? key;
-  const remains = !use.living && (use.compute.length > 0 || use.remains > UNEXPLAINED_MEMORY_LIMIT);
+  const remains = !use.living && (use.compute.length > 0 || use.remains > MAX_UNEXPLAINED_BYTES);
   const { minFreeMemory } = criteria;
   const { freeBytes, totalBytes } = gpu.memory;
   if (minFreeMemory !== null) {

@@ -1,5 +1,5 @@
 import { type DriverDescription, native } from '../native.ts';
-import { interrupted, openDriver } from './driver.ts';
+import { interruptedError, openDriver } from './driver.ts';
 import type { GPU, GPUProcess, MIGInstance } from './types.ts';
 
 // The layout of the numbers is native/bindings/driver.cc's.
@@ -42,20 +42,20 @@ export type Asked = readonly number[] | undefined;
  *
  * @throws ERR_NO_DRIVER, ERR_DRIVER; ERR_ABORTED when a signal that the program handles arrived meanwhile
  */
-export function lookSync(asked?: Asked): GPU[] {
+export function snapshotSync(asked?: Asked): GPU[] {
   openDriver();
   const size = native().driverSnapshot(numbers, asked);
-  if (size < 0) throw interrupted();
+  if (size < 0) throw interruptedError();
   return decode(size);
 }
 
-/** As {@link lookSync}, without blocking the event loop. */
-export async function look(asked?: Asked): Promise<GPU[]> {
+/** As {@link snapshotSync}, without blocking the event loop. */
+export async function snapshot(asked?: Asked): Promise<GPU[]> {
   openDriver();
   try {
     await new Promise<void>((resolve) => native().driverSnapshotAsync(resolve, asked));
   } catch {
-    return lookSync(asked); // no thread is to be had (ulimit -u): better late than never
+    return snapshotSync(asked); // no thread is to be had (ulimit -u): better late than never
   }
   return decode(native().driverLastSnapshot(numbers));
 }

@@ -247,12 +247,12 @@ export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | 
 }
 
 /** Whether {@link cudaOrder} needn't ask CUDA. */
-export function hasBusOrder(gpus: readonly GPU[]): boolean {
+export function isBusOrder(gpus: readonly GPU[]): boolean {
   const { CUDA_DEVICE_ORDER } = inherited ?? process.env;
   return CUDA_DEVICE_ORDER?.trim() === 'PCI_BUS_ID' || new Set(gpus.map(({ name }) => name)).size <= 1;
 }
 
-const CUDA_PATIENCE = 20_000;
+const CUDA_TIMEOUT_MS = 20_000;
 
 /** Only CUDA knows which of different models it calls the fastest; asked in a process of its own, as it binds that. */
 function fastestFirst(): string[] {
@@ -263,7 +263,7 @@ function fastestFirst(): string[] {
   const { stdout, error } = spawnSync(nativeFile('gpu-owner-placeholder'), args, {
     env,
     encoding: 'utf8',
-    timeout: CUDA_PATIENCE,
+    timeout: CUDA_TIMEOUT_MS,
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   if (error) throw error;

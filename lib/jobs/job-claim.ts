@@ -3,14 +3,14 @@ import {
   claim,
   claimAtOnce,
   claimWhenFree,
-  findIntruders,
-  findOverwritten,
-  giveBack,
-  looking,
+  findConflictingProcesses,
+  findOverwrittenMarks,
   reached,
+  releaseClaim,
   removeOldJobFiles,
   runSync,
   type Settings,
+  takeSnapshot,
   type WaitOptions,
 } from '../claims/index.ts';
 import { applyEnvironment, type GPU, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
@@ -26,7 +26,7 @@ export interface JobClaim {
   placeholder: PlaceholderProcess | null;
 }
 
-const MOST_INTRUSIONS = 5;
+const MAX_CONFLICTS = 5;
 
 /**
  * Claims GPUs for a command that will be started from this process.
@@ -37,7 +37,7 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
   const { request, configuration } = settings;
   const attempting = { request, configuredDirectory: configuration.lockDirectory };
   for (let intrusions = 0; ; intrusions++) {
-    const ready = new ReadyPlaceholder(settings);
+    const ready = new PreparedPlaceholder(settings);
     const granted = await decide(ready);
     const { gpus, leases, marks, jobFile, all } = granted;
     const share: ShownGPUs = { gpus, all, as: settings.visibleDevices };
@@ -48,14 +48,14 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       placeholder = ready.take(gpus);
       reached('placeholder');
       granted.entry.leave(); // now others see it on the GPUs
-      const overwritten = runSync(findOverwritten(marks, gpus));
+      const overwritten = runSync(findOverwrittenMarks(marks, gpus));
       const intruders = overwritten ?? findThem(granted, settings, placeholder);
       if (intruders === null) {
         reached('claimed');
         if (jobFile !== null) removeOldJobFiles(granted.directory);
         return { gpus, leases, marks, jobFile, visibleDevices, placeholder };
       }
-      if (intrusions === MOST_INTRUSIONS) throw intruders;
+      if (intrusions === MAX_CONFLICTS) throw intruders;
       letGo();
     } catch (error) {
       letGo();
@@ -66,11 +66,11 @@ export async function claimForJob(settings: Settings, wait: WaitOptions | null):
       placeholder?.end();
       placeholder = null;
       restoreEnvironment(share);
-      giveBack(granted);
+      releaseClaim(granted);
     }
   }
 
-  async function decide(ready: ReadyPlaceholder): Promise<Claim> {
+  async function decide(ready: PreparedPlaceholder): Promise<Claim> {
     try {
       // Nothing else happens in this process, so it may as well block: that is faster.
       const attempt = wait === null ? claimAtOnce : claim;
@@ -95,7 +95,7 @@ export function admitsPlaceholder({ computeMode }: GPU): boolean {
 }
 
 /** A placeholder that starts while the claim is decided: on another processor, that takes no time. */
-class ReadyPlaceholder {
+class PreparedPlaceholder {
   readonly #until: Settings['placeholder'];
   #process: PlaceholderProcess | null;
 
@@ -131,8 +131,8 @@ function findThem(
 ) {
   if (criteria.allowProcesses || criteria.force || job !== null) return null;
   const indices = gpus.map(({ index }) => index);
-  const now = runSync(looking(indices));
-  return findIntruders(
+  const now = runSync(takeSnapshot(indices));
+  return findConflictingProcesses(
     gpus,
     now.filter(({ index }) => indices.includes(index)),
     (gpu) => (placeholder !== null && admitsPlaceholder(gpu) ? [placeholder.pid] : []),

@@ -26,7 +26,7 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   const args = [
     'gpu-owner-keeper',
     'run',
-    ...held(claim),
+    ...keeperArguments(claim),
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
     ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
     '--gpus',
@@ -47,10 +47,10 @@ export function environmentOf({ jobFile }: Pick<JobClaim, 'jobFile'>): { GPU_OWN
  * @param answer the line for standard output. The keeper writes it: whoever reads it may send a signal at once
  */
 export function becomeHolder(claim: JobClaim, answer: string): never {
-  return become(['gpu-owner-keeper', 'hold', ...held(claim), '--answer', answer], 0, [], 0);
+  return become(['gpu-owner-keeper', 'hold', ...keeperArguments(claim), '--answer', answer], 0, [], 0);
 }
 
-function held({ leases, marks, jobFile, placeholder }: JobClaim): string[] {
+function keeperArguments({ leases, marks, jobFile, placeholder }: JobClaim): string[] {
   endHelpers(placeholder?.pid); // of earlier attempts
   const input = placeholder === null ? null : inheritable(placeholder.input);
   if (placeholder !== null) closeSync(placeholder.input); // this process may stay, and shall not keep it going
@@ -148,7 +148,7 @@ export function showSimulatedLibraries(env: NodeJS.ProcessEnv): void {
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */
-export interface Supervising {
+export interface SupervisedTask {
   /** The program, looked for in the environment's PATH, and its arguments. */
   words: readonly string[];
   /** All of its environment; on a simulated machine its libraries are added. */
@@ -167,7 +167,7 @@ export interface Supervising {
   grace: number;
 }
 
-const MOST_TITLE = 300; // characters
+const MAX_TITLE_LENGTH = 300; // characters
 /** What makes this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
 export function changesTo(env: NodeJS.ProcessEnv): string[] {
   const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
@@ -179,7 +179,14 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
 }
 
 /** What the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
-export function describe({ words, directory, claim, descriptors: others, title, grace }: Supervising) {
+export function taskArguments({
+  words,
+  directory,
+  claim,
+  descriptors: others,
+  title,
+  grace,
+}: SupervisedTask) {
   const { leases, marks, jobFile, gpus } = claim;
   const descriptors: number[] = [];
   // The socket comes first.
@@ -204,7 +211,7 @@ export function describe({ words, directory, claim, descriptors: others, title, 
       ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
       ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
       '--record',
-      JSON.stringify({ ...record, command: title.slice(0, MOST_TITLE) }),
+      JSON.stringify({ ...record, command: title.slice(0, MAX_TITLE_LENGTH) }),
       '--gpus',
       `GPU ${gpus.map(label).join(', ')}`,
       '--grace',

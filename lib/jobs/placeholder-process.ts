@@ -4,10 +4,10 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
-import { collect, collected, helperStarted } from './reaper.ts';
+import { reap, registerHelper, waitForEnd } from './reaper.ts';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
-const PATIENCE = 60_000;
+const CUDA_START_TIMEOUT_MS = 60_000;
 /** With 'auto', how long a command may take to get to its GPUs, in seconds. */
 const AUTO_SECONDS = 60;
 
@@ -25,7 +25,7 @@ export class PlaceholderProcess {
   #output: number | null;
 
   private constructor(pid: number, input: number, output: number | null = null) {
-    helperStarted(pid);
+    registerHelper(pid);
     this.pid = pid;
     this.input = input;
     this.#output = output;
@@ -45,7 +45,7 @@ export class PlaceholderProcess {
     const words = [...uuids(gpus), ...VARIABLES.flatMap(variable), ''];
     try {
       tell(this.input, words.map((word) => `${word}\0`).join(''));
-      check(native().processReadLine(this.#output as number, PATIENCE), gpus);
+      check(native().processReadLine(this.#output as number, CUDA_START_TIMEOUT_MS), gpus);
     } catch (error) {
       process.kill(this.pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
       this.end();
@@ -55,7 +55,7 @@ export class PlaceholderProcess {
   }
 
   /**
-   * As {@link start} for a worker, which starts one command after the other: without blocking, and until {@link go} it doesn't
+   * As {@link start} for a worker, which starts one command after the other: without blocking, and until {@link commandStarted} it doesn't
    * look whether a command has come. @param env shows the GPUs @throws ERR_PLACEHOLDER
    */
   static async startIdle(
@@ -76,17 +76,17 @@ export class PlaceholderProcess {
   }
 
   /** A command gets under way: once its processes show on the GPUs, or after 60 s, this one ends. @returns false: it has ended */
-  go(): boolean {
+  commandStarted(): boolean {
     return this.#say('g');
   }
 
   /** There is no command: it stays. @returns false: it has ended */
-  keep(): boolean {
+  commandEnded(): boolean {
     return this.#say('k');
   }
 
   #say(word: string): boolean {
-    if (this.#ended || collect(this.pid)) {
+    if (this.#ended || reap(this.pid)) {
       this.end();
       return false;
     }
@@ -106,7 +106,7 @@ export class PlaceholderProcess {
     if (this.#output !== null) process.kill(this.pid, 'SIGKILL');
     this.#closeOutput();
     closeSync(this.input);
-    void collected(this.pid, Number.POSITIVE_INFINITY, false);
+    void waitForEnd(this.pid, Number.POSITIVE_INFINITY, false);
   }
 
   #closeOutput(): void {
@@ -170,7 +170,7 @@ function firstLine(descriptor: number): Promise<string> {
       socket.destroy();
       resolve(line);
     };
-    const timer = setTimeout(() => done(''), PATIENCE);
+    const timer = setTimeout(() => done(''), CUDA_START_TIMEOUT_MS);
     socket
       .setEncoding('utf8')
       .on('data', (chunk: string) => {

@@ -9,13 +9,13 @@ const helpers = new Set<number>();
 let adopting = false;
 let watching = false;
 /** In ms. */
-const MAX_PAUSE = 1_000;
+const MAX_POLL_MS = 1_000;
 /** How long a process may take to end after SIGKILL before nobody waits for it any more, in ms. */
-const MAX_END = 1_000;
+const KILL_TIMEOUT_MS = 1_000;
 
 /**
  * From now on, processes of tasks whose keeper and guard were both killed become children of this process, so that it can end
- * them. Whoever starts processes in a session of their own must say so with {@link started}.
+ * them. Whoever starts processes in a session of their own must say so with {@link registerChild}.
  */
 export function adoptOrphans(): void {
   if (adopting) return;
@@ -28,13 +28,13 @@ export function adoptOrphans(): void {
 }
 
 /** @param pid a child that isn't node:child_process's; it is to be collected */
-export function started(pid: number): void {
+export function registerChild(pid: number): void {
   own.add(pid);
 }
 
-/** @param pid as in {@link started}; at this process's end, the child is killed and collected */
-export function helperStarted(pid: number): void {
-  started(pid);
+/** @param pid as in {@link registerChild}; at this process's end, the child is killed and collected */
+export function registerHelper(pid: number): void {
+  registerChild(pid);
   helpers.add(pid);
   if (!watching) process.on('exit', () => endHelpers());
   watching = true;
@@ -48,14 +48,14 @@ export function endHelpers(except?: number): void {
   const pids = [...helpers].filter((pid) => pid !== except);
   // Not collected yet: the numbers are still their own.
   for (const pid of pids) process.kill(pid, 'SIGKILL');
-  const end = now() + MAX_END;
-  for (let pause = 0.1; !pids.every(collect) && now() < end; pause = Math.min(2 * pause, 4)) {
+  const end = now() + KILL_TIMEOUT_MS;
+  for (let pause = 0.1; !pids.every(reap) && now() < end; pause = Math.min(2 * pause, 4)) {
     native().processSleep(pause);
   }
 }
 
 /** Takes note of a child's end. @returns whether it is gone */
-export function collect(pid: number): boolean {
+export function reap(pid: number): boolean {
   if (!native().processCollect(pid)) return false;
   own.delete(pid);
   helpers.delete(pid);
@@ -66,13 +66,13 @@ export function collect(pid: number): boolean {
  * Waits for the end of a child that is about to end. @param matters whether this process stays for it @returns false: it doesn't
  * end
  */
-export async function collected(pid: number, milliseconds: number, matters = true): Promise<boolean> {
+export async function waitForEnd(pid: number, milliseconds: number, matters = true): Promise<boolean> {
   const end = now() + milliseconds;
-  for (let looks = 0; !collect(pid); looks++) {
+  for (let looks = 0; !reap(pid); looks++) {
     if (now() > end) return false;
     // It closes its files, of which we learn, a moment before it has ended.
     if (looks < 20) await new Promise((resolve) => setImmediate(resolve));
-    else await sleep(Math.min(looks - 19, MAX_PAUSE), matters);
+    else await sleep(Math.min(looks - 19, MAX_POLL_MS), matters);
   }
   return true;
 }

@@ -6,13 +6,13 @@ import { errno, native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import {
   changesTo,
-  describe,
   INHERITED,
   parseInherited,
-  type Supervising,
+  type SupervisedTask,
   showSimulatedLibraries,
+  taskArguments,
 } from './keeper.ts';
-import { adoptOrphans, collect, collected, endOrphans, started } from './reaper.ts';
+import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './reaper.ts';
 
 /** How a command ended. Nothing of it is left then. */
 export type Outcome =
@@ -49,18 +49,18 @@ interface Event {
 const FIRST_DESCRIPTOR = 200;
 
 /** How often processes that should never be stopped are told to go on, in ms. */
-const HEARTBEAT = 2_000;
+const HEARTBEAT_MS = 2_000;
 
 /** How long a guard may take to follow its keeper, in ms. */
-const FAREWELL = 300;
+const GUARD_END_TIMEOUT_MS = 300;
 
 /** Keepers of commands that are under way; null: not known yet. */
-const keepers = new Map<Supervision, number | null>();
+const keepers = new Map<SupervisedProcess, number | null>();
 
 /** Starts a command under a keeper of its own, without blocking. Where that can't be done, its outcome says so. */
-export function supervise(supervising: Supervising): Supervised {
+export function supervise(supervising: SupervisedTask): Supervised {
   adoptOrphans();
-  const { descriptors, args } = describe(supervising);
+  const { descriptors, args } = taskArguments(supervising);
   const env = { ...supervising.env };
   delete env[INHERITED];
   showSimulatedLibraries(env);
@@ -88,12 +88,12 @@ export function supervise(supervising: Supervising): Supervised {
       terminate: () => {},
     };
   }
-  started(pid);
-  return new Supervision(pid, control, supervising.claim);
+  registerChild(pid);
+  return new SupervisedProcess(pid, control, supervising.claim);
 }
 
 /** The worker's side of a keeper and its guard. */
-class Supervision implements Supervised {
+class SupervisedProcess implements Supervised {
   readonly ended: Promise<Outcome>;
   readonly #guard: number;
   readonly #control: Socket;
@@ -105,7 +105,7 @@ class Supervision implements Supervised {
   #told = false;
   #left: { count: number; names: string[] } | null = null;
 
-  constructor(guard: number, control: number, claim: Supervising['claim']) {
+  constructor(guard: number, control: number, claim: SupervisedTask['claim']) {
     this.#guard = guard;
     keepers.set(this, null);
     this.#control = new Socket({ fd: control, readable: true, writable: true });
@@ -116,7 +116,7 @@ class Supervision implements Supervised {
       for (const line of lines) this.#on(JSON.parse(line) as Event, claim);
     });
     this.#control.on('error', () => {}); // the end follows
-    this.#heartbeat = setInterval(() => this.#wake(), HEARTBEAT).unref();
+    this.#heartbeat = setInterval(() => this.#wake(), HEARTBEAT_MS).unref();
     this.ended = new Promise((resolve) => {
       this.#control.once('close', () => resolve(this.#finish()));
     });
@@ -135,7 +135,7 @@ class Supervision implements Supervised {
     if (this.#control.writable) this.#control.write(`{"terminate":${Math.max(0, Math.round(grace))}}\n`);
   }
 
-  #on(event: Event, claim: Supervising['claim']): void {
+  #on(event: Event, claim: SupervisedTask['claim']): void {
     switch (event.event) {
       case 'keeper':
         keepers.set(this, event.pid ?? null);
@@ -168,20 +168,20 @@ class Supervision implements Supervised {
       case 'released':
         this.#released = true;
         // A guard that is stopped would keep its copies of the descriptors.
-        setTimeout(() => this.#dismiss(), FAREWELL).unref();
+        setTimeout(() => this.#dismiss(), GUARD_END_TIMEOUT_MS).unref();
     }
   }
 
   /** Somebody who stops keeper and guard, by mistake, would stop this worker for good. */
   #wake(): void {
-    this.#guardGone ||= collect(this.#guard);
+    this.#guardGone ||= reap(this.#guard);
     const keeper = keepers.get(this) ?? null;
     if (!this.#guardGone) signal(this.#guard, 'SIGCONT');
     else if (keeper !== null) signal(keeper, 'SIGCONT'); // it is ours by now, and not collected
   }
 
   #dismiss(): void {
-    this.#guardGone ||= collect(this.#guard);
+    this.#guardGone ||= reap(this.#guard);
     if (!this.#guardGone) signal(this.#guard, 'SIGKILL');
   }
 
@@ -189,9 +189,10 @@ class Supervision implements Supervised {
   async #finish(): Promise<Outcome> {
     clearInterval(this.#heartbeat);
     const keeper = keepers.get(this) ?? null;
-    while (!this.#guardGone && !(await collected(this.#guard, FAREWELL))) signal(this.#guard, 'SIGKILL');
+    while (!this.#guardGone && !(await waitForEnd(this.#guard, GUARD_END_TIMEOUT_MS)))
+      signal(this.#guard, 'SIGKILL');
     // Without a guard it fell to us.
-    if (keeper !== null) await collected(keeper, FAREWELL);
+    if (keeper !== null) await waitForEnd(keeper, GUARD_END_TIMEOUT_MS);
     keepers.delete(this);
     if (!this.#released) await endOrphans(isKeeper);
     return this.#outcome ?? { kind: 'lost', text: 'the process that kept it was killed' };

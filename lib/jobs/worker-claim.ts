@@ -1,35 +1,35 @@
 import {
+  activeWaiters,
   type Claim,
   claim,
   claimWhenFree,
-  findIntruders,
-  findOverwritten,
-  giveBack,
-  looking,
+  findConflictingProcesses,
+  findOverwrittenMarks,
   reached,
+  readWaiters,
+  releaseClaim,
   removeOldJobFiles,
   runAsync,
   type Settings,
   scopeOf,
-  strangersOn,
-  thatCount,
+  takeSnapshot,
+  unexpectedProcesses,
   type WaitOptions,
-  waitersIn,
 } from '../claims/index.ts';
 import { describeListedProcess, formatVisibleDevices, type GPU, label } from '../gpus/index.ts';
 import { warnOnce } from '../platform/index.ts';
 import { admitsPlaceholder } from './job-claim.ts';
-import { environmentOf, type Supervising } from './keeper.ts';
+import { environmentOf, type SupervisedTask } from './keeper.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 import { type Supervised, supervise } from './supervised-process.ts';
 
-const MOST_INTRUSIONS = 5;
+const MAX_CONFLICTS = 5;
 
 /** How long a GPU may look free between two commands, in ms. */
-const IDLE = 1_000;
+const IDLE_MS = 1_000;
 
 /** When to look again at processes that can't be told from what the driver hasn't forgotten yet, in ms. */
-const REMAINS = [20, 100, 300, 600];
+const REMAINS_POLLS_MS = [20, 100, 300, 600];
 
 /**
  * GPUs leased for a worker that runs one command after the other on them. There may be several in a process: nothing of the
@@ -73,17 +73,17 @@ export class WorkerClaim {
         await claimed.#take();
         reached('placeholder');
         granted.entry.leave(); // now others see it on the GPUs
-        const overwritten = await runAsync(findOverwritten(granted.marks, granted.gpus), wait.signal);
+        const overwritten = await runAsync(findOverwrittenMarks(granted.marks, granted.gpus), wait.signal);
         const intruders = overwritten ?? (await claimed.#intruders());
         if (intruders === null) {
           reached('claimed');
           removeOldJobFiles(granted.directory);
           return claimed;
         }
-        if (intrusions === MOST_INTRUSIONS) throw intruders;
+        if (intrusions === MAX_CONFLICTS) throw intruders;
         claimed.release();
       } catch (error) {
-        if (claimed === null) giveBack(granted);
+        if (claimed === null) releaseClaim(granted);
         else claimed.release();
         throw error;
       }
@@ -96,14 +96,14 @@ export class WorkerClaim {
   }
 
   /** Starts a command on them; its environment is to contain {@link environment}. */
-  run(supervising: Omit<Supervising, 'claim'>): Supervised {
+  run(supervising: Omit<SupervisedTask, 'claim'>): Supervised {
     clearTimeout(this.#idle);
     this.#running++;
-    if (this.#placeholder?.go() === false) this.#placeholder = null;
+    if (this.#placeholder?.commandStarted() === false) this.#placeholder = null;
     const supervised = supervise({ ...supervising, claim: this.#claim });
     void supervised.ended.then(() => {
       if (--this.#running > 0 || this.#released) return;
-      this.#idle = setTimeout(() => this.#showIdle(), IDLE).unref();
+      this.#idle = setTimeout(() => this.#showIdle(), IDLE_MS).unref();
     });
     return supervised;
   }
@@ -116,7 +116,7 @@ export class WorkerClaim {
     );
     const scope = scopeOf(job?.generation ?? null);
     const { pid, host } = leases[0]?.record ?? {};
-    for (const waiter of thatCount(waitersIn(directory))) {
+    for (const waiter of activeWaiters(readWaiters(directory))) {
       if (waiter.scope !== scope || (waiter.info.pid === pid && waiter.info.host === host)) continue;
       if (waiter.uuids.some((uuid) => ours.has(uuid))) return true;
     }
@@ -130,7 +130,7 @@ export class WorkerClaim {
   async foreignUse(): Promise<string | null> {
     for (let looks = 0; ; looks++) {
       const { reason, certain } = await this.#look();
-      const pause = REMAINS[looks];
+      const pause = REMAINS_POLLS_MS[looks];
       if (reason === null || certain || pause === undefined) return reason;
       await new Promise((resolve) => setTimeout(resolve, pause));
     }
@@ -143,12 +143,12 @@ export class WorkerClaim {
     clearTimeout(this.#idle);
     this.#placeholder?.end();
     this.#placeholder = null;
-    giveBack(this.#claim);
+    releaseClaim(this.#claim);
   }
 
   async #look(): Promise<{ reason: string | null; certain: boolean }> {
     const { allowProcesses, force } = this.#settings.request.criteria;
-    const seen = await runAsync(looking(this.gpus.map(({ index }) => index)));
+    const seen = await runAsync(takeSnapshot(this.gpus.map(({ index }) => index)));
     let uncertain: string | null = null;
     for (const gpu of this.gpus) {
       const now =
@@ -162,7 +162,7 @@ export class WorkerClaim {
         return { reason: `GPU ${label(gpu)} has failed: ${now.healthReason ?? now.health}`, certain: true };
       }
       if (allowProcesses || force || this.#claim.job !== null) continue;
-      for (const pid of strangersOn(now, gpu, this.#ownPids(gpu))) {
+      for (const pid of unexpectedProcesses(now, gpu, this.#ownPids(gpu))) {
         const { name, user, alive } = describeListedProcess(pid);
         if (alive === 'dying') continue;
         const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
@@ -179,8 +179,8 @@ export class WorkerClaim {
     const { allowProcesses, force } = this.#settings.request.criteria;
     if (allowProcesses || force || job !== null) return null;
     const indices = gpus.map(({ index }) => index);
-    const now = await runAsync(looking(indices));
-    return findIntruders(
+    const now = await runAsync(takeSnapshot(indices));
+    return findConflictingProcesses(
       gpus,
       now.filter(({ index }) => indices.includes(index)),
       (gpu) => this.#ownPids(gpu),
@@ -200,12 +200,12 @@ export class WorkerClaim {
     const started = await PlaceholderProcess.startIdle(shared, placeholder, env);
     if (this.#released) return started.end();
     this.#placeholder = started;
-    if (this.#running > 0) started.go();
+    if (this.#running > 0) started.commandStarted();
   }
 
   /** No command has come for a while: nobody shall take the GPUs for free. */
   #showIdle(): void {
-    if (this.#placeholder?.keep() === true || this.#starting !== null) return;
+    if (this.#placeholder?.commandEnded() === true || this.#starting !== null) return;
     this.#placeholder = null;
     this.#starting = this.#take()
       .catch((error: Error) => warnOnce(error.message)) // the lease holds without it

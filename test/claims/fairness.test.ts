@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/fairness.ts';
+import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/fairness.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 
@@ -8,14 +8,14 @@ function wish(
   count: number,
   uuids: readonly string[] = ALL,
   scope: string | null = null,
-): Wish {
-  return { place, count, uuids, scope };
+): GpuRequest {
+  return { slot: place, count, uuids, scope };
 }
 
-function turn(own: Wish, ahead: readonly Wish[]) {
+function turn(own: GpuRequest, ahead: readonly GpuRequest[]) {
   return {
     reserved: [...reservedFor(own.uuids, own.scope, ahead).keys()].sort(),
-    blockers: blockersOf(own, ahead.toReversed()).map(({ place }) => place),
+    blockers: findBlockers(own, ahead.toReversed()).map(({ slot: place }) => place),
   };
 }
 
@@ -51,11 +51,11 @@ describe('whose turn it is', () => {
   });
 
   test('no more of the line is read than need be', () => {
-    function* endless(): Generator<Wish> {
+    function* endless(): Generator<GpuRequest> {
       for (let place = 1; ; place++) yield wish(place, 1);
     }
     expect(reservedFor(ALL, null, endless()).size).toBe(4);
-    expect(blockersOf(wish(0, 1), endless())).toHaveLength(1);
+    expect(findBlockers(wish(0, 1), endless())).toHaveLength(1);
     expect(reservedFor([], null, endless()).size).toBe(0);
   });
 
@@ -66,10 +66,10 @@ describe('whose turn it is', () => {
 });
 
 describe('patience', () => {
-  const passed = (patience: Patience, at: number) => [...patience.passedOver(0, at)];
+  const passed = (patience: StallDetector, at: number) => [...patience.stalled(0, at)];
 
   test('waiters that left a free GPU for seconds are skipped, all of them at once', () => {
-    const patience = new Patience();
+    const patience = new StallDetector();
     const ahead = [wish(1, 1), wish(2, 1), wish(3, 1)];
     patience.observe(ahead, new Set(['a']), 0);
     expect(passed(patience, 2_499)).toEqual([]);
@@ -77,13 +77,13 @@ describe('patience', () => {
   });
 
   test('a waiter for more than is free is not skipped, nor are those behind it', () => {
-    const patience = new Patience();
+    const patience = new StallDetector();
     patience.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
     expect(passed(patience, 60_000)).toEqual([]);
   });
 
   test('it starts anew when there is nothing to take for a while', () => {
-    const patience = new Patience();
+    const patience = new StallDetector();
     patience.observe([wish(1, 1)], new Set(['a']), 0);
     patience.observe([wish(1, 1)], new Set(), 3_000);
     patience.observe([wish(1, 1)], new Set(['a']), 4_000);
@@ -92,9 +92,9 @@ describe('patience', () => {
   });
 
   test('waiters further behind are skipped later', () => {
-    const patience = new Patience();
+    const patience = new StallDetector();
     patience.observe([wish(1, 1)], new Set(['a']), 0);
-    expect([...patience.passedOver(50, 3_499)]).toEqual([]);
-    expect([...patience.passedOver(50, 3_500)]).toEqual([1]);
+    expect([...patience.stalled(50, 3_499)]).toEqual([]);
+    expect([...patience.stalled(50, 3_500)]).toEqual([1]);
   });
 });

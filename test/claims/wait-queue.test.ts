@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
-import { Place, waitersIn } from '../../lib/claims/wait-queue.ts';
+import { readWaiters, Slot } from '../../lib/claims/wait-queue.ts';
 import { bootId } from '../../lib/platform/system.ts';
 
 let path: string;
@@ -16,8 +16,8 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(path, { recursive: true }));
 
-function stand(uuids: string[], command = 'python train.py'): Place {
-  const place = Place.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
+function stand(uuids: string[], command = 'python train.py'): Slot {
+  const place = Slot.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
   if (place === null) throw new Error('no place');
   return place;
 }
@@ -25,17 +25,17 @@ function stand(uuids: string[], command = 'python train.py'): Place {
 test('what a waiter wants can be read by others as long as it stands there', () => {
   const first = stand(['GPU-1', 'GPU-2']);
   const second = stand(['GPU-2']);
-  expect([...waitersIn(directory)]).toMatchObject([
+  expect([...readWaiters(directory)]).toMatchObject([
     { place: 0, count: 2, uuids: ['GPU-1', 'GPU-2'], scope: null, stopped: false },
     { place: 1, uuids: ['GPU-2'] },
   ]);
-  expect([...waitersIn(directory, second.number)]).toHaveLength(1);
-  first.wish({ count: 1, uuids: ['GPU-3'], scope: '7' });
-  expect([...waitersIn(directory)][0]).toMatchObject({ count: 1, uuids: ['GPU-3'], scope: '7' });
+  expect([...readWaiters(directory, second.number)]).toHaveLength(1);
+  first.updateRequest({ count: 1, uuids: ['GPU-3'], scope: '7' });
+  expect([...readWaiters(directory)][0]).toMatchObject({ count: 1, uuids: ['GPU-3'], scope: '7' });
   first.leave();
-  expect([...waitersIn(directory)].map(({ place }) => place)).toEqual([1]);
+  expect([...readWaiters(directory)].map(({ slot: place }) => place)).toEqual([1]);
   second.leave();
-  expect([...waitersIn(directory)]).toEqual([]);
+  expect([...readWaiters(directory)]).toEqual([]);
 });
 
 test('a request for more GPUs than fit into a record lists as many as fit', () => {
@@ -44,7 +44,7 @@ test('a request for more GPUs than fit into a record lists as many as fit', () =
     (_, i) => `MIG-00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
   );
   const place = stand(uuids, `python ${'ü"\\'.repeat(200)}`);
-  const [waiter] = [...waitersIn(directory)];
+  const [waiter] = [...readWaiters(directory)];
   expect(waiter?.uuids.length).toBeGreaterThan(50);
   expect(waiter?.uuids).toEqual(uuids.slice(0, waiter?.uuids.length));
   place.leave();

@@ -2,14 +2,14 @@
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { type Claim, claim, giveBack, type Refusal } from '../../lib/claims/claim.ts';
+import { type Claim, claim, type Refusal, releaseClaim } from '../../lib/claims/claim.ts';
 import { runSync } from '../../lib/claims/effects.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { checkOptions } from '../../lib/claims/options.ts';
-import type { Attempting } from '../../lib/claims/queued-waiter.ts';
+import type { ClaimAttempt } from '../../lib/claims/queued-waiter.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { claimWhenFree } from '../../lib/claims/wait.ts';
-import { Place } from '../../lib/claims/wait-queue.ts';
+import { Slot } from '../../lib/claims/wait-queue.ts';
 import { bootId } from '../../lib/platform/system.ts';
 import { Machine } from '../support/machine.ts';
 
@@ -24,7 +24,7 @@ afterAll(() => {
 });
 
 let directory: LockDirectory;
-let attempting: Attempting;
+let attempting: ClaimAttempt;
 beforeEach(() => {
   const lockDirectory = mkdtempSync(join(machine.directory, 'locks-'));
   chmodSync(lockDirectory, 0o1777);
@@ -58,9 +58,9 @@ function readingsApart(milliseconds: number): void {
 }
 
 /** Somebody else's place in line, for the machine's only GPU. */
-function stand(): Place {
+function stand(): Slot {
   const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
-  const place = Place.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });
+  const place = Slot.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });
   if (place === null) throw new Error('no place');
   return place;
 }
@@ -70,7 +70,7 @@ test('a waiter ahead that has left is not waited for, though its place is reused
   const refusal = refused(attempt());
   expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
-  giveBack(await claimWhenFree(attempting, { maxWait: null }, refusal));
+  releaseClaim(await claimWhenFree(attempting, { maxWait: null }, refusal));
 });
 
 test('a waiter ahead that has left is not waited for, though its place is reused by somebody behind', async () => {
@@ -79,11 +79,11 @@ test('a waiter ahead that has left is not waited for, though its place is reused
   const refusal = refused(attempt());
   expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
-  let behind: Place | undefined;
+  let behind: Slot | undefined;
   const onWaiting = () => {
     behind ??= stand();
   };
-  giveBack(await claimWhenFree(attempting, { maxWait: null, onWaiting }, refusal));
+  releaseClaim(await claimWhenFree(attempting, { maxWait: null, onWaiting }, refusal));
   expect(behind?.number).toBe(ahead.number);
   behind?.leave();
 });
@@ -91,8 +91,8 @@ test('a waiter ahead that has left is not waited for, though its place is reused
 test('a lease that has ended since is not waited for', async () => {
   const holder = granted(attempt());
   const refusal = refused(attempt());
-  giveBack(holder);
-  giveBack(await claimWhenFree(attempting, { maxWait: null }, refusal));
+  releaseClaim(holder);
+  releaseClaim(await claimWhenFree(attempting, { maxWait: null }, refusal));
 });
 
 test('a lease that lasts is waited for, and its end is told', async () => {
@@ -100,9 +100,9 @@ test('a lease that lasts is waited for, and its end is told', async () => {
   let attempts = 0;
   const onWaiting = () => {
     attempts++;
-    if (attempts === 1) setImmediate(() => giveBack(holder));
+    if (attempts === 1) setImmediate(() => releaseClaim(holder));
   };
-  giveBack(await claimWhenFree(attempting, { maxWait: null, onWaiting }));
+  releaseClaim(await claimWhenFree(attempting, { maxWait: null, onWaiting }));
   expect(attempts).toBe(1);
 });
 

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import { blockersOf, Patience, reservedFor, type Wish } from '../../lib/claims/fairness.ts';
+import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/fairness.ts';
 import {
   decodeRecord,
   encodeRecord,
   leaseInfo,
-  naming,
+  nameGPUs,
   RECORD_SIZE,
   type RecordContents,
 } from '../../lib/claims/record.ts';
@@ -68,7 +68,7 @@ fuzz(
   fc.tuple(gpus, text()),
   ([all, user]) => {
     const mine: RecordContents = { ...record, user };
-    const block = encodeRecord(naming(mine, all));
+    const block = encodeRecord(nameGPUs(mine, all));
     expect(block.length).toBe(RECORD_SIZE);
     const read = decodeRecord(block);
     expect(read?.pid).toBe(record.pid);
@@ -78,9 +78,9 @@ fuzz(
 
 const uuids = fc.array(fc.constantFrom('a', 'b', 'c', 'd', 'e', '__proto__', ''), { maxLength: 8 });
 const scope = fc.constantFrom(null, 'job', '');
-const wishes: fc.Arbitrary<Wish[]> = fc.array(
+const wishes: fc.Arbitrary<GpuRequest[]> = fc.array(
   fc.record({
-    place: fc.nat(50),
+    slot: fc.nat(50),
     count: fc.oneof(fc.integer({ min: 1, max: 6 }), fc.constant(Number.MAX_SAFE_INTEGER)),
     uuids,
     scope,
@@ -98,14 +98,13 @@ fuzz(
       expect(wish.uuids).toContain(uuid);
       expect(wish.scope).toBe(within);
     }
-    const blockers = blockersOf({ count: 1, uuids: own, scope: within }, ahead.toReversed());
+    const blockers = findBlockers({ count: 1, uuids: own, scope: within }, ahead.toReversed());
     for (const blocker of blockers) expect(ahead).toContain(blocker);
     // Nobody waits for others while a GPU is left to nobody.
     if (new Set(own).size > reserved.size) expect(blockers).toEqual([]);
-    const patience = new Patience();
+    const patience = new StallDetector();
     patience.observe(ahead, new Set(own), 0);
     patience.observe(ahead, new Set(own), 10_000);
-    for (const place of patience.passedOver(0, 10_000))
-      expect(ahead.map((wish) => wish.place)).toContain(place);
+    for (const slot of patience.stalled(0, 10_000)) expect(ahead.map((wish) => wish.slot)).toContain(slot);
   },
 );

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { Line } from '../../lib/claims/wait-queue.ts';
+import { WaitQueue } from '../../lib/claims/wait-queue.ts';
 import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import * as records from '../../lib/experiments/queue/records.ts';
@@ -158,12 +158,12 @@ fuzz(
     block.set(pulse, 4096 - pulse.length);
     writeFileSync(path, block);
     const opened = { openForProbe: () => native().fileOpenForProbe(path) } as unknown as LockDirectory;
-    const line = Line.open(opened);
+    const line = WaitQueue.open(opened);
     if (line === null) throw new Error('it is there');
     try {
       const found = line.waiter(place);
       if (found === null) return;
-      expect(found.place).toBe(place);
+      expect(found.slot).toBe(place);
       expect(Number.isSafeInteger(found.count) && found.count > 0).toBe(true);
       for (const uuid of found.uuids) expect(typeof uuid).toBe('string');
       expectPrintable(Object.values(found.info).join(' '));

@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { STEPS } from '../../lib/claims/trace-points.ts';
+import { TRACE_POINTS } from '../../lib/claims/trace-points.ts';
 import {
   finished,
   Machine,
@@ -47,7 +47,7 @@ async function expectNothingLeft(): Promise<void> {
   }
 }
 
-describe.each(STEPS)('a claimant killed -9 at step "%s"', (step) => {
+describe.each(TRACE_POINTS)('a claimant killed -9 at step "%s"', (step) => {
   test('leaves nothing behind (library)', async () => {
     const script = machine.script(CLAIM_ALL);
     const child = await stopAt(step, [process.execPath, '--input-type=module', '-e', script]);

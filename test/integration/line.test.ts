@@ -219,7 +219,7 @@ describe('the line’s file is anybody’s to write', () => {
     const { release } = await line.holder(4);
     const waiting = line.waiter([{ name: 'one' }]);
     const outcome = finished(waiting);
-    await output(waiting, /no place in line to be had/);
+    await output(waiting, /cannot join the wait queue/);
     release();
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });

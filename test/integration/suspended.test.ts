@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'vitest';
 import { openWitness } from '../../bench/witness.js';
-import { STEPS } from '../../lib/claims/trace-points.ts';
+import { TRACE_POINTS } from '../../lib/claims/trace-points.ts';
 import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
 import { quickest, WAIT_TIMEOUT_MS } from '../support/time.ts';
@@ -130,17 +130,20 @@ async function expectOneDelay({ expect }: TestContext, machine: Machine): Promis
 }
 
 describe.concurrent('a suspended claimant delays the others once, and goes on later', () => {
-  test.for(STEPS.slice(STEPS.indexOf('acquisition-lock')))('at step %s', async (step, context) => {
-    const { expect } = context;
-    const machine = newMachine(context, 2);
-    const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: step });
-    await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
-    await expectOneDelay(context, machine);
-    const outcome = finished(suspended);
-    suspended.kill('SIGCONT');
-    expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
-    expect(await machine.states()).toEqual(['free', 'free']);
-  });
+  test.for(TRACE_POINTS.slice(TRACE_POINTS.indexOf('acquisition-lock')))(
+    'at step %s',
+    async (step, context) => {
+      const { expect } = context;
+      const machine = newMachine(context, 2);
+      const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: step });
+      await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
+      await expectOneDelay(context, machine);
+      const outcome = finished(suspended);
+      suspended.kill('SIGCONT');
+      expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
+      expect(await machine.states()).toEqual(['free', 'free']);
+    },
+  );
 
   // In a frozen group it isn't `T` in /proc.
   test.for(['cgroup v1', 'cgroup v2'] as const)('frozen by %s', async (name, context) => {

@@ -3,7 +3,7 @@ import {
   checkOptions,
   discover,
   type GPUStatus,
-  listed,
+  listReasons,
   refuseImpossible,
   runAsync,
 } from '../../claims/index.ts';
@@ -185,7 +185,7 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
     if (claimable > 0) return claimable;
     throw new GPUOwnerError(
       'ERR_GPU_UNAVAILABLE',
-      `no GPU of this machine can be had${listed(reasons(gpus))}`,
+      `no GPU of this machine can be had${listReasons(reasons(gpus))}`,
       {
         gpus: reasons(gpus),
       },
