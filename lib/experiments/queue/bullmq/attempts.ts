@@ -44,7 +44,7 @@ export function attemptMethods(
     const signal = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
     return { token, task, start: readCount(answer[5]), descriptors: [], signal };
   };
-  /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
+  /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     renewal.remove(token);
     return answer;

@@ -28,7 +28,7 @@ export function attemptMethods(
   locks: LockFile,
   open: OpenAttempts,
 ): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
-  /** Whatever the answer, the attempt is over: its process has nothing more to do with the task. */
+  /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     open.remove(token);
     return answer;
