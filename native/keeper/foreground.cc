@@ -37,11 +37,9 @@ void report_no_process(int error) {
 int Foreground::run() {
   prctl(PR_SET_NAME, "gpu-owner");
   if (!adopt_descendants()) {
-    say("this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER: "
-        "%s; does a "
-        "seccomp filter forbid it?). When %s has ended, the claim of %s lasts only as long as a process has the "
-        "lease's descriptors, "
-        "which those that Python's subprocess starts don't inherit. Let the command wait for all that it starts",
+    say("this system forbids gpu-owner to adopt orphaned processes (PR_SET_CHILD_SUBREAPER: %s; a seccomp filter may "
+        "be the reason). When %s ends, the claim of %s lasts only as long as a process has the lease's descriptors; "
+        "children of Python's subprocess don't inherit them. Let the command wait for all processes that it starts",
         strerror(errno), options_.command_name(), options_.gpus);
   }
   placeholder_ = options_.placeholder_pid;
@@ -159,8 +157,8 @@ void Foreground::on_event(const char* line) {
     if (!survivors_reported_) report_survivors(line);
     complete_ = complete_ || !taken_over_;
   } else if (is_event(line, "removed")) {
-    say("the lease file of %s was removed while in use: another process could claim the same now. Keep cleaners of "
-        "temporary files away from gpu-owner's lock directory, and don't delete files there",
+    say("the lease file of %s was removed while in use: another process could now claim the same GPU. Keep cleaners "
+        "of temporary files away from gpu-owner's lock directory, and don't delete files there",
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
@@ -257,7 +255,7 @@ int Foreground::exit_code() {
   if (failure_) return failure_;
   if (end_signal_) return exit_signal_base + end_signal_;
   if (end_code_ >= 0) return end_code_;
-  say("the keeper was killed before it could tell how %s ended", options_.command_name());
+  say("the keeper was killed before it reported how %s ended", options_.command_name());
   return exit_internal;
 }
 
