@@ -107,7 +107,7 @@ function timeoutError(
   maxWait: number,
   { error, candidates }: Pick<Refusal, 'error' | 'candidates'>,
 ): GPUOwnerError {
-  return new GPUOwnerError('ERR_TIMEOUT', `waited ${formatDuration(maxWait)} in vain: ${error.message}`, {
+  return new GPUOwnerError('ERR_TIMEOUT', `timed out after ${formatDuration(maxWait)}: ${error.message}`, {
     gpus: reasonsOf(candidates),
     cause: error,
   });

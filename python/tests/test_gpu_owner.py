@@ -785,13 +785,13 @@ class Waiting(OnMachine):
             )
         unavailable = "GPUUnavailable ERR_GPU_UNAVAILABLE 75 1 GPU asked for, none is free"
         self.assertEqual(lines[:2], [unavailable] * 2)
-        self.assertEqual(lines[2:], [f"WaitTimeout ERR_TIMEOUT 75 waited {ms} ms in vain" for ms in (300, 200)])
+        self.assertEqual(lines[2:], [f"WaitTimeout ERR_TIMEOUT 75 timed out after {ms} ms" for ms in (300, 200)])
 
     def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
         with self.occupied():
             code, _, err = self.start("gpu_owner.claim(wait=0.5)").end()
         self.assertEqual(code, 1)
-        self.assertEqual(err.count("waited 500 ms in vain"), 1)
+        self.assertEqual(err.count("timed out after 500 ms"), 1)
         self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in line:"), 1)
 
     def test_however_long_the_command_takes_to_end(self):

@@ -75,7 +75,7 @@ test('find --wait=DURATION ends with 75 when the time is up, --no-wait at once',
   const holder = await hold('-n', '2');
   const late = await machine.runCommand(['find', '--wait=200ms']);
   expect(late).toMatchObject({ code: 75, stdout: '' });
-  expect(late.stderr).toMatch(/waited 200 ms in vain: 1 GPU asked for, none is free:\n {2}GPU 0: leased by/);
+  expect(late.stderr).toMatch(/timed out after 200 ms: 1 GPU asked for, none is free:\n {2}GPU 0: leased by/);
   const now = await machine.runCommand(['find', '--no-wait']);
   expect(now).toMatchObject({ code: 75, stdout: '' });
   expect(now.stderr).toMatch(/^gpu-owner: 1 GPU asked for, none is free:\n {2}GPU 0: leased by/);

@@ -106,7 +106,7 @@ time.sleep(60)`,
     expect({ code, stdout }).toEqual({ code: 75, stdout: '' });
     expect(stderr.match(/GPU \d: leased by/g)).toHaveLength(4);
     const impatient = machine.startCommand(['hold', '--wait=100ms']);
-    expect((await finished(impatient)).stderr).toMatch(/waited 100 ms in vain/);
+    expect((await finished(impatient)).stderr).toMatch(/timed out after 100 ms/);
     const waiting = machine.startCommand(['hold', '--wait']);
     await output(waiting, /waiting for (?:a|\d+) GPU/);
     first.stdin?.end();

@@ -52,7 +52,7 @@ describe('the exit code of run', () => {
     expect(refused.stderr).toMatch(/^gpu-owner: 1 GPU asked for, none is free:\n/);
     const late = await run('--wait=100ms', '--conflict-exit-code=255', '--', 'echo', 'it ran');
     expect(late).toMatchObject({ code: 255, stdout: '' });
-    expect(late.stderr).toMatch(/waited 100 ms in vain/);
+    expect(late.stderr).toMatch(/timed out after 100 ms/);
     expect(await run('--no-wait', '--', 'true')).toMatchObject({ code: 75 });
     holder.stdin?.end();
     await finished(holder, 'exit');
