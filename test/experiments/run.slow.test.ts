@@ -202,7 +202,7 @@ test.concurrent('a person’s pause holds until resume; cancel takes tasks out',
   const child = experiment.start(words);
   const ended = finished(child);
   await experiment.untilStarted(2);
-  expect((await experiment.run(['pause', 'the disk is full'])).stdout).toMatch(/2 that run go on/);
+  expect((await experiment.run(['pause', 'the disk is full'])).stdout).toMatch(/2 running tasks continue/);
   writeFileSync(join(experiment.project, 'go'), '');
   await until(async () => (await experiment.status()).counts.completed === 2);
   await pause(500);
