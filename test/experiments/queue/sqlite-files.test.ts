@@ -119,8 +119,8 @@ test('under whatever name, it is one queue; with two names, none', async () => {
   expect(await queue.take(taker)).toBeNull();
   expect(await queue.complete(token, {})).toBe(true);
   linkSync(path, join(directory, 'hard.db'));
-  expect(await refusal(open(join(directory, 'hard.db')))).toMatch(/2 names/);
-  expect(await refusal(open())).toMatch(/2 names/);
+  expect(await refusal(open(join(directory, 'hard.db')))).toMatch(/2 hard links/);
+  expect(await refusal(open())).toMatch(/2 hard links/);
 });
 
 test('a damaged database is refused, with the remedy', async () => {
