@@ -26,14 +26,14 @@ test('what a waiter wants can be read by others as long as it stands there', () 
   const first = stand(['GPU-1', 'GPU-2']);
   const second = stand(['GPU-2']);
   expect([...readWaiters(directory)]).toMatchObject([
-    { place: 0, count: 2, uuids: ['GPU-1', 'GPU-2'], scope: null, stopped: false },
-    { place: 1, uuids: ['GPU-2'] },
+    { slot: 0, count: 2, uuids: ['GPU-1', 'GPU-2'], scope: null, isSuspended: false },
+    { slot: 1, uuids: ['GPU-2'] },
   ]);
   expect([...readWaiters(directory, second.number)]).toHaveLength(1);
   first.updateRequest({ count: 1, uuids: ['GPU-3'], scope: '7' });
   expect([...readWaiters(directory)][0]).toMatchObject({ count: 1, uuids: ['GPU-3'], scope: '7' });
   first.leave();
-  expect([...readWaiters(directory)].map(({ slot: place }) => place)).toEqual([1]);
+  expect([...readWaiters(directory)].map(({ slot }) => slot)).toEqual([1]);
   second.leave();
   expect([...readWaiters(directory)]).toEqual([]);
 });
