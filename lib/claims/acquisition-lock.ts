@@ -44,7 +44,7 @@ export class AcquisitionLock {
   ): Effectful<AcquisitionLock> {
     const end = now() + 2 * timeout;
     let waited = false;
-    /** What the holder who is waited for has written: others write something else. */
+    /** The record of the holder that is waited for: others write something else. */
     let holder: Buffer = Buffer.alloc(0);
     let since = 0;
     for (let tries = 0; tries < MAX_TRIES; ) {
@@ -139,7 +139,7 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
   return false;
 }
 
-/** What the holder has written; null: nothing, and what stands there is of an earlier one. */
+/** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
   const byte = EPOCHS + Number(record?.generation);

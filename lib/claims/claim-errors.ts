@@ -6,7 +6,7 @@ import { type Candidate, reasonsOf } from './evaluate.ts';
 import type { ParentJob } from './parent-job.ts';
 import type { Binding } from './placeholder.ts';
 
-/** What no waiting mends is refused at once. @throws ERR_INVALID_ARGUMENT */
+/** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
 export function refuseImpossible(
   count: number,
   verdicts: readonly Pick<Verdict, 'state'>[],

@@ -53,11 +53,11 @@ export interface ClaimRequest {
   lockDirectory: string | undefined;
   /** How long to wait for another claimant to decide, in ms. */
   lockTimeout: number;
-  /** Whose other lock files count. */
+  /** The other tools whose lock files count. */
   conventions: ConventionChoice;
   /** Whether other claims can be made inside of this one. */
   isJob?: boolean;
-  /** What to write into the record as the command; default: this process's own. */
+  /** The command in the record; default: this process's own. */
   command?: string;
   /** CUDA is bound to some GPUs in this process: only these will do. */
   bound?: Binding;
@@ -69,9 +69,9 @@ export interface Claim {
   /** By index. */
   gpus: GPU[];
   leases: Lease[];
-  /** What shows users of other conventions that the GPUs are ours. */
+  /** Show users of other conventions that the GPUs are ours. */
   marks: Mark[];
-  /** What proves to claims inside that they are; null: there can be none. */
+  /** Proves to claims inside the job that they are; null: there can be none. */
   jobFile: Mark | null;
   /** Keeps others from looking for free GPUs; to be left when these can be seen to be taken. */
   entry: Entry;
@@ -89,7 +89,7 @@ export interface Refusal {
   granted: false;
   candidates: Candidate[];
   directory: LockDirectory;
-  /** What there is to wait for, and who waits. */
+  /** The GPUs to wait for. */
   gpuRequest: Omit<GpuRequest, 'slot'>;
   record: RecordContents;
   job: ParentJob | null;
@@ -238,7 +238,7 @@ type Decision =
       obstacle: 'use' | 'remains' | 'contention';
     };
 
-/** What a decision takes into account besides the GPUs. */
+/** Everything that a decision takes into account besides the GPUs. */
 interface DecisionContext {
   judging: EvaluationContext;
   record: RecordContents;
@@ -246,7 +246,7 @@ interface DecisionContext {
   secret: JobSecret | null;
   position: QueuePosition | null;
   others: { conventions: Conventions; claimant: Claimant };
-  /** What was found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
+  /** The candidates as found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
   found: { candidates: readonly Candidate[]; current: boolean };
 }
 

@@ -118,7 +118,7 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
  */
 export type Perspective = 'machine' | 'claimant';
 
-/** What to look for, and where. */
+/** The GPUs to look for, and the locks that count. */
 export type DiscoveryRequest = Pick<ClaimRequest, 'criteria' | 'lockDirectory' | 'conventions' | 'count'>;
 
 /** @param configured the lock directory of the configuration, if it names one */
@@ -131,7 +131,7 @@ export function* discover(
   return candidates.map(statusOf);
 }
 
-/** What a claim would take now. */
+/** The GPUs that a claim would take now. */
 export interface Found {
   granted: true;
   chosen: GPU[];
@@ -144,7 +144,7 @@ export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
   directory: LockDirectory | null;
 };
 
-/** What a claim that doesn't wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
+/** Finds the GPUs that a claim without a wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
 export function* findForClaim(
   request: DiscoveryRequest,
   configured: string | undefined,
@@ -216,7 +216,7 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
 /** Where to look, and whose locks count. */
 export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
 
-/** Who stands in line on this machine, in order. Takes nothing. @throws as `getGPUs` */
+/** The wait queue of this machine, in order. Takes nothing. @throws as `getGPUs` */
 export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
   refuseNoObject(options);
   const configuration = loadConfiguration();

@@ -6,7 +6,7 @@ import { errno, native, OFD } from '../native.ts';
 import { timerMs, type Wait } from '../platform/index.ts';
 
 /**
- * What a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
+ * A step that a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
  * the main thread (a constructor can't wait otherwise) or without blocking the event loop.
  */
 export type Effect =

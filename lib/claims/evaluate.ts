@@ -61,7 +61,7 @@ export interface EvaluationContext {
   job: number | null;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
-  /** Who holds GPUs by the locks of other programs; default: nobody. */
+  /** Holders of GPUs by the locks of other programs; default: nobody. */
   foreign?: Holders;
   /** Whether the GPUs are lent by Windows, for those who have asked already. */
   wsl?: boolean;
@@ -173,12 +173,12 @@ export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {
   return { uuid, parent, job };
 }
 
-/** Of a divided GPU, leases of its instances are shown with these. */
+/** The holder of the lease. Leases of a divided GPU's instances are shown with these. */
 function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): LeaseInfo | null {
   return isDivided(gpu) ? probeWhole(directory, gpu.uuid) : probeLease(directory, key);
 }
 
-/** What its problem makes of a GPU that could be had otherwise. */
+/** Makes a GPU unavailable whose lease file can't be used. */
 export function applyProblem(candidate: Candidate): Candidate {
   const { problem, verdict } = candidate;
   if (problem === null || verdict.state === 'excluded' || verdict.state === 'unavailable') return candidate;
@@ -190,7 +190,7 @@ export function scopeOf(job: number | null): string | null {
   return job === null ? null : String(job);
 }
 
-/** What is free but could be used by those who stand ahead in line is left to them. */
+/** Reserves free GPUs for the waiters ahead that could use them. */
 export function reserveForWaiters(
   candidates: readonly Candidate[],
   scope: string | null,
@@ -206,7 +206,7 @@ export function reserveForWaiters(
   });
 }
 
-/** What is waited for: all that might become free. */
+/** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
   count: number,

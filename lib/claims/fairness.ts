@@ -1,4 +1,4 @@
-/** What somebody who stands in line waits for. */
+/** The GPUs that a waiter waits for. */
 export interface GpuRequest {
   /** Lower ones are served first. */
   slot: number;
@@ -10,7 +10,7 @@ export interface GpuRequest {
 }
 
 /**
- * Who may take what: a waiter takes only GPUs that nobody ahead could use. So a request for four is not starved by
+ * Decides which waiter may take which GPU: a waiter takes only GPUs that nobody ahead could use. So a request for four is not starved by
  * requests for one, and one that insists on GPU 0 doesn't keep the others idle.
  *
  * @param ahead in order; read no further than need be

@@ -11,7 +11,7 @@ import { RECORD_SIZE, type RecordContents } from './record.ts';
 /** In which claims tell each other since when they have been sharing safe-gpu's lock. */
 const NOTE = 'safe-gpu.sharing';
 
-/** What other conventions need to know of leases. @param directory null: there are none yet */
+/** The leases, as other conventions ask for them. @param directory null: there are none yet */
 export function leasesIn(directory: LockDirectory | null): Leases {
   return {
     isLeased: (uuid) => directory !== null && isLeased(directory, { uuid }),
@@ -19,7 +19,7 @@ export function leasesIn(directory: LockDirectory | null): Leases {
   };
 }
 
-/** What other conventions need to know of a claim. @param patience how long to wait for somebody who doesn't move, in ms */
+/** A claim, as other conventions see it. @param patience how long to wait for somebody who doesn't move, in ms */
 export function claimantOf(directory: LockDirectory, record: RecordContents, patience: number): Claimant {
   return {
     user: record.user,

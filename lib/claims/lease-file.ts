@@ -68,7 +68,7 @@ export function isTenure(descriptor: number, generation: number): boolean {
 }
 
 /**
- * What the present holder has written; null: nothing, and what stands there is of an earlier one. So it is for a moment with each
+ * The record of the present holder; null: it has written none, and what stands there is of an earlier one. So it is for a moment with each
  * lease, and as long as it lasts where a stranger has the lock, or the file may not be written to.
  */
 export function readHolder(descriptor: number): Record<string, unknown> | null {
@@ -100,7 +100,7 @@ export function readRecord(descriptor: number): Record<string, unknown> | null {
 /** Which lease. */
 export interface LeaseKey {
   uuid: string;
-  /** Of a MIG instance: the UUID of its GPU. Whoever holds that as a whole holds the instance. */
+  /** The UUID of a MIG instance's GPU. Whoever holds that as a whole holds the instance. */
   parent?: string | null;
   /** The generation of the job inside of which it is asked for; null: on the machine. */
   job?: number | null;
@@ -110,7 +110,7 @@ export interface LeaseKey {
 const REMAINS_MS = 5_000;
 
 /**
- * Who holds the lease, in this machine's directory or one that may be in use as well; null: nobody. A GPU of which only MIG
+ * The holder of the lease, in this machine's directory or one that may be in use as well; null: nobody. A GPU of which only MIG
  * instances are leased is leased, too: as a whole it can't be had.
  */
 export function probeLease(directory: LockDirectory, key: LeaseKey): LeaseInfo | null {
@@ -179,7 +179,7 @@ function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
 }
 
 /**
- * Of which GPUs a glance is enough to see that nobody holds the lease on the machine, and nothing keeps this process from taking it: 1.
+ * Flags GPUs of which a glance shows that nobody holds the lease on the machine, and nothing keeps this process from taking it: 1.
  * 0: it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
  */
 export function findUntouched(directory: LockDirectory | null, keys: readonly LeaseKey[]): Uint8Array {
@@ -262,7 +262,7 @@ export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
     .filter((descriptor) => descriptor >= 0);
 }
 
-/** Of somebody who holds an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
+/** The record of a holder of an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
 function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
   for (const path of directory.all) {
     for (const name of directory.namesIn(path)) {
@@ -317,7 +317,7 @@ export interface Tenure {
   byte: number;
 }
 
-/** What to wait on for the end of a lease; null: there is nothing. The caller closes the descriptor. */
+/** The lock to wait on for the end of a lease; null: there is none. The caller closes the descriptor. */
 export function findTenure(directory: LockDirectory, key: LeaseKey): Tenure | null {
   const { uuid, parent = null, job = null } = key;
   const from = depthFor(directory, key);

@@ -89,7 +89,7 @@ export class Lease {
     return { own: pathOf(this.#own), parent: this.#parent === null ? null : pathOf(this.#parent) };
   }
 
-  /** Of a MIG instance: the file of its GPU, in which others may hold a part as well. Nothing is written there. */
+  /** The file of a MIG instance's GPU, in which others may hold a part as well. Nothing is written there. */
   get parentDescriptor(): number | null {
     return this.#parent?.descriptor ?? null;
   }

@@ -131,7 +131,7 @@ export class LockDirectory {
     return true;
   }
 
-  /** What is wrong with the directory itself, in the eyes of those who only look; null: nothing. */
+  /** The problem with the directory itself, in the eyes of those who only look; null: nothing. */
   get problem(): GPUOwnerError | null {
     return this.#problem;
   }
@@ -173,7 +173,7 @@ export class LockDirectory {
     }
   }
 
-  /** What is in one of the directories. */
+  /** The names in one of the directories. */
   namesIn(path: string): string[] {
     return this.#at(path)?.names() ?? [];
   }
@@ -198,7 +198,7 @@ export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'm
   return links > 1 && (mode & 0o666) !== 0o666;
 }
 
-/** What lists all names of a file: those of others show to root only. */
+/** A command that lists all names of a file: those of others show to root only. */
 export function namesCommand(path: string): string {
   return `find ${mountPointOf(path)} -xdev -samefile ${path}`;
 }

@@ -28,13 +28,13 @@ export interface ClaimOptions extends Criteria {
   /** How long to wait for another claimant to decide, in ms or as '2s', before going on without waiting. Default 2 s. */
   lockTimeout?: number | string | undefined;
   /**
-   * Whose other lock files are honoured, and shown to them: 'auto' (default), 'none', or some of 'safe-gpu', 'gpu_lock',
+   * The other tools whose lock files are honoured, and shown to them: 'auto' (default), 'none', or some of 'safe-gpu', 'gpu_lock',
    * 'gpu-scheduler' and 'pid-files'. 'auto': all of them; of PID files, those of a directory that exists.
    */
   conventions?: 'auto' | 'none' | readonly string[] | undefined;
 }
 
-/** What else waiting needs. */
+/** Options of a claim that waits. */
 export interface AcquireOptions extends ClaimOptions {
   /** How long to wait at most, in ms or as '10m'. Default: without limit. */
   maxWait?: number | string | undefined;

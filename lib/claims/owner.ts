@@ -17,7 +17,7 @@ import { claimAtOnce, claimWhenFree } from './wait.ts';
 export interface Device {
   /** NVML's index (PCI bus order), as in `nvidia-smi`. In CUDA, this process's GPUs count from 0 in the order of `devices`. */
   index: number;
-  /** Of a MIG instance: its number on that GPU. null: the whole GPU. */
+  /** The number of a MIG instance on its GPU. null: the whole GPU. */
   instance: number | null;
   uuid: string;
   name: string;
@@ -25,7 +25,7 @@ export interface Device {
   totalMemoryBytes: number | null;
 }
 
-/** What an owner consists of, while it is being put together. */
+/** The parts of an owner, while it is being put together. */
 interface Holding {
   claim: Claim;
   share: ShownGPUs;
@@ -57,7 +57,7 @@ const ADOPT = Symbol('adopt');
 export class GPUOwner {
   /** The GPUs, in the order in which CUDA counts them in this process. */
   readonly devices: readonly Device[];
-  /** What CUDA_VISIBLE_DEVICES was set to. */
+  /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
   #holding: Holding | null;
 

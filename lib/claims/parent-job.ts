@@ -27,7 +27,7 @@ export interface ParentJob {
   size: number;
 }
 
-/** What proves that a job is the own user's. */
+/** Proves that a job belongs to this user. */
 export interface JobSecret {
   secret: string;
   /** The number that follows from it. */

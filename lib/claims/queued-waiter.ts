@@ -47,7 +47,7 @@ export interface QueuedWaitOptions {
 interface BlockedWait {
   queue: WaitQueue;
   slot: Slot;
-  /** Who is waited for. */
+  /** The slots that are waited for. */
   blockers: readonly number[];
   ended: boolean;
 }

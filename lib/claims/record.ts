@@ -12,7 +12,7 @@ export const MAX_GENERATIONS = 2 ** 49;
 const MAX_COMMAND_LENGTH = 512; // characters
 const MAX_RECORD_BYTES = 64 * 1024;
 
-/** What this process writes about itself. */
+/** The record that this process writes about itself. */
 export interface RecordContents {
   user: string;
   uid: number;
@@ -27,7 +27,7 @@ export interface RecordContents {
   generation: number;
   /** In which PIDs are meant; null: unknown. */
   pidNamespace: string | null;
-  /** Of a MIG instance, `parent` is the UUID of its GPU. */
+  /** `parent` is the UUID of a MIG instance's GPU. */
   gpus?: { index: number; instance?: number | null; uuid: string; parent?: string; name?: string }[];
   [member: string]: unknown;
 }
@@ -114,7 +114,7 @@ export function decodeRecord(block: Uint8Array): Record<string, unknown> | null 
   }
 }
 
-/** What a record says, harmless to print. */
+/** The contents of a record, harmless to print. */
 export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
   const info: LeaseInfo = {
     user: text(record?.user, 32) ?? 'somebody',

@@ -11,7 +11,7 @@ import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents
 export const WAIT_QUEUE_FILE = 'line.lock';
 /** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
-/** Of native/locks/heartbeat.h. */
+/** As in native/locks/heartbeat.h. */
 const HEARTBEAT_BYTES = 32;
 const MAX_REPLACEMENTS = 16;
 /** In a record, with quotes and comma. */
@@ -164,7 +164,7 @@ export class WaitQueue {
     return descriptor < 0 ? null : new WaitQueue(directory, descriptor);
   }
 
-  /** Who has these slots, read one after the other as far as the caller goes. */
+  /** The waiters in these slots, read one after the other as far as the caller goes. */
   *waiters(slots: readonly number[]): Generator<Waiter> {
     for (const slot of slots) {
       const waiter = this.waiter(slot);
@@ -192,7 +192,7 @@ export class WaitQueue {
     native().fileClose(this.#descriptor);
   }
 
-  /** Who has a slot; null: nothing that can be read, so nobody can stand back for it. */
+  /** The waiter in a slot; null: there is no record that can be read, so nobody can stand back for it. */
   waiter(slot: number): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readSync(this.#descriptor, block, 0, RECORD_SIZE, blockOffset(slot));
@@ -211,7 +211,7 @@ export class WaitQueue {
   }
 }
 
-/** Who stands in a directory's line, in order, as far as the caller goes. @param before only those ahead of this slot */
+/** The waiters of a directory's queue, in order, as far as the caller goes. @param before only those ahead of this slot */
 export function* readWaiters(
   directory: LockDirectory | null,
   before: number | null = null,

@@ -4,7 +4,7 @@ import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import type { Directory, Waiting } from '../platform/index.ts';
 import type { machinePath } from './paths.ts';
 
-/** What is known of leases. */
+/** Tells which leases are held. */
 export interface Leases {
   /** Whether somebody holds the lease of this GPU. */
   isLeased(uuid: string): boolean;
@@ -12,7 +12,7 @@ export interface Leases {
   isHeld(uuid: string, generation: number): boolean;
 }
 
-/** What a claim tells the conventions. */
+/** A claim, as the conventions see it. */
 export interface Claimant extends Leases {
   user: string;
   /** Which tenure of leases this claim begins; no other one has this number. */
@@ -23,13 +23,13 @@ export interface Claimant extends Leases {
   patience: number;
 }
 
-/** What keeps the others from deciding while we do. */
+/** Keeps the others from deciding while we do. */
 export interface Entry {
   /** Lets them. Does nothing the second time. */
   leave(): void;
 }
 
-/** What claims of ours left behind that were killed. */
+/** Files that killed claims of ours left behind. */
 export interface Tidying {
   /** Whether to remove it: for one claimant at a time. */
   readonly now: boolean;
@@ -48,7 +48,7 @@ export interface Convention {
   readonly name: ConventionName;
   /** Its directories, whether or not they exist. @param root see {@link machinePath} */
   directories(root?: string): string[];
-  /** Whose one of its directories is, where therefore no lock in it counts; null: it may belong to whom it does. */
+  /** The stranger to whom one of its directories belongs, where therefore no lock in it counts; null: it may belong to whom it does. */
   strangerAt(path: string): string | null;
   /**
    * Makes its directories where they are missing, with the modes that its own programs need: these may start while our lease
@@ -58,7 +58,7 @@ export interface Convention {
   prepare(all: readonly GPU[], byName: boolean): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */
   enter(claimant: Claimant): Waiting<Entry | null>;
-  /** Who holds which GPU. Takes nothing. */
+  /** The holders of GPUs. Takes nothing. */
   holders(gpus: readonly GPU[], leases: Leases, tidying: Tidying): Waiting<Holders>;
   /**
    * Shows others that a GPU is ours, whose lease we hold. Where it can't be shown, that is said and isn't an error.

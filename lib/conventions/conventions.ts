@@ -31,7 +31,7 @@ export interface ConventionInUse {
   paths: string[];
 }
 
-/** What a choice comes to on this machine at present. @throws ERR_INVALID_ARGUMENT for unknown names */
+/** Resolves a choice on this machine at present. @throws ERR_INVALID_ARGUMENT for unknown names */
 export function conventionsInUse(choice: 'auto' | readonly string[]): ConventionInUse[] {
   const chosen = parseConventions(choice, 'conventions');
   return CONVENTIONS.map((name) => {
@@ -124,7 +124,7 @@ export class Conventions {
   }
 
   /**
-   * Who holds GPUs by other conventions. Takes nothing.
+   * The holders of GPUs by other conventions. Takes nothing.
    * @param tidy also remove what claims of ours left behind that were killed: for one claimant at a time
    */
   *holders(gpus: readonly GPU[], leases: Leases, tidy = false): Waiting<Holders> {

@@ -18,7 +18,7 @@ const MAX_BYTES = 64 * 1024;
 const WRITE_TIMEOUT_MS = 10_000;
 const MAX_PID = 2 ** 22;
 
-/** What has a name under which others have a lock file. Anybody may have put it there. */
+/** A file that has the name of another tool's lock file. Anybody may have put it there. */
 export type ForeignFile =
   | { state: 'missing' }
   /** A plain file with one name. @property fresh whether it was written only just now */
@@ -112,7 +112,7 @@ interface HolderFacts {
 }
 
 /**
- * Who holds a flock, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
+ * The holders of flocks, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
  * take the lock would for a moment stand in the way of its owners.
  */
 export function flockHolders(): { file: string; pid: number }[] {

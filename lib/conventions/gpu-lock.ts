@@ -21,7 +21,7 @@ const SIGHTING_TEXT = 'Claims of gpu-owner have seen locks of gpu_lock in this d
 /** For so long a sighting counts, in ms. */
 const SIGHTING_MAX_AGE_MS = 7 * 24 * 3_600_000;
 
-/** What a file says of its lock. */
+/** The state of a lock, as its file tells it. */
 type Lock =
   | { state: 'free' | 'strange' | 'stale' }
   /** A claim of ours wrote it; its lease is held, or no longer. */

@@ -6,7 +6,7 @@ import { errno } from '../native.ts';
 import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
 
 /**
- * What stands before every path of other tools: '' on a real machine. On a simulated one it is a directory of that
+ * The prefix of every path of other tools: '' on a real machine. On a simulated one it is a directory of that
  * machine, so that simulated claims and the real ones of other tools have nothing to do with each other.
  */
 export function interopRoot(env: NodeJS.ProcessEnv = process.env): string {
@@ -56,7 +56,7 @@ export function ensureDirectory(path: string, mode: number): Directory | null {
   return typeof again === 'number' ? null : again;
 }
 
-/** Whose a directory of one user is, if it is neither this user's nor root's: nobody else decides here what is locked. */
+/** The owner of a directory of one user, if that is neither this user's nor root's: nobody else decides here what is locked. */
 export function foreignOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }

@@ -20,7 +20,7 @@ export function isWSLKernel(device: string, release: string): boolean {
   return existsSync(device) || /microsoft/i.test(readSmallFile(release) ?? '');
 }
 
-/** Of the namespace that the kernel itself starts with; it is a constant of the kernel. */
+/** The PID namespace that the kernel itself starts with; it is a constant of the kernel. */
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 /** Whether processes here have other numbers than the host knows them by, as in most containers, and in WSL 2. */
@@ -28,7 +28,7 @@ export function hasPidNamespace(): boolean {
   return (readLink('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
 }
 
-/** What of the system tells whether this is a container; tests have others. */
+/** Signs that tell whether this is a container; tests have others. */
 export interface ContainerSigns {
   exists(path: string): boolean;
   /** '' where it can't be read. */

@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
 import { isWSL, whichContainer } from './containers.ts';
 
-/** What the simulator's tool exits with when it doesn't know the machine. */
+/** The exit code of the simulator's tool when it doesn't know the machine. */
 const EX_USAGE = 64;
 
 let ready = false;

@@ -7,7 +7,7 @@ import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 
-/** What a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
+/** Memory that a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
 
 const GIB = 1024 ** 3;
@@ -15,12 +15,12 @@ const GIB = 1024 ** 3;
 const MAX_PID = 2 ** 22;
 
 export interface JudgeContext {
-  /** Who holds the GPU, under whichever convention; null: nobody. */
+  /** The holder of the GPU, under whichever convention; null: nobody. */
   lease: LeaseInfo | null;
   /** UUIDs that an inherited CUDA_VISIBLE_DEVICES allows; null: all. */
   visible: ReadonlySet<string> | null;
   criteria: NormalizedCriteria;
-  /** Who a process is and whether it lives; without it every process counts as living. */
+  /** Tells a process's name and user, and whether it lives; without it every process counts as living. */
   describe?: ((pid: number) => ProcessDescription) | undefined;
   /** PIDs of the claimant itself: what they use is no obstacle. */
   ownPids?: ReadonlySet<number> | undefined;
@@ -84,7 +84,7 @@ const HEALTH_REASONS: Record<Exclude<GPU['health'], 'ok'>, string> = {
   failed: 'the driver reports an error for this GPU',
 };
 
-/** What waiting doesn't mend. */
+/** Reasons that a wait doesn't mend. */
 function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
   const health = gpu.health === 'ok' ? null : sanitize(gpu.healthReason) || HEALTH_REASONS[gpu.health];
   if (health !== null && !criteria.force) return health;
@@ -137,7 +137,7 @@ interface ComputeProcess extends GPUProcess {
   who: ProcessDescription;
 }
 
-/** What is used on a GPU, and by whom. null: unknown. */
+/** The use of a GPU, and its users. null: unknown. */
 interface Use {
   /** Living ones first, then by memory. Never the claimant's own. */
   compute: ComputeProcess[];
@@ -173,7 +173,7 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
   };
 }
 
-/** What {@link measureUse} finds where nobody is listed, as on most GPUs that are claimed. */
+/** The result of {@link measureUse} where nobody is listed, as on most GPUs that are claimed. */
 function unused(usedBytes: number | null): Use {
   return {
     compute: [],
@@ -310,7 +310,7 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
   };
 }
 
-/** What is left to a desktop whose use of memory the driver doesn't tell; null: there is none, or the driver does. */
+/** Memory that is left to a desktop whose use of memory the driver doesn't tell; null: there is none, or the driver does. */
 function desktopAllowance({ memory }: GPU, { graphics }: Use, { wsl }: JudgeContext): number | null {
   if (!wsl && !graphics.some(({ usedBytes }) => usedBytes === null)) return null;
   return Math.max(MAX_UNEXPLAINED_BYTES, Math.min(DESKTOP_ALLOWANCE_BYTES, (memory.totalBytes ?? 0) / 2));

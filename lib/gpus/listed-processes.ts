@@ -4,7 +4,7 @@ import { describeProcess, type ProcessDescription, readLink } from '../platform/
 import { hasPidNamespace } from './containers.ts';
 
 /**
- * Who a process is that the driver lists. In a container, some drivers list processes by their number on the host, where it
+ * Describes a process that the driver lists. In a container, some drivers list processes by their number on the host, where it
  * means another one: a process that has nothing of the driver open can't be it, and counts as gone.
  * @param proc another mount of procfs, for tests
  */

@@ -32,7 +32,7 @@ function worth({ memory, displayActive }: GPU): number {
   return displayActive ? memory.freeBytes / 2 : memory.freeBytes;
 }
 
-/** What is leased, busy or silent may become free, the rest won't. */
+/** Whether a GPU may become free: leased, busy and silent ones may. */
 export function mayBecomeFree({ state, silent }: Pick<Verdict, 'state' | 'silent'>): boolean {
   return state !== 'excluded' && (state !== 'unavailable' || silent === true);
 }

@@ -36,7 +36,7 @@ let describedVersion = Number.NaN;
 export type Asked = readonly number[] | undefined;
 
 /**
- * What the driver says of every GPU at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
+ * Every GPU as the driver describes it at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
  * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s, as a rule 0.8, and reported
  * with health 'not-responding'. What is returned of GPUs that were not asked for is from the last look at them.
  *
@@ -217,7 +217,7 @@ function leaveOutNeighbours(identities: readonly MIGInstance[], instances: reado
   });
 }
 
-/** Of a code that is not 0. */
+/** Translates a code that is not 0. */
 function healthOf(code: number): GPU['health'] {
   switch (code) {
     case NOT_RESPONDING:

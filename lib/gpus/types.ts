@@ -18,17 +18,17 @@ export interface MIGInstance {
 }
 
 /**
- * What the driver said about a GPU, or about a MIG instance of one, at one moment. null: the driver can't tell (never 0 for
+ * A GPU as the driver described it, or about a MIG instance of one, at one moment. null: the driver can't tell (never 0 for
  * that). Of an instance, health, bus, temperature and display are its GPU's; power and utilization are not known.
  */
 export interface GPU {
   /** NVML's index: PCI bus order, the same as in `nvidia-smi`. Of an instance its GPU's. */
   index: number;
-  /** Of a MIG instance: the number of its slot on its GPU, as NVML counts them. null: a whole GPU. */
+  /** The number of a MIG instance's slot on its GPU, as NVML counts them. null: a whole GPU. */
   instance: number | null;
   /** 'GPU-…', of a MIG instance 'MIG-…'; '' when the driver gives no access to the GPU. */
   uuid: string;
-  /** Of a MIG instance: the UUID of its GPU. null: a whole GPU. */
+  /** The UUID of a MIG instance's GPU. null: a whole GPU. */
   parent: string | null;
   name: string;
   pciBusId: string | null;
@@ -49,15 +49,15 @@ export interface GPU {
   computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
   /** An X server is attached. */
   displayActive: boolean | null;
-  /** Of an instance null. */
+  /** null for an instance. */
   migEnabled: boolean | null;
-  /** Of an instance none. */
+  /** Empty for an instance. */
   migInstances: MIGInstance[];
   /** null: the driver gives no list (WSL). An empty list can also mean that processes are hidden (containers). */
   processes: GPUProcess[] | null;
 }
 
-/** Who holds a GPU, as far as their record says: written by others, for people to read, to be believed by nobody. */
+/** The holder of a GPU, as far as their record says: written by others, for people to read, to be believed by nobody. */
 export interface LeaseInfo {
   user: string;
   uid: number | null;
@@ -72,7 +72,7 @@ export interface LeaseInfo {
   survivors?: number;
   /** It is locked, but whoever holds it hasn't written who it is, as claims do: the other members are what the kernel tells, if anything. */
   stranger?: true;
-  /** Who holds it by a claim inside of that job. */
+  /** The holder by a claim inside of that job. */
   nested?: LeaseInfo;
 }
 

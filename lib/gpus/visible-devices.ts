@@ -5,7 +5,7 @@ import { sanitize, warnOnce } from '../platform/index.ts';
 import { isInstance } from './selection.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
-/** What an inherited CUDA_VISIBLE_DEVICES allows. */
+/** The GPUs that an inherited CUDA_VISIBLE_DEVICES allows. */
 export interface VisibleDevices {
   /** UUIDs of whole GPUs, in CUDA's order; null: the variable is not set, all GPUs are visible. */
   uuids: string[] | null;
@@ -24,7 +24,7 @@ interface Reading {
 const VARIABLE = 'CUDA_VISIBLE_DEVICES';
 
 /**
- * What an inherited `CUDA_VISIBLE_DEVICES` allows, read as CUDA reads it: unset = all; empty, '-1' or 'NoDevFiles' =
+ * Resolves an inherited `CUDA_VISIBLE_DEVICES`, read as CUDA reads it: unset = all; empty, '-1' or 'NoDevFiles' =
  * none; the list ends before the first entry that names nothing; a device that is named twice leaves none. The first
  * entry says whether it is a list of numbers, of GPU UUIDs ('GPU-…', any unambiguous beginning) or of MIG instances
  * ('MIG-<uuid>', or 'MIG-GPU-<uuid>/<gi>/<ci>' of older drivers); an entry of another kind ends it.
@@ -207,7 +207,7 @@ export interface ShownGPUs {
 const shown: ShownGPUs[] = [];
 /** The variables as they were before this process set them; null: they are as they were. */
 let inherited: Variables | null = null;
-/** What this process has set. */
+/** The variables as this process has set them. */
 let applied: Variables | null = null;
 
 /** The UUIDs that the CUDA_VISIBLE_DEVICES allows with which this process was started; null: it isn't set, all. */

@@ -9,7 +9,7 @@ import { systemError } from '../platform/index.ts';
 import type { JobClaim } from './job-claim.ts';
 import { endHelpers } from './reaper.ts';
 
-/** What the program that started us had and Node.js has changed: the launcher writes it down. */
+/** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
 
 /**
@@ -75,7 +75,7 @@ function keeperArguments({ leases, marks, jobFile, placeholder }: JobClaim): str
 }
 
 /**
- * What the keeper holds, and removes, for users of other conventions.
+ * Options for the marks that the keeper holds, and removes, for users of other conventions.
  * @param place gives a descriptor to it, and tells its number there, counted from what the result is called with
  */
 export function markOptions(
@@ -157,18 +157,18 @@ export interface SupervisedTask {
   directory: string;
   /** A descriptor of a file: its standard output and error. Standard input is /dev/null. */
   output: number;
-  /** What it runs under. */
+  /** The claim that it runs under. */
   claim: Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
   /** Descriptors that are to stay open as long as anything of the command lives. */
   descriptors: readonly number[];
-  /** What the leases' records say of the command, for people. */
+  /** The command in the leases' records, for people. */
   title: string;
   /** Between SIGTERM and SIGKILL when the worker dies, in ms. */
   grace: number;
 }
 
 const MAX_TITLE_LENGTH = 300; // characters
-/** What makes this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
+/** Changes that make this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
 export function changesTo(env: NodeJS.ProcessEnv): string[] {
   const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
   return [...names].flatMap((name) => {
@@ -178,7 +178,7 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
   });
 }
 
-/** What the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
+/** Builds everything that the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
 export function taskArguments({
   words,
   directory,

@@ -115,7 +115,7 @@ export class PlaceholderProcess {
   }
 }
 
-/** What says to CUDA which GPUs there are, and how they are named. */
+/** Variables that tell CUDA which GPUs there are, and how they are named. */
 const VARIABLES = ['CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'];
 
 function variable(name: string): string[] {
@@ -159,7 +159,7 @@ function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
   );
 }
 
-/** What it says first; '' if it ends before, or says nothing for too long. Closes the descriptor. */
+/** The first line that it prints; '' if it ends before, or says nothing for too long. Closes the descriptor. */
 function firstLine(descriptor: number): Promise<string> {
   const { Socket } = process.getBuiltinModule('node:net'); // `gpu-owner run` doesn't need it
   return new Promise((resolve) => {

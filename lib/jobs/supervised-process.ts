@@ -20,7 +20,7 @@ export type Outcome =
   | { kind: 'killed'; signal: string }
   /** It never ran; `text` says why: 'not found'. */
   | { kind: 'not-started'; errno: number; text: string }
-  /** What kept it was killed, and it was ended for that. */
+  /** Its keeper was killed, and it was ended for that. */
   | { kind: 'lost'; text: string };
 
 export interface Supervised {

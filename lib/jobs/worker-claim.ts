@@ -90,7 +90,7 @@ export class WorkerClaim {
     }
   }
 
-  /** What a command needs to find these GPUs, and to claim some of them itself. */
+  /** Variables that a command needs to find these GPUs, and to claim some of them itself. */
   get environment(): Readonly<Record<string, string>> {
     return { ...this.#visible, ...environmentOf(this.#claim) };
   }
@@ -124,7 +124,7 @@ export class WorkerClaim {
   }
 
   /**
-   * What is wrong with these GPUs that no command of this worker can be blamed for: somebody else is on them, or one has
+   * The problem with these GPUs that no command of this worker can be blamed for: somebody else is on them, or one has
    * failed. To be asked when no command runs. null: nothing.
    */
   async foreignUse(): Promise<string | null> {
