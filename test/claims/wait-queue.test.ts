@@ -17,9 +17,9 @@ beforeEach(() => {
 afterEach(() => rmSync(path, { recursive: true }));
 
 function stand(uuids: string[], command = 'python train.py'): Slot {
-  const place = Slot.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
-  if (place === null) throw new Error('no place');
-  return place;
+  const slot = Slot.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
+  if (slot === null) throw new Error('no slot');
+  return slot;
 }
 
 test('what a waiter wants can be read by others as long as it stands there', () => {
@@ -43,9 +43,9 @@ test('a request for more GPUs than fit into a record lists as many as fit', () =
     { length: 300 },
     (_, i) => `MIG-00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
   );
-  const place = stand(uuids, `python ${'ü"\\'.repeat(200)}`);
+  const slot = stand(uuids, `python ${'ü"\\'.repeat(200)}`);
   const [waiter] = [...readWaiters(directory)];
   expect(waiter?.uuids.length).toBeGreaterThan(50);
   expect(waiter?.uuids).toEqual(uuids.slice(0, waiter?.uuids.length));
-  place.leave();
+  slot.leave();
 });

@@ -155,7 +155,7 @@ test('a lock on the wait queue', async () => {
   const { pid } = await lock('line.lock', 'ofd', 0, 0);
   expectFinding(
     await examine(),
-    new RegExp(`line.lock is locked by python\\S* \\(pid ${pid}, .*nobody can join`),
+    new RegExp(`line.lock is locked by python\\S* \\(pid ${pid}, .*no request can join the wait queue`),
   );
 });
 

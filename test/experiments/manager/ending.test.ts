@@ -70,7 +70,7 @@ test('one whose queue was removed says so, waits for a while, and ends with that
   );
   await until(() => rows().length === 1);
   rmSync(join(project, 'queue.db'));
-  await until(() => told.some((text) => /waits 0.4 s/.test(text)));
+  await until(() => told.some((text) => /waiting 0.4 s for the queue/.test(text)));
   const error = await end;
   expect(error).toMatchObject({
     code: 'ERR_QUEUE',
