@@ -197,7 +197,7 @@ export class Manager {
       else {
         if (since === null && Number.isFinite(whileGone)) {
           this.#note(
-            `this waits ${whileGone / 1000} s for the queue to be put back or made anew, and ends then`,
+            `waiting ${whileGone / 1000} s for the queue to be put back or made anew, then this ends`,
           );
         }
         since ??= performance.now();
