@@ -115,8 +115,8 @@ int run(int count, char** values) {
     fprintf(stderr, "gpu-owner simulate: %s\n", error.message);
     // A wrong machine is a wrong command line; a state that can't be used isn't.
     const char* name = getenv("GPU_OWNER_SIMULATE");
-    auto* description = new (std::nothrow) MachineDescription;
-    return description && name && describeMachine(name, description) ? 74 : kExitUsage;
+    static MachineDescription description;
+    return name && describeMachine(name, &description) ? 74 : kExitUsage;
   }
   if (command == "show") return commandShow(*machine, arguments);
   if (command == "set") return commandSet(*machine, arguments);
