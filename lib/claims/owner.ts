@@ -230,8 +230,8 @@ function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwner
   const holding: Partial<Holding> = { claim: granted, placeholder: null };
   try {
     const share: ShownGPUs = { gpus, all, as: settings.visibleDevices };
+    holding.share = share; // first: a failure below must undo what it has done
     holding.visibleDevices = applyEnvironment(share);
-    holding.share = share;
     reached('environment');
     if (settings.placeholder !== 'none') holding.placeholder = Placeholder.take(gpus);
     reached('placeholder');

@@ -56,6 +56,24 @@ test('a worker thread can end as soon as it has its answer', async () => {
   expect({ code, signal, stdout, stderr }).toEqual({ code: 0, signal: null, stdout: 'alive\n', stderr: '' });
 });
 
+test('a claim that fails because CUDA numbers are unknown leaves nothing in the environment', async () => {
+  machine = new Machine(3);
+  machine.set('gpu=0', 'hang=uuid');
+  const { code, stdout, stderr } = await machine.runScript(`
+    const refusal = () => {
+      try {
+        new GPUOwner({ devices: 1, visibleDevices: 'index', placeholder: 'none' });
+      } catch (error) {
+        return error.code;
+      }
+    };
+    const before = process.env.CUDA_VISIBLE_DEVICES;
+    console.log(refusal(), process.env.CUDA_VISIBLE_DEVICES === before);
+    const owner = new GPUOwner({ devices: 2, placeholder: 'none' });
+    console.log(process.env.CUDA_VISIBLE_DEVICES === owner.devices[0].uuid);`);
+  expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'ERR_DRIVER true\ntrue\n', stderr: '' });
+});
+
 test('two looks at a time leave the event loop alone, also where a GPU hangs', async () => {
   machine = new Machine(2);
   await machine.status();
