@@ -28,8 +28,8 @@ export interface ClaimOptions extends Criteria {
   /** How long to wait for another claimant to decide, in ms or as '2s', before going on without waiting. Default 2 s. */
   lockTimeout?: number | string | undefined;
   /**
-   * The other tools whose lock files are honoured, and shown to them: 'auto' (default), 'none', or some of 'safe-gpu', 'gpu_lock',
-   * 'gpu-scheduler' and 'pid-files'. 'auto': all of them; of PID files, those of a directory that exists.
+   * The other tools whose locks are respected, and which see this claim: 'auto' (default), 'none', or a list of the names in
+   * docs/conventions.md.
    */
   conventions?: 'auto' | 'none' | readonly string[] | undefined;
 }

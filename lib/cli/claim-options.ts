@@ -1,4 +1,5 @@
 import type { ClaimOptions } from '../claims/index.ts';
+import { CONVENTIONS } from '../config/index.ts';
 import { type OptionTable, usage, type Values } from './options.ts';
 
 export const COUNTS = ['1', '2', '4', '8'];
@@ -42,7 +43,7 @@ export const LOCKS: OptionTable = {
   },
   conventions: {
     value: 'LIST',
-    help: "respect other tools' locks: auto (default), none, or some of safe-gpu,gpu_lock,gpu-scheduler,pid-files",
+    help: `respect other tools' locks: auto (default), none, or some of ${CONVENTIONS.join(',')}`,
   },
 };
 

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CONVENTIONS } from '../../lib/config/index.ts';
 import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
 
@@ -45,6 +46,12 @@ afterEach(() => machine.close());
 
 test('the index has every page', () => {
   for (const page of pages) if (page !== 'README.md') expect(text('README.md')).toContain(`](${page})`);
+});
+
+test('every convention has its row in conventions.md', () => {
+  const page = readFileSync(join(root, 'docs/conventions.md'), 'utf8');
+  const rows = [...page.matchAll(/^\| `([\w-]+)` \| /gm)].map(([, name]) => name);
+  expect(rows).toEqual([...CONVENTIONS]);
 });
 
 test('what is shown for sh and bash can be read by them', () => {
