@@ -149,8 +149,7 @@ export interface Management {
 
 /**
  * The tasks of a project and their attempts. An engine keeps every promise below even if any process dies at any moment.
- * `test/experiments/queue/contract/` tests each promise.
-
+ * `test/experiments/queue/contract/` tests each promise. Any number of processes open the same URL.
  *
  * - A task is given to one attempt at a time, and again only when nothing of the last one lives.
  * - Tasks come by priority of arrival, fresh ones before those that have failed already.

@@ -221,8 +221,15 @@ export function testArrival(fixture: () => QueueFixture): void {
   test('killed while enqueuing, the next one does the rest', async () => {
     const queue = await fixture().open();
     const remote = await fixture().remote();
-    void remote.ask('enqueue', 30_000, 'exp1').catch(() => {});
-    while ((await queue.counts()).pending === 0) await pause(1);
+    const over = remote.ask('enqueue', 30_000, 'exp1').then(
+      () => 'ended before its tasks were seen',
+      (error: Error) => error.message,
+    );
+    const seen = async () => {
+      while ((await queue.counts()).pending === 0) await pause(1);
+      return 'seen';
+    };
+    expect(await Promise.race([seen(), over])).toBe('seen');
     await remote.kill();
     const { pending } = await queue.counts();
     expect(pending).toBeLessThan(30_000);
