@@ -154,7 +154,8 @@ class OnMachine(unittest.TestCase):
         """Somebody else holds GPUs meanwhile."""
         pipe = subprocess.PIPE
         with subprocess.Popen([str(COMMAND), "hold", *options], env=self.env, stdin=pipe, stdout=pipe) as holder:
-            holder.stdout.readline()
+            if not holder.stdout.readline():
+                raise AssertionError("somebody has the GPUs already")
             try:
                 yield holder
             finally:
@@ -295,16 +296,16 @@ class Interrupting(OnMachine):
         self.assertEqual(self.held(), [0])
 
     def test_interrupted_in_a_notebook_and_claimed_again(self):
-        script = self.start(
-            """
-            try:
-                gpu_owner.claim(4)
-            except KeyboardInterrupt:
-                print("interrupted", os.environ.get("CUDA_VISIBLE_DEVICES"))
-            print(gpu_owner.claim(3, wait=False))
-            """
-        )
         with self.occupied():
+            script = self.start(
+                """
+                try:
+                    gpu_owner.claim(4)
+                except KeyboardInterrupt:
+                    print("interrupted", os.environ.get("CUDA_VISIBLE_DEVICES"))
+                print(gpu_owner.claim(3, wait=False))
+                """
+            )
             script.process.stderr.readline()
             script.process.send_signal(signal.SIGINT)
             self.assertEqual(script.line(), "interrupted None")
