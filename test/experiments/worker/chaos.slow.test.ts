@@ -180,7 +180,7 @@ test(
       const what = ['worker', 'keeper', 'guard', 'command', 'both', 'stop'][
         Math.floor(Math.random() * 6)
       ] as string;
-      // Of a task's worker, keeper and guard, one must live on: nobody else knows of its processes.
+      // Of a task's worker, keeper and guard, one must live on, and not be suspended: nobody else knows of its processes.
       if (what === 'worker') await pause((calm.get(gpu) ?? 0) - performance.now());
       count[what] = (count[what] ?? 0) + 1;
       if (what === 'worker') {
@@ -194,10 +194,13 @@ test(
         const victim = all[Math.floor(Math.random() * all.length)];
         kill(victim, 'SIGSTOP');
         if (victim === worker.pid || victim === chain.command) setTimeout(() => kill(victim, 'SIGCONT'), 150);
+        else calm.set(gpu, performance.now() + 2_500); // the worker wakes the others every 2 s
       } else {
         kill(chain[what as keyof Chain], 'SIGKILL');
       }
-      if (['keeper', 'guard', 'both'].includes(what)) calm.set(gpu, performance.now() + 1_500);
+      if (['keeper', 'guard', 'both'].includes(what)) {
+        calm.set(gpu, Math.max(calm.get(gpu) ?? 0, performance.now() + 1_500));
+      }
       expect(one.violations()).toBe('');
     }
     for (const [gpu, worker] of one.workers) {
