@@ -106,7 +106,7 @@ async function afterKill(machine, crowd) {
 
 function compile(directory) {
   const program = join(directory, 'handover');
-  const sources = ['locks.cc', 'line.cc'].map((name) => join(root, 'native/locks', name));
+  const sources = ['locks.cc', 'wait_queue.cc'].map((name) => join(root, 'native/locks', name));
   const baseline = join(import.meta.dirname, 'baselines/handover.cc');
   execFileSync('c++', ['-std=c++17', '-O2', '-I', join(root, 'native'), '-o', program, baseline, ...sources]);
   return program;

@@ -2,8 +2,8 @@
 import { bundled } from './measure.js';
 
 export async function getLook() {
-  const { lookSync } = await bundled(`export { lookSync } from './gpus/snapshot.ts';`);
-  return lookSync;
+  const { snapshotSync } = await bundled(`export { snapshotSync } from './gpus/snapshot.ts';`);
+  return snapshotSync;
 }
 
 /** A program that runs has had its functions compiled: so many looks, or for so many ms, aren't counted. */
