@@ -30,7 +30,7 @@ export function leaseName(given: string, depth = 0): string {
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
 }
 
-export function isLeaseName(uuid: string): boolean {
+function isLeaseName(uuid: string): boolean {
   return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
 }
 
@@ -44,7 +44,7 @@ export interface LeaseFile {
  * The lease files of a GPU from a level on, outermost first. A level without a file has never had a holder, and so none
  * below it had.
  */
-export function* leaseFiles(directory: LockDirectory, uuid: string, from: number): Generator<LeaseFile> {
+function* leaseFiles(directory: LockDirectory, uuid: string, from: number): Generator<LeaseFile> {
   for (let depth = from; depth <= MAX_DEPTH; depth++) {
     let exists = false;
     for (const descriptor of directory.filesNamed(leaseName(uuid, depth))) {
@@ -80,7 +80,7 @@ export function readHolder(descriptor: number): Record<string, unknown> | null {
 }
 
 /** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */
-export function isOnlyTenure(descriptor: number, generation: number): boolean {
+function isOnlyTenure(descriptor: number, generation: number): boolean {
   const byte = FIRST_TENURE + generation;
   const isFree = (start: number, length: number) =>
     native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;

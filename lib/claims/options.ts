@@ -42,7 +42,7 @@ export interface AcquireOptions extends ClaimOptions {
   signal?: AbortSignal | undefined;
 }
 
-export const CLAIM_KEYS = [
+const CLAIM_KEYS = [
   'count',
   'placeholder',
   'visibleDevices',

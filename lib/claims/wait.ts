@@ -212,7 +212,7 @@ const STALL_LIMIT_MS = 15_000;
  * Stalls as seen by those who have no slot in line with those who have one: what these could use is left to them, but they have some
  * seconds only to take it. So a waiter who never does, which anybody can forge, keeps no GPU idle.
  */
-export class UnqueuedStallDetector {
+class UnqueuedStallDetector {
   readonly #stallDetector = new StallDetector();
   readonly position: QueuePosition & { skipped: Set<number> } = { slot: null, skipped: new Set() };
 

@@ -46,7 +46,7 @@ gpu-owner COMMAND --help explains each. Try it without a GPU:
 }
 
 /** An option as it is typed, with its value: `-n, --gpus N`. */
-export function labelOf(name: string, { short, value, isValueOptional }: Option): string {
+function labelOf(name: string, { short, value, isValueOptional }: Option): string {
   const placeholder = value === undefined ? '' : isValueOptional ? `[=${value}]` : ` ${value}`;
   return `${short === undefined ? '' : `-${short}, `}--${name}${placeholder}`;
 }

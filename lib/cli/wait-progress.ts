@@ -28,7 +28,7 @@ export function waitLimits(values: Values, byDefault: boolean) {
 const REPAINT_MS = 1_000;
 const ERASE_LINE = '\r\u001b[K';
 
-export function showWaitProgress(): WaitProgress {
+function showWaitProgress(): WaitProgress {
   const report = isTerminal(2) && process.env.TERM !== 'dumb' ? paint() : explainOnce();
   return {
     ...report,

@@ -57,7 +57,7 @@ export function ensureDirectory(path: string, mode: number): Directory | null {
 }
 
 /** The owner of a directory of one user, if that is neither this user's nor root's: nobody else decides here what is locked. */
-export function foreignOwner({ status: { uid } }: Directory): string | null {
+function foreignOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }
 

@@ -191,7 +191,7 @@ function reportSpace(report: Report, path: string): void {
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. It isn't private.`;
 
 /** Whether others see the same lock directory at the same path: locks that nobody else can see protect from nobody. */
-export function reportSharing(
+function reportSharing(
   report: Report,
   path: string,
   stat: Stats,
@@ -244,7 +244,7 @@ function differsFromInit(path: string, { dev, ino }: Stats): boolean {
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
 /** Whether locks exclude there, tried on a file without a name: nobody is disturbed. */
-export function reportLocking(report: Report, path: string): void {
+function reportLocking(report: Report, path: string): void {
   let file: number;
   try {
     file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);

@@ -152,7 +152,7 @@ function reportLeftovers(report: Report, path: string, names: readonly string[])
 const MAX_GPUS = 1024;
 
 /** Leases whose file has lost its name: the GPU can be leased a second time. Returns how many there are. */
-export function reportRemoved(report: Report, directory: LockDirectory): number {
+function reportRemoved(report: Report, directory: LockDirectory): number {
   const leases = new Set((readLocks() ?? []).filter(isLease).map(({ inode }) => inode));
   if (leases.size === 0) return 0;
   report.step('looking for leases whose file was removed');

@@ -280,7 +280,7 @@ export interface LastingLock {
  * The open-file-description locks on a file that last longer than a second, as far as this user may look into the processes that have
  * it open: one's own, or all for root. Whether a process is suspended, no state in /proc tells for sure.
  */
-export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
+function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
   const device = mountOf(path, readMounts())?.device;
   const inode = statOf(path)?.ino;
   const matches = (lock: KernelLock) =>
@@ -301,7 +301,7 @@ export function lastingLocks(path: string, exclusive: boolean): LastingLock[] {
 }
 
 /** The processes with at least so many open-file-description locks on a file, as far as this user may look into them. */
-export function lockersOf(path: string, least: number): { pid: number; locks: number }[] {
+function lockersOf(path: string, least: number): { pid: number; locks: number }[] {
   const device = mountOf(path, readMounts())?.device;
   const inode = statOf(path)?.ino;
   const found = new Map<number, number>();

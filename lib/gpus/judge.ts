@@ -5,7 +5,7 @@ import { isDivided, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
-export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
+const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 
 /** Memory that a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;

@@ -78,7 +78,7 @@ function keeperArguments({ leases, marks, jobFile, placeholder }: JobClaim): str
  * Options for the marks that the keeper holds, and removes, for users of other conventions.
  * @param place gives a descriptor to it, and tells its number there, counted from what the result is called with
  */
-export function markOptions(
+function markOptions(
   marks: readonly Mark[],
   place: (descriptor: number) => number,
 ): (first: number) => string[] {

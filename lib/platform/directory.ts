@@ -7,7 +7,7 @@ export const FOR_ALL = 0o666;
 /** For files that others only read. */
 export const FOR_READING = 0o644;
 /** For secrets. */
-export const FOR_OWNER = 0o600;
+const FOR_OWNER = 0o600;
 
 /** How many stay open for the next use. */
 const MAX_KEPT = 16;

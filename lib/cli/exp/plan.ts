@@ -58,7 +58,7 @@ const MAX_NAME_LENGTH = 40;
 const MAX_REASONS = 8;
 
 /** A line per phase, below it why tasks are new, done or failed. */
-export function planTable(plan: Plan): string {
+function planTable(plan: Plan): string {
   const rows = plan.phases.map(({ phase, size, counts, outputDirectories }) => [
     shorten(phase),
     ...numbers(size, counts),
@@ -71,10 +71,7 @@ export function planTable(plan: Plan): string {
 }
 
 /** A line for each task. */
-export function taskLine(
-  { name, phase, parameters, state, why }: PlannedTask,
-  axes: readonly string[],
-): string {
+function taskLine({ name, phase, parameters, state, why }: PlannedTask, axes: readonly string[]): string {
   const shown = choices(parameters, axes);
   return sanitize(
     [STATES[state].padEnd(9), name ?? phase, shown, why === null ? '' : `(${why})`]

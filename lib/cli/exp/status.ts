@@ -145,7 +145,7 @@ function brief(error: string | null): string {
 }
 
 /** The contract of `exp status --json`: scripts depend on these names. */
-export function experimentJSON(
+function experimentJSON(
   project: string,
   queue: string,
   { counts, total, completed, running, manager, pause, nextTime }: Progress,

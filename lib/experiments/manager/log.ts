@@ -132,7 +132,7 @@ export function describeEvent(event: WorkerEvent): string | null {
 }
 
 /** The line of the log about an attempt of another process: that it began, or how it ended. */
-export function describeAttempt(attempt: AttemptInfo): string {
+function describeAttempt(attempt: AttemptInfo): string {
   const { taskName, taker, outcome, error } = attempt;
   const why = error === null ? '' : `: ${firstLine(error)}`;
   switch (outcome) {

@@ -100,10 +100,10 @@ export interface Family {
   samples: readonly Sample[];
 }
 
-export const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Formats families as text for Prometheus, version 0.0.4 of the format. */
-export function exposition(families: readonly Family[]): string {
+function exposition(families: readonly Family[]): string {
   return families
     .map(({ name, type, help, samples }) => {
       const lines = samples.map(

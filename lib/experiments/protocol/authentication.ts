@@ -131,7 +131,7 @@ const WORD = 8;
  * @param ends as this end sees them
  * @returns its user id; null: it can't be told, or nobody has that socket open any longer
  */
-export function uidOfPeer(ends: Ends): number | null {
+function uidOfPeer(ends: Ends): number | null {
   const uid = native().peerUid(ends.localAddress, ends.localPort, ends.remoteAddress, ends.remotePort);
   if (uid >= 0) return uid;
   // Kernels without sock_diag, and sandboxes that deny it, may still list their sockets.

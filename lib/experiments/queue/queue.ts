@@ -268,3 +268,17 @@ export class QueueRemovedError extends GPUOwnerError {
     super('ERR_QUEUE', message);
   }
 }
+
+/** The methods of a queue that only read. */
+export type Queries = Pick<
+  Queue,
+  | 'lookUp'
+  | 'counts'
+  | 'nextTime'
+  | 'tasks'
+  | 'withoutResult'
+  | 'attempts'
+  | 'completions'
+  | 'completed'
+  | 'retracted'
+>;

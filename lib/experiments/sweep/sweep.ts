@@ -206,7 +206,7 @@ const MAX_COMMANDS_BYTES = 64 * MIB;
  * `configs/config_exp*.yaml` of a project, `config_exp2.yaml` before `config_exp10.yaml`.
  * @throws ERR_INVALID_ARGUMENT if there are none
  */
-export function findSweepFiles(project: string): string[] {
+function findSweepFiles(project: string): string[] {
   const directory = join(project, DIRECTORY);
   let names: string[] = [];
   try {

@@ -2,7 +2,7 @@ import type { Task } from '../../task/index.ts';
 import {
   type Counts,
   MAX_BYTES,
-  type Queue,
+  type Queries,
   STATES,
   type State,
   type TaskRow,
@@ -23,21 +23,7 @@ import {
 /** Tasks per operation. */
 const PAGE = 500;
 
-/** The methods of a queue that only read. */
-export function queryMethods(
-  connection: Connection,
-): Pick<
-  Queue,
-  | 'lookUp'
-  | 'counts'
-  | 'nextTime'
-  | 'tasks'
-  | 'withoutResult'
-  | 'attempts'
-  | 'completions'
-  | 'completed'
-  | 'retracted'
-> {
+export function queryMethods(connection: Connection): Queries {
   return {
     async lookUp(ids) {
       return (await rowsOf(connection, ids)).map((row) => (row === null ? null : taskRowOf(row)));

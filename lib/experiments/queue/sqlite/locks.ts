@@ -69,7 +69,7 @@ export class LockFile {
 }
 
 /** The file with the locks of a database's attempts. */
-export function lockFileOf(database: string): string {
+function lockFileOf(database: string): string {
   return `${database}-lock`;
 }
 

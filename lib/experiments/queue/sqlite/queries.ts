@@ -6,7 +6,7 @@ import {
   MAX_BYTES,
   MAX_DELAY_MS,
   NO_PID,
-  type Queue,
+  type Queries,
   STATES,
   type State,
   type TaskRow,
@@ -32,22 +32,7 @@ import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 const PAGE = 500;
 const COMPLETED = 'FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit';
 
-/** The methods of a queue that only read. */
-export function queryMethods(
-  database: Database,
-  locks: LockFile,
-): Pick<
-  Queue,
-  | 'lookUp'
-  | 'counts'
-  | 'nextTime'
-  | 'tasks'
-  | 'withoutResult'
-  | 'attempts'
-  | 'completions'
-  | 'completed'
-  | 'retracted'
-> {
+export function queryMethods(database: Database, locks: LockFile): Queries {
   return {
     async lookUp(ids) {
       const rows: (TaskRow | null)[] = [];
