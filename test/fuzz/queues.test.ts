@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { WaitQueue } from '../../lib/claims/wait-queue.ts';
-import * as redis from '../../lib/experiments/queue/bullmq/rows.ts';
+import * as redis from '../../lib/experiments/queue/bullmq/queries.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import * as records from '../../lib/experiments/queue/records.ts';
 import { infoOf } from '../../lib/experiments/queue/sqlite/queries.ts';

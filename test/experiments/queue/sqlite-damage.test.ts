@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/engine.ts';
+import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/index.ts';
 import { Random } from '../../support/random.ts';
 import { all, rowOf, takeFrom, taker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';

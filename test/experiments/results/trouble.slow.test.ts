@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'csv-parse/sync';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/engine.ts';
+import { openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/index.ts';
 import { ResultTables } from '../../../lib/experiments/results/result-tables.ts';
 import type { Values } from '../../../lib/experiments/task/literal.ts';
 import type { TaskSpec } from '../../../lib/experiments/task/task.ts';

@@ -4,7 +4,7 @@ import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } f
 import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
 import type { LockRenewal } from './lock-renewal.ts';
-import { taskOf, workerText } from './rows.ts';
+import { taskOf } from './queries.ts';
 
 /** The methods of a queue that begin and end attempts. */
 export function attemptMethods(
@@ -78,6 +78,16 @@ export function attemptMethods(
       return ended(token, (await connection.call('requeue', token, why, milliseconds)) === 1);
     },
   };
+}
+
+/** A worker as text, as `attemptInfoOf` and the scripts read it. */
+function workerText({ worker, host, pid, gpus }: WorkerInfo): string {
+  return JSON.stringify([wellFormed(worker), wellFormed(host), pid, gpus]);
+}
+
+/** Replaces halves of characters by U+FFFD: Lua's JSON refuses them. */
+function wellFormed(text: string): string {
+  return Buffer.from(text).toString();
 }
 
 /** The Lua of `take`. */

@@ -3,7 +3,6 @@ import { commandText, conflict, conflictError, NO_COMMAND_TEXT, phaseInName, tas
 import { type Enqueued, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
 import { readPause, readTime } from '../records.ts';
 import type { Connection } from './connection.ts';
-import { placeText } from './rows.ts';
 
 /** Tasks per operation, at most: others wait for some ten milliseconds at most. */
 const BATCH = 500;
@@ -123,7 +122,8 @@ function describe(spec: TaskSpec): string[] {
   const phase = phaseInName(spec.phase);
   // The script has the counter.
   const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
-  return [stringify(parameters), commandText(command), phase, suffix, placeText(spec)];
+  const place = JSON.stringify([spec.phase, spec.outputDirectory]);
+  return [stringify(parameters), commandText(command), phase, suffix, place];
 }
 
 function refusal([count, ...words]: (string | number)[]): Error {

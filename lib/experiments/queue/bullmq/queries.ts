@@ -1,5 +1,8 @@
 import type { Task } from '../../task/index.ts';
 import {
+  type AttemptInfo,
+  type Completed,
+  type Completion,
   type Counts,
   MAX_BYTES,
   type Queries,
@@ -8,17 +11,8 @@ import {
   type TaskRow,
   type WithoutResult,
 } from '../queue.ts';
-import { readTime } from '../records.ts';
+import * as records from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
-import {
-  attemptInfoOf,
-  completedOf,
-  completionOf,
-  numberOf,
-  type RowAnswer,
-  taskOf,
-  taskRowOf,
-} from './rows.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
@@ -35,7 +29,7 @@ export function queryMethods(connection: Connection): Queries {
     },
 
     async nextTime() {
-      return readTime(await connection.call<string | null>('nextTime'));
+      return records.readTime(await connection.call<string | null>('nextTime'));
     },
 
     tasks: ({ state, match, limit = Number.POSITIVE_INFINITY } = {}) =>
@@ -275,3 +269,54 @@ function operations.manager()
   return who and {who, string.format('%.0f', NOW + rcall('PTTL', P .. 'manager'))}
 end
 `;
+
+// What scripts answer: Redis knows texts and lists of texts only.
+
+type Maybe = string | null;
+
+/** A task, as `row` answers it. */
+export type RowAnswer = [
+  id: string,
+  name: string,
+  parameters: string,
+  command: string,
+  places: string,
+  ...rest: Maybe[],
+];
+
+export function taskOf(answer: readonly Answer[]): Task {
+  return records.taskOf(storedTask(answer));
+}
+
+export function taskRowOf(answer: RowAnswer): TaskRow {
+  return records.taskRowOf(storedTask(answer));
+}
+
+/** The number of a task in the order of arrival. */
+function numberOf(answer: RowAnswer): number {
+  return records.readCount(answer[11]);
+}
+
+function completedOf(answer: RowAnswer): Completed {
+  return records.completedOf(storedTask(answer));
+}
+
+export function completionOf([answer, result]: Answer[]): Completion {
+  return records.completionOf({ ...storedTask(answer as RowAnswer), result });
+}
+
+function storedTask(answer: readonly Answer[]): records.StoredTask {
+  const [id, name, parameters, command, lines, state, starts, error, ended, source, sequence] = answer;
+  const places = typeof lines === 'string' ? `[${lines.replaceAll('\n', ',')}]` : lines;
+  return { id, name, parameters, command, places, state, starts, error, ended, source, sequence };
+}
+
+export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
+  const [id, workerText, since, ended, outcome, error, log, from, to, token, name, submitted] = answer;
+  const list = records.readJSON(workerText);
+  const [worker, host, pid, gpus] = Array.isArray(list) ? list : [];
+  return records.attemptInfoOf({
+    ...{ token, id, name, worker, host, pid, gpus, since, ended, outcome, error },
+    ...{ log, log_from: from, log_to: to, submitted: submitted === '1' },
+  });
+}

@@ -1,1 +1,237 @@
-export { findSQLiteQueue, openSQLiteQueue } from './engine.ts';
+import { closeSync } from 'node:fs';
+import { ChangeNotifier } from '../change-notifier.ts';
+import type { Pause, Queue } from '../queue.ts';
+import { readCount, readPause, readRecord, readText } from '../records.ts';
+import { attemptMethods, findAttempt, type OpenAttempts, unnoticedAttempts } from './attempts.ts';
+import { bulkMethods } from './bulk.ts';
+import { Database } from './database.ts';
+import { findOrphanedLocks, LockFile, MANAGER, warnOfOrphans } from './locks.ts';
+import { queryMethods } from './queries.ts';
+import { withoutNUL } from './schema.ts';
+
+/** Opens the queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */
+export async function openSQLiteQueue(path: string): Promise<Queue> {
+  return (await open(path, true, false)) as Queue;
+}
+
+/** Opens the queue in a file; null: there is none. @param look whether a user who may only read gets it too @throws ERR_QUEUE */
+export async function findSQLiteQueue(path: string, look = false): Promise<Queue | null> {
+  return open(path, false, look);
+}
+
+async function open(path: string, create: boolean, look: boolean): Promise<Queue | null> {
+  const database = await Database.open(path, create, look, findOrphanedLocks);
+  if (database === null) return null;
+  try {
+    const locks = new LockFile(database.path, database.readOnly);
+    const queue = assemble(database, locks);
+    await warnOfOrphans(database, locks);
+    return queue;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+function assemble(database: Database, locks: LockFile): Queue {
+  const watch = new Watch(database, locks);
+  const leadership = leaderMethods(database, locks);
+  return {
+    url: `sqlite:${database.path}`,
+    ...queryMethods(database, locks),
+    ...attemptMethods(database, locks, watch),
+    ...bulkMethods(database),
+    ...pauseMethods(database),
+    changed: (milliseconds, signal, since) => watch.changed(milliseconds, signal, since),
+    get changeCount() {
+      return watch.changeCount;
+    },
+    manage: leadership.manage,
+    manager: leadership.manager,
+    async close() {
+      if (!database.isOpen) return;
+      leadership.release();
+      watch.close();
+      locks.close();
+      database.close();
+    },
+  };
+}
+
+function pauseMethods(database: Database): Pick<Queue, 'pause' | 'resume' | 'paused'> {
+  const current = () => {
+    const text = database.setting('pause');
+    return text === null ? null : readPause(text);
+  };
+  return {
+    pause(by, message) {
+      return database.write(() => {
+        const before = current();
+        // A person's pause stands, and so does the first message.
+        if (before?.by === 'person' || before?.by === by) return;
+        const pause: Pause = { by, message, since: Date.now() };
+        database.set('pause', JSON.stringify(pause));
+      });
+    },
+    resume: () => database.write(() => database.set('pause', null)),
+    paused: () => database.read(current),
+  };
+}
+
+/** The manager as the database has it. */
+interface StoredManager {
+  host: string;
+  pid: number;
+  /** The inode of the lock file in which it holds its lock. */
+  inode: string;
+}
+
+function leaderMethods(
+  database: Database,
+  locks: LockFile,
+): Pick<Queue, 'manage' | 'manager'> & { release(): void } {
+  /** The descriptor of the manager's lock, while this process manages. */
+  let lock: number | null = null;
+  const release = () => {
+    if (lock !== null) closeSync(lock);
+    lock = null;
+  };
+  const manager = async () => {
+    const text = await database.read(() => database.setting('manager'));
+    if (text === null) return null;
+    const { host, pid, inode } = readRecord(text);
+    if (!locks.isTaken(MANAGER, readText(inode))) return null;
+    return { host: readText(host), pid: readCount(pid) };
+  };
+  return {
+    release,
+    manager,
+    async manage({ host, pid }) {
+      if ((await manager()) !== null) return null;
+      const held = locks.take(MANAGER);
+      if (held === null) return null;
+      const stored: StoredManager = { host: withoutNUL(host), pid, inode: held.inode };
+      try {
+        await database.write(() => database.set('manager', JSON.stringify(stored)));
+      } catch (error) {
+        closeSync(held.descriptor);
+        throw error;
+      }
+      lock = held.descriptor;
+      return {
+        release: async () => {
+          if (lock === held.descriptor) release();
+        },
+      };
+    },
+  };
+}
+
+/** How often the database is polled while somebody waits for changes. */
+const PERIOD_MS = 200;
+/** Locks that end change nothing in the database: they are probed every so many periods. */
+const PERIODS_PER_LOCK_PROBE = 5;
+
+interface OpenAttempt {
+  lock: number | null;
+  controller: AbortController;
+}
+
+/**
+ * Notices changes by other processes: for those who wait for changes, and for the attempts of this process, whose tasks may be taken
+ * from them. Costs nothing while there are neither.
+ */
+export class Watch implements OpenAttempts {
+  readonly #database: Database;
+  readonly #locks: LockFile;
+  /** Attempts of this process by their tokens. */
+  readonly #open = new Map<string, OpenAttempt>();
+  readonly #notifier = new ChangeNotifier(
+    PERIOD_MS,
+    () => this.#tick(),
+    () => this.#open.size > 0,
+  );
+  #periods = 0;
+  /** The version of the database at the last poll. */
+  #version: string;
+  /** Numbers of attempts whose end was notified. */
+  #notified = new Set<number>();
+
+  constructor(database: Database, locks: LockFile) {
+    this.#database = database;
+    this.#locks = locks;
+    this.#version = database.version();
+  }
+
+  add(token: string, lock: number | null): AbortSignal {
+    const controller = new AbortController();
+    this.#open.set(token, { lock, controller });
+    this.#notifier.adjust();
+    return controller.signal;
+  }
+
+  /** Forgets an attempt of which nothing lives in this process. */
+  remove(token: string): void {
+    const open = this.#open.get(token);
+    if (open === undefined) return;
+    this.#open.delete(token);
+    if (open.lock !== null) closeSync(open.lock);
+    this.#notifier.adjust();
+  }
+
+  /** See `Queue.changed`. */
+  async changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void> {
+    if (signal?.aborted || this.#poll()) return;
+    await this.#notifier.wait(milliseconds, signal, since);
+  }
+
+  /** See `Queue.changeCount`. */
+  get changeCount(): number {
+    return this.#notifier.count;
+  }
+
+  close(): void {
+    for (const token of [...this.#open.keys()]) this.remove(token);
+    this.#notifier.close();
+  }
+
+  #tick(): void {
+    const probesLocks = this.#notifier.isAwaited && ++this.#periods % PERIODS_PER_LOCK_PROBE === 0;
+    if (!this.#poll() && probesLocks && this.#someLockEnded()) this.#notifier.notify();
+  }
+
+  /** Whether anything has changed since the last poll; if so, notifies. */
+  #poll(): boolean {
+    try {
+      const version = this.#database.version();
+      if (version === this.#version) return false;
+      this.#version = version;
+      this.#abortEnded();
+    } catch {
+      // Another process uses the database: next time. Other errors are met by those who wait in what they do next.
+    }
+    this.#notifier.notify();
+    return true;
+  }
+
+  #abortEnded(): void {
+    for (const [token, { controller }] of this.#open) {
+      if (controller.signal.aborted) continue;
+      const attempt = findAttempt(this.#database, token);
+      if (attempt !== undefined && attempt.outcome === null) continue;
+      controller.abort(new Error(attempt?.error ?? 'the task was ended by another process'));
+    }
+  }
+
+  /** Answers true once for each attempt: nobody may want its task. */
+  #someLockEnded(): boolean {
+    try {
+      const ended = unnoticedAttempts(this.#database, this.#locks);
+      const news = ended.some((number) => !this.#notified.has(number));
+      this.#notified = new Set(ended);
+      return news;
+    } catch {
+      return false;
+    }
+  }
+}
