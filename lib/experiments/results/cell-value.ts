@@ -177,3 +177,20 @@ export function resultOf(
 function sameValue(one: Value, other: Value): boolean {
   return canonical(one) === canonical(other);
 }
+
+/** Digits that a number keeps however often pandas reads and writes it. */
+const DIGITS = 12;
+
+/** Equal for results that mean the same, also after a program has read and written the table. '': nothing. */
+export function contentOf(result: Values): string {
+  const members = Object.entries(result)
+    .map(([key, value]): [string, string] => [key, rounded(meaningOfValue(value as Value))])
+    .filter(([, meaning]) => meaning !== '' && meaning !== 'NaN')
+    .sort(([one], [other]) => (one < other ? -1 : 1));
+  return members.length === 0 ? '' : JSON.stringify(members);
+}
+
+function rounded(meaning: string): string {
+  const number = /^[+-]?[\d.]/.test(meaning) ? Number(meaning) : Number.NaN;
+  return Number.isFinite(number) ? meaningOfCell(number.toPrecision(DIGITS)) : meaning;
+}

@@ -1,10 +1,11 @@
 import { Unsafe } from '../project/index.ts';
 import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
+import { contentOf } from './cell-value.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
 import { Busy, Changed, codeOf, FsyncQueue } from './safe-file.ts';
-import { contentOf, type SharedRow } from './shared-rows.ts';
 import { explain, type Problems, type Table } from './table.ts';
+import type { SharedRow } from './table-reader.ts';
 import { drop, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
 
 /** The rows of a table that may be the row of a task that runs. */

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import { Unsafe } from '../project/index.ts';
 import type { Values } from '../task/index.ts';
-import { NAME_COLUMN, resultOf } from './cell-value.ts';
+import { contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
 import { Malformed, type Row } from './csv.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
 import {
@@ -16,8 +16,7 @@ import {
   settle,
   type TableFile,
 } from './safe-file.ts';
-import { contentOf, SharedRows } from './shared-rows.ts';
-import { type Contents, RowReader, readContents } from './table-reader.ts';
+import { type Contents, RowReader, readContents, SharedRows } from './table-reader.ts';
 
 /** The tasks of a table, which are numbers to it. */
 export interface Tasks {
