@@ -2,11 +2,11 @@ import { GPUOwnerError } from '../../errors.ts';
 import { hostName, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
+import { WorkerCircuitBreaker } from '../worker/index.ts';
 import type { Answer } from './connection.ts';
 import { isLoopback } from './endpoints.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
 import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
-import { WorkerCircuitBreaker } from './worker-circuit-breaker.ts';
 
 export interface RequestHandlerOptions {
   queue: Queue;

@@ -1,2 +1,2 @@
-export { CircuitBreaker } from './circuit-breaker.ts';
+export { WorkerCircuitBreaker } from './circuit-breaker.ts';
 export { Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';

@@ -2,14 +2,13 @@ import type { Settings, WaitingState } from '../../claims/index.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
 import { hostName } from '../../platform/index.ts';
-import type { Attempt, Queue, State } from '../queue/index.ts';
+import { type Attempt, type Queue, QueueRemovedError, type State } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath, type WorkerProject } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
-import { CircuitBreaker, delayOf, forgetDelay } from './circuit-breaker.ts';
-import { retryClaim, retryQueue } from './retry.ts';
+import { CircuitBreaker } from './circuit-breaker.ts';
+import { delayOf, forgetDelay, retryClaim, retryQueue } from './retry.ts';
 import { Shutdown } from './shutdown.ts';
-import { type WorkState, WorkStatus } from './work-status.ts';
 
 export interface WorkerOptions {
   queue: Queue;
@@ -300,4 +299,82 @@ function nameOf(gpus: readonly GPU[]): string {
     instance === null ? `${index}` : `${index}.${instance}`,
   );
   return `gpu${numbers.join('-')}`;
+}
+
+/** Whether there is work for a worker that has no task. */
+type WorkState =
+  /** No task is left or can come back. */
+  | { state: 'done' }
+  /** A task can be had now. */
+  | { state: 'work' }
+  /** There may be one later; look again after `maxWait` ms at the latest. */
+  | { state: 'wait'; why: 'paused' | 'delayed' | 'active'; maxWait: number };
+
+/** The limit for changes that the queue doesn't notify. */
+const RECHECK_MS = 5_000;
+const MIN_WAIT_MS = 10;
+/** The end of an enqueueing is no change of the queue, so it is polled. */
+const ENQUEUE_RECHECK_MS = 500;
+
+/** Tells a worker whether there is work, and when to look again. */
+class WorkStatus {
+  readonly #queue: Queue;
+  readonly #expecting: () => boolean;
+  /** The queue's change count before the last look. */
+  #seen: number | undefined;
+
+  constructor(queue: Queue, expecting: () => boolean) {
+    this.#queue = queue;
+    this.#expecting = expecting;
+  }
+
+  async look(): Promise<WorkState> {
+    this.#seen = this.#queue.changeCount;
+    const expecting = this.#expecting(); // before the look: what comes in between is seen by it
+    const { pending, active } = await this.#queue.counts();
+    if (pending === 0) {
+      if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
+      return active === 0 && !expecting
+        ? { state: 'done' }
+        : { state: 'wait', why: 'active', maxWait: expecting ? ENQUEUE_RECHECK_MS : RECHECK_MS };
+    }
+    if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', maxWait: RECHECK_MS };
+    const time = await this.#queue.nextTime();
+    const delay = time === null ? 0 : time - Date.now();
+    if (delay <= 0) return { state: 'work' };
+    return { state: 'wait', why: 'delayed', maxWait: Math.min(delay, RECHECK_MS) };
+  }
+
+  /** Whether lost attempts haven't been ended yet: taking a task ends them, and so frees their tasks. */
+  async #someAreLost(): Promise<boolean> {
+    if ((await this.#queue.paused()) !== null) return false;
+    const living = await this.#queue.attempts('living');
+    // Counted last: attempts that have ended in between aren't lost.
+    return living.length < (await this.#queue.counts()).active;
+  }
+
+  /** Resolves when something has changed since the last look, or after so many ms. @throws once the signal aborts */
+  async change(milliseconds: number, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    await this.#queue.changed(Math.max(milliseconds, MIN_WAIT_MS), signal, this.#seen);
+    signal.throwIfAborted();
+  }
+
+  /**
+   * Resolves with true when nothing is left to do or the queue was removed: then no GPUs are needed. Resolves with false once the signal
+   * aborts. Never rejects.
+   */
+  async untilNeedless(signal: AbortSignal): Promise<boolean> {
+    while (!signal.aborted) {
+      try {
+        await this.#queue.changed(RECHECK_MS, signal, this.#seen);
+        if (!signal.aborted && (await this.look()).state === 'done') return true;
+      } catch (error) {
+        if (error instanceof QueueRemovedError) return true;
+        // Other errors are reported by operations that need the queue now.
+        await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : RECHECK_MS / 10));
+      }
+    }
+    return false;
+  }
 }
