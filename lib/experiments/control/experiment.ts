@@ -1,9 +1,13 @@
+import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
+import { INHERITED, parseInherited } from '../../jobs/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
+import type { Eta, Progress } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
+import type { Endpoint } from '../protocol/index.ts';
 import { isRedisURL, openQueue, type Queue, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
-import { ShutdownSignals } from './shutdown-signals.ts';
+import type { WorkerEnd } from '../worker/index.ts';
 
 export interface ExperimentPlace {
   /** The project's directory. */
@@ -27,7 +31,7 @@ export async function withExperiment<T>(
   place: ExperimentPlace,
   sweep: Sweep | null,
   { create, mayBeDone }: { create: boolean; mayBeDone: boolean },
-  use: (experiment: { queue: Queue; project: Project; signals: ShutdownSignals }) => Promise<T>,
+  use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
   const { directory, url } = place;
   const queue = await openQueue(url, directory, { create });
@@ -91,4 +95,129 @@ export async function resolveTasks(queue: Queue, names: readonly string[]): Prom
     ids.push(id);
   }
   return ids;
+}
+
+/** The state of a worker, for a display. */
+export interface WorkerLine {
+  worker: string;
+  /** Its activity, or why it does nothing: a task's name, `waits for a GPU`. */
+  doing: string;
+  /** ms since the epoch; null: unknown. */
+  since: number | null;
+}
+
+/** The current state of a run, for a display. */
+export interface RunView {
+  progress: Progress;
+  eta: Eta;
+  workers: readonly WorkerLine[];
+  /** The last ones, newest first. */
+  failures: readonly { name: string; error: string }[];
+  /** News for people: paused, ending, who manages. */
+  notes: readonly string[];
+}
+
+/** How a run ended. */
+export interface RunEnd {
+  progress: Progress;
+  workers: readonly WorkerEnd[];
+  /** Whether the tables have all rows, as far as that is this process's business. */
+  inStep: boolean;
+  /** The tables of results; null: somebody else writes them. */
+  tables: readonly string[] | null;
+  /** The exit code of a process that a signal has ended; null: no signal came. */
+  interrupted: number | null;
+}
+
+/** Tells people what a controller does. */
+export interface Reporter {
+  /** A line that stays readable. `event`: one of many, which a live display shows as well. */
+  line(text: string, kind?: 'event' | 'message'): void;
+  /** Shows the state of the run; `view` is called as often as the display is drawn. */
+  show(view: () => RunView): void;
+  /** Reports the end, while the queue is still open. */
+  conclude(end: RunEnd): Promise<void>;
+}
+
+/** An experiment that a command works on. */
+export interface Experiment {
+  queue: Queue;
+  project: Project;
+  signals: ShutdownSignals;
+}
+
+export interface ControllerOptions extends Experiment {
+  reporter: Reporter;
+  /** Where metrics are served; null: nowhere. */
+  metrics: Endpoint | null;
+}
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+type Signal = (typeof SIGNALS)[number];
+
+/**
+ * Ends a run in three steps: the first signal drains the workers, the second stops them, the third ends the process. Signals that
+ * were ignored when the process was started (`nohup`, a job in the background of a script) stay ignored.
+ */
+export class ShutdownSignals {
+  readonly #drain = new AbortController();
+  readonly #stop = new AbortController();
+  readonly #handlers: [Signal, () => void][];
+  #code: number | null = null;
+
+  constructor() {
+    const ignored = BigInt(`0x${parseInherited(process.env[INHERITED]).sigign ?? '0'}`);
+    this.#handlers = SIGNALS.map((signal) => {
+      const number = constants.signals[signal];
+      const isIgnored = ((ignored >> BigInt(number - 1)) & 1n) === 1n;
+      // Node.js has reset it: without a listener it would end the process.
+      return [signal, isIgnored ? () => {} : () => this.#receive(number)];
+    });
+    for (const [signal, handler] of this.#handlers) process.on(signal, handler);
+  }
+
+  /** Aborted by the first signal. */
+  get drain(): AbortSignal {
+    return this.#drain.signal;
+  }
+
+  /** Aborted by the second signal. */
+  get stop(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** The exit code of a process that a signal has ended: 128 + the first signal's number; null: no signal came. */
+  get exitCode(): number | null {
+    return this.#code;
+  }
+
+  /** Drains and stops workers, and says so. */
+  forwardTo(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
+    this.drain.addEventListener('abort', () => {
+      tell('ending: running tasks finish, and no more are started; a second Ctrl-C stops and requeues them');
+      workers.drain();
+    });
+    this.stop.addEventListener('abort', () => {
+      tell('ending at once: running tasks are stopped and requeued');
+      workers.stop();
+    });
+    if (this.drain.aborted) workers.drain();
+    if (this.stop.aborted) workers.stop();
+  }
+
+  #receive(number: number): void {
+    if (this.#code === null) {
+      this.#code = 128 + number;
+      this.#drain.abort();
+    } else if (!this.#stop.signal.aborted) {
+      this.#stop.abort();
+    } else {
+      process.exit(this.#code);
+    }
+  }
+
+  /** Gives signals back their default effect. */
+  close(): void {
+    for (const [signal, handler] of this.#handlers) process.off(signal, handler);
+  }
 }

@@ -1,10 +1,10 @@
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
-import { Collector, type Family, queueFamilies } from '../metrics/index.ts';
+import { Collector, type Family, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { type Authentication, type Endpoint, ProtocolService } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { type ControllerOptions, openMetrics, type RunEnd } from './controller.ts';
+import type { ControllerOptions, RunEnd } from './experiment.ts';
 
 /** How workers of the original system are served. */
 export interface ProtocolSettings {
@@ -65,7 +65,8 @@ export class ManagerController {
   /** @param sweep null: what the queue has */
   async run(sweep: Sweep | null, replaceCommands: boolean): Promise<RunEnd> {
     const { signals, reporter, protocol } = this.#options;
-    const metrics = await openMetrics(this.#options, () => this.#families());
+    const families = () => this.#families();
+    const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
     try {
       await this.#manager.begin();
       // First: where that can't be, nothing is to be changed. Who asks waits until the tables are read.

@@ -1,9 +1,9 @@
 import { hostName } from '../../platform/index.ts';
 import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
-import { Collector, queueFamilies } from '../metrics/index.ts';
+import { Collector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
-import { type ControllerOptions, openMetrics, type RunEnd, type RunView } from './controller.ts';
+import type { ControllerOptions, RunEnd, RunView } from './experiment.ts';
 import { WorkerPool, type WorkerSettings } from './worker-pool.ts';
 
 export type RunOptions = ControllerOptions & WorkerSettings;
@@ -39,10 +39,11 @@ export class RunController {
   /** @param sweep null: what the queue has */
   async run(sweep: Sweep | null, replaceCommands: boolean): Promise<RunEnd> {
     const { queue, signals, reporter } = this.#options;
-    const metrics = await openMetrics(this.#options, async () => [
+    const families = async () => [
       ...(await queueFamilies(queue, this.#manager.manages)),
       ...this.#collector.families(),
-    ]);
+    ];
+    const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
     try {
       await this.#manager.begin();
       const adding = { replaceCommands, requireCommands: true, signal: signals.drain };

@@ -1,21 +1,12 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
 import { hostName } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
-import { Collector, serveMetrics } from '../metrics/index.ts';
+import { Collector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
 import type { Queue } from '../queue/index.ts';
 import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
-import type { ShutdownSignals } from './shutdown-signals.ts';
-
-/** The state of a worker, for a display. */
-export interface WorkerLine {
-  worker: string;
-  /** Its activity, or why it does nothing: a task's name, `waits for a GPU`. */
-  doing: string;
-  /** ms since the epoch; null: unknown. */
-  since: number | null;
-}
+import type { Experiment, WorkerLine } from './experiment.ts';
 
 /** How the workers of a process claim GPUs and end. */
 export interface WorkerSettings {
@@ -152,10 +143,7 @@ function endText({ why, message, error }: WorkerEnd): string {
   }
 }
 
-export interface WorkersOptions extends WorkerSettings {
-  queue: Queue;
-  project: Project;
-  signals: ShutdownSignals;
+interface WorkersOptions extends WorkerSettings, Experiment {
   /** Where metrics are served; null: nowhere. */
   metrics: Endpoint | null;
   /** Tells people what happens. */
@@ -173,8 +161,7 @@ export async function runWorkers({
   ...options
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
   const collector = new Collector();
-  const server = metrics && (await serveMetrics(metrics, async () => collector.families()));
-  if (server !== null) tell(`metrics: ${server.url}`);
+  const server = await openMetrics(metrics, async () => collector.families(), tell);
   const pool = new WorkerPool({ ...options, host: hostName(), record: tell, collector });
   signals.forwardTo(pool, tell);
   try {

@@ -1,4 +1,3 @@
-export { FileTail } from './file-tail.ts';
 export { describeEvent, firstLine, timestamp } from './log.ts';
 export { Manager } from './manager.ts';
 export {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { render } from '../../../lib/cli/exp/render.ts';
-import type { RunView } from '../../../lib/experiments/control/controller.ts';
+import type { RunView } from '../../../lib/experiments/control/experiment.ts';
 import { Eta } from '../../../lib/experiments/manager/progress.ts';
 
 function view(workers: number, changes: Partial<RunView> = {}): RunView {

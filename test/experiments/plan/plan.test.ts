@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments/plan/plan.ts';
+import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments/plan/index.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { findRecordedTasks } from '../../../lib/experiments/results/find-results.ts';
