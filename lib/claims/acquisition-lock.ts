@@ -61,7 +61,7 @@ export class AcquisitionLock {
             const path = pathIn(directory.path, NAME);
             const [owner] = ownersOf(descriptor, epoch);
             warnOnce(
-              `${owner ? describeOwner(owner) : 'a program'}, which is no claim of gpu-owner, has ${path} locked; going on without waiting for it. See \`gpu-owner doctor\`.`,
+              `${owner ? describeOwner(owner) : 'a program'}, which is not a gpu-owner claim, has locked ${path}; this claim proceeds without that lock. See \`gpu-owner doctor\`.`,
             );
             break;
           }
@@ -108,7 +108,7 @@ function openOrWarn(directory: LockDirectory): number | null {
     return directory.openFile(NAME);
   } catch (error) {
     if (!(error instanceof GPUOwnerError)) throw error;
-    warnOnce(`${error.message} Going on without it.`);
+    warnOnce(`${error.message} This claim proceeds without it.`);
     return null;
   }
 }
@@ -153,7 +153,7 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
   if (record !== null) {
     const { user, pid, command, since } = leaseInfo(record);
     warn(
-      `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'}) has been deciding for ${seconds} s; going on without waiting for it.`,
+      `another claim (${user}, pid ${pid ?? 'unknown'}, since ${since ?? 'unknown'}: ${command ?? 'unknown'}) has held the decision lock for ${seconds} s; this claim proceeds without that lock.`,
     );
     return;
   }
@@ -163,7 +163,7 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
       ? ['a program that is not visible here', ` As root, \`fuser -v ${path}\` shows it.`]
       : [describeOwner(owner), ' See `gpu-owner doctor`.'];
   warn(
-    `${who}, which ${owner?.isClaim ? "hasn't written who it is" : 'is no claim of gpu-owner'}, has had ${path} locked for ${seconds} s; going on without waiting for it.${how}`,
+    `${who}, which ${owner?.isClaim ? "hasn't written its record" : 'is not a gpu-owner claim'}, has locked ${path} for ${seconds} s; this claim proceeds without that lock.${how}`,
   );
 }
 

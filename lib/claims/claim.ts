@@ -106,9 +106,9 @@ const MAX_PAUSE_MS = 64;
 const CONTENTION_TIMEOUT_MS = 5_000;
 
 /**
- * Leases `count` GPUs that satisfy the criteria, all or none. GPUs that others who stand in line could use are left to them.
+ * Leases `count` GPUs that satisfy the criteria, all or none. GPUs that other waiters could use are left to them.
  *
- * @param position the claimant's own place in line; null: it has none
+ * @param position the claimant's own place in the wait queue; null: it has none
  * @throws ERR_INVALID_ARGUMENT for what this machine can never satisfy, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER,
  *   ERR_ABORTED; nothing is held then
  */
@@ -183,7 +183,7 @@ export interface Survey {
   conventions: Conventions;
 }
 
-/** How the GPUs are as far as this request is concerned, whoever stands in line. Takes nothing. @throws as {@link claim} */
+/** How the GPUs are as far as this request is concerned, whoever waits. Takes nothing. @throws as {@link claim} */
 export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
   openDriver(); // before anything is made in the file system
   const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
@@ -234,7 +234,7 @@ type Decision =
   | {
       leases: null;
       candidates: Candidate[];
-      /** use: others have them; remains: a dead owner may still show; contention: another claimant was quicker. */
+      /** use: others have them; remains: a dead owner may still show; contention: another claimant took them first. */
       obstacle: 'use' | 'remains' | 'contention';
     };
 

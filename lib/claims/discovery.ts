@@ -114,7 +114,7 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
 
 /**
  * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those
- * that it doesn't hold, and those that somebody in line could use are left to them.
+ * that it doesn't hold, and those that a waiter could use are left to them.
  */
 export type Perspective = 'machine' | 'claimant';
 
@@ -201,13 +201,13 @@ function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUSta
   return { ...gpu, state, reason, lease };
 }
 
-/** Somebody who stands in line. */
+/** A request in the wait queue. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
   /** 1 is served first. */
   position: number;
   /** How many GPUs they wait for. */
   count: number;
-  /** Stopped (in a debugger, by Ctrl-Z) or stuck: passed over until it goes on. */
+  /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
   stopped: boolean;
   /** The GPUs that would do, each with what is in the way. */
   waitingFor: GPUReason[];
@@ -242,7 +242,7 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
           index,
           ...(instance === null ? {} : { instance }),
           uuid,
-          reason: reason ?? (position > 0 ? `free, but position ${position} comes first` : 'free'),
+          reason: reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
         };
       });
     const { user, uid, pid, host, command, since } = waiter.info;

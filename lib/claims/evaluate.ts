@@ -69,7 +69,7 @@ export interface EvaluationContext {
 
 const NOT_OF_THE_JOB: Verdict = {
   state: 'excluded',
-  reason: 'not claimed by the `gpu-owner run` that this runs in',
+  reason: 'not among the GPUs of the surrounding `gpu-owner run`',
   transient: false,
 };
 
@@ -154,15 +154,15 @@ function explain(
 ): Pick<Candidate, 'lease' | 'verdict'> {
   const [owner] = owners;
   if (owner === undefined) {
-    const reason = `locked by a program that is no claim of gpu-owner, or can't write who it is: as root, \`fuser -v ${path}\` shows it`;
+    const reason = `locked by a program that is not a gpu-owner claim, or whose record can't be read: as root, \`fuser -v ${path}\` shows it`;
     return { lease, verdict: { ...verdict, reason } };
   }
   const { uid, pid, name } = owner;
   const user = owner.user ?? 'somebody';
   const holder: LeaseInfo = { ...leaseInfo(null), user, uid, pid, command: name, stranger: true };
   const reason = owner.isClaim
-    ? `leased by ${describeOwner(owner)}, which can't write who it is`
-    : `locked by ${describeOwner(owner)}, which is no claim of gpu-owner: see \`gpu-owner doctor\``;
+    ? `leased by ${describeOwner(owner)}, which couldn't write its record`
+    : `locked by ${describeOwner(owner)}, which is not a gpu-owner claim: see \`gpu-owner doctor\``;
   return {
     lease: lease?.nested === undefined ? holder : { ...lease, nested: holder },
     verdict: { ...verdict, reason },
@@ -185,7 +185,7 @@ export function applyProblem(candidate: Candidate): Candidate {
   return { ...candidate, verdict: { state: 'unavailable', reason: problem.message, transient: false } };
 }
 
-/** Those who claim within the same job stand in the same line. */
+/** Claims within the same job share a wait queue. */
 export function scopeOf(job: number | null): string | null {
   return job === null ? null : String(job);
 }
@@ -220,7 +220,7 @@ function describeWaiter({ info, count }: Waiter): string {
   const command = sanitize(info.command, 80);
   const since = formatSince(info.since);
   const who = `${info.user}${info.pid ? ` (pid ${info.pid}${command ? `: ${command}` : ''})` : ''}`;
-  return `${who} stands in line for ${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
+  return `${who} is ahead in the wait queue, for ${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
 }
 
 /** @param lease who holds it; null also for a GPU whose lease is ours */

@@ -34,7 +34,7 @@ export function reservedFor<Waiting extends GpuRequest>(
 
 /**
  * Whom to wait for. None: enough GPUs aren't left to others, so it is worth watching them. Otherwise it is not as long as all of
- * these stand in line; usually it is the one directly ahead, so that one wakes for each that goes.
+ * these wait; usually it is the one directly ahead, so that one wakes for each that goes.
  * @param nearestFirst those ahead; read no further than need be
  */
 export function findBlockers(
@@ -73,7 +73,7 @@ const STALL_TIMEOUT_MS = 2_500;
 const STALL_STAGGER_MS = 20;
 
 /**
- * Waiters who could have had GPUs for seconds and didn't take them are passed over, so that a broken one doesn't keep the
+ * Waiters who could have had GPUs for seconds and didn't take them are skipped, so that a broken one doesn't keep the
  * machine idle. They are noticed all at the same time, not one after the other.
  */
 export class StallDetector {
@@ -101,7 +101,7 @@ export class StallDetector {
     this.#since.clear();
   }
 
-  /** The places that are passed over. @param own how many stand ahead of the one who asks */
+  /** The slots that are skipped. @param own how many are ahead of the one who asks */
   stalled(own: number, at: number): Set<number> {
     const limit = STALL_TIMEOUT_MS + own * STALL_STAGGER_MS;
     return new Set([...this.#since].filter(([, since]) => at - since >= limit).map(([slot]) => slot));

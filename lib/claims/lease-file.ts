@@ -24,7 +24,7 @@ export function leaseName(given: string, depth = 0): string {
   if (!isLeaseName(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `the driver gives ${JSON.stringify(given)} as a UUID, which is none.`,
+      `the driver gives ${JSON.stringify(given)} as a UUID, which isn't valid.`,
     );
   }
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;

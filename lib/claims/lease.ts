@@ -156,7 +156,7 @@ function lockFile(
   }
   throw new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
-    `the lease file ${name} in ${directory.path} is removed again and again. Whatever cleans up there must leave it alone.`,
+    `the lease file ${name} in ${directory.path} keeps being removed. Exclude this directory from programs that clean up files.`,
   );
 }
 
@@ -174,7 +174,7 @@ function lockedByStranger(directory: LockDirectory, name: string): GPUOwnerError
   const path = pathIn(directory.path, name);
   return new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
-    `a program that is not gpu-owner has locked the lease file ${path}. As root, \`fuser -v ${path}\` tells which; end it.`,
+    `a program that is not gpu-owner has locked the lease file ${path}. As root, \`fuser -v ${path}\` names it; end it.`,
   );
 }
 

@@ -220,7 +220,7 @@ export function choose(
     if (!isAbsolute(named)) {
       throw new GPUOwnerError(
         'ERR_LOCK_DIRECTORY',
-        `the lock directory ${showValue(named)} is not an absolute path; all claimants must mean the same one.`,
+        `the lock directory ${showValue(named)} is not an absolute path; all claims must use the same directory.`,
       );
     }
     return { path: named, others: [] };
@@ -250,7 +250,7 @@ function check(directory: Directory): void {
   if (network !== undefined) {
     throw unusable(
       path,
-      `is on a network file system (${network}), where locks of other machines or no locks at all would count`,
+      `is on a network file system (${network}), whose locks aren't reliable`,
     );
   }
   const root = process.geteuid?.() === 0;
@@ -258,7 +258,7 @@ function check(directory: Directory): void {
   if (root && !isRoot(stat.uid) && !isSticky) {
     throw unusable(
       path,
-      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: root locks only in directories that are root's or sticky`,
+      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: root only uses directories that belong to root or are sticky`,
       `chmod 1777 ${path}`,
     );
   }
@@ -267,7 +267,7 @@ function check(directory: Directory): void {
   if (!root && (stat.mode & allowed & 0o333) !== (allowed & 0o333)) {
     throw unusable(
       path,
-      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: others may not make their locks there`,
+      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: other users can't create lock files there`,
       `Ask ${userName(stat.uid)} or an administrator for \`chmod 1777 ${path}\`.`,
     );
   }
@@ -276,7 +276,7 @@ function check(directory: Directory): void {
   // Root can use any directory, but a lease that others can't see protects nothing.
   if (root && (stat.mode & 0o003) !== 0o003) {
     warnOnce(
-      `the lock directory ${path} has mode ${octal(stat)}, so that other users can't claim: chmod 1777 ${path}`,
+      `the lock directory ${path} has mode ${octal(stat)}, so other users can't claim. To let them: chmod 1777 ${path}`,
     );
   }
 }
@@ -300,7 +300,7 @@ function cannotMake(path: string, error: number): GPUOwnerError {
   if (stat?.kind === 'link') {
     return unusable(
       path,
-      'is a symbolic link, which could lead anywhere',
+      'is a symbolic link, which is not followed',
       'Remove it, or name the directory that it leads to.',
     );
   }
@@ -316,7 +316,7 @@ function cannotMake(path: string, error: number): GPUOwnerError {
     case errno.ELOOP:
       return unusable(
         path,
-        `can't be used: a part of ${dirname(path)} is a symbolic link that others may have put there, or that leads in a circle`,
+        `can't be used: a part of ${dirname(path)} is a symbolic link that others may have put there, or that forms a loop`,
         'Name the directory that it leads to.',
       );
     case errno.EACCES:
@@ -338,13 +338,13 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
   let remedy = REMEDY;
   switch (error) {
     case errno.ELOOP:
-      problem = `is a symbolic link${owner}: somebody may want to have another file written to`;
+      problem = `is a symbolic link${owner}: writing to it could change another file`;
       remedy = 'Remove it.';
       break;
     case errno.ENXIO:
     case errno.EISDIR:
       if (stat?.kind === 'file') {
-        problem = `has ${stat.links} names and mode ${octal(stat)}${owner}: it may be somebody's own file that was linked there`;
+        problem = `has ${stat.links} names (hard links) and mode ${octal(stat)}${owner}: it may be a private file that somebody linked there`;
         remedy = `As root, \`${namesCommand(path)}\` lists the names, and \`gpu-owner doctor\` says what to do.`;
         break;
       }
@@ -356,7 +356,7 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
       problem =
         stat === null ? "can't be made: permission denied" : `can't be opened${owner}, mode ${octal(stat)}`;
       if (stat !== null)
-        remedy = `Ask for \`chmod 0666 ${path}\`; as long as its mode is this, nobody else can claim the GPU.`;
+        remedy = `Ask its owner for \`chmod 0666 ${path}\`; until then, nobody else can claim the GPU.`;
       break;
     default:
       problem = `can't be opened: ${words(error)}`;
@@ -388,12 +388,12 @@ function warnWherePrivate(path: string): void {
     readMounts().some(({ point, root }) => point === '/var/tmp' && root.includes('/systemd-private-'))
   ) {
     warnOnce(
-      `${path} is private to this service (PrivateTmp): GPU claims by others are not seen. ` +
-        `Make ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,
+      `${path} is private to this service (PrivateTmp), so claims by others are not seen. ` +
+        `Create ${PREFERRED} for everybody (as root: install -d -m 1777 ${PREFERRED}).`,
     );
   } else if (isInsideContainer(path)) {
     warnOnce(
-      `${path} seems to lie inside this container: claims by the host and by other containers are not seen. ` +
+      `${path} seems to be inside this container: claims by the host and by other containers are not seen. ` +
         `Mount the host's lock directory, ${PREFERRED} if the host has it: docker run -v ${path}:${path} …`,
     );
   }

@@ -138,8 +138,8 @@ export class GPUOwner {
       for (const lease of owner.#holding?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
-          `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: this process's claim is no longer ` +
-            'seen by others. Whatever cleans up there must leave that directory alone.',
+          `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: others no longer see this process's claim. ` +
+            'Exclude that directory from programs that clean up files.',
         );
       }
     }

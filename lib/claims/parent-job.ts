@@ -53,8 +53,8 @@ export function makeJobFile(directory: LockDirectory, { secret, generation }: Jo
   const made = directory.createLocked(name, Buffer.from(`${secret} ${generation}\n`));
   if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(generation), ...made };
   warnOnce(
-    `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside of this job are made among the GPUs of ` +
-      "the machine, as it can't be proved to them.",
+    `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside this job can't verify it, ` +
+      'so they choose among all GPUs of the machine.',
   );
   return null;
 }
@@ -81,8 +81,8 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
   const value = process.env.GPU_OWNER_JOB;
   if (!value) return null;
   const generation = parseGeneration(value);
-  if (generation === null) return ignored(`is ${showValue(value)}, which is no job`);
-  if (directory === null) return ignored('names a job that holds nothing here');
+  if (generation === null) return ignored(`is ${showValue(value)}, which is not a job`);
+  if (directory === null) return ignored('names a job that holds no GPU here');
   let size = 0;
   let isCertain = true;
   let record: Record<string, unknown> | null = null;
@@ -98,7 +98,7 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
   }
   if (size === 0) {
     return ignored(
-      `names a job that holds nothing in ${directory.path}: it has ended, or has another lock directory`,
+      `names a job that holds no GPU in ${directory.path}: it has ended, or uses another lock directory`,
     );
   }
   const unproved = whyUnproved(directory, generation);
@@ -111,7 +111,7 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
   if (isElsewhere(record, generation)) {
     const { user, pid, command } = leaseInfo(record);
     return ignored(
-      `names a job by which this process was not started (${user}, pid ${pid ?? 'unknown'}: ${command ?? 'unknown'})`,
+      `names a job that did not start this process (${user}, pid ${pid ?? 'unknown'}: ${command ?? 'unknown'})`,
     );
   }
   return { generation, size };
@@ -130,7 +130,7 @@ function parseGeneration(value: string): number | null {
 /** null: this user has started the job. */
 function whyUnproved(directory: LockDirectory, generation: number): string | null {
   const name = jobName(generation);
-  let why = `names a job that can't be proved: ${name} is missing in ${directory.path}`;
+  let why = `names a job that can't be verified: ${name} is missing in ${directory.path}`;
   for (const path of directory.all) {
     const descriptor = directory.openForProbe(name, path);
     if (descriptor === -errno.ENOENT) continue;
@@ -143,7 +143,7 @@ function whyUnproved(directory: LockDirectory, generation: number): string | nul
       const uid = statusBehind(descriptor)?.uid;
       if (uid !== process.geteuid?.()) why = `names a job of another user (${userName(uid ?? -1)})`;
       else if (proves(descriptor, generation)) return null;
-      else why = `names a job that can't be proved: somebody has replaced ${name} in ${path}`;
+      else why = `names a job that can't be verified: somebody has replaced ${name} in ${path}`;
     } finally {
       native().fileClose(descriptor);
     }
@@ -165,6 +165,6 @@ function isElsewhere(record: Record<string, unknown> | null, generation: number)
 }
 
 function ignored(why: string): null {
-  warnOnce(`GPU_OWNER_JOB ${why}. The claim is made without it, among the GPUs of the machine.`);
+  warnOnce(`GPU_OWNER_JOB ${why}. It is ignored: the claim chooses among all GPUs of the machine.`);
   return null;
 }

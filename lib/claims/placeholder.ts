@@ -31,7 +31,7 @@ export function refuseInitialized(): void {
   if (binding !== null || !usesCUDA()) return;
   throw new GPUOwnerError(
     'ERR_CUDA_INITIALIZED',
-    'CUDA was initialised in this process before the claim, and no longer heeds CUDA_VISIBLE_DEVICES. Claim first, then load ' +
+    'CUDA was initialised in this process before the claim, and no longer reads CUDA_VISIBLE_DEVICES. Claim first, then load ' +
       'what uses CUDA (frameworks initialise it when they are first used), or start the program with `gpu-owner run`.',
   );
 }

@@ -77,11 +77,11 @@ export class QueuedWaiter {
     return { slot: this.#slot?.number ?? null, skipped: this.#skipped };
   }
 
-  /** An attempt was in vain: perhaps something else is to be waited for now. */
+  /** An attempt failed: perhaps something else is to be waited for now. */
   update(refusal: Refusal): void {
     this.#refusal = refusal;
     if (this.#slot?.isIntact() === false) {
-      this.#slot.leave(); // somebody removed the file: newcomers stand in another queue
+      this.#slot.leave(); // somebody removed the file: newcomers wait in another queue
       this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
     }
     this.#slot?.updateRequest(refusal.gpuRequest);

@@ -7,7 +7,7 @@ import type { GpuRequest } from './fairness.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
-// A slot is a byte of this file that its waiter has locked; what it waits for stands in a block of the file.
+// A slot is a byte of this file that its waiter has locked; what it waits for is in a block of the file.
 export const WAIT_QUEUE_FILE = 'line.lock';
 /** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
@@ -20,17 +20,17 @@ const MAX_COMMAND_LENGTH = 200; // characters: the rest of the block is for UUID
 
 /** How often a waiter shows that it is alive, in ms. */
 export const HEARTBEAT_MS = 1_000;
-/** A waiter that hasn't shown it for so long is stopped or stuck: it is passed over until it does, in ms. */
+/** A waiter that hasn't shown it for so long is suspended or stuck: it is skipped until it does, in ms. */
 const HEARTBEAT_TIMEOUT_MS = 2_500;
 
-/** Somebody who stands in line, as far as their record says. */
+/** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
   info: LeaseInfo;
-  /** Hasn't shown a sign of life for some seconds: it is passed over. */
+  /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
 }
 
-/** The slot of this process in the line of a machine's waiters, until it leaves or ends. */
+/** The slot of this process in a machine's wait queue, until it leaves or ends. */
 export class Slot {
   readonly number: number;
   readonly #directory: LockDirectory;
@@ -72,7 +72,7 @@ export class Slot {
           slot.updateRequest(request);
           return slot;
         }
-        slot.leave(); // the file was removed meanwhile: nobody else would stand in this line
+        slot.leave(); // the file was removed meanwhile: nobody else would join this queue
       } catch (error) {
         if (descriptor >= 0) closeSync(descriptor);
         if (!(error instanceof GPUOwnerError)) throw error;
@@ -98,11 +98,11 @@ export class Slot {
     if (error === 0 || this.#told) return;
     this.#told = true;
     warnOnce(
-      `what this process waits for can't be written down in the lock directory (${systemError(-error)}), so others may be served first.`,
+      `this request can't be written to the wait queue in the lock directory (${systemError(-error)}), so others may be served first.`,
     );
   }
 
-  /** Whether the line's file is still where others look for it. */
+  /** Whether the queue's file is still where others look for it. */
   isIntact(): boolean {
     return this.#directory.isNamed(this.#descriptor, WAIT_QUEUE_FILE);
   }
@@ -140,15 +140,15 @@ function fitToBlock(record: object, uuids: readonly string[]): object {
   return fitToBlock(record, uuids.slice(0, Math.min(-Math.ceil(excess / UUID_LENGTH), -1)));
 }
 
-/** Why nothing hangs on a line of which so much is locked; see native/locks/wait_queue.h. */
+/** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
 function describeSpoilt({ path }: LockDirectory): string {
   return (
     `the wait queue can't be used, so others may be served first: more of ${pathIn(path, WAIT_QUEUE_FILE)} is locked than waiters lock. ` +
-    'Somebody disturbs it on purpose: `gpu-owner doctor`, as root, says who.'
+    'A program disturbs it: as root, `gpu-owner doctor` names the program.'
   );
 }
 
-/** The line of a machine, for those who look. Takes nothing. */
+/** The wait queue of a machine, for readers. Takes nothing. */
 export class WaitQueue {
   readonly #directory: LockDirectory;
   readonly #descriptor: number;
@@ -172,14 +172,14 @@ export class WaitQueue {
     }
   }
 
-  /** The slots that are taken, in order; none where strangers have locked so many that the line is spoilt. @param before only those ahead */
+  /** The slots that are taken, in order; none where strangers have locked so many that the queue is unusable. @param before only those ahead */
   slots(before: number | null = null): number[] {
     const slots = before === 0 ? [] : native().queueSlots(this.#descriptor, 0, before ?? 0);
     if (slots === null) warnOnce(describeSpoilt(this.#directory));
     return slots ?? [];
   }
 
-  /** Whether strangers have locked so many slots that nobody can stand in line. */
+  /** Whether strangers have locked so many slots that nobody can join the queue. */
   get isSpoilt(): boolean {
     return native().queueSlots(this.#descriptor, 0, 0) === null;
   }
@@ -225,7 +225,7 @@ export function* readWaiters(
   }
 }
 
-/** Where in the line a claimant stands. */
+/** A claimant's position in the wait queue. */
 export interface QueuePosition {
   /** null: it has none, and everybody is ahead. */
   slot: number | null;
@@ -241,7 +241,7 @@ export function* waitersAhead(
   yield* activeWaiters(readWaiters(directory, position?.slot), position?.skipped);
 }
 
-/** Those of them who are neither stopped nor passed over, as far as the caller goes. */
+/** Those of them who are neither suspended nor skipped, as far as the caller goes. */
 export function* activeWaiters(waiters: Iterable<Waiter>, skipped?: ReadonlySet<number>): Generator<Waiter> {
   for (const waiter of waiters) if (!waiter.isSuspended && skipped?.has(waiter.slot) !== true) yield waiter;
 }

@@ -30,7 +30,7 @@ const MIN_TENURE_POLL_MS = 5;
 const MAX_WAIT_MS = 60_000;
 
 /**
- * Stands in line, and claims as soon as it can be done.
+ * Joins the wait queue, and claims as soon as possible.
  * @param first the refusal of an attempt that was just made
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
@@ -64,7 +64,7 @@ export async function claimWhenFree(
 }
 
 /**
- * Waits until a claim that doesn't wait would be met. Takes nothing and has no slot in line: whoever stands there comes first.
+ * Waits until a claim that doesn't wait would be met. Takes nothing and has no slot in the wait queue: those who have one come first.
  * @throws as {@link claimWhenFree}
  */
 export async function findWhenFree(
@@ -114,7 +114,7 @@ function timeoutError(
 }
 
 interface Changing {
-  /** The claimant's slot in line; null: it has none. */
+  /** The claimant's slot in the wait queue; null: it has none. */
   own: number | null;
   /** Until time is up, in ms. */
   left: number;
@@ -156,7 +156,7 @@ async function waitForChange(
         });
         waits.push(wait);
       };
-      // Others were quicker, so there is nothing to wait for.
+      // Others took the GPUs first, so there is nothing to wait for.
       if (candidates.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count) {
         longest = Math.min(longest, pause);
         seen = false;
@@ -177,7 +177,7 @@ async function waitForChange(
         }
         waitFor(tenure.descriptor, tenure.byte);
       }
-      // Seen before this one joined the line. They have left it since, and their number is its own by now or that of somebody
+      // Seen before this one joined the queue. They have left it since, and their number is its own by now or that of somebody
       // behind: to wait for them would be to wait for itself.
       if (own !== null && [...ahead].some((slot) => slot >= own)) return resolve();
       for (const slot of ahead) {
@@ -209,14 +209,14 @@ const MAX_PAUSE_MS = 100;
 const STALL_LIMIT_MS = 15_000;
 
 /**
- * Stalls as seen by those who have no slot in line with those who have one: what these could use is left to them, but they have some
+ * Stalls as seen by those who have no slot in the queue with those who have one: what these could use is left to them, but they have some
  * seconds only to take it. So a waiter who never does, which anybody can forge, keeps no GPU idle.
  */
 class UnqueuedStallDetector {
   readonly #stallDetector = new StallDetector();
   readonly position: QueuePosition & { skipped: Set<number> } = { slot: null, skipped: new Set() };
 
-  /** After an attempt in vain. @returns whether those who don't take what they could are all that is in the way */
+  /** After a failed attempt. @returns whether those who don't take what they could are all that is in the way */
   observe({
     candidates,
     directory,
@@ -230,7 +230,7 @@ class UnqueuedStallDetector {
     );
     const at = now();
     this.#stallDetector.observe(waiters, new Set(free), at);
-    // Those in line, who look only once in a while, come first.
+    // Waiters, who look only once in a while, come first.
     const ahead =
       waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / WAITERS_PER_HEARTBEAT)) * HEARTBEAT_MS;
     this.position.skipped = this.#stallDetector.stalled(waiters.length, at - ahead);
@@ -240,7 +240,7 @@ class UnqueuedStallDetector {
 }
 
 /**
- * Claims without waiting for GPUs to come free, but for some seconds for those in line, where they could take what is free.
+ * Claims without waiting for GPUs to come free, but for some seconds for waiters, where they could take what is free.
  * @throws as {@link claim}
  */
 export function* claimAtOnce(

@@ -101,9 +101,9 @@ export function isInForeground(): boolean {
   return stat === null || stat.foregroundGroup <= 0 || stat.group === stat.foregroundGroup;
 }
 
-/** "2 GPUs, 3rd in line" */
+/** "2 GPUs, 3rd in the queue" */
 function what({ count, position }: WaitingState): string {
-  return `${count === 1 ? 'a GPU' : `${count} GPUs`}${position === null ? '' : `, ${ordinal(position)} in line`}`;
+  return `${count === 1 ? 'a GPU' : `${count} GPUs`}${position === null ? '' : `, ${ordinal(position)} in the queue`}`;
 }
 
 /** The reasons why GPUs that might become free aren't. */

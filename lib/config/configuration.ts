@@ -83,7 +83,7 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
 const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
-  lockTimeout: "how long claimants wait for each other is the machine's to say. Set it in the machine's file",
+  lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
 };
 
 /**
@@ -245,7 +245,7 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   const lines = new yaml.LineCounter();
   const lineAt = (offset: number | undefined) => (offset === undefined ? null : lines.linePos(offset).line);
   const tooDeep = nestingBeyond(yaml, text, MAX_DEPTH);
-  if (tooDeep !== null) throw problem(path, tooDeep, 'nested too deep; values are single ones or lists');
+  if (tooDeep !== null) throw problem(path, tooDeep, 'nested too deep; a value is a single one or a list');
   const document = yaml.parseDocument(text, {
     lineCounter: lines,
     prettyErrors: false,
@@ -255,7 +255,7 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   const mistake = document.errors[0] ?? document.warnings[0];
   if (mistake) {
     const several = mistake.code === 'MULTIPLE_DOCS';
-    const why = several ? "a second document begins ('---'); leave one" : sanitize(mistake.message);
+    const why = several ? "a second document begins ('---'); remove it" : sanitize(mistake.message);
     throw problem(path, lineAt(mistake.pos[0]), `not valid YAML: ${why}`, mistake);
   }
   const { contents } = document;
@@ -272,7 +272,7 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
     const line = lineAt(rangeOf(keyNode) ?? rangeOf(valueNode));
     const key = yaml.isScalar(keyNode) ? String(keyNode.value) : '';
     checkKey(key, path, line, kind);
-    if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is there twice; leave one`);
+    if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is given twice; remove one`);
     const value = plainValue(yaml, valueNode, (why) =>
       problem(path, lineAt(rangeOf(valueNode)) ?? line, `${key}: ${why}`),
     );
@@ -302,7 +302,7 @@ function checkKey(key: string, path: string, line: number | null, kind: Kind): v
   throw problem(
     path,
     line,
-    `there is no key ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; there are ${listWords(known)}`}`,
+    `there is no key ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
   );
 }
 
@@ -312,11 +312,11 @@ function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => G
     return node.value;
   }
   if (node === null) throw refuse('it has no value; give one or leave the line out');
-  if (yaml.isAlias(node)) throw refuse("references (*name) aren't read here; write the value itself");
+  if (yaml.isAlias(node)) throw refuse('YAML aliases (*name) are not supported here; write the value itself');
   if (yaml.isSeq(node)) {
     return node.items.map((item) => {
       if (yaml.isScalar(item) && item.value !== null) return item.value;
-      if (yaml.isAlias(item)) throw refuse("references (*name) aren't read here; write the value itself");
+      if (yaml.isAlias(item)) throw refuse('YAML aliases (*name) are not supported here; write the value itself');
       throw refuse('the entries of a list must be single values');
     });
   }

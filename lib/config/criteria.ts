@@ -168,7 +168,7 @@ function unknownOption(key: string, known: readonly string[]): GPUOwnerError {
   const meant = closest(key, known);
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `there is no option ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; there are ${listWords(known)}`}`,
+    `there is no option ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
   );
 }
 

@@ -72,7 +72,7 @@ export function openOwn(path: string): Directory | null {
   const directory = Directory.at(path);
   const owner = directory === null ? null : foreignOwner(directory);
   if (owner === null) return directory;
-  warnOnce(`${path} belongs to ${owner}: the locks in it don't count, and this claim isn't shown there.`);
+  warnOnce(`${path} belongs to ${owner}: its locks are ignored, and this claim isn't shown there.`);
   return null;
 }
 
@@ -91,6 +91,6 @@ export function cudaOrdinals(gpus: readonly GPU[]): Map<string, number> {
 function ask(gpus: readonly GPU[]): Map<string, number> {
   const order = cudaOrder(gpus);
   if ('uuids' in order) return new Map(order.uuids.map((uuid, ordinal) => [uuid, ordinal]));
-  warnOnce(`lock files of programs that count GPUs as PyTorch does are left alone: ${order.why}`);
+  warnOnce(`lock files of programs that count GPUs as PyTorch does are ignored: ${order.why}`);
   return new Map();
 }

@@ -115,7 +115,7 @@ function open({ directory, isOld }: LockFile): number | null {
   if (descriptor === -errno.ENOENT) return null;
   if (directory.statusOf(NAME) !== null) {
     warnOnce(
-      `${directory.pathOf(NAME)} isn't a file that can be locked here: safe-gpu doesn't see claims before their placeholders do.`,
+      `${directory.pathOf(NAME)} can't be locked here: safe-gpu doesn't see claims before their placeholders start.`,
     );
   }
   return null;
@@ -159,12 +159,12 @@ function* shareThis(
     const waited = now() - since;
     if (waited < DECISION_TIMEOUT_MS && !(pid === before && isStopped(pid))) {
       const most = formatDuration(DECISION_TIMEOUT_MS);
-      warnOnce(`${describe(pid)} has ${path} locked; waiting for it, ${most} at most.`);
+      warnOnce(`${describe(pid)} has locked ${path}; waiting for it for at most ${most}.`);
       continue;
     }
     skippedUntil.set(`${path} ${pid}`, now() + SKIP_MS);
     warn(
-      `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; going on without waiting for it.`,
+      `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; this claim proceeds without that lock.`,
     );
   }
   return false;

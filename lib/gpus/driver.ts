@@ -25,7 +25,7 @@ export function openDriver(): void {
   ready = true;
 }
 
-/** Where the library was looked for in vain, after ERR_NO_DRIVER. */
+/** Where the library was not found, after ERR_NO_DRIVER. */
 export function triedLibraries(): readonly LibraryAttempt[] {
   return tried;
 }
@@ -87,7 +87,7 @@ function remedy(code: number): string {
     case 9:
       if (isWSL()) {
         return (
-          "Under WSL 2 the driver is Windows': a Linux driver that was installed in here stands in its way. Remove that, or set " +
+          'Under WSL 2 the driver belongs to Windows: a Linux driver that was installed in here conflicts with it. Remove that, or set ' +
           'GPU_OWNER_NVML_LIBRARY=/usr/lib/wsl/lib/libnvidia-ml.so.1.'
         );
       }
@@ -97,7 +97,7 @@ function remedy(code: number): string {
     case 4:
       return 'This user may not use /dev/nvidia*: check their permissions and groups.';
     case 17:
-      return 'A container or security module keeps it from its devices: start the container with --gpus all.';
+      return 'A container or security module blocks its devices: start the container with --gpus all.';
     default:
       return '`nvidia-smi` and `dmesg` may say more.';
   }

@@ -102,7 +102,7 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
 }
 
 function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): string {
-  if (lease.stranger === true) return "leased by somebody who hasn't written who it is";
+  if (lease.stranger === true) return 'leased by a process that has written no record';
   const since = formatSince(lease.since, now);
   const host = sanitize(lease.host, 64);
   const command = sanitize(lease.command, 80);
@@ -324,7 +324,7 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
   if (gpu.processes === null) return ", and the driver doesn't list processes here";
   const { compute, graphics } = use;
   if (compute.length > 0) {
-    return criteria.maxUsedMemory === null ? ' beyond what the visible processes explain' : '';
+    return criteria.maxUsedMemory === null ? ' beyond what the visible processes use' : '';
   }
   if (graphics.length === 0) {
     return gpu.processes.length === 0

@@ -84,7 +84,7 @@ export interface Verdict {
   reason: string | null;
   /** The driver doesn't answer for it at present; it may yet. */
   silent?: true;
-  /** It is free, but left to who stands ahead in line: their place. */
+  /** It is free, but left to a waiter ahead: its slot. */
   keptFor?: number;
   /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
   transient: boolean;

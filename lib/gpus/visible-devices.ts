@@ -184,7 +184,7 @@ export function formatVisibleDevices(
   if (doubtful) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `as long as GPU ${doubtful.index} doesn't answer, nobody knows how CUDA numbers those behind it: name GPUs by UUID`,
+      `as long as GPU ${doubtful.index} doesn't answer, it is unknown how CUDA numbers the GPUs after it: name GPUs by UUID`,
     );
   }
   const skipped = whole.filter(isHidden).map(({ index }) => index);

@@ -105,7 +105,7 @@ function inheritable(descriptor: number): number {
   if (duplicate >= 0) return duplicate;
   throw new GPUOwnerError(
     'ERR_INTERNAL',
-    `no descriptor is left for the keeper: ${systemError(-duplicate)}.`,
+    `no file descriptor is left for the keeper: ${systemError(-duplicate)}.`,
   );
 }
 

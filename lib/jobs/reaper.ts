@@ -22,8 +22,8 @@ export function adoptOrphans(): void {
   adopting = native().processAdopt();
   if (adopting) return;
   warnOnce(
-    "this system doesn't let gpu-owner keep track of processes that outlive their parents (PR_SET_CHILD_SUBREAPER; does a seccomp " +
-      'filter forbid it?): what a task leaves running is not ended with it, and may use its GPU beside the next task.',
+    "gpu-owner can't track processes that outlive their parents here (PR_SET_CHILD_SUBREAPER failed; does a seccomp " +
+      'filter forbid it?): processes that a task leaves running are not ended, and may use its GPU beside the next task.',
   );
 }
 

@@ -79,7 +79,7 @@ export function supervise(supervising: SupervisedTask): Supervised {
     // The keeper is given the command's arguments and environment.
     const text =
       error === errno.E2BIG
-        ? 'its arguments and environment are too long (an argument may have 128 KiB); put what is long into a file'
+        ? 'its arguments and environment are too long (an argument may have 128 KiB); put long data into a file'
         : `gpu-owner's own ${path} can't be started: ${systemError(error)}`;
     return {
       ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
@@ -161,8 +161,8 @@ class SupervisedProcess implements Supervised {
         break;
       case 'removed':
         warnOnce(
-          `the lease file of GPU ${claim.gpus.map(label).join(', ')} was removed while in use: another process could claim the same ` +
-            "now. Keep cleaners of temporary files away from gpu-owner's lock directory, and don't delete files there.",
+          `the lease file of GPU ${claim.gpus.map(label).join(', ')} was removed while in use: another process could claim the same GPU ` +
+            "now. Exclude gpu-owner's lock directory from programs that clean up files, and don't delete files there.",
         );
         break;
       case 'released':

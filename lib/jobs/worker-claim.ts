@@ -54,7 +54,7 @@ export class WorkerClaim {
   }
 
   /**
-   * Claims GPUs, waiting in line if need be.
+   * Claims GPUs, waiting in the queue if need be.
    * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED, ERR_PLACEHOLDER; nothing is held then
    */
   static async claim(settings: Settings, wait: WaitOptions): Promise<WorkerClaim> {
@@ -108,7 +108,7 @@ export class WorkerClaim {
     return supervised;
   }
 
-  /** Whether somebody of another process stands in line who could use one of these. Takes nothing. */
+  /** Whether a waiter of another process could use one of these. Takes nothing. */
   othersWait(): boolean {
     const { directory, job, leases } = this.#claim;
     const ours = new Set(
@@ -166,7 +166,7 @@ export class WorkerClaim {
         const { name, user, alive } = describeListedProcess(pid);
         if (alive === 'dying') continue;
         const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
-        const reason = `${who} (pid ${pid}${user ? `, ${user}` : ''}) uses GPU ${label(gpu)}, which is claimed, without a claim`;
+        const reason = `${who} (pid ${pid}${user ? `, ${user}` : ''}) uses the claimed GPU ${label(gpu)} without a claim of its own`;
         if (alive === 'alive') return { reason, certain: true };
         uncertain ??= reason; // perhaps our own command, which the driver hasn't forgotten yet
       }

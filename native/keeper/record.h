@@ -18,7 +18,7 @@ struct Record {
 // Whether the caller's object, with our members added, fits into the block.
 bool record_fits(const Options& options);
 
-// Into each lease file, in one write. Failures are passed over: a full disk must not end a job.
+// Into each lease file, in one write. Failures are ignored: a full disk must not end a job.
 void write_record(const Options& options, const Record& record);
 
 int64_t boot_time_ms();

@@ -765,7 +765,7 @@ class Waiting(OnMachine):
                 print(gpus.held, sys.stderr.getvalue().count("\\n"))
                 """
             )
-            self.assertRegex(script.line(), r"^\['gpu-owner: waiting for a GPU, 1st in line:', '  GPU 0: leased by .*'\]$")  # and it still waits
+            self.assertRegex(script.line(), r"^\['gpu-owner: waiting for a GPU, 1st in the queue:', '  GPU 0: leased by .*'\]$")  # and it still waits
             holder.stdin.close()
             self.assertEqual(script.line(), "True 2")
             self.assertEqual(script.end(), (0, "", ""))
@@ -793,7 +793,7 @@ class Waiting(OnMachine):
             code, _, err = self.start("gpu_owner.claim(wait=0.5)").end()
         self.assertEqual(code, 1)
         self.assertEqual(err.count("timed out after 500 ms"), 1)
-        self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in line:"), 1)
+        self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in the queue:"), 1)
 
     def test_however_long_the_command_takes_to_end(self):
         error = json.dumps({"error": {"code": "ERR_DRIVER", "message": "broken\nfor good"}})

@@ -34,7 +34,7 @@ test('find --wait: what is free comes at once', async () => {
   });
 });
 
-test('find --wait is woken by the end of a lease, and neither claims nor stands in line', async () => {
+test('find --wait is woken by the end of a lease, and neither claims nor joins the wait queue', async () => {
   const holder = await hold('-n', '2');
   const waiting = machine.startCommand(['find', '--wait', '--visible-devices', 'index']);
   const found = finished(waiting);
@@ -55,14 +55,14 @@ test('find --wait sees the end of a program that has not claimed', async () => {
   expect(await found).toMatchObject({ code: 0, stdout: `${uuidOf(0)},${uuidOf(1)}\n` });
 });
 
-test('find --wait: those who stand in line come first, also where a GPU is free for it', async () => {
+test('find --wait: waiters come first, even if a GPU is free', async () => {
   const holder = await hold('--devices', '0');
   const inLine = machine.startCommand(['hold', '-n', '2', '--wait']);
   const claimed = output(inLine, /visibleDevices/);
-  await output(inLine, /waiting for 2 GPUs, 1st in line/);
+  await output(inLine, /waiting for 2 GPUs, 1st in the queue/);
   const waiting = machine.startCommand(['find', '--wait']);
   const found = finished(waiting);
-  await output(waiting, /GPU 1: free, but .* stands in line for 2 GPUs/);
+  await output(waiting, /GPU 1: free, but .* is ahead in the wait queue, for 2 GPUs/);
   const waitsOn = output(waiting, /GPU 1: leased by/);
   await release(holder);
   await claimed;

@@ -279,7 +279,7 @@ describe('somebody who does not claim', () => {
     await output(stranger, /ready/);
     const run = machine.startCommand(['run', '-n', '2', '--', 'echo', 'it ran']);
     const outcome = finished(run);
-    await output(run, /waiting for 2 GPUs, 1st in line:\n {2}GPU 0: busy/);
+    await output(run, /waiting for 2 GPUs, 1st in the queue:\n {2}GPU 0: busy/);
     stranger.kill('SIGKILL');
     expect(await outcome).toMatchObject({ code: 0, stdout: 'it ran\n' });
   });

@@ -203,7 +203,7 @@ describe('gpu-owner itself gets along', () => {
     // With a hard limit below 200 the command's descriptors have no numbers left.
     const { code, stdout, stderr } = await run('resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))');
     expect({ code, stdout }).toEqual({ code: 70, stdout: '' });
-    expect(stderr).toMatch(/^gpu-owner: no descriptor is left for the keeper: .*ulimit -n/);
+    expect(stderr).toMatch(/^gpu-owner: no file descriptor is left for the keeper: .*ulimit -n/);
     expect(stderr).not.toMatch(/\n {4}at /);
     await expect.poll(() => machine.states(), SOON).toEqual(['free', 'free']); // a placeholder takes a moment to end
   });

@@ -29,7 +29,7 @@ test('on a terminal: one line that is kept current, cut to the width, and gone w
   expect(frames.shift()).toBe('');
   expect(frames.pop()).toBe('ran');
   for (const frame of frames) {
-    expect(frame).toMatch(/^gpu-owner: waiting for a GPU, 1st in line \(\d+ m?s\): GPU 0:.*…$/);
+    expect(frame).toMatch(/^gpu-owner: waiting for a GPU, 1st in the queue \(\d+ m?s\): GPU 0:.*…$/);
     expect(frame.length).toBeLessThan(60);
   }
   expect(frames.length).toBeGreaterThan(1);
@@ -72,7 +72,7 @@ test('elsewhere: plain lines, and a new one only when something has changed', as
   await output(waiting, /waiting/);
   const second = machine.startCommand(['run', '--', 'true']);
   const behind = finished(second);
-  await output(second, /waiting for a GPU, 2nd in line:\n {2}GPU 0: leased by/);
+  await output(second, /waiting for a GPU, 2nd in the queue:\n {2}GPU 0: leased by/);
   let said = '';
   second.stderr?.on('data', (text) => {
     said += text;
@@ -81,7 +81,7 @@ test('elsewhere: plain lines, and a new one only when something has changed', as
   expect(said).toBe('');
   first.stdin?.end();
   expect((await outcome).stderr).toMatch(
-    /^gpu-owner: waiting for a GPU, 1st in line:\n {2}GPU 0: leased by .*\n$/,
+    /^gpu-owner: waiting for a GPU, 1st in the queue:\n {2}GPU 0: leased by .*\n$/,
   );
   const { code, stderr } = await behind;
   expect(code).toBe(0);
@@ -97,7 +97,7 @@ test('in a job that somebody else watches: the same line says who stands ahead',
   await output(waiting, /waiting/);
   const { code, stderr } = await machine.runCommand(['run', '--wait=300ms', '--', 'true']);
   expect(code).toBe(75);
-  expect(stderr).toMatch(/waiting for a GPU, 2nd in line:\n {2}GPU 0: leased by/);
+  expect(stderr).toMatch(/waiting for a GPU, 2nd in the queue:\n {2}GPU 0: leased by/);
   first.stdin?.end();
   expect((await outcome).code).toBe(0);
 });

@@ -152,7 +152,7 @@ describe('mistakes', () => {
   it.each([
     ['maxPowr: 80', ":1: there is no key 'maxPowr'; did you mean 'maxPower'?"],
     ['# x\n\nmin_free_memory: 1', ":3: there is no key 'min_free_memory'; did you mean 'minFreeMemory'?"],
-    ['colour: red', ":1: there is no key 'colour'; there are exclude,"],
+    ['colour: red', ":1: there is no key 'colour'; the known ones are exclude,"],
     ['force: true', ":1: there is no key 'force'"],
     ['__proto__: 1', ":1: there is no key '__proto__'"],
     ['constructor: 1', ":1: there is no key 'constructor'"],
@@ -175,7 +175,7 @@ describe('mistakes', () => {
     ['visibleDevices: 0', ':1: visibleDevices: 0 is not valid'],
     ['conventions: [auto]', ":1: conventions: 'auto' is not valid"],
     ['conventions: ../x', ":1: conventions: '../x' is not valid"],
-    ['maxPower: 1\nmaxPower: 2', ':2: maxPower is there twice'],
+    ['maxPower: 1\nmaxPower: 2', ':2: maxPower is given twice'],
     ['maxPower: "80', ':1: not valid YAML'],
     ['maxPower: [1\nx: 2', 'not valid YAML'],
     ['\tmaxPower: 1', ':1: not valid YAML'],

@@ -213,7 +213,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await Promise.all(workers);
       const { code, stdout } = await said;
       expect(code).toBe(0);
-      expect(stdout).toMatch(/the other manager is gone: this one writes the tables/);
+      expect(stdout).toMatch(/the other manager is gone: this process now writes the tables/);
       expect(new Set(names()).size).toBe(6);
       expect(names()).toHaveLength(6);
     });
@@ -560,7 +560,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     server.command('PEXPIRE', 'gpu-owner-tasks:test:manager', '500');
     const { code, stdout } = await ended;
     expect(code).toBe(0);
-    expect(stdout).toMatch(/the other manager is gone: this one writes the tables/);
+    expect(stdout).toMatch(/the other manager is gone: this process now writes the tables/);
     expect(names()).toHaveLength(6);
   });
 });

@@ -316,7 +316,7 @@ test.concurrent('a table that can not be read is refused before anything runs: i
     ...experiment.train('x=1'),
   ]);
   expect(code).toBe(78);
-  expect(stderr).toMatch(/a table of results can't be read.*put it right or move it away/);
+  expect(stderr).toMatch(/a table of results can't be read.*Repair or move the table/);
   expect(experiment.starts()).toEqual([]);
   // Whoever has mistaken the directory takes the tasks out.
   const cancel = /gpu-owner exp (cancel \S+)/.exec(stderr)?.[1] as string;
@@ -362,7 +362,7 @@ test.concurrent('a table that can not be written keeps it waiting until it can',
   writeFileSync(table, 'task_id,seed\n"grid_9_1,1\n'); // its last line is cut off
   const child = experiment.start(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]);
   const ended = finished(child);
-  await output(child, /this waits until the tables can be written/);
+  await output(child, /waiting until the tables can be written/);
   writeFileSync(table, 'task_id,seed\n');
   expect((await ended).code).toBe(0);
   expect(experiment.rows('results_grid')).toHaveLength(2);

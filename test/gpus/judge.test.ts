@@ -230,7 +230,7 @@ describe('what loosens and tightens', () => {
     const processes = [compute(4242, 3 * GIB)];
     expect(verdict(usedGPU(3 * GIB, { processes }), { allowProcesses: true })).toEqual(FREE);
     expect(verdict(usedGPU(4 * GIB, { processes }), { allowProcesses: true }).reason).toBe(
-      '1 GiB in use beyond what the visible processes explain: maxUsedMemory would accept it',
+      '1 GiB in use beyond what the visible processes use: maxUsedMemory would accept it',
     );
     expect(
       verdict(usedGPU(3 * GIB, { processes }), { allowProcesses: true, maxUsedMemory: '2GiB' }).state,

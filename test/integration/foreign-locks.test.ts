@@ -136,7 +136,7 @@ test.each(KINDS)('a lock on the decision lock (%s): the claim that ended last is
   expect([code, stderr]).toEqual([
     0,
     expect.stringMatching(
-      new RegExp(`warning: python\\S* \\(pid ${pid}, ${WHO}\\), which is no claim of gpu-owner`),
+      new RegExp(`warning: python\\S* \\(pid ${pid}, ${WHO}\\), which is not a gpu-owner claim`),
     ),
   ]);
   expect(stderr).not.toContain('an earlier claim');

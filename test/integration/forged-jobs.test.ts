@@ -60,7 +60,7 @@ const OUTSIDE = {
   code: 0,
   stdout: `${uuidOf(1)}\n`,
   stderr: expect.stringMatching(
-    /^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ made without it[^\n]*\n$/,
+    /^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ It is ignored[^\n]*\n$/,
   ) as string,
 };
 

@@ -240,7 +240,7 @@ describe('what a claim says of a lease file that may be somebody’s own', () =>
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect(code).toBe(73);
     expect(stderr).toMatch(
-      /lease has 2 names and mode 0600 \(it belongs to \S+\): it may be somebody's own file that was linked there\. As root, `find \S+ -xdev -samefile .*\.lease` lists the names, and `gpu-owner doctor`/,
+      /lease has 2 names \(hard links\) and mode 0600 \(it belongs to \S+\): it may be a private file that somebody linked there\. As root, `find \S+ -xdev -samefile .*\.lease` lists the names, and `gpu-owner doctor`/,
     );
     // The other GPU is there for everybody.
     expect((await machine.runCommand([...RUN, '--', 'true'])).code).toBe(0);

@@ -167,7 +167,7 @@ describe.skipIf(why !== null)(`.gpu_locks of another user${why ? ` (${why})` : '
     const { code, stdout, stderr } = await machine.runCommand(RUN, here());
     expect([code, stdout]).toEqual([0, 'it ran\n']);
     expect(stderr).toMatch(
-      /warning: .*\/\.gpu_locks belongs to nobody: the locks in it don't count, and this claim isn't shown there/,
+      /warning: .*\/\.gpu_locks belongs to nobody: its locks are ignored, and this claim isn't shown there/,
     );
     expect(stderr.match(/belongs to nobody/g)).toHaveLength(1);
     expect(readdirSync(place)).toEqual(['gpu_0.lock']);

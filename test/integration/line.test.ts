@@ -72,7 +72,7 @@ describe('the order of waiters', () => {
     const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true']);
     expect(code).toBe(75);
     expect(stderr).toMatch(
-      /GPU 3: free, but root \(pid \d+: .*waiter\.mjs.*\) stands in line for 2 GPUs since/,
+      /GPU 3: free, but root \(pid \d+: .*waiter\.mjs.*\) is ahead in the wait queue, for 2 GPUs since/,
     );
     const { stdout } = await machine.runScript(
       'try { new GPUOwner(); } catch (error) { console.log(error.code, error.gpus[3].reason); }',
@@ -155,7 +155,7 @@ describe('waiters that end or stop', () => {
     machine.set('gpu=0', 'latency=memory:700000');
     const last = machine.startCommand(['run', '-n', '4', '--wait=20s', '--', 'true']);
     const outcome = finished(last);
-    await output(last, /3rd in line/);
+    await output(last, /3rd in the queue/);
     await pause(2_350);
     second.kill('SIGKILL'); // in the midst of a look
     await pause(800);

@@ -104,7 +104,7 @@ describe('a lock directory', () => {
     symlinkSync(join(machine.directory, 'elsewhere'), directory);
     expectRefused(
       await machine.runCommand(RUN, here()),
-      /the lock directory .*\/locks is a symbolic link, which could lead anywhere\. Remove it, or name the directory/,
+      /the lock directory .*\/locks is a symbolic link, which is not followed\. Remove it, or name the directory/,
     );
     expect(readdirSync(join(machine.directory, 'elsewhere'))).toEqual([]);
     const { stdout } = await machine.runCommand(['status', '--json'], here());
@@ -139,7 +139,7 @@ describe('a lock directory', () => {
   test('a relative lock directory is refused', async () => {
     expectRefused(
       await machine.runCommand(RUN, { ...here('locks'), cwd: machine.directory }),
-      /the lock directory 'locks' is not an absolute path; all claimants must mean the same one/,
+      /the lock directory 'locks' is not an absolute path; all claims must use the same directory/,
     );
     expect(existsSync(directory)).toBe(false);
   });
@@ -202,7 +202,7 @@ describe('a lock directory', () => {
           chmodSync(directory, mode);
           expectRefused(
             await machine.runCommand(RUN, here()),
-            /belongs to nobody with mode 0[0-7]{3}: root locks only in directories that are root's or sticky. chmod 1777/,
+            /belongs to nobody with mode 0[0-7]{3}: root only uses directories that belong to root or are sticky. chmod 1777/,
           );
         }
         expect(readdirSync(directory)).toEqual([]);
@@ -210,7 +210,7 @@ describe('a lock directory', () => {
         const { code, stderr } = await machine.runCommand(RUN, here());
         expect(code).toBe(0);
         expect(stderr).toMatch(
-          /warning: the lock directory .* has mode 1700, so that other users can't claim: chmod 1777/,
+          /warning: the lock directory .* has mode 1700, so other users can't claim. To let them: chmod 1777/,
         );
       });
 
@@ -391,7 +391,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
           /warning: \/var\/tmp\/gpu-owner is private to this service \(PrivateTmp\).*install -d -m 1777 \/run\/lock\/gpu-owner/,
         );
         expect(second).toMatch(
-          /warning: \/var\/tmp\/gpu-owner seems to lie inside this container.*docker run -v/,
+          /warning: \/var\/tmp\/gpu-owner seems to be inside this container.*docker run -v/,
         );
       });
 
@@ -412,10 +412,10 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
         mount -t tmpfs -o mode=1777 tmpfs $mnt/var/tmp/gpu-owner; inside --pid --fork`);
         const [host, standardPlace, preferredPlace, mounted] = stdout.split('code 0\n');
         expect(host).toBe('');
-        expect(standardPlace?.match(/seems to lie inside this container/g)).toHaveLength(1);
+        expect(standardPlace?.match(/seems to be inside this container/g)).toHaveLength(1);
         expect(standardPlace).toMatch(/docker run -v \/var\/tmp\/gpu-owner:\/var\/tmp\/gpu-owner/);
         expect(preferredPlace).toMatch(
-          /warning: \/run\/lock\/gpu-owner seems to lie inside this container.*docker run -v \/run\/lock\/gpu-owner:/,
+          /warning: \/run\/lock\/gpu-owner seems to be inside this container.*docker run -v \/run\/lock\/gpu-owner:/,
         );
         expect(mounted).toBe('');
       });
@@ -432,7 +432,7 @@ describe('a lease file', () => {
         symlinkSync(join(machine.directory, 'victim'), file);
       },
       reason:
-        /is a symbolic link \(it belongs to \w+\): somebody may want to have another file written to\. Remove it/,
+        /is a symbolic link \(it belongs to \w+\): writing to it could change another file\. Remove it/,
     },
     'is a symbolic link that leads nowhere': {
       how: (file) => symlinkSync(join(machine.directory, 'nowhere'), file),
@@ -446,12 +446,12 @@ describe('a lease file', () => {
     ...(noOtherUser === null && {
       'belongs to another user, with mode 0600': {
         how: (file) => writeFileSync(file, '', { mode: 0o600 }),
-        reason: /can't be opened \(it belongs to root\), mode 0600\. Ask for `chmod 0666/,
+        reason: /can't be opened \(it belongs to root\), mode 0600\. Ask its owner for `chmod 0666/,
         uid: NOBODY,
       },
       'belongs to another user, with mode 0644': {
         how: (file) => writeFileSync(file, '', { mode: 0o644 }),
-        reason: /can't be opened \(it belongs to root\), mode 0644\. Ask for `chmod 0666/,
+        reason: /can't be opened \(it belongs to root\), mode 0644\. Ask its owner for `chmod 0666/,
         uid: NOBODY,
       },
     }),
@@ -520,7 +520,7 @@ describe('a lease file', () => {
     await output(holder, /claimed/);
     const warned = output(
       holder,
-      /GPUOwnerWarning: somebody removed the lease file of GPU-\S+ in \S+: this process's claim is no longer seen/,
+      /GPUOwnerWarning: somebody removed the lease file of GPU-\S+ in \S+: others no longer see this process's claim/,
     );
     rmSync(leaseFile(0));
     await warned;
@@ -706,7 +706,7 @@ describe('a record that somebody wrote', () => {
     );
     expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
     expect(stderr).toMatch(
-      /^gpu-owner: warning: another claim \(.*\) has been deciding for 0\.1 s; going on without waiting for it\.\n$/,
+      /^gpu-owner: warning: another claim \(.*\) has held the decision lock for 0\.1 s; this claim proceeds without that lock\.\n$/,
     );
     expect(stderr.replaceAll('\n', '')).not.toMatch(HARMFUL);
     await end();
@@ -747,7 +747,7 @@ describe('a stranger who locks', () => {
         here(),
       );
       expect(stderr).toMatch(
-        /a program that is not gpu-owner has locked the lease file .*\.lease\. As root, `fuser -v .*` tells which/,
+        /a program that is not gpu-owner has locked the lease file .*\.lease\. As root, `fuser -v .*` names it/,
       );
       expect(code).toBe(73);
       const { stdout } = await machine.runCommand(
@@ -782,7 +782,7 @@ describe('a stranger who locks', () => {
       const { code, stdout, stderr } = await machine.runCommand(RUN, here());
       expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
       expect(stderr).toMatch(
-        /^gpu-owner: warning: the lock file .*acquisition\.lock is .*Remove it\. Going on without it\.\n$/,
+        /^gpu-owner: warning: the lock file .*acquisition\.lock is .*Remove it\. This claim proceeds without it\.\n$/,
       );
     },
   );

@@ -245,7 +245,7 @@ describe('a claim', () => {
     const { stdout, stderr } = await machine.runCommand(['run', '--devices', '0:2', '--', 'sh', '-c', inner]);
     expect(stdout).toBe(`${(await rows())['0:2']?.uuid}\n`);
     expect(stderr).toMatch(
-      /2 GPUs asked for, but the `gpu-owner run` that this runs in has claimed only 1 \(/,
+      /2 GPUs asked for, but the surrounding `gpu-owner run` has claimed only 1 \(/,
     );
   });
 
@@ -345,7 +345,7 @@ describe('a claim', () => {
   test('waits for an instance, and is woken when it comes free', async () => {
     const held = await hold('--devices', '0:0', '--placeholder', 'none');
     const waiting = machine.startCommand(['run', '--devices', '0:0', '--', 'echo', 'at last']);
-    await output(waiting, /waiting for a GPU, 1st in line:\s+.*GPU 0:0: leased by/s);
+    await output(waiting, /waiting for a GPU, 1st in the queue:\s+.*GPU 0:0: leased by/s);
     const got = output(waiting, /at last/);
     await held.end();
     await got;

@@ -133,9 +133,9 @@ describe('a claim inside a run', () => {
     );
     expect(stdout).toBe('64\n64\nERR_INVALID_ARGUMENT\n');
     expect(
-      stderr.match(/3 GPUs asked for, but the `gpu-owner run` that this runs in has claimed only 2/g),
+      stderr.match(/3 GPUs asked for, but the surrounding `gpu-owner run` has claimed only 2/g),
     ).toHaveLength(2);
-    expect(stderr).toContain('GPU 3: not claimed by the `gpu-owner run` that this runs in');
+    expect(stderr).toContain('GPU 3: not among the GPUs of the surrounding `gpu-owner run`');
   });
 
   test('sees with find what it could claim, and with status the machine', async () => {
@@ -258,7 +258,7 @@ describe('waiting inside a job', () => {
       `$GO run -- sh -c 'echo first begins; touch ${machine.directory}/begun; sleep 4; echo first ends' & until [ -e ${machine.directory}/begun ]; do sleep 0.1; done; $GO run -- echo second; wait`,
     );
     expect(stdout).toBe('first begins\nfirst ends\nsecond\n');
-    expect(stderr).toMatch(/waiting for a GPU, 1st in line:\n {2}GPU 0: leased by/);
+    expect(stderr).toMatch(/waiting for a GPU, 1st in the queue:\n {2}GPU 0: leased by/);
   });
 });
 
@@ -389,7 +389,7 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
     const refused = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env: inside });
     expect(refused.code).toBe(75);
     expect(refused.stderr).toMatch(
-      /GPU_OWNER_JOB names a job by which this process was not started \(\w+, pid \d+: sh/,
+      /GPU_OWNER_JOB names a job that did not start this process \(\w+, pid \d+: sh/,
     );
     const other = await machine.runCommand(['run', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'], { env });
     expect(other.stdout).toBe(`${uuidOf(2)}\n`);
@@ -403,7 +403,7 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
     const env = { GPU_OWNER_JOB: stdout.trim() };
     const { code, stderr } = await machine.runCommand(['run', '-n', '4', '--', 'true'], { env });
     expect(code).toBe(0);
-    expect(stderr).toMatch(/it has ended, or has another lock directory/);
+    expect(stderr).toMatch(/it has ended, or uses another lock directory/);
   });
 
   test('can’t be checked in a process namespace of its own, and is then believed as far as the locks go', async (context) => {
@@ -438,7 +438,7 @@ describe('another lock directory', () => {
     );
     expect(stdout).toBe(`${uuidOf(0)}\n`);
     expect(stderr).toMatch(
-      /GPU_OWNER_JOB names a job that holds nothing in .*locks: .* has another lock directory/,
+      /GPU_OWNER_JOB names a job that holds no GPU in .*locks: .* uses another lock directory/,
     );
   });
 });

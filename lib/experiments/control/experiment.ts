@@ -63,7 +63,7 @@ export async function withQueue(
     const where = url === null ? directory : withoutPassword(url);
     throw new GPUOwnerError(
       'ERR_QUEUE',
-      `there is no experiment in ${sanitize(where, 300)}: gpu-owner exp run begins one, --project names another directory.`,
+      `there is no experiment in ${sanitize(where, 300)}: start one with gpu-owner exp run, or name its directory with --project.`,
     );
   }
   try {
@@ -83,13 +83,13 @@ export async function resolveTasks(queue: Queue, names: readonly string[]): Prom
     if (id === undefined) {
       throw new GPUOwnerError(
         'ERR_INVALID_ARGUMENT',
-        `no task has the name or id ${showValue(match)}; gpu-owner exp export has the names of completed ones, exp status of those that run or have failed`,
+        `no task has the name or id ${showValue(match)}; gpu-owner exp export lists completed tasks, exp status lists running and failed ones`,
       );
     }
     if (found.length > 1) {
       throw new GPUOwnerError(
         'ERR_INVALID_ARGUMENT',
-        `${showValue(match)} begins more than one id; write more of it`,
+        `${showValue(match)} is the beginning of several ids; write more characters`,
       );
     }
     ids.push(id);

@@ -51,8 +51,8 @@ export class TaskLogs {
       if (attempts.length === 0 && (over || !follow)) {
         const why =
           row?.source === 'table'
-            ? 'its result is from a table'
-            : `it is ${row?.state ?? 'gone'} and has never been started`;
+            ? 'its result was found in a table'
+            : `it is ${row?.state ?? 'gone'} and was never started`;
         this.#output.note(`there is no output of ${sanitize(row?.task.name, 100)}: ${why}`);
         return;
       }
@@ -80,7 +80,7 @@ export class TaskLogs {
       return this.#output.line(
         // Those that ask over TCP have none.
         taker.pid === 0
-          ? `<== its output is where that worker was started, on ${sanitize(taker.host, 60)}: it asked over TCP`
+          ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(taker.host, 60)}`
           : '<== no output: its command has not been started',
       );
     }
@@ -96,7 +96,7 @@ export class TaskLogs {
     // A file of that name may be this machine's own; and what the queue says may be anything.
     if (!(own && isInside(this.#project, path)) && !isAbout(tail.lineBefore(), attempt)) {
       tail.close();
-      return this.#output.line(`<== ${place}, ${own ? 'but that file has none of it' : elsewhere(attempt)}`);
+      return this.#output.line(`<== ${place}, ${own ? 'but the file has no output of this attempt' : elsewhere(attempt)}`);
     }
     let last: Uint8Array = Buffer.from('\n');
     const copy = (to: number | null, over: boolean) => {
@@ -127,7 +127,7 @@ export class TaskLogs {
   async #now(attempt: AttemptInfo): Promise<AttemptInfo> {
     const attempts = await this.#queue.attempts({ taskId: this.#id });
     const now = attempts.find(({ token }) => token === attempt.token);
-    return now ?? { ...attempt, outcome: 'lost', error: 'the queue does not know the attempt any longer' };
+    return now ?? { ...attempt, outcome: 'lost', error: 'the queue no longer knows this attempt' };
   }
 }
 
@@ -174,7 +174,7 @@ class FileTail {
       const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
       if (fstatSync(file).isFile()) return new FileTail(file, from);
       closeSync(file);
-      return { problem: 'it is no file' };
+      return { problem: 'it is not a regular file' };
     } catch (error) {
       const { errno, message } = error as NodeJS.ErrnoException;
       return { problem: errno === undefined ? message : systemError(-errno) };

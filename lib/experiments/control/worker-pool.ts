@@ -112,7 +112,7 @@ function lineAfter(event: WorkerEvent, before: WorkerLine, unnamed: string): Wor
 function waitsFor(state: WaitingState | null): string {
   if (state === null) return 'a GPU';
   const { count, position } = state;
-  const place = position === null ? '' : ` (place ${position} in line)`;
+  const place = position === null ? '' : ` (position ${position} in the queue)`;
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${place}`;
 }
 
@@ -134,7 +134,7 @@ export function describeStops(ends: readonly WorkerEnd[]): string[] {
 function endText({ why, message, error }: WorkerEnd): string {
   switch (why) {
     case 'finished':
-      return 'nothing is left to do';
+      return 'no task is left';
     case 'drained':
     case 'stopped':
       return 'on request';

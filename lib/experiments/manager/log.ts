@@ -59,7 +59,7 @@ export class ManagerLog {
       const { errno, message } = error as NodeJS.ErrnoException;
       const why = errno === undefined ? message : systemError(-errno);
       this.#tell(
-        `${this.#path} can't be written: ${why}. The log goes on as soon as it can; nothing else waits for it.`,
+        `${this.#path} can't be written: ${why}. Logging resumes when the file can be written; nothing else waits for it.`,
       );
     }
   }
@@ -111,7 +111,7 @@ export function describeEvent(event: WorkerEvent): string | null {
     }
     case 'given-back': {
       const delay = event.delay > 0 ? `, to be started again in ${formatDuration(event.delay)}` : '';
-      return `Task ${event.task.name} given back by ${event.worker}${delay}: ${firstLine(event.why)}`;
+      return `Task ${event.task.name} requeued by ${event.worker}${delay}: ${firstLine(event.why)}`;
     }
     case 'revoked':
       return `Task ${event.task.name} taken from ${event.worker}: ${firstLine(event.why)}`;
@@ -143,7 +143,7 @@ function describeAttempt(attempt: AttemptInfo): string {
     case 'failed':
       return `Task ${taskName} failed on ${taker.worker}${why}`;
     case 'given-back':
-      return `Task ${taskName} given back by ${taker.worker}${why}`;
+      return `Task ${taskName} requeued by ${taker.worker}${why}`;
     case 'cancelled':
       return `Task ${taskName} cancelled on ${taker.worker}`;
     case 'lost':

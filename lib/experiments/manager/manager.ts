@@ -102,7 +102,7 @@ export class Manager {
       (directory) => this.#directories?.includes(directory) ?? true,
     );
     if (this.#told !== null)
-      tell('the other manager is gone: this one writes the tables from now on', 'message');
+      tell('the other manager is gone: this process now writes the tables', 'message');
     this.#told = null;
   }
 
@@ -120,7 +120,7 @@ export class Manager {
     if (this.#told === name) return;
     this.#told = name;
     this.#options.tell(
-      `${name} manages this queue and writes its tables; this one works, watches, and takes over when it is gone`,
+      `${name} manages this queue and writes its tables; this process takes over when that one is gone`,
       'message',
     );
   }
@@ -175,7 +175,7 @@ export class Manager {
         if (found === undefined) continue;
         throw new GPUOwnerError(
           'ERR_CONFIGURATION',
-          `a table of results can't be read, and tasks that have their row there would be run again: put it right or move it away, or take its tasks out (gpu-owner exp cancel ${task.name} ...), and start again. ${found.why}`,
+          `a table of results can't be read, so its completed tasks would run again. Repair or move the table, or cancel its tasks (gpu-owner exp cancel ${task.name} ...), and start again. ${found.why}`,
         );
       }
     }
@@ -197,7 +197,7 @@ export class Manager {
       else {
         if (since === null && Number.isFinite(whileGone)) {
           this.#note(
-            `waiting ${whileGone / 1000} s for the queue to be put back or made anew, then this ends`,
+            `waiting ${whileGone / 1000} s for the queue to be restored or created again; then this process ends`,
           );
         }
         since ??= performance.now();
@@ -219,7 +219,7 @@ export class Manager {
       if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
         this.#note(
-          'no worker is left, and no GPU is held; this waits until the tables can be written. After Ctrl-C, the next start writes them',
+          'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
         );
       }
       await pause(RETRY_MS, signal);
@@ -302,7 +302,7 @@ export class Manager {
       if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
       this.#isUnreadable = true;
       this.#options.tell(
-        `everything has come to its end, and is in the tables; but ${error.message}`,
+        `every task has ended and is in the tables; but ${error.message}`,
         'message',
       );
       return this.#last as Progress;

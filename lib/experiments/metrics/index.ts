@@ -94,13 +94,13 @@ export class Collector {
       {
         name: 'gpu_owner_tasks_started_total',
         type: 'counter',
-        help: 'Starts of tasks by workers of this process, or that asked it for tasks.',
+        help: 'Attempts started by workers of this process, or given to workers over TCP.',
         samples: [{ labels: {}, value: this.#started }],
       },
       {
         name: 'gpu_owner_tasks_ended_total',
         type: 'counter',
-        help: 'Those of them that have ended, by outcome.',
+        help: 'Attempts that have ended, by outcome.',
         samples: Array.from(this.#ended, ([outcome, value]) => ({ labels: { outcome }, value })),
       },
       {
@@ -112,7 +112,7 @@ export class Collector {
       {
         name: 'gpu_owner_task_duration_seconds',
         type: 'histogram',
-        help: 'How long those ran that were completed or failed.',
+        help: 'Duration of attempts that were completed or failed.',
         samples: durations,
       },
       {
@@ -127,7 +127,7 @@ export class Collector {
       {
         name: 'gpu_owner_worker_task_start_time_seconds',
         type: 'gauge',
-        help: 'When the task that a worker runs was started, since the epoch.',
+        help: "When the worker's current task was started, since the epoch.",
         samples: workers.flatMap(([worker, { since }]) =>
           since === null ? [] : [{ labels: { worker }, value: since / 1_000 }],
         ),
@@ -152,11 +152,11 @@ export async function queueFamilies(queue: Queue, manages: boolean): Promise<Fam
       help: 'Tasks of the queue, by state.',
       samples: STATES.map((state) => ({ labels: { state }, value: counts[state] })),
     },
-    single('gpu_owner_attempts_running', 'Tasks that somebody runs now.', running.length),
+    single('gpu_owner_attempts_running', 'Attempts that run now.', running.length),
     {
       name: 'gpu_owner_paused',
       type: 'gauge',
-      help: 'Whether no tasks are given out (1), and who wanted that.',
+      help: 'Whether the experiment is paused (1), and by whom.',
       samples: (['person', 'failures'] as const).map((by) => ({
         labels: { by },
         value: pause?.by === by ? 1 : 0,

@@ -75,7 +75,7 @@ const OTHER = 'other reasons';
 const NO_AXES: ReadonlySet<string> = new Set();
 const REPEATED = {
   state: 'repeated',
-  why: 'equal to a task above: it runs once, and has a row here too',
+  why: 'equal to a task above: it runs once, and gets a row here, too',
 } as const;
 /** Beyond it nothing is remembered per task, and so repetitions are not seen. */
 const MAX_TRACKED = 1_000_000;

@@ -56,13 +56,13 @@ export class FilePlace {
   /** Whether a file that was opened here may be used. @throws Unsafe */
   check(file: Pick<Stats, 'uid' | 'nlink'> & { isFile(): boolean }): void {
     const { path } = this;
-    if (!file.isFile()) throw new Unsafe(`${path} is no regular file: move it away`);
+    if (!file.isFile()) throw new Unsafe(`${path} is not a regular file: move it away`);
     refuseStranger(this.#directory.stat, file.uid, path, this.#owner);
     const { uid, mode } = this.#directory.stat;
     const isOurs = isOwn(uid) && (mode & WRITABLE_BY_ALL) === 0;
     if (file.nlink > 1 && !isOurs) {
       throw new Unsafe(
-        `${path} has ${file.nlink} names (hard links) in a directory of other users: copy it, and remove this one`,
+        `${path} has ${file.nlink} names (hard links) in a directory that others can write to: copy it, and remove the original`,
       );
     }
   }
@@ -326,7 +326,7 @@ class Walk {
     // Anybody could exchange it between two looks.
     if ((mode & WRITABLE_BY_ALL) !== 0 && (mode & STICKY) === 0) {
       throw new Unsafe(
-        `${shown} is a symbolic link in a directory where everybody may exchange it: chmod o-w ${at.path}`,
+        `${shown} is a symbolic link in a directory where everybody may replace it: chmod o-w ${at.path}`,
       );
     }
     refuseStranger(at.stat, link.uid, shown, this.#owner);
@@ -344,13 +344,13 @@ function refuseStranger(directory: Stats, uid: number, shown: string | (() => st
   if (isOwn(uid) || uid === directory.uid || uid === owner) return;
   const path = typeof shown === 'string' ? shown : shown();
   throw new Unsafe(
-    `${path} belongs to ${userName(uid)}, who has put it into a directory that everybody may write to: remove it, or use another directory`,
+    `${path} belongs to ${userName(uid)} and is in a directory that everybody may write to: remove it, or use another directory`,
   );
 }
 
 function strangeLink(path: string, uid: number): Unsafe {
   return new Unsafe(
-    `${path} is a symbolic link of ${userName(uid)} to something that isn't theirs, and is not followed: remove it, or name where it leads`,
+    `${path} is a symbolic link of ${userName(uid)} to a file of another user, and is not followed: remove it, or name its target`,
   );
 }
 

@@ -83,7 +83,7 @@ function locate(
     throw unusable(
       path,
       `has its queue on ${pointer.host} (in ${pointer.path}), because it is on a network file system (${system}) and this is ${host}`,
-      `Work on ${pointer.host}; or, if nothing of it runs there any longer, remove ${join(inside, POINTER)} to begin anew here.`,
+      `Work on ${pointer.host}; or, if no process uses it there, remove ${join(inside, POINTER)} to start with a new queue here.`,
     );
   }
   const state = pointer?.path ?? stateElsewhere(path);
@@ -155,7 +155,7 @@ function checkState(path: string, project: string): boolean {
   if (narrow(state.path, forGroup)) {
     warnOnce(
       sanitize(
-        `everybody could write to ${path}, and so have commands run as those who work on its queue: now only ${forGroup ? 'its group' : 'its owner'} can. ` +
+        `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed: now only ${forGroup ? 'its group' : 'its owner'} can write. ` +
           'A project is shared by its group: see docs/experiments-reference.md.',
         1_000,
       ),
@@ -163,8 +163,8 @@ function checkState(path: string, project: string): boolean {
   } else if ((stat.mode & 0o002) !== 0 && stat.uid !== process.geteuid?.()) {
     throw unusable(
       project,
-      `has a queue in ${path} that everybody may write to, and so have commands run as you`,
-      `Its owner, ${userName(stat.uid)}, mends that: chmod o-rwx ${path}.`,
+      `has a queue in ${path} that everybody may write to, so anybody could run commands as you`,
+      `Its owner, ${userName(stat.uid)}, must run: chmod o-rwx ${path}.`,
     );
   }
   return true;
@@ -184,14 +184,14 @@ function refuseUnusable(path: string, project: string, error: unknown): false {
     throw unusable(project, `${keep}, a symbolic link that leads nowhere`, 'Remove it.');
   }
   if (code === 'ENOTDIR')
-    throw unusable(project, `${keep}, which is not a directory`, 'Remove what is there.');
+    throw unusable(project, `${keep}, which is not a directory`, 'Remove that file.');
   throw unusable(project, `${keep}: ${reason(error)}`, ELSEWHERE);
 }
 
 function foreign(path: string, project: string, who: string): GPUOwnerError {
   return unusable(
     project,
-    `has a queue that belongs to ${who}, who could have any command run as you`,
+    `has a queue that belongs to ${who}, who could run any command as you`,
     `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
   );
 }
@@ -202,7 +202,7 @@ function refuseExchangeable(state: string, project: string): void {
   if (directory === null) return;
   throw unusable(
     project,
-    `can't keep its queue in ${state}: everybody may exchange what is in ${directory}, and so have commands run as you`,
+    `can't keep its queue in ${state}: everybody may replace files in ${directory}, and so run commands as you`,
     `chmod o-w ${directory}, or chmod +t; or name the queue: --queue sqlite:${join(state, 'queue.db')}.`,
   );
 }
@@ -226,7 +226,7 @@ function readPointer(path: string): { host: string; path: string } | null {
     'ERR_QUEUE',
     sanitize(
       `${path} should say on which host and where the queue is, but says ${showValue(text)}. ` +
-        'Correct it ({"host": "…", "path": "/…"}), or remove it to begin anew.',
+        'Correct it ({"host": "…", "path": "/…"}), or remove it to start with a new queue.',
       1_000,
     ),
   );
@@ -253,7 +253,7 @@ function makeElsewhere(path: string): void {
     throw unusable(
       path,
       `can't be made for the queue: ${reason(error)}`,
-      'Set XDG_STATE_HOME to a directory that can.',
+      'Set XDG_STATE_HOME to a directory that you can write to.',
     );
   }
 }
@@ -271,7 +271,7 @@ function write(path: string, text: string): void {
   }
 }
 
-const ELSEWHERE = 'The queue can be somewhere else: --queue sqlite:/a/path, the same for all who work on it.';
+const ELSEWHERE = 'Or put the queue elsewhere: --queue sqlite:/a/path, the same for all its workers.';
 
 function unusable(project: string, problem: string, remedy: string): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the project ${project} ${problem}. ${remedy}`, 1_000));

@@ -43,7 +43,7 @@ export class Authentication {
     if (isLoopback(endpoint.host) || this.#options.trusts || this.hasToken) return;
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `--listen ${formatEndpoint(endpoint)}: other machines could connect there, but none is allowed. Add --trust with their addresses ` +
+      `--listen ${formatEndpoint(endpoint)}: other machines could connect there, but no machine is trusted. Add --trust with their addresses ` +
         '(--trust 192.168.1.0/24), or --token-file with a secret that they send',
     );
   }
@@ -61,7 +61,7 @@ export class Authentication {
     const uid = uidOfPeer(ends);
     const peer = uid === null ? address : `user ${uid}`;
     if (uid !== null && (uid === 0 || uid === process.getuid?.())) return { peer, refusal: null };
-    const who = uid === null ? "it can't be told which user that is" : `user ${uid} is not the manager's`;
+    const who = uid === null ? 'the user of the connection is unknown' : `user ${uid} is not the manager's`;
     const trust = `--trust ${isIP(address) === 6 ? '::1' : '127.0.0.1'} admits all users`;
     return {
       peer,
@@ -106,7 +106,7 @@ export function readToken(path: string): string {
     const token = decode(readAtMost(file, MAX_TOKEN_BYTES, most, refuse), refuse).trim();
     if (token.length < MIN_TOKEN_LENGTH) {
       throw refuse(
-        `the token has ${token.length} characters, and less than ${MIN_TOKEN_LENGTH} can be guessed; openssl rand -hex 32 > FILE makes one`,
+        `the token has ${token.length} characters; it needs ${MIN_TOKEN_LENGTH} or more, so that nobody can guess it: openssl rand -hex 32 > FILE makes one`,
       );
     }
     return token;

@@ -24,7 +24,7 @@ export async function parseEndpoint(text: string, option: string): Promise<Endpo
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
-    throw invalid(`${option}: ${showValue(text)} is no place to listen; use PORT, HOST:PORT and [IPV6]:PORT`);
+    throw invalid(`${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT`);
   }
   const host = bracketed ?? name ?? '127.0.0.1';
   if (isIP(host) !== 0) return { host, port };
@@ -49,7 +49,7 @@ export function parseNetworks(texts: readonly string[], option: string): BlockLi
     const prefix = digits === undefined ? widest : Number(digits);
     if (version === 0 || prefix > widest) {
       throw invalid(
-        `${option}: ${showValue(text)} is neither an address nor a network; use 192.168.1.7 and 10.0.0.0/8`,
+        `${option}: ${showValue(text)} is neither an address nor a network; use 192.168.1.7 or 10.0.0.0/8`,
       );
     }
     networks.addSubnet(address, prefix, version === 6 ? 'ipv6' : 'ipv4');

@@ -32,7 +32,7 @@ export function parseRequest(bytes: Uint8Array): Request {
   const members = parseObject(bytes);
   const type = TYPES.find((each) => each === members.type);
   if (type === undefined) {
-    throw new RequestError(`there is no request ${showValue(members.type)}; there are ${TYPES.join(', ')}`);
+    throw new RequestError(`there is no request ${showValue(members.type)}; the known ones are ${TYPES.join(', ')}`);
   }
   const token = own(members, 'token');
   switch (type) {
@@ -150,5 +150,5 @@ export function whyRejected(task: string, worker: string, attempts: readonly Att
     lost: 'another worker has completed it, or it was retried or cancelled',
     cancelled: 'it was cancelled, or another worker had a result first',
   };
-  return `task ${sanitize(task)} isn't ${sanitize(worker)}'s any longer: ${last?.outcome ? why[last.outcome] : 'it has just changed hands'}`;
+  return `task ${sanitize(task)} no longer belongs to ${sanitize(worker)}: ${last?.outcome ? why[last.outcome] : 'another worker has it now'}`;
 }

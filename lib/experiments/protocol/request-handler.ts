@@ -29,7 +29,7 @@ const QUEUE_TIMEOUT_MS = 60_000;
 const RETRY_MS = 500;
 
 const AGAIN =
-  'Put that right, and start it again: it gets tasks after a minute in which it has not asked, or once a pause is over';
+  'Correct that and restart the worker: it gets tasks again after one minute without requests, or when a pause ends';
 
 /** Handles requests of workers. It keeps no state that matters: the queue knows who has which task, also after a restart. */
 export class RequestHandler {

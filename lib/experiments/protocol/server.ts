@@ -195,8 +195,8 @@ export class ProtocolServer {
 
 function unusable(endpoint: Endpoint, error: NodeJS.ErrnoException): GPUOwnerError {
   const why: Record<string, string> = {
-    EACCES: 'it is not allowed (ports below 1024 are for root); choose another port',
-    EADDRNOTAVAIL: 'it is no address of this machine; ip address lists them',
+    EACCES: 'permission denied (ports below 1024 are for root); choose another port',
+    EADDRNOTAVAIL: 'this machine does not have this address; `ip address` lists its addresses',
   };
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
@@ -305,7 +305,7 @@ export class ProtocolService {
       );
     }
     this.#told = true;
-    this.#options.tell(`${where} is in use, perhaps by the other manager; it is retried until it is free`);
+    this.#options.tell(`${where} is in use, perhaps by the other manager; trying again until it is free`);
   }
 
   /** Listens on endpoints that were in use until now. Never fails. */

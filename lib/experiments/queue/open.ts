@@ -58,7 +58,7 @@ function pathOf(url: string, project: string): string {
   if (path === undefined || path.includes('\0')) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${showValue(withoutPassword(url))} names no queue; what works is sqlite:PATH, redis://HOST and rediss://HOST.`,
+      `${showValue(withoutPassword(url))} is not the URL of a queue; use sqlite:PATH, redis://HOST or rediss://HOST.`,
     );
   }
   return resolve(project, path.replace(/^\/\/(?=\/)/, '')); // sqlite:///a/b, as others write it

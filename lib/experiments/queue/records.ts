@@ -229,7 +229,7 @@ export function damagedTasks(url: string, tasks: readonly { name: string; damage
     .map(({ name, damage }) => `${sanitize(name, 100)}: ${sanitize(damage, 200)}`);
   return new GPUOwnerError(
     'ERR_QUEUE',
-    `the queue ${sanitize(url, 300)} has damaged records; everything else was done. ${list.join('; ')}${more > 0 ? `; and ${more} more` : ''}. ` +
+    `the queue ${sanitize(url, 300)} has damaged records, which were left out. ${list.join('; ')}${more > 0 ? `; and ${more} more` : ''}. ` +
       'Run such a task again: gpu-owner exp cancel NAME, then exp run with its sweep in another queue; or restore the queue from a backup.',
   );
 }

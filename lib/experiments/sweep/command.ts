@@ -58,7 +58,7 @@ export function checkPlaceholder(
   const meant = closest(name, known);
   const instead = meant
     ? `did you mean {${meant}}?`
-    : `there are ${listWords(known.map((each) => `{${sanitize(each, 60)}}`))}`;
+    : `the known ones are ${listWords(known.map((each) => `{${sanitize(each, 60)}}`))}`;
   throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
 }
 

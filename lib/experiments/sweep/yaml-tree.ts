@@ -107,7 +107,7 @@ class Reader {
     if (yaml.isScalar(node)) return { kind: 'scalar', line, value: this.#scalar(node, line) };
     const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
     if (tag !== undefined && tag !== '!!map' && tag !== '!!seq' && tag !== '!') {
-      throw this.#mistake(line, `the tag ${showValue(tag)} isn't read here; leave it out`);
+      throw this.#mistake(line, `the tag ${showValue(tag)} isn't supported here; leave it out`);
     }
     if (yaml.isSeq(node)) {
       const items = node.items.map((item) => this.#node(item, line));
@@ -133,7 +133,7 @@ class Reader {
       const node = this.#node(value, keyLine);
       if (key === '<<' && (keyNode as YAML.Scalar).type === 'PLAIN')
         merged.push(...this.#merged(node, keyLine));
-      else if (own.has(key)) throw this.#mistake(keyLine, `${showValue(key)} is there twice; leave one`);
+      else if (own.has(key)) throw this.#mistake(keyLine, `${showValue(key)} is given twice; remove one`);
       else own.set(key, { line: keyLine, node });
     }
     const entries = new Map<string, Entry>();
@@ -167,7 +167,7 @@ class Reader {
     if (tag === '!!str' || tag === '!') return text;
     throw this.#mistake(
       line,
-      `the tag ${showValue(tag)} isn't read here; leave it out, or put a string in quotes`,
+      `the tag ${showValue(tag)} isn't supported here; leave it out, or put a string in quotes`,
     );
   }
 
@@ -194,7 +194,7 @@ function extent(nodes: readonly Node[]): { size: number; depth: number } {
 function explained(wrong: YAML.YAMLParseError | YAML.YAMLWarning): string {
   const { code } = wrong;
   if (code === 'MULTIPLE_DOCS')
-    return "a second document begins ('---'); leave one, or make it a file of its own";
+    return "a second document begins ('---'); remove it, or make it a file of its own";
   if (code === 'TAB_AS_INDENT') return 'a tab is used for indentation; YAML allows spaces only';
   const hint =
     code === 'UNEXPECTED_TOKEN' || code === 'BAD_SCALAR_START'

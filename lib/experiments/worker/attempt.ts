@@ -315,7 +315,7 @@ async function readResult(path: string): Promise<Result> {
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await file.stat();
-      if (!stat.isFile()) return { unreadable: 'it is no file' };
+      if (!stat.isFile()) return { unreadable: 'it is not a regular file' };
       if (stat.size > MAX_RESULT_BYTES) {
         return {
           unreadable: `it has ${stat.size} bytes, and at most ${MAX_RESULT_BYTES} (1 MiB) are allowed`,

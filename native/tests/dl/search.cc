@@ -1,4 +1,4 @@
-// Where libraries are looked for, and what is remembered of looking in vain.
+// Where libraries are looked for, and what is remembered of failed searches.
 #include "dl/search.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Slots in a line are given out in order, and come back when their waiters end.
+// Slots in a wait queue are given out in order, and come back when their waiters end.
 #include "locks/wait_queue.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ TEST("a lock behind all numbers that a slot can have leaves none, and is nobody'
   CHECK_EQUAL(join_queue(tests::open_file(path())), 0);
 }
 
-TEST("a waiter that is killed is in line no longer") {
+TEST("a killed waiter leaves the queue") {
   int ready[2];
   REQUIRE(pipe(ready) == 0);
   const pid_t child = fork();
@@ -159,7 +159,7 @@ int count_places() {
 
 }  // namespace
 
-TEST("a line of a thousand is read, and more than 4096 slots are no line of waiters") {
+TEST("a queue of a thousand is read, and more than 4096 slots are no wait queue") {
   const int stranger = tests::open_file(path());
   lock_places(stranger, 1000);
   CHECK_EQUAL(count_places(), 1000);

@@ -111,7 +111,7 @@ test.skipIf(noRedis !== null).each([
   },
 );
 
-describe('`exp run`, whose queue can’t be used any longer when everything has come to its end', () => {
+describe('`exp run`, whose queue can’t be used any longer when every task has ended', () => {
   /** @param calls how many the queue answers before it is away */
   async function ended(calls: number): Promise<{ code: number; calls: number; whole: boolean }> {
     rmSync(join(project, 'results'), { recursive: true, force: true });
@@ -143,7 +143,7 @@ describe('`exp run`, whose queue can’t be used any longer when everything has 
         line: (text) => {
           told.push(text);
           // That would last until it answers.
-          if (/waits until the tables can be written/.test(text)) drain.abort();
+          if (/waiting until the tables can be written/.test(text)) drain.abort();
         },
         show: () => {},
         conclude: async () => {},
@@ -174,6 +174,6 @@ describe('`exp run`, whose queue can’t be used any longer when everything has 
     expect(codes.slice(codes.indexOf(0))).toEqual(codes.slice(codes.indexOf(0)).map(() => 0));
     expect(codes.filter((code) => code === 0).length).toBeGreaterThan(5);
     expect(codes.slice(0, 10)).not.toContain(0);
-    expect(told).toContainEqual(expect.stringMatching(/everything has come to its end.*doesn’t answer/));
+    expect(told).toContainEqual(expect.stringMatching(/every task has ended.*doesn’t answer/));
   });
 });

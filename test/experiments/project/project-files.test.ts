@@ -113,7 +113,7 @@ describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' :
   test('a directory of somebody else is not used, one of the owner of the project is', () => {
     mkdirSync(join(project, 'results'));
     give('results');
-    expect(asVictim('results/log')).toMatch(/project\/results belongs to \S+, who has put it/);
+    expect(asVictim('results/log')).toMatch(/project\/results belongs to \S+ and is in a directory/);
     chownSync(project, NOBODY, NOBODY);
     expect(asVictim('results/log')).toBe(join(project, 'results/log'));
   });
@@ -134,7 +134,7 @@ describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' :
     symlinkSync('data', join(project, 'results'));
     give('results', VICTIM);
     give('data', VICTIM);
-    expect(asVictim('results/log')).toMatch(/everybody may exchange it/);
+    expect(asVictim('results/log')).toMatch(/everybody may replace it/);
     expect(asVictim('data/log')).toBe(join(project, 'data/log'));
   });
 
@@ -146,8 +146,8 @@ describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' :
     symlinkSync(join(directory, 'home', 'file'), join(project, 'table'));
     give('results');
     give('table');
-    expect(asVictim('results/log')).toMatch(/link of \S+ to something that isn't theirs/);
-    expect(asVictim('table', { follow: true })).toMatch(/link of \S+ to something that isn't theirs/);
+    expect(asVictim('results/log')).toMatch(/link of \S+ to a file of another user/);
+    expect(asVictim('table', { follow: true })).toMatch(/link of \S+ to a file of another user/);
     chownSync(join(directory, 'data'), NOBODY, NOBODY);
     expect(asVictim('results/log')).toBe(join(directory, 'data/log'));
   });

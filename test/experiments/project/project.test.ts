@@ -182,7 +182,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
   test('a queue that others have put into a shared directory is refused', () => {
     mkdirSync(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), NOBODY, NOBODY);
-    expect(refusal(() => findProject(project))).toMatch(/have any command run as you/);
+    expect(refusal(() => findProject(project))).toMatch(/run any command as you/);
     chownSync(project, NOBODY, NOBODY); // it is their project
     expect(findProject(project)?.state).toBe(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), 0, 0);
@@ -200,7 +200,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     expect(warnings).toEqual([expect.stringMatching(/now only its owner can/)]);
     expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');
     chmodSync(project, 0o777);
-    expect(refusal(() => openProject(project))).toMatch(/everybody may exchange.*chmod o-w .*--queue/);
+    expect(refusal(() => openProject(project))).toMatch(/everybody may replace.*chmod o-w .*--queue/);
     chmodSync(project, 0o1777);
     expect(findProject(project)?.state).toBe(state);
   });

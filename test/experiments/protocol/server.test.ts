@@ -130,7 +130,7 @@ test.each([
   ['no JSON', '{"type": status}', /not JSON/],
   ['brackets that don’t match', '{"type": ]', /not JSON/],
   ['no UTF-8', Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), /not UTF-8/],
-  ['no type', '{}', /there is no request undefined; there are request_task/],
+  ['no type', '{}', /there is no request undefined; the known ones are request_task/],
   ['an unknown type', '{"type": "shutdown"}', /no request 'shutdown'/],
   ['a type that is none', '{"type": {"a": 1}}', /no request an object/],
   ['no worker', '{"type": "request_task"}', /worker_id must be a text/],
@@ -318,7 +318,7 @@ test('other addresses: a token, or trust', async () => {
   expect(trusting.identify({ ...ends, remoteAddress: '::ffff:10.9.9.9' }).refusal).toBeNull();
   expect(trusting.identify({ ...ends, remoteAddress: 'fd00::1' }).refusal).toBeNull();
   expect(trusting.identify({ ...ends, remoteAddress: '11.0.0.1' }).refusal).toMatch(/not among the trusted/);
-  expect(trusting.identify({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/can't be told/);
+  expect(trusting.identify({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/user of the connection is unknown/);
 });
 
 test.skipIf(own === undefined)(

@@ -36,7 +36,7 @@ describe('URLs', () => {
 
   test.each([
     ['redis://', /has no host/],
-    ['redis+unix://run/redis.sock?project=a', /has 'run' where a socket's path begins; three slashes/],
+    ['redis+unix://run/redis.sock?project=a', /has 'run' where the path of a socket begins; write three slashes/],
     ['redis://:secret@h/0?nonsense=1', /unknown parameter 'nonsense'/],
     ['redis://:secret@h?project=a:b', /project 'a:b'/],
     ['redis://:secret@h/zero', /database 'zero'/],
@@ -47,12 +47,12 @@ describe('URLs', () => {
     ['redis://:a#secret@h', /has a '#'.*%23/],
     ['redis://:secret@h/1?db=2', /names a database twice/],
     ['redis://:sec%ret@h', /begins no %XX/],
-    ['redis://:secret@h:99999', /is no URL/],
+    ['redis://:secret@h:99999', /is not a valid URL/],
     // A password with a '/' or '?' that isn't encoded seems to be a host and a port, and the rest a path.
-    ['redis://a:12/secret@h', /has an '@' behind the host.*%2F/],
-    ['redis://a:12?secret@h', /has an '@' behind the host.*%3F/],
-    ['redis://a:12?db=secret@h', /has an '@' behind the host/],
-    ['postgres://a:12/secret@h/db', /names no queue/],
+    ['redis://a:12/secret@h', /has an '@' after the host.*%2F/],
+    ['redis://a:12?secret@h', /has an '@' after the host.*%3F/],
+    ['redis://a:12?db=secret@h', /has an '@' after the host/],
+    ['postgres://a:12/secret@h/db', /is not the URL of a queue/],
     ['rediss://:secret@h?ca=/nowhere', /\/nowhere.*can't be read/],
   ])('%s', async (url, message) => {
     const error = await openQueue(url, directory).catch((reason) => reason);
@@ -102,7 +102,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const bare = server.url('project=tls').replace(/\/\/.*@/, '//');
     const missing = await openQueue(bare, directory).catch((error) => error);
     expect(missing).toMatchObject({ code: 'ERR_QUEUE' });
-    expect(missing.message).toMatch(/asks for a password.*GPU_OWNER_QUEUE_PASSWORD/);
+    expect(missing.message).toMatch(/requires a password.*GPU_OWNER_QUEUE_PASSWORD/);
     const wrong = await openQueue(bare.replace('//', '//:s3cret-no@'), directory).catch((error) => error);
     expect(wrong.message).toMatch(/refuses the password/);
     expect(wrong.message).not.toMatch(/s3cret/);

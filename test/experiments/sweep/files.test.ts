@@ -185,7 +185,7 @@ describe('mistakes are named with file, line and key', () => {
     ['p:\n  combinations:\n    - seed: []\n', "s.yaml:3: 'p': combinations: 'seed' has an empty list"],
     [
       'p:\n  combinations:\n    - seed: [1]\n    - seed: [2]\n',
-      "s.yaml:4: 'p': combinations: 'seed' is there twice",
+      "s.yaml:4: 'p': combinations: 'seed' is given twice",
     ],
     [
       'p:\n  combinations:\n    - seed:\n      - 1\n      - [2]\n',
@@ -201,8 +201,8 @@ describe('mistakes are named with file, line and key', () => {
     [`${P}  __proto__: a\n`, "s.yaml:4: 'p': a parameter can't be called __proto__"],
     [`${P}  "a{b}": a\n`, "s.yaml:4: 'p': the name 'a{b}' has characters in it"],
     [`${P}  "": a\n`, "s.yaml:4: 'p': a parameter needs a name"],
-    [`${P}p:\n  combinations: []\n`, "s.yaml:4: 'p' is there twice"],
-    [`${P}  a: 1\n  a: 2\n`, "s.yaml:5: 'a' is there twice"],
+    [`${P}p:\n  combinations: []\n`, "s.yaml:4: 'p' is given twice"],
+    [`${P}  a: 1\n  a: 2\n`, "s.yaml:5: 'a' is given twice"],
     ['"a/b": {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called 'a/b'"],
     ['a b: {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called 'a b'"],
     ['.a: {combinations: [{seed: [1]}]}\n', "s.yaml:1: a phase can't be called '.a'"],
@@ -211,8 +211,8 @@ describe('mistakes are named with file, line and key', () => {
     ['p:\n\tcombinations: []\n', 's.yaml:2: a tab is used for indentation'],
     [`${P}  a: *b\n`, 's.yaml:4: *b refers to nothing above it'],
     [`${P}  a: &b [*b]\n`, 's.yaml:4: *b refers to what it is a part of'],
-    [`${P}  a: !python/object:os.system x\n`, "s.yaml:4: the tag '!python/object:os.system' isn't read here"],
-    [`${P}  a: !!set {x}\n`, "s.yaml:4: the tag '!!set' isn't read here"],
+    [`${P}  a: !python/object:os.system x\n`, "s.yaml:4: the tag '!python/object:os.system' isn't supported here"],
+    [`${P}  a: !!set {x}\n`, "s.yaml:4: the tag '!!set' isn't supported here"],
     [`${P}  a: 12345678901234567890123\n`, 's.yaml:4: 12345678901234567890123 is too large for an integer'],
     [`${P}  a: "\\0"\n`, 's.yaml:4: the character U+0000'],
     [

@@ -193,7 +193,7 @@ describe('a file of commands', () => {
     [
       'a',
       { command: ['x', '{seed}'] },
-      '{seed} names no parameter; there are {command}, {phase} and {output_dir}',
+      '{seed} names no parameter; the known ones are {command}, {phase} and {output_dir}',
     ],
     ['a', { outputDirectory: '{seed}' }, '--output-dir: {seed} names no parameter'],
     ['a', { grid: ['a=1'], phase: 'p' }, '--phase: --grid and --commands are a phase each'],

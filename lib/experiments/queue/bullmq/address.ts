@@ -32,38 +32,38 @@ const PORT = 6379;
  */
 export function parseAddress(text: string, project: string): Address {
   // The text behind '#' isn't shown: it may be the end of a password.
-  if (text.includes('#')) throw wrong("has a '#', behind which nothing is read; write a '#' itself as %23");
+  if (text.includes('#')) throw wrong("has a '#', which would cut off the rest; write %23 for '#'");
   let url: URL;
   try {
     url = new URL(text);
   } catch {
-    throw wrong('is no URL');
+    throw wrong('is not a valid URL');
   }
   // If a password has a '/', its end is in the path, and would be shown.
   const behind = [...url.searchParams].flatMap(([key, value]) => (key === 'ca' ? [key] : [key, value]));
   if ([url.pathname, ...behind].some((part) => part.includes('@'))) {
-    throw wrong("has an '@' behind the host; in a password, write '/' as %2F, '?' as %3F and '@' as %40");
+    throw wrong("has an '@' after the host; in a password, write '/' as %2F, '?' as %3F and '@' as %40");
   }
   for (const key of url.searchParams.keys()) {
     if (!PARAMETERS.includes(key)) {
-      throw wrong(`has an unknown parameter ${showValue(key)}; there are ${PARAMETERS.join(', ')}`);
+      throw wrong(`has an unknown parameter ${showValue(key)}; the known ones are ${PARAMETERS.join(', ')}`);
     }
     if (url.searchParams.getAll(key).length > 1) {
-      throw wrong(`has the parameter ${key} more than once; leave all but one out`);
+      throw wrong(`has the parameter ${key} more than once; leave only one`);
     }
   }
   const parameter = (key: string) => url.searchParams.get(key);
   const name = parameter('project') ?? nameOf(project);
   if (!NAME.test(name)) {
     throw wrong(
-      `has the project ${showValue(name)}; letters, digits, '.', '_' and '-' are possible, 100 at most`,
+      `has the project ${showValue(name)}; a name has at most 100 letters, digits, '.', '_' and '-'`,
     );
   }
   const path = decoded(url.pathname);
   const socket = url.protocol === 'redis+unix:';
   if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
   if (socket && url.host !== '')
-    throw wrong(`has ${showValue(url.host)} where a socket's path begins; three slashes are meant`);
+    throw wrong(`has ${showValue(url.host)} where the path of a socket begins; write three slashes`);
   if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
   const inPath = socket ? '' : path.replace(/^\//, '');
   if (inPath !== '' && parameter('db') !== null)
@@ -108,7 +108,7 @@ function seconds(name: string, text: string | null, otherwise: number): number {
   if (text === null) return otherwise * 1000;
   const value = Number(text);
   if (text.trim() === '' || !(value > 0 && value <= 86_400))
-    throw wrong(`has ${name}=${showValue(text)}; seconds are meant`);
+    throw wrong(`has ${name}=${showValue(text)}; use a number of seconds`);
   return value * 1000;
 }
 
@@ -146,7 +146,7 @@ function refuseExposed(descriptor: number, path: string): void {
   if (uid === process.geteuid?.()) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}: chmod o-rwx ${shellWords([shown])}`);
   }
-  warnOnce(`${problem}: let its owner chmod o-rwx it`);
+  warnOnce(`${problem}: ask its owner to chmod o-rwx it`);
 }
 
 /** @param check gets the open file */
@@ -176,7 +176,7 @@ function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw wrong("has a '%' that begins no %XX; write a '%' itself as %25");
+    throw wrong("has a '%' without two digits after it; write %25 for '%'");
   }
 }
 
@@ -184,6 +184,6 @@ function decoded(text: string): string {
 function wrong(what: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `the URL of the queue ${what}. What works is redis://HOST[:PORT], rediss://HOST (with TLS), redis+unix:///PATH.`,
+    `the URL of the queue ${what}. Use redis://HOST[:PORT], rediss://HOST (with TLS), or redis+unix:///PATH.`,
   );
 }

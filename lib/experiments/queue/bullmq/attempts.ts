@@ -17,7 +17,7 @@ export function attemptMethods(
   /** Requeues tasks that were given out without this process hearing of it. */
   const requeueDoubtful = async () => {
     for (const token of doubtful) {
-      const why = 'the queue could not be reached when it was given out';
+      const why = 'the queue could not be reached when the task was given out';
       await connection.call('requeue', token, why, 0);
       doubtful.delete(token);
     }

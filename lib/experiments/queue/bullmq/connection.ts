@@ -195,7 +195,7 @@ export async function checkServer(connection: Connection): Promise<void> {
     );
   }
   if (info.get('cluster_enabled') === '1') {
-    throw unusable(url, 'is a cluster', 'Use a Redis of its own: a queue is on one server.');
+    throw unusable(url, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.');
   }
   if (info.get('role') === 'slave') {
     throw unusable(url, 'is a replica, which takes no changes', 'Name the server that it copies.');
@@ -211,7 +211,7 @@ export async function checkServer(connection: Connection): Promise<void> {
   if (info.get('aof_enabled') !== '1') {
     warnOnce(
       sanitize(
-        `the queue ${url} is kept in memory only (appendonly no): when Redis ends, tasks and results of the last minutes are lost. ` +
+        `the queue ${url} is kept in memory only (appendonly no): if Redis ends, tasks and results of the last minutes are lost. ` +
           "Set 'appendonly yes' in redis.conf, or with: redis-cli CONFIG SET appendonly yes.",
         500,
       ),
@@ -222,8 +222,8 @@ export async function checkServer(connection: Connection): Promise<void> {
     // With everysec, which is its default, a second of work is done again: that stands in the manual.
     warnOnce(
       sanitize(
-        `the queue ${url} leaves it to the system when its file gets to the disk (appendfsync no): a power cut loses tasks and results ` +
-          "of half a minute. Set 'appendfsync always' or 'everysec' in redis.conf, or with: redis-cli CONFIG SET appendfsync always.",
+        `the queue ${url} lets the system decide when its file is written to the disk (appendfsync no): a power cut loses tasks and results ` +
+          "of up to half a minute. Set 'appendfsync always' or 'everysec' in redis.conf, or with: redis-cli CONFIG SET appendfsync always.",
         500,
       ),
     );
@@ -249,7 +249,7 @@ export async function checkFormat(connection: Connection, create: boolean): Prom
     const { url, name } = connection.address;
     throw unusable(
       url,
-      `has ${showValue(format)} as its version, which gpu-owner never writes: its records are damaged, or belong to another program`,
+      `has ${showValue(format)} as its version, which isn't one of gpu-owner: its records are damaged, or belong to another program`,
       `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
         'and start again; results that are in the tables are found there.',
     );
@@ -283,13 +283,13 @@ function isPassing(error: unknown): boolean {
 const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [
     /^NOAUTH|HELLO must be called/,
-    'asks for a password',
+    'requires a password',
     'Put it into GPU_OWNER_QUEUE_PASSWORD, or the name of a file that has it into GPU_OWNER_QUEUE_PASSWORD_FILE.',
   ],
   [
     /^WRONGPASS|invalid password|invalid username/i,
     'refuses the password',
-    'See GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
+    'Check GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
   ],
   [
     /^NOPERM|ACL failure|can't access/,
@@ -299,24 +299,24 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [
     /unknown (?:redis )?command/i,
     'lacks a command, or has renamed it (rename-command)',
-    'Use one on which EVAL, EVALSHA, INFO, TIME and those of data have their names.',
+    'Use a server that has EVAL, EVALSHA, INFO, TIME and the data commands under their own names.',
   ],
-  [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; nothing that was acknowledged is lost.'],
+  [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; acknowledged changes are kept.'],
   [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
-  [/^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/, 'is a cluster', 'Use a Redis of its own: a queue is on one server.'],
+  [/^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.'],
   [/^READONLY/, 'is a replica, which takes no changes', 'Name the server that it copies.'],
-  [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'See its name in --queue or GPU_OWNER_QUEUE.'],
+  [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'Check the host in --queue or GPU_OWNER_QUEUE.'],
   [
     /ECONNREFUSED/,
     "can't be reached: no server listens there",
-    'Start Redis, or see host and port in --queue or GPU_OWNER_QUEUE.',
+    'Start Redis, or check host and port in --queue or GPU_OWNER_QUEUE.',
   ],
   [
     /ENOENT/,
     "can't be reached: there is no such socket",
-    'Start Redis, or see the path in --queue or GPU_OWNER_QUEUE.',
+    'Start Redis, or check the path in --queue or GPU_OWNER_QUEUE.',
   ],
-  [/EACCES/, "can't be reached: permission denied", 'Get into the group of the socket (unixsocketperm).'],
+  [/EACCES/, "can't be reached: permission denied", 'Join the group of the socket, or change its mode (unixsocketperm).'],
   [
     /DB index is out of range/,
     'is a database that this Redis does not have',
@@ -325,7 +325,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [
     /^WRONGTYPE/,
     'has keys of another program',
-    'Name another project=NAME, or another database; or remove these keys with the program that wrote them.',
+    'Use another project=NAME, or another database; or remove these keys with the program that wrote them.',
   ],
   [
     /certificate|self.signed|ERR_TLS|ssl|TLS/i,
@@ -354,7 +354,7 @@ function explain(error: unknown, url: string): GPUOwnerError {
     return unusable(
       url,
       `doesn't answer (${sanitize(text, 200)})`,
-      'See whether Redis runs and can be reached from here, and whether it speaks TLS (rediss://) or not (redis://).',
+      'Check that Redis runs, that it can be reached from here, and whether it uses TLS (rediss://) or not (redis://).',
       error,
     );
   }

@@ -280,7 +280,7 @@ function operations.tick(renew, manager, ...)
     local attempt = attemptOf(token)
     if not attempt then
       over[#over + 1] = token
-      over[#over + 1] = 'the queue does not know this attempt'
+      over[#over + 1] = 'the queue no longer knows this attempt'
     else
       local alive = true
       if renew == '1' and not attempt.deadline then

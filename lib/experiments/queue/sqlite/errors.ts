@@ -19,12 +19,12 @@ const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
   ],
   10: [
     "can't be read or written: its disk fails or is full",
-    'Make room, or look at the disk (dmesg). What was acknowledged is kept; run again to go on.',
+    'Make room, or look at the disk (dmesg). Acknowledged changes are kept; run again to continue.',
   ],
   11: ['is damaged', DAMAGED],
   13: [
     "can't be written to: its disk (or the quota) is full",
-    'Make room and run again; what was acknowledged is kept.',
+    'Make room and run again; acknowledged changes are kept.',
   ],
   14: [
     "can't be opened: no permission, no space, or its directory is gone",

@@ -22,7 +22,7 @@ export function findFile(path: string): string | null {
     throw unusable(
       path,
       'is not a regular file',
-      'Remove what is there, or name another: --queue sqlite:PATH.',
+      'Remove it, or name another: --queue sqlite:PATH.',
     );
   }
   if (stat.nlink > 1) {
@@ -41,7 +41,7 @@ function checkDisk(there: string, path: string): void {
   if (network === undefined) return;
   throw unusable(
     path,
-    `is on a network file system (${network}), where locks don't hold what they promise`,
+    `is on a network file system (${network}), whose locks aren't reliable`,
     'Name a file on a local disk: --queue sqlite:PATH.',
   );
 }

@@ -219,7 +219,7 @@ export class Watch implements OpenAttempts {
       if (controller.signal.aborted) continue;
       const attempt = findAttempt(this.#database, token);
       if (attempt !== undefined && attempt.outcome === null) continue;
-      controller.abort(new Error(attempt?.error ?? 'the task was ended by another process'));
+      controller.abort(new Error(attempt?.error ?? 'another process ended the task'));
     }
   }
 
