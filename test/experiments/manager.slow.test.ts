@@ -353,7 +353,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(await request('gpu0')).toEqual({ type: 'no_task' });
       expect((await experiment.status()).pause).toMatchObject({
         by: 'failures',
-        message: expect.stringMatching(/^3 tasks failed one after the other, all with: CUDA error: .*gpu0/),
+        message: expect.stringMatching(/^3 tasks failed in a row, all with: CUDA error: .*gpu0/),
       });
       expect(experiment.log()).toMatch(/warning: gpu1 gets no more tasks: 3 tasks failed .*gpu1/);
       await paused; // it looks now and then
@@ -474,7 +474,7 @@ describe('wherever the queue is', () => {
     const ended = finished(child);
     await output(child, /Marked 2 tasks as already completed[\s\S]*workers can ask/);
     await worker('gpu0');
-    expect((await ended).stdout).toMatch(/final_results\.csv has the rows of 2 tasks: completed\./);
+    expect((await ended).stdout).toMatch(/final_results\.csv has rows of 2 tasks, which count as completed\./);
     expect(experiment.starts()).toHaveLength(4);
     expect(names()).toHaveLength(6);
     expect(readFileSync(path, 'utf8')).toBe(text);

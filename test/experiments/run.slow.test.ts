@@ -143,7 +143,7 @@ test.concurrent('three different tasks that fail in a row pause the sweep, and t
   writeFileSync(join(experiment.project, 'go'), '');
   const { code, stdout } = await experiment.run(words);
   expect(code).toBe(1);
-  expect(stdout).toMatch(/paused after failures: 3 tasks failed one after the other, all with: exit code 1/);
+  expect(stdout).toMatch(/paused after failures: 3 tasks failed in a row, all with: exit code 1/);
   expect(experiment.starts()).toHaveLength(3);
   const { pause } = await experiment.status();
   expect(pause).toMatchObject({ by: 'failures' });

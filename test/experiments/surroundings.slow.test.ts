@@ -90,7 +90,7 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     for (const directory of [outside, '../outside', '/etc/../etc']) {
       server.command('HSET', key, 'places', JSON.stringify(['grid', directory]));
       const told = await manage();
-      expect(told.stdout).toMatch(/the output_dir of task grid_0 in the queue, is outside of the project/);
+      expect(told.stdout).toMatch(/the output_dir of task grid_0 in the queue, is outside the project/);
       expect(told.code).toBe(0);
       expect([existsSync(outside), existsSync('/etc/final_results.csv')]).toEqual([false, false]);
     }

@@ -68,7 +68,7 @@ export async function* readRows(file: FileHandle, position: number): AsyncGenera
     if (bytes.length > MAX_RECORD_BYTES) {
       throw new Malformed(
         line,
-        'a quoted value begins here that goes on for more than 16 MiB: a quote (") is missing',
+        'a quoted value that begins here has more than 16 MiB: a closing quote (") is missing',
       );
     }
   }
@@ -119,7 +119,7 @@ class Scanner {
     const text = bytes.subarray(0, end);
     const zero = text.indexOf(0);
     if (zero !== -1)
-      throw new Malformed(this.line + breaks(bytes, 0, zero), 'there is a NUL byte: this is no text');
+      throw new Malformed(this.line + breaks(bytes, 0, zero), 'there is a NUL byte: this is not a text file');
     if (isUtf8(text)) return;
     for (let from = 0; from < end; ) {
       const next = text.indexOf(LF, from);
@@ -194,7 +194,7 @@ class Scanner {
       if (bytes[lineEnd] === 0 && !last) return null;
       throw new Malformed(
         this.line + inside,
-        'there is text behind a closing quote: quotes within quoted values are doubled ("")',
+        'there is text after a closing quote: write quotes within quoted values twice ("")',
       );
     }
   }
@@ -210,7 +210,7 @@ class Scanner {
   private loneCR(line: number): Malformed {
     return new Malformed(
       line,
-      'there is a carriage return without a line feed: write lines that end with \\n or \\r\\n',
+      'there is a carriage return without a line feed: end lines with \\n or \\r\\n',
     );
   }
 }

@@ -34,7 +34,7 @@ export async function findResults(
   isEnded?: (ids: readonly string[]) => Promise<readonly boolean[]>,
 ): Promise<Map<string, string>> {
   const root = resolve(project);
-  const problems = new Problems(tell, "its rows don't count here");
+  const problems = new Problems(tell, 'its rows are ignored here');
   const ids: string[] = [];
   const names: string[] = [];
   const numbers = new Map<string, number>();
@@ -101,7 +101,7 @@ async function look(table: Table, tell: (message: string) => void): Promise<void
     await judgePartialLine(table, async function* () {});
   } catch (error) {
     if (!(error instanceof Changed || error instanceof Busy)) throw error;
-    tell(`${table.shown}: somebody is changing this file; its rows are not taken into account.`);
+    tell(`${table.shown}: somebody is changing this file; its rows are ignored.`);
   }
 }
 

@@ -47,7 +47,7 @@ export class KnownTasks implements Tasks {
     this.problems = new Problems(tell);
     const common = commonTablePath(this.project);
     if (common === null) return;
-    const problems = new Problems(tell, "its rows don't count");
+    const problems = new Problems(tell, 'its rows are ignored');
     this.common = new Table(this.fileAt(common), shownPath(this.project, common), this, problems);
   }
 
@@ -80,7 +80,7 @@ export class KnownTasks implements Tasks {
       if (!this.mayWriteTo(outputDirectory)) {
         this.problems.once(
           `${outputDirectory} outside`,
-          `${sanitize(outputDirectory, 300)}, the output_dir of task ${sanitize(task.name, 100)} in the queue, is outside of the project, and no sweep that was started here names it: nothing is written there, and the results are kept in the queue. If it is right, start again with the sweep.`,
+          `${sanitize(outputDirectory, 300)}, the output_dir of task ${sanitize(task.name, 100)} in the queue, is outside the project, and no sweep that was started here names it: results stay in the queue, and nothing is written there. If the directory is right, start again with the sweep.`,
         );
         continue;
       }

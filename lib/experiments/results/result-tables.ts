@@ -186,7 +186,7 @@ export class ResultTables {
     const found = report.adopted - before;
     if (found === 0) return;
     this.tell(
-      `${common.shown} has the rows of ${found} ${found === 1 ? 'task' : 'tasks'}: completed. To run one of them again, delete its row there, then: gpu-owner exp retry NAME`,
+      `${common.shown} has rows of ${found} ${found === 1 ? 'task' : 'tasks'}, which count as completed. To run one again, delete its row there, then: gpu-owner exp retry NAME`,
     );
   }
 
@@ -223,7 +223,7 @@ export class ResultTables {
       }
     }
     this.busy.add(table);
-    table.unwritable = `${table.shown}: somebody goes on changing this file; it is left alone until they are done`;
+    table.unwritable = `${table.shown}: somebody keeps changing this file; nothing is written to it until that ends`;
     return false;
   }
 

@@ -66,7 +66,7 @@ export async function look(file: TableFile): Promise<Fingerprint | null> {
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
     if (await lstat(file.path).catch(() => null))
-      throw new Refused('it is a symbolic link to nothing: remove it');
+      throw new Refused('it is a symbolic link that leads nowhere: remove it');
     return null;
   }
 }
@@ -99,7 +99,7 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; finger
     try {
       const stats = await file.stat({ bigint: true });
       if (!stats.isFile()) {
-        throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'no file'}: move it away`);
+        throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`);
       }
       place.check(await file.stat());
       return { file, fingerprint: fingerprintOf(stats) };

@@ -175,7 +175,7 @@ export class RowReader {
   private readingOf(match: Match, cells: readonly string[]): Reading {
     if (match.kind === 'one') return { owner: match.task, certain: true, shared: null, why: () => '' };
     if (match.kind === 'none') {
-      return nobodys(() => `this row is no task's result: ${this.matcher.whyNone(cells)}. It is kept.`);
+      return nobodys(() => `this row is not the result of a task: ${this.matcher.whyNone(cells)}. It is kept.`);
     }
     const { tasks, named } = match;
     const why = () => {
@@ -183,7 +183,7 @@ export class RowReader {
       const more = tasks.length > NAMED_AT_MOST ? ` and ${tasks.length - NAMED_AT_MOST} more` : '';
       const apart = this.matcher.differences(tasks).map((name) => sanitize(name, 60));
       const missing = apart.length > 0 ? `: ${apart.join(', ')}` : '';
-      return `this row fits several tasks (${names.join(', ')}${more}): it counts for none. Fill in what tells them apart${missing}.`;
+      return `this row fits several tasks (${names.join(', ')}${more}), so it counts for none of them. Fill in the parameters that differ${missing}.`;
     };
     return { owner: named, certain: false, shared: named === null ? match : null, why };
   }

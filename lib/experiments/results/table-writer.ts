@@ -106,7 +106,7 @@ async function rewrite(
   if (added > 0 && contents !== null && contents.tooWide !== null) {
     const names = header.slice(-added).map((name) => sanitize(name, 60));
     throw new UnwritableError(
-      `${table.shown}:${contents.tooWide}: this row has values beyond the last column, so that no column can be added (${names.join(', ')}): values with commas need quotes`,
+      `${table.shown}:${contents.tooWide}: this row has values beyond the last column, so no column can be added (${names.join(', ')}): values with commas need quotes`,
     );
   }
   const newline = contents?.newline ?? '\n';

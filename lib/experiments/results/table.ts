@@ -216,7 +216,7 @@ export class Table {
         problems.add(
           row.line,
           row.cells,
-          () => `task ${name} has a row already${first ? ` (line ${first})` : ''}; that one counts.`,
+          () => `task ${name} already has a row${first ? ` (line ${first})` : ''}; that one counts.`,
         );
       } else if (!this.tasks.isCompleted(owner)) {
         found.push({ task: owner, result: resultOf(header, row.cells, this.index.columns) });
@@ -273,13 +273,13 @@ export function explain(error: unknown): string {
     case 'EDQUOT':
       return 'your quota is used up: make room';
     case 'EROFS':
-      return 'it is on a file system that can only be read: mount it for writing';
+      return 'its file system is read-only: mount it for writing';
     case 'EACCES':
     case 'EPERM':
       return 'permission denied: chmod or chown it';
     case 'ENOTDIR':
     case 'EEXIST':
-      return 'a file is where its directory should be: move that away';
+      return 'there is a file in place of its directory: move that file away';
     default:
       return error instanceof Error ? error.message : String(error);
   }
@@ -305,7 +305,7 @@ export class Problems {
 
   /** A table can't be read or written. */
   unusable(key: string, message: string): void {
-    this.once(key, `${message}. Until that is mended, or the file moved away, ${this.consequence}.`);
+    this.once(key, `${message}. Until you correct the file or move it away, ${this.consequence}.`);
   }
 
   /** @param key what it is about: the message may differ each time */
@@ -327,8 +327,8 @@ export class Problems {
     const more = names.length > MAX_NAMES ? [`${names.length - MAX_NAMES} more`] : [];
     const [rows, was, them] = names.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
     this.tell(
-      `${table}: the ${rows} of ${listWords([...named, ...more])}, completed before, ${was} missing and ` +
-        `${was} written again from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(named.slice(0, 1))}`,
+      `${table}: the ${rows} of ${listWords([...named, ...more])}, completed earlier, ${was} missing and ` +
+        `${was} restored from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(named.slice(0, 1))}`,
     );
   }
 
@@ -359,7 +359,7 @@ class RowProblems {
   end(): string | null {
     const { count, table } = this;
     if (count === 0) return null;
-    const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} no task's result`;
+    const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} not the result of a task`;
     if (count > MAX_ROWS)
       this.problems.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
     return text;

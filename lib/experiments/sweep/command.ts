@@ -36,7 +36,7 @@ export function commandTemplate(
     names: templates.flatMap((template) => template.names),
     fill(textOf) {
       const filled = templates.map((template) => fillTemplate(template, textOf));
-      if (filled[0] === '') throw refuse(`its first word, ${showValue(words[0])}, is filled in with nothing`);
+      if (filled[0] === '') throw refuse(`its first word, ${showValue(words[0])}, becomes empty when parameters are filled in`);
       return { words: filled };
     },
   };
@@ -52,7 +52,7 @@ export function checkPlaceholder(
   const shown = `{${sanitize(name, 60)}}`;
   if (name === 'task_id') {
     throw refuse(
-      `${shown} isn't known before the task is in the queue; what runs finds it in the file $GPU_OWNER_TASK`,
+      `${shown} isn't known before the task is in the queue; the command finds it in the file $GPU_OWNER_TASK`,
     );
   }
   const meant = closest(name, known);
@@ -65,7 +65,7 @@ export function checkPlaceholder(
 /** Operators of a shell. Whoever reads them expects a shell to act on them. */
 const OPERATORS = '|&;<>()';
 const REMEDY =
-  'put it in single quotes if it is meant literally, or let a shell run the line (--shell; in sweep files shell: true)';
+  'put it in single quotes to use it literally, or let a shell run the line (--shell; in sweep files shell: true)';
 
 /**
  * Splits a line into words as a shell would: at blanks, with quotes and backslashes. Nothing is expanded; what a shell would
@@ -86,7 +86,7 @@ export function splitShellWords(line: string, refuse: (why: string) => Error): s
       i = (end < 0 ? line.length : end) - 1;
     } else if (c === '\n') {
       if (line.slice(i).trim() === '') break;
-      throw refuse('a second line begins; a command is one line, \\ before the line break continues it');
+      throw refuse('a second line begins; a command is one line, continued by a \\ before the line break');
     } else if (c === "'") {
       const end = line.indexOf("'", i + 1);
       if (end < 0) throw refuse(`the quote ' isn't closed`);
@@ -101,9 +101,9 @@ export function splitShellWords(line: string, refuse: (why: string) => Error): s
       if (next === undefined) throw refuse('it ends in a backslash');
       if (next !== '\n') word = (word ?? '') + next;
     } else {
-      if (OPERATORS.includes(c)) throw refuse(`${c} means something to a shell only; ${REMEDY}`);
+      if (OPERATORS.includes(c)) throw refuse(`${c} only has a meaning in a shell; ${REMEDY}`);
       if (expands(line, i) || /^\$['"]/.test(line.slice(i, i + 2)) || (c === '~' && word === null)) {
-        throw refuse(`${c} is filled in by a shell only; ${REMEDY}`);
+        throw refuse(`only a shell expands ${c}; ${REMEDY}`);
       }
       word = (word ?? '') + c;
     }
@@ -123,7 +123,7 @@ function doubleQuoted(line: string, from: number, refuse: (why: string) => Error
       if (line[i] !== '\n') inside += line[i];
     } else {
       if (expands(line, i))
-        throw refuse(`${c} is filled in by a shell only, in double quotes too; ${REMEDY}`);
+        throw refuse(`only a shell expands ${c}, also in double quotes; ${REMEDY}`);
       inside += c;
     }
   }

@@ -27,7 +27,7 @@ export function parseGrid(words: readonly string[]): Axis[] {
     const location = { option: `--grid ${showValue(word)}` };
     checkParameterName(key, (why) => mistake(location, why));
     if (axes.has(key))
-      throw mistake(location, `${showValue(key)} is there twice; put all its values into one list`);
+      throw mistake(location, `${showValue(key)} is given twice; put all its values into one list`);
     const segments = splitValues(word.slice(sign + 1), location).map((text) => segment(key, text, location));
     axes.set(key, { key, location, segments });
   }
@@ -60,8 +60,8 @@ function splitValues(text: string, location: SourceLocation): string[] {
 
 function segment(key: string, text: string, location: SourceLocation): Given | Range {
   const refuse = (why: string) => mistake(location, why);
-  if (text === '') throw refuse("a value is missing beside a comma; write '' for an empty one");
-  if (text.includes('\0')) throw refuse('the character U+0000 is in it');
+  if (text === '') throw refuse("a value is missing before or after a comma; write '' for an empty one");
+  if (text.includes('\0')) throw refuse('it has the character U+0000');
   if (/^['"[]/.test(text)) {
     const value = quotedOrList(text, refuse);
     if (Array.isArray(value) && (key === 'seed' || key === 'output_dir')) {
@@ -100,7 +100,7 @@ function range(text: string, refuse: (why: string) => Error): Range | null {
   const numbers = parts.map((part) => (/^-?(?:0|[1-9]\d*)$/.test(part) ? Number(part) : Number.NaN));
   if (!numbers.every(Number.isSafeInteger)) {
     throw refuse(
-      `the range ${showValue(text)} must be of whole decimal numbers, such as 42..44 or 0..10..2; other values go with commas`,
+      `the range ${showValue(text)} must have whole decimal numbers, such as 42..44 or 0..10..2; separate other values with commas`,
     );
   }
   const [first, last, given] = numbers as [number, number, number | undefined];
@@ -108,7 +108,7 @@ function range(text: string, refuse: (why: string) => Error): Range | null {
   if (step === 0) throw refuse(`the range ${showValue(text)} has the step 0`);
   if ((last - first) * step < 0) {
     const right = given === undefined ? `${first}..${last}..-1` : `${first}..${last}..${-given}`;
-    throw refuse(`the range ${showValue(text)} is empty; backwards is ${right}`);
+    throw refuse(`the range ${showValue(text)} is empty; to count down, write ${right}`);
   }
   return { first, step, count: Math.floor((last - first) / step) + 1 };
 }

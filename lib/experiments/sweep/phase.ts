@@ -37,7 +37,7 @@ const NO_COMMAND = { words: [] };
 
 /**
  * Each task is made once for a test: what is wrong with one shall not come up when half of them are done.
- * @throws for placeholders that name nothing or refer to each other in a circle
+ * @throws for placeholders that name nothing or refer to each other
  */
 export function compilePhase(source: PhaseSource): Phase {
   const { name, axes, command } = source;
@@ -70,7 +70,7 @@ export function compilePhase(source: PhaseSource): Phase {
       locations.get(circle[0] as string) ?? source.location,
       circle.length === 1
         ? `${showValue(circle[0])} refers to itself`
-        : `${listWords(circle.map(showValue))} refer to each other in a circle`,
+        : `${listWords(circle.map(showValue))} refer to each other`,
     ),
   );
   for (const each of command?.names ?? []) {
@@ -241,7 +241,7 @@ export function checkParameterName(name: string, refuse: (why: string) => Error)
     throw refuse(`${showValue(name)} is longer than ${MAX_NAME_LENGTH} characters`);
   if (sanitize(name) !== name || /[{}]/.test(name)) {
     throw refuse(
-      `the name ${showValue(name)} has characters in it that names of parameters can't have (braces, control characters, blanks at its ends)`,
+      `the name ${showValue(name)} has characters that aren't allowed in names of parameters (braces, control characters, blanks at its ends)`,
     );
   }
 }
@@ -253,7 +253,7 @@ export function checkPhaseName(name: string, refuse: (why: string) => Error): vo
     throw refuse(`the name ${showValue(name)} is longer than ${MAX_NAME_LENGTH} characters`);
   if (sanitize(name) !== name || /^[-.]|[/\\{}*?]|\s/.test(name)) {
     throw refuse(
-      `a phase can't be called ${showValue(name)}: its name begins those of tasks and directories; take letters, digits, _ and -`,
+      `a phase can't be called ${showValue(name)}: names of tasks and directories begin with it; use letters, digits, _ and -`,
     );
   }
 }
@@ -272,10 +272,10 @@ export function outputDirectory(path: string, refuse: (why: string) => Error): s
   if (path.trim() === '') throw refuse('output_dir is empty; the current directory is .');
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
   if (/[\x00-\x1f\x7f]/.test(path))
-    throw refuse(`${shown} has a line break or another control character in it`);
+    throw refuse(`${shown} has a line break or another control character`);
   if (path.startsWith('~')) {
     throw refuse(
-      `${shown}: ~ is filled in by shells only; write the home directory out, or ./~ for such a name`,
+      `${shown}: only a shell expands ~; write the path of the home directory, or ./~ for such a name`,
     );
   }
   const normal = normalize(path).replace(/(?<=.)\/$/, '');

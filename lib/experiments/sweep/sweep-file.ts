@@ -59,7 +59,7 @@ export function parseSweepFile(
     const location = { file: path, line };
     const hasSeed = axes.some(({ key }) => key === 'seed');
     if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
-      throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; leave one of them`);
+      throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; remove one of them`);
     }
     const hasDefaultSeed = seeds === null && !hasSeed && !fixed.has('seed');
     if (hasDefaultSeed) axes.push({ key: 'seed', location, segments: [{ value: DEFAULT_SEED, location }] });
@@ -144,7 +144,7 @@ function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string
       if (key === 'combinations' || key === 'defaults')
         throw refuse(`${showValue(key)} can't be a parameter`);
       checkParameterName(key, refuse);
-      if (axes.has(key)) throw refuse(`${showValue(key)} is there twice; put all its values into one list`);
+      if (axes.has(key)) throw refuse(`${showValue(key)} is given twice; put all its values into one list`);
       if (node.kind !== 'list') {
         const shown = node.kind === 'scalar' ? `[${show(node.value)}]` : '[...]';
         throw refuse(`${showValue(key)} needs a list of values, such as ${showValue(`${key}: ${shown}`)}`);
@@ -181,19 +181,19 @@ function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): 
     if (typeof value !== 'boolean') {
       throw fail(
         shell.line,
-        "shell: it says whether a shell runs the command, true or false; a phase can't be called so",
+        "shell: it must be true or false: whether a shell runs the command; a phase can't have this name",
       );
     }
     useShell ||= value;
     if (entry === undefined)
-      throw fail(shell.line, "shell: there is no 'command' that it could be about; add one, or leave it out");
+      throw fail(shell.line, "shell: there is no 'command'; add one, or remove 'shell'");
   }
   if (entry === undefined) return null;
   const { node, line } = entry;
   const refuse = () =>
     fail(
       line,
-      "command: it must be a line or a list of words, such as 'python train.py --seed {seed}'; a phase can't be called so",
+      "command: it must be a line or a list of words, such as 'python train.py --seed {seed}'; a phase can't have this name",
     );
   const word = (each: Node): string => {
     if (each.kind !== 'scalar' || each.value === null) throw refuse();
@@ -210,10 +210,10 @@ function notAPhase(name: string, node: Node, line: number, fail: Fail): Error {
   const keys = node.kind === 'map' ? Array.from(node.entries.keys()) : [];
   const meant = keys.find((key) => closest(key, ['combinations']) !== null);
   if (meant !== undefined)
-    return fail(line, `${shown}: there is ${showValue(meant)} in it; did you mean 'combinations'?`);
+    return fail(line, `${shown}: it has ${showValue(meant)}; did you mean 'combinations'?`);
   const others = listWords(FILE_KEYS.map(showValue));
   return fail(
     line,
-    `${shown} has no 'combinations', so it is no phase; add them, such as ${EXAMPLE}, or move what all phases share to 'defaults' (besides phases there are ${others})`,
+    `${shown} has no 'combinations', so it isn't a phase; add them, such as ${EXAMPLE}, or move parameters that all phases share to 'defaults' (other keys are ${others})`,
   );
 }

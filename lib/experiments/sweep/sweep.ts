@@ -130,7 +130,7 @@ function checkInline(source: SweepSource, inline: boolean): void {
   if (!inline && (phase !== undefined || outputDirectory !== undefined)) {
     throw mistake(
       { option: phase === undefined ? '--output-dir' : '--phase' },
-      'it is for --grid and --commands; in sweep files the key of a phase is its name, and output_dir its directory',
+      'it only works with --grid and --commands; in sweep files, the key of a phase is its name, and output_dir its directory',
     );
   }
   if (phase !== undefined) {
@@ -138,7 +138,7 @@ function checkInline(source: SweepSource, inline: boolean): void {
     if (source.commands !== undefined && source.grid?.length) {
       throw mistake(
         { option: '--phase' },
-        '--grid and --commands are a phase each; start them one after the other',
+        '--grid and --commands each make a phase; start them one after the other',
       );
     }
   }
@@ -151,7 +151,7 @@ function gridPhase(
   const axes = parseGrid(grid);
   const location = { option: '--output-dir' };
   if (outputDirectory !== undefined && axes.some(({ key }) => key === 'output_dir')) {
-    throw mistake(location, 'output_dir is an axis of the grid as well; leave one out');
+    throw mistake(location, 'output_dir is an axis of the grid, too; remove one');
   }
   const fixed =
     outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
@@ -186,7 +186,7 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
   if (phases.length > shown.length) shown.push(`${phases.length - shown.length} more phases`);
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `that would be ${formatCount(size)} tasks (${listWords(shown)}); if so many are meant, say --yes`,
+    `that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`,
   );
 }
 
@@ -276,7 +276,7 @@ function readRegular(path: string, most: number, tooLarge: string): string {
     const stat = fstatSync(descriptor);
     if (stat.isDirectory()) throw refuse('it is a directory; name the files in it, such as DIRECTORY/*.yaml');
     if (!stat.isFile())
-      throw refuse('it is not a regular file; write what it has to one (commands can come by --commands -)');
+      throw refuse('it is not a regular file; copy its content to one (commands can also come from standard input: --commands -)');
     return decode(readAtMost(descriptor, most, `it is ${tooLarge}`, refuse), refuse);
   } finally {
     closeSync(descriptor);

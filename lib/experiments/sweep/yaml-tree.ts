@@ -86,7 +86,7 @@ class Reader {
       if (target === undefined)
         throw this.#mistake(line, `*${sanitize(node.source, 60)} refers to nothing above it`);
       if (target === null)
-        throw this.#mistake(line, `*${sanitize(node.source, 60)} refers to what it is a part of`);
+        throw this.#mistake(line, `*${sanitize(node.source, 60)} refers to a value that contains it`);
       return { ...target, line };
     }
     const { anchor } = node as YAML.Scalar;
@@ -147,20 +147,20 @@ class Reader {
     const maps = node.kind === 'list' ? [...node.items].reverse() : [node];
     for (const map of maps) {
       if (map.kind !== 'map')
-        throw this.#mistake(line, '<<: a map can be merged, or a list of maps, such as *name');
+        throw this.#mistake(line, '<<: only a map or a list of maps can be merged, such as *name');
     }
     return maps as MapNode[];
   }
 
   #key(node: unknown, line: number): string {
     if (this.#yaml.isScalar(node) && node.anchor === undefined) return String(node.value);
-    throw this.#mistake(line, 'a key must be a name; in quotes where it has braces, brackets, & or *');
+    throw this.#mistake(line, 'a key must be a name; quote it if it has braces, brackets, & or *');
   }
 
   #scalar(node: YAML.Scalar, line: number): Value {
     const text = String(node.value);
     if (text.includes('\0'))
-      throw this.#mistake(line, 'the character U+0000 can be neither in a command nor in a path');
+      throw this.#mistake(line, 'the character U+0000 is allowed neither in a command nor in a path');
     const refuse = (why: string) => this.#mistake(line, why);
     const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
     if (tag === undefined) return node.type === 'PLAIN' ? this.#readScalar(text, refuse) : text;
@@ -242,7 +242,7 @@ function number(text: string, refuse: (why: string) => Error): number | null {
     const data = Number(whole);
     if (Number.isFinite(data) && BigInt(data) === whole) return data;
     throw refuse(
-      `${text.slice(0, 60)} is too large for an integer: it would be rounded; put it in quotes if it is a name`,
+      `${text.slice(0, 60)} is too large for an integer and would be rounded; quote it if it is a name`,
     );
   }
   const digits = text.replaceAll('_', '');

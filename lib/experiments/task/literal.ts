@@ -50,7 +50,7 @@ export function parse(text: string): Value {
     if (token === '[' || token === '{') {
       levels += 1;
       if (levels > MAX_LEVELS)
-        throw new SyntaxError(`lists and maps are nested more than ${MAX_LEVELS} deep`);
+        throw new SyntaxError(`lists and maps are nested more than ${MAX_LEVELS} levels deep`);
       return token;
     }
     if (token === ']' || token === '}') {

@@ -87,7 +87,7 @@ export class AttemptRun {
     const { attempt, name, project } = this.#running;
     if (wordsOf(attempt.task.command).length === 0) {
       const why =
-        'the task has no command: it came without one, for workers that ask over TCP. Give it one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
+        'the task has no command: it was added for workers that ask over TCP. To add one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
       return { kind: 'environment', why, gpuFault: false };
     }
     const path = logPath(project, attempt.task, name);
@@ -144,7 +144,7 @@ export class AttemptRun {
       });
     }
     this.#running.onLog({ path: log.path, from: log.from, to: null });
-    const outcome = (await this.#supervised?.ended) ?? { kind: 'lost', text: 'it was not started any more' };
+    const outcome = (await this.#supervised?.ended) ?? { kind: 'lost', text: 'the worker ended before it was started' };
     this.#over = true;
     this.#seconds = (performance.now() - started) / 1000;
     const words = describeOutcome(outcome, task.command);
@@ -152,7 +152,7 @@ export class AttemptRun {
     this.#running.onLog({ path: log.path, from: log.from, to });
     if (this.#interrupted) return { kind: 'environment', why: 'interrupted', gpuFault: false };
     if (this.#supervised?.toldToEnd()) {
-      const why = `all of its processes got SIGTERM from outside; ${words}`;
+      const why = `another process sent SIGTERM to all its processes; ${words}`;
       return { kind: 'environment', why, gpuFault: false };
     }
     return this.#judge(outcome, words, log);
@@ -352,7 +352,7 @@ function decode(bytes: Uint8Array): Result {
       return { values: value as Values };
     }
     return {
-      unreadable: `it is no JSON object ({"accuracy": 0.9}), but begins with ${sanitize(text.trim(), 40)}`,
+      unreadable: `it is not a JSON object such as {"accuracy": 0.9}; it begins with ${sanitize(text.trim(), 40)}`,
     };
   } catch (error) {
     return { unreadable: `it is not JSON: ${sanitize((error as Error).message)}` };

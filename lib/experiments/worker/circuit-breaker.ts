@@ -20,7 +20,7 @@ export class CircuitBreaker {
     this.#tasks.set(id, error);
     return this.#tasks.size < MAX_FAILURES
       ? null
-      : common([...this.#tasks.values()], 'tasks failed one after the other');
+      : common([...this.#tasks.values()], 'tasks failed in a row');
   }
 
   /** Counts tasks that couldn't be run. @returns as `taskFailed` */
@@ -28,7 +28,7 @@ export class CircuitBreaker {
     this.#environment.push(why);
     return this.#environment.length < MAX_FAILURES
       ? null
-      : common(this.#environment, 'times in a row a task could not be run');
+      : common(this.#environment, 'times in a row, a task could not be run');
   }
 }
 

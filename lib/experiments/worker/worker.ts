@@ -162,7 +162,7 @@ export class Worker {
     const ending = new AbortController();
     const needless = this.#status.untilNeedless(AbortSignal.any([ending.signal, this.#shutdown.signal]));
     const signal = AbortSignal.any([ending.signal, this.#shutdown.signal]);
-    void needless.then((isSo) => isSo && ending.abort(new Error('there is nothing to claim them for')));
+    void needless.then((isSo) => isSo && ending.abort(new Error('no task needs them')));
     try {
       const claim = () =>
         WorkerClaim.claim(settings, {
@@ -218,7 +218,7 @@ export class Worker {
     const left = run.leftBehind;
     if (left !== null) this.#report({ type: 'left-behind', worker, task, ...left });
     if (attempt.signal.aborted) {
-      const why = (attempt.signal.reason as Error)?.message ?? 'it was taken back';
+      const why = (attempt.signal.reason as Error)?.message ?? 'it was revoked';
       // The task isn't this attempt's any longer, but now the queue knows that nothing of it lives: it may be given out again.
       await this.#retry(() => queue.requeue(token, why));
       this.#revoked(attempt, worker, why);
@@ -263,7 +263,7 @@ export class Worker {
   }
 
   #tooLate(attempt: Attempt, worker: string): void {
-    this.#revoked(attempt, worker, 'its end came too late: the task is not this attempt’s any longer');
+    this.#revoked(attempt, worker, 'its end came too late: the task no longer belongs to this attempt');
   }
 
   #revoked({ task }: Attempt, worker: string, why: string): void {

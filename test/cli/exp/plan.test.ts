@@ -98,7 +98,7 @@ describe('exp plan', () => {
     [
       ['--grid', 'seed=1..10000000'],
       64,
-      'that would be 10,000,000 tasks (grid: seed 10,000,000); if so many are meant, say --yes',
+      'that would be 10,000,000 tasks (grid: seed 10,000,000); to confirm, add --yes',
     ],
     [['seed=1'], 64, "'seed=1' looks like a part of a grid; write --grid seed=1"],
     [['--grid', 'a=1', '--', 'echo', '{b}'], 64, '{b} names no parameter; did you mean {a}?'],

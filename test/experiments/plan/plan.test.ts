@@ -181,7 +181,7 @@ describe('what would run', () => {
     expect(recorded.size).toBe(0);
     expect(warnings).toEqual([
       expect.stringMatching(
-        /^results_p\/final_results\.csv: it is a directory: .*, its rows don't count here\.$/,
+        /^results_p\/final_results\.csv: it is a directory: .*, its rows are ignored here\.$/,
       ),
     ]);
   });

@@ -224,7 +224,7 @@ describe('files of others', () => {
   });
 
   test.each([
-    ['seed,a\n1,"x" y\n', 2, 'behind a closing quote'],
+    ['seed,a\n1,"x" y\n', 2, 'after a closing quote'],
     ['seed,a\n1,\0\n', 2, 'NUL'],
     [Buffer.from([...Buffer.from('seed,a\n1,x\n2,'), 0xe9, 0x0a]), 3, 'UTF-8'],
     ['seed,a,a\n1,2,3\n', 1, "two columns are named 'a'"],
@@ -282,7 +282,7 @@ describe('files of others', () => {
     queue.complete(task.id, { a: 1 });
     await tables.sync();
     await tables.sync();
-    expect(told).toEqual([expect.stringContaining('a file is where its directory should be')]);
+    expect(told).toEqual([expect.stringContaining('there is a file in place of its directory')]);
   });
 });
 
@@ -392,7 +392,7 @@ describe('rows that come and go', () => {
     put(`seed,width\n1,\n7,1\n1,1,3\n1\n${'8,8\n'.repeat(100)}`);
     await tables.sync();
     expect(told).toEqual([
-      expect.stringMatching(/csv:2: .* fits several tasks \(exp1_0, exp1_1\): .* tells them apart: width\.$/),
+      expect.stringMatching(/csv:2: .* fits several tasks \(exp1_0, exp1_1\): .* parameters that differ: width\.$/),
       expect.stringMatching(/csv:3: .* no task of this sweep has seed = 7/),
       expect.stringMatching(/csv:4: this row has 3 cells/),
       expect.stringMatching(/csv:5: this row has 1 of 2 cells/),
@@ -427,10 +427,10 @@ describe('a table in the directory of the project', () => {
     expect(read()).toBe('task_id,seed,width,loss\nexp1_0,1,1.0,0.5\nexp1_1,2,1.0,0.6\nexp1_3,4,1.0,1\n');
     expect(read('results_b')).toBe('task_id,width,loss\nexp2_4,1.0,0.7\n');
     expect(told).toEqual([
-      expect.stringMatching(/^final_results\.csv:5: task exp2_4 has a row already/),
+      expect.stringMatching(/^final_results\.csv:5: task exp2_4 already has a row/),
       expect.stringMatching(/^final_results\.csv:6: this row fits several tasks/),
-      expect.stringMatching(/^final_results\.csv:7: this row is no task's result/),
-      expect.stringMatching(/^final_results\.csv has the rows of 4 tasks: completed\. .*exp retry NAME$/),
+      expect.stringMatching(/^final_results\.csv:7: this row is not the result of a task/),
+      expect.stringMatching(/^final_results\.csv has rows of 4 tasks, which count as completed\. .*exp retry NAME$/),
     ]);
     restart();
     expect(await tables.sync()).toMatchObject({ adopted: 0, appended: 0, restored: 0 });
@@ -442,7 +442,7 @@ describe('a table in the directory of the project', () => {
     restart();
     queue.complete(id, { loss: 1 });
     expect(await tables.sync()).toMatchObject({ restored: 1, problems: [] });
-    expect(told[0]).toMatch(/^final_results\.csv:1: no column is .* its rows don't count\.$/);
+    expect(told[0]).toMatch(/^final_results\.csv:1: no column is .* its rows are ignored\.$/);
     expect(read('.')).toBe('name,mean\nx,1\n');
     put('seed,loss\n2,5\n', '.');
     add('{"seed": 2}', '.');

@@ -70,10 +70,10 @@ describe('the command', () => {
     [
       'command: "{a}"\np: {combinations: [{a: [""]}]}\n',
       {},
-      "its first word, '{a}', is filled in with nothing",
+      "its first word, '{a}', becomes empty when parameters are filled in",
     ],
     [`command: 'a "b'\n${P}`, {}, 's.yaml:1: the command: the quote'],
-    [`command: a | b\n${P}`, {}, 's.yaml:1: the command: | means something to a shell only'],
+    [`command: a | b\n${P}`, {}, 's.yaml:1: the command: | only has a meaning in a shell'],
     [`command: "a\\nb"\n${P}`, {}, 'a second line begins'],
   ])('%j with %j is refused', async (text, source, message) => {
     expect(await refusal(read(text, { withoutCommand: false, ...source }))).toContain(message);

@@ -67,16 +67,16 @@ describe('an inline grid', () => {
     [['a'], "--grid: 'a' has no '='"],
     [['=1'], 'a parameter needs a name'],
     [['a='], 'it has no values'],
-    [['a=1,'], 'a value is missing beside a comma'],
-    [['a=1', 'a=2'], "'a' is there twice"],
-    [['a=3..1'], "the range '3..1' is empty; backwards is 3..1..-1"],
+    [['a=1,'], 'a value is missing before or after a comma'],
+    [['a=1', 'a=2'], "'a' is given twice"],
+    [['a=3..1'], "the range '3..1' is empty; to count down, write 3..1..-1"],
     [['a=1..3..-1'], 'backwards is 1..3..1'],
     [['a=1..3..0'], 'has the step 0'],
-    [['a=0.5..2'], 'must be of whole decimal numbers'],
-    [['a=1..1e3'], 'must be of whole decimal numbers'],
-    [['a=01..10'], 'must be of whole decimal numbers'],
-    [['a=0x10..0x12'], 'must be of whole decimal numbers'],
-    [['a=1..99999999999999999999'], 'must be of whole decimal numbers'],
+    [['a=0.5..2'], 'must have whole decimal numbers'],
+    [['a=1..1e3'], 'must have whole decimal numbers'],
+    [['a=01..10'], 'must have whole decimal numbers'],
+    [['a=0x10..0x12'], 'must have whole decimal numbers'],
+    [['a=1..99999999999999999999'], 'must have whole decimal numbers'],
     [["a='b"], 'is neither a text in quotes nor a list'],
     [['a=[1'], 'is neither a text in quotes nor a list'],
     [['a=12345678901234567890123'], 'too large for an integer'],
@@ -88,13 +88,13 @@ describe('an inline grid', () => {
   });
 
   test.each<[Partial<SweepSource>, string]>([
-    [{ files: ['x.yaml'], phase: 'p' }, '--phase: it is for --grid and --commands'],
-    [{ files: ['x.yaml'], outputDirectory: 'p' }, '--output-dir: it is for --grid and --commands'],
+    [{ files: ['x.yaml'], phase: 'p' }, '--phase: it only works with --grid and --commands'],
+    [{ files: ['x.yaml'], outputDirectory: 'p' }, '--output-dir: it only works with --grid and --commands'],
     [{ grid: ['a=1'], phase: 'a/b' }, "--phase: a phase can't be called 'a/b'"],
     [{ grid: ['a=1'], outputDirectory: '{b}' }, "--output-dir: 'output_dir': {b} names no parameter"],
     [
       { grid: ['output_dir=1'], outputDirectory: 'x' },
-      '--output-dir: output_dir is an axis of the grid as well',
+      '--output-dir: output_dir is an axis of the grid, too',
     ],
   ])('%j is refused', async (source, message) => {
     expect(await refusal(open(source))).toContain(message);
@@ -113,7 +113,7 @@ describe('an inline grid', () => {
 describe('how many', () => {
   test('more than 100,000 must be meant: it says how many there would be', async () => {
     expect(await refusal(grid('seed=1..100', 'width=1..100', 'depth=1..1000'))).toBe(
-      'that would be 10,000,000 tasks (grid: seed 100 x width 100 x depth 1,000 = 10,000,000); if so many are meant, say --yes',
+      'that would be 10,000,000 tasks (grid: seed 100 x width 100 x depth 1,000 = 10,000,000); to confirm, add --yes',
     );
   });
 
@@ -184,7 +184,7 @@ describe('a file of commands', () => {
     [
       'a\n\nb | c\n',
       {},
-      'my jobs.txt:3: | means something to a shell only; put it in single quotes if it is meant literally, or let a shell run the line (--shell',
+      'my jobs.txt:3: | only has a meaning in a shell; put it in single quotes to use it literally, or let a shell run the line (--shell',
     ],
     ["a\nb 'c\n", {}, "my jobs.txt:2: the quote ' isn't closed"],
     ['a \\\nb\n', {}, 'my jobs.txt:1: it ends in a backslash'],
@@ -196,7 +196,7 @@ describe('a file of commands', () => {
       '{seed} names no parameter; the known ones are {command}, {phase} and {output_dir}',
     ],
     ['a', { outputDirectory: '{seed}' }, '--output-dir: {seed} names no parameter'],
-    ['a', { grid: ['a=1'], phase: 'p' }, '--phase: --grid and --commands are a phase each'],
+    ['a', { grid: ['a=1'], phase: 'p' }, '--phase: --grid and --commands each make a phase'],
   ])('%j with %j is refused', async (text, source, message) => {
     expect(await refusal(jobs(text, source))).toContain(message);
   });

@@ -88,8 +88,8 @@ test('a line for the shell', async () => {
 
 test.each([
   ['cut', '{"a": 1', /not JSON/],
-  ['no object', '[1]', /no JSON object.*\[1\]/],
-  ['a number', '1.0', /no JSON object/],
+  ['no object', '[1]', /not a JSON object.*\[1\]/],
+  ['a number', '1.0', /not a JSON object/],
   ['not UTF-8', '{"a": "\\xff"}', /not UTF-8/],
   ['empty', '', /empty/],
   ['nested deeply', `{"a": ${'['.repeat(2500)}${']'.repeat(2500)}}`, /nested more than 200 deep/],
@@ -139,7 +139,7 @@ test('three different tasks that fail stop the worker; successes in between donâ
   const { ended, events } = fixture.work();
   const end = await ended;
   expect(end.why).toBe('failures');
-  expect(end.message).toMatch(/^3 tasks failed one after the other, all with: exit code 1: no module/);
+  expect(end.message).toMatch(/^3 tasks failed in a row, all with: exit code 1: no module/);
   expect(events.filter(({ type }) => type === 'failed')).toHaveLength(6);
   expect((await fixture.queue.counts()).active).toBe(0);
 });
@@ -279,7 +279,7 @@ test.each(['polite', 'deaf', 'exit 1'])(
     worker.drain();
     signalAll(all, 'SIGTERM');
     expect((await ended).why).toBe('drained');
-    expect((await event('given-back')).why).toMatch(/^all of its processes got SIGTERM from outside/);
+    expect((await event('given-back')).why).toMatch(/^another process sent SIGTERM to all its processes/);
     expect((await fixture.rows())[0]).toMatchObject({ state: 'pending', starts: 0 });
   },
 );
