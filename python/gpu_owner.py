@@ -5,7 +5,7 @@
     with gpu_owner.claim(2) as gpus:               # waits until two GPUs are free
         model.to(f"cuda:{gpus[0]}")                # CUDA sees these two, and no other
 
-Claim before anything initialises CUDA. The GPUs are given back at the end of the `with` block, by `gpus.release()`, or when
+Claim before anything initialises CUDA. The GPUs are released at the end of the `with` block, by `gpus.release()`, or when
 this process ends, however it ends (`kill -9` included). Needs the command `gpu-owner`; nothing but the standard library
 otherwise. Memory is in bytes or '20GiB', power in watts, utilization in percent, durations in seconds or '10m'.
 """
@@ -137,13 +137,13 @@ class NoDriver(GPUOwnerError):
 
 
 class UsageError(GPUOwnerError, ValueError):
-    """A parameter isn't valid, or asks for what this machine can never give."""
+    """A parameter isn't valid, or asks for more than this machine has."""
 
     code = "ERR_INVALID_ARGUMENT"
 
 
 class CUDAInitialized(GPUOwnerError):
-    """CUDA runs in this process already, and no longer heeds CUDA_VISIBLE_DEVICES."""
+    """CUDA already runs in this process, and no longer reads CUDA_VISIBLE_DEVICES."""
 
     code = "ERR_CUDA_INITIALIZED"
 
@@ -171,7 +171,7 @@ _CLASSES = {
     "ERR_COMMAND_NOT_FOUND": CommandNotFound,
 }
 
-# Where a program that starts gpu-owner has failed, and so nobody has told a code.
+# For a failed program that starts gpu-owner (npx, a shell), which reports no code.
 _EXIT_CODES = {
     64: "ERR_INVALID_ARGUMENT",
     69: "ERR_NO_DRIVER",
@@ -235,7 +235,7 @@ def _command(command: Optional[Command]) -> List[str]:
             words = [words] if os.path.exists(words) else shlex.split(words)
         words = [os.fspath(word) for word in words]
         if not words:
-            raise UsageError("command: it is empty; right are '/usr/local/bin/gpu-owner' or ['npx', 'gpu-owner']")
+            raise UsageError("command: it is empty; use '/usr/local/bin/gpu-owner' or ['npx', 'gpu-owner']")
         return words
     found = shutil.which("gpu-owner")
     if found is not None:
@@ -275,7 +275,7 @@ def _list(value: Selector, name: str) -> List[str]:
     except TypeError:
         raise UsageError(f"{name}: {value!r} is neither an index, a name or UUID, nor a list of them") from None
     if not words:
-        raise UsageError(f"{name}: the list is empty; leave it out if it doesn't matter")
+        raise UsageError(f"{name}: the list is empty; leave it out to allow all")
     return words
 
 
@@ -330,7 +330,7 @@ def _wait_option(wait: Union[None, bool, float, str]) -> str:
         if math.isinf(wait):
             return "--wait"
         return f"--wait={round(wait * 1000)}ms" if wait > 0 else "--no-wait"
-    raise UsageError(f"wait: {wait!r} is none of True, False, a number of seconds, or a text such as '10m'")
+    raise UsageError(f"wait: {wait!r} is not valid; use True, False, a number of seconds, or a string such as '10m'")
 
 
 def _count(count: Any) -> int:
@@ -339,7 +339,7 @@ def _count(count: Any) -> int:
             return operator.index(count)
     except TypeError:
         pass
-    raise UsageError(f"count: {count!r} is not a number of GPUs; right are 1, 2, …")
+    raise UsageError(f"count: {count!r} is not a number of GPUs; use 1, 2, …")
 
 
 class _Messages:
@@ -396,7 +396,7 @@ _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY
 def _cuda_devices() -> Optional[List[str]]:
     """
     The devices that CUDA shows to this process, in its order, as the digits of their UUIDs; None: it isn't initialised, and will
-    still heed CUDA_VISIBLE_DEVICES. Loads and initialises nothing.
+    still read CUDA_VISIBLE_DEVICES. Loads and initialises nothing.
     """
     try:
         import ctypes
@@ -558,7 +558,7 @@ def _refuse_in_children() -> None:
     raise GPUUnavailable(
         f"process {pid}, from which this one was started, claimed GPUs before ({devices}), and they are what CUDA shows here: use "
         "them without a claim. If this is a child of multiprocessing that runs the main module again, put the claim under "
-        "`if __name__ == '__main__':`. A child that shall claim for itself must be started without CUDA_VISIBLE_DEVICES and "
+        "`if __name__ == '__main__':`. A child that is to claim for itself must be started without CUDA_VISIBLE_DEVICES and "
         f"{_MARK} in its environment."
     )
 
@@ -789,7 +789,7 @@ class Claim(_SequenceOfGPUs):
 
     def release(self) -> None:
         """
-        Gives the GPUs back, and returns when they are free. CUDA must not be used on them afterwards. Does nothing the second
+        Releases the GPUs, and returns when they are free. CUDA must not be used on them afterwards. Does nothing the second
         time, or in a forked child: the claim is its parent's.
         """
         with _state:
@@ -892,19 +892,19 @@ def claim(
         gpus = claim()           # in a notebook; until gpus.release(), or the kernel's end
 
     count: how many; all or none.
-    wait: True (default) until they are free; a number of seconds, or '10m', at most so long; False: not at all.
+    wait: True (default) until they are free; a number of seconds, or '10m': for at most that long; False: not at all.
     min_free_memory, max_used_memory: bytes or '20GiB'; max_used_memory="any": however much is in use.
     allow_processes: share with programs that run on the GPU without a claim.
     max_power: watts. max_utilization: percent. max_temperature: degrees Celsius.
     devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
-    force: skip health, thresholds and other programs; never other people's claims.
-    placeholder: 'auto' (default), 'keep' or 'none': how long a tiny process keeps the GPUs visibly taken.
+    force: skip health, thresholds and other programs; never leases of others.
+    placeholder: 'auto' (default), 'keep' or 'none': how long a small process keeps the GPUs visibly taken.
     visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims
         of this process stand, theirs is the default.
-    lock_dir: another lock directory. lock_timeout: for another claimant's decision, seconds or '2s' (default).
+    lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
 
-    While it waits, it says on sys.stderr for what. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
+    While it waits, it reports on sys.stderr what it waits for. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
 
     Raises GPUUnavailable (WaitTimeout), NoDriver, UsageError (a ValueError), CUDAInitialized, CommandNotFound, or else GPUOwnerError.
     All of them are RuntimeErrors. Nothing is held then.
@@ -983,9 +983,9 @@ def _claimant_environment(
     left = [known[digits] for digits in bound if digits in known and digits not in held]
     if len(left) < count:
         names = ", ".join(f"GPU {held[digits]}" for digits in bound if digits in held)
-        holds = f"; {names} of them this process holds already: use it, or release it first" if names else ""
+        holds = f"; this process already holds {names} of them: use it, or release it first" if names else ""
         raise CUDAInitialized(
-            f"CUDA in this process is bound to {len(bound)} GPU(s) for as long as the process lives{holds}. "
+            f"CUDA in this process is bound to {len(bound)} GPU(s) as long as the process lives{holds}. "
             "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
         )
     pids = {gpu.uuid: {process.pid for process in gpu.processes if process.type == "compute"} for gpu in left}
@@ -998,7 +998,7 @@ def _claimant_environment(
 
 def _initialized() -> CUDAInitialized:
     return CUDAInitialized(
-        f"CUDA was initialised in this process before the claim{_suspects()}, and no longer heeds CUDA_VISIBLE_DEVICES. Claim first, "
+        f"CUDA was initialised in this process before the claim{_suspects()}, and no longer reads CUDA_VISIBLE_DEVICES. Claim first, "
         "then use what uses CUDA: importing is no problem, but torch.cuda.is_available() is use. In a notebook, restart the kernel "
         "and claim in the first cell. Or start the program with `gpu-owner run`."
     )
@@ -1015,8 +1015,8 @@ def _refuse_late(made: Claim) -> None:
 def _refuse_mixture(made: Claim) -> None:
     if _living and _living[-1]._by_index != made._by_index:
         raise UsageError(
-            "visible_devices: one claim of this process names GPUs by 'uuid' and another by 'index', but CUDA reads one form "
-            "only; use the same for both."
+            "visible_devices: one claim of this process names GPUs by 'uuid' and another by 'index', but CUDA reads only one "
+            "form; use the same for both."
         )
 
 
@@ -1218,7 +1218,7 @@ def find_free_gpus(
     **criteria: Any,
 ) -> List[GPUStatus]:
     """
-    The GPUs that a claim could have now, most free memory first. Somebody else may be quicker: only a claim is a claim.
+    The GPUs that a claim could have now, most free memory first. Another claim may take them first: only a claim reserves them.
 
     The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; unknown utilization counts as 0), and so
     is each GPU as a mapping (gpu["gpu_id"]). Other criteria are those of `claim`; what they say counts instead.
@@ -1263,7 +1263,7 @@ def _float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"{name}: {value!r} is not a number; right are 20, 2.5, or None to leave it out") from None
+        raise UsageError(f"{name}: {value!r} is not a number; use 20, 2.5, or None to leave it out") from None
 
 
 def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:
@@ -1321,7 +1321,7 @@ def is_gpu_locked(gpu_id: int, **options: Any) -> bool:
 
 
 def get_lock_path(gpu_id: int) -> str:
-    """GPU Scheduler's file for a GPU. Only a claim is a claim: it locks this file as well, where its directory exists."""
+    """GPU Scheduler's file for a GPU. A claim locks this file as well if its directory exists; locking only the file claims nothing."""
     return f"/tmp/gpu_locks/gpu_{gpu_id}.lock"
 
 
@@ -1491,8 +1491,8 @@ NvidiasmiError = NoDriver
 
 class GPUOwner:
     """
-    As safe-gpu's: bind it to a variable, `gpu_owner = GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are given
-    back when the object goes, or with the process. CUDA_VISIBLE_DEVICES has numbers.
+    As safe-gpu's: bind it to a variable, `gpu_owner = GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are
+    released when the object is deleted, or when the process ends. CUDA_VISIBLE_DEVICES has numbers.
 
     placeholder_fn(device_no): if given, it is called with each CUDA ordinal, and what it returns is kept; otherwise a small process
     keeps the GPUs visibly taken. debug_sleep: seconds before these calls. Other keyword parameters are those of `claim`.
@@ -1529,7 +1529,7 @@ class GPUOwner:
         self.logger.info("lock released")
 
     def release(self) -> None:
-        """Lets go of the placeholders and gives the GPUs back."""
+        """Releases the placeholders and the GPUs."""
         placeholders, self.placeholders = self.placeholders, []
         let_go = getattr(self.placeholder_fn, "release", None)
         for placeholder, index in zip(placeholders, self.devices_taken):
@@ -1563,7 +1563,7 @@ def claim_gpus(
 
 
 def release_gpus() -> None:
-    """As safe-gpu's: gives the GPUs of `claim_gpus()` back."""
+    """As safe-gpu's: releases the GPUs of `claim_gpus()`."""
     if gpu_owner is not None:
         gpu_owner.release()
 
@@ -1571,8 +1571,8 @@ def release_gpus() -> None:
 # --------------------------------------------------------------------------------------------------------------------
 # Tasks of experiments. All that is needed are two files, so this part doesn't start the command.
 
-_MOST_BYTES = 1024 * 1024  # a longer result isn't accepted by the worker
-_DEEPEST = 64
+_MAX_BYTES = 1024 * 1024  # a longer result isn't accepted by the worker
+_MAX_DEPTH = 64
 
 
 class Task(Dict[str, Any]):
@@ -1637,7 +1637,7 @@ def task(default: Optional[Mapping[str, Any]] = None) -> Task:
 def result(values: Mapping[str, Any]) -> None:
     """
     Reports the task's result: each key becomes a column of its table. Numbers (NaN, infinities and scalars of NumPy, PyTorch and
-    others included), texts, paths, booleans, None; lists and dicts of them become JSON. If it is called again, in other
+    others included), strings, paths, booleans, None; lists and dicts of them become JSON. If it is called again, in other
     processes of the task too, later values join or replace earlier ones. The file is there as a whole or not at all.
 
     Outside of a task, the values are printed to standard output as a line of JSON.
@@ -1663,7 +1663,7 @@ def _members(values: Mapping[str, Any]) -> Dict[str, str]:
     members = {}
     for key, value in values.items():
         if not isinstance(key, str) or not key:
-            raise UsageError(f"a result's keys are names of columns, so {key!r} can't be one; right is a text, such as 'accuracy'")
+            raise UsageError(f"the keys of a result are names of columns, so {key!r} can't be one; use a string, such as 'accuracy'")
         try:
             members[key] = json.dumps(_plain(value, key, 0))
         except ValueError as error:  # e.g. an int of more digits than Python writes
@@ -1673,8 +1673,8 @@ def _members(values: Mapping[str, Any]) -> Dict[str, str]:
 
 def _plain(value: Any, key: str, depth: int) -> Any:
     """As json.dumps takes it. `key` leads to the value, as 'per_class.cat[0]'."""
-    if depth > _DEEPEST:
-        raise UsageError(f"{key[:80]}…: it is nested more than {_DEEPEST} levels deep, or contains itself")
+    if depth > _MAX_DEPTH:
+        raise UsageError(f"{key[:80]}…: it is nested more than {_MAX_DEPTH} levels deep, or contains itself")
     if hasattr(value, "item") and not getattr(value, "ndim", 0) and not isinstance(value, collections.abc.Mapping):
         value = value.item()  # scalars of NumPy, PyTorch, JAX, CuPy
     elif hasattr(value, "tolist"):
@@ -1693,7 +1693,7 @@ def _plain(value: Any, key: str, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(each, f"{key}[{index}]", depth + 1) for index, each in enumerate(value)]
     what = _describe_type(value)
-    raise UsageError(f"{key}: {what} can't be written; right are numbers, texts, booleans, None, and lists and dicts of them")
+    raise UsageError(f"{key}: {what} can't be written; use numbers, strings, booleans, None, and lists and dicts of them")
 
 
 def _name(name: Any, key: str) -> str:
@@ -1701,7 +1701,7 @@ def _name(name: Any, key: str) -> str:
         name = name.item()
     if isinstance(name, (str, int, float)):
         return str(name)
-    raise UsageError(f"{key}: the key {name!r} of this dict can't be written; right are texts and numbers")
+    raise UsageError(f"{key}: the key {name!r} of this dict can't be written; use strings and numbers")
 
 
 def _describe_type(value: Any) -> str:
@@ -1745,10 +1745,10 @@ def _earlier_result(path: str) -> Dict[str, str]:
 
 def _write_result(path: str, members: Mapping[str, str]) -> None:
     data = (_object(members) + "\n").encode()
-    if len(data) > _MOST_BYTES:
+    if len(data) > _MAX_BYTES:
         longest = max(members, key=lambda key: len(members[key]))
         raise UsageError(
-            f"the result has {len(data):,} bytes, and may have {_MOST_BYTES:,}; the longest value is that of {longest!r} "
+            f"the result has {len(data):,} bytes, and may have {_MAX_BYTES:,}; the longest value is that of {longest!r} "
             f"({len(members[longest]):,} bytes). Write large things to a file in task().output_dir, and its path here"
         )
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"

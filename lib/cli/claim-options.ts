@@ -25,12 +25,12 @@ const CRITERIA: OptionTable = {
   },
   exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
   'exclude-names': { value: 'NAME', isRepeatable: true, help: 'never use models of this name' },
-  force: { help: "skip the checks of health and use, never other people's claims" },
+  force: { help: "skip the checks of health and use; leases are always respected" },
 };
 
 export const CRITERIA_GROUP = {
   title:
-    'Which GPUs are accepted (default: no compute process, and at most 100 MiB of memory in use beyond what visible graphics processes explain):',
+    'Which GPUs are accepted (default: no compute process, and at most 100 MiB of memory in use beyond that of visible graphics processes):',
   options: CRITERIA,
 };
 
@@ -38,7 +38,7 @@ export const CRITERIA_GROUP = {
 export const LOCKS: OptionTable = {
   'lock-dir': {
     value: 'PATH',
-    help: 'use another lock directory (all claimants must use the same)',
+    help: 'use another lock directory; it must be the same for all claims',
     candidates: 'directory',
   },
   conventions: {
@@ -82,7 +82,7 @@ export function claimingOptions(placeholder: string): OptionTable {
     ...VISIBLE_DEVICES,
     'lock-timeout': {
       value: 'DURATION',
-      help: "wait at most so long for another claimant's decision (default 2s)",
+      help: "wait for another claim's decision for at most DURATION (default 2s)",
       candidates: ['2s', '10s'],
     },
   };

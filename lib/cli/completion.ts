@@ -14,7 +14,7 @@ const SHELLS: Readonly<Record<string, (program: Program) => string>> = { bash, z
 export function completionOf(commands: Commands): PlainCommand {
   return {
     usage: 'bash|zsh|fish',
-    about: `Prints a script that makes the shell complete commands, options, values, and the command after \`gpu-owner run\`. To have it in this shell:
+    about: `Prints a script with which a shell completes commands, options, values, and the command after \`gpu-owner run\`. To use it:
 
   source <(gpu-owner completion bash)      bash, in ~/.bashrc for all shells
   source <(gpu-owner completion zsh)       zsh, in ~/.zshrc after compinit

@@ -34,7 +34,7 @@ async function doctor(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Checks everything that claims depend on: the installation, the driver, the GPUs, the lock directory, the environment (containers, private /tmp), other tools' locks, and the configuration. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library makes device nodes in /dev that are missing.`,
+  about: `Checks everything that claims depend on: the installation, the driver, the GPUs, the lock directory, the environment (containers, private /tmp), other tools' locks, and the configuration. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library creates missing device nodes in /dev.`,
   groups: [
     {
       options: {
@@ -46,6 +46,6 @@ export const COMMAND: Command = {
       },
     },
   ],
-  notes: `Exit code: 0 if there is no problem (notes and warnings may be), 1 if there is one.`,
+  notes: `Exit code: 0 if there is no problem (there may be notes and warnings), 1 if there is one.`,
   run: doctor,
 };

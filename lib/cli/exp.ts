@@ -2,7 +2,7 @@ import type { Command } from './command.ts';
 
 /** The commands that work on a project's experiments. */
 export const COMMAND: Command = {
-  about: `Runs experiments: the tasks of a sweep, each on GPUs of its own, until every one has its row in the table of results. It can be ended, killed and started again at any time: what is done stays done.`,
+  about: `Runs experiments: the tasks of a sweep, each on its own GPUs, until every task has a row in the table of results. You can stop, kill and restart it at any time: completed tasks stay completed.`,
   commands: {
     run: {
       summary: 'run a sweep to its end: workers, tables of results, progress',
@@ -13,11 +13,11 @@ export const COMMAND: Command = {
       load: async () => (await import('./exp/plan.ts')).COMMAND,
     },
     worker: {
-      summary: 'add workers to a sweep that runs',
+      summary: 'add workers to a running sweep',
       load: async () => (await import('./exp/worker.ts')).COMMAND,
     },
     manager: {
-      summary: 'give the tasks of a sweep to workers elsewhere; write the tables',
+      summary: 'give the tasks of a sweep to other workers; write the tables',
       load: async () => (await import('./exp/manager.ts')).COMMAND,
     },
     status: {
@@ -29,19 +29,19 @@ export const COMMAND: Command = {
       load: async () => (await import('./exp/logs.ts')).COMMAND,
     },
     retry: {
-      summary: 'start failed tasks again, or others',
+      summary: 'start failed or other tasks again',
       load: async () => (await import('./exp/retry.ts')).COMMAND,
     },
     pause: {
-      summary: 'start no more tasks until resume',
+      summary: 'start no more tasks until `exp resume`',
       load: async () => (await import('./exp/pause.ts')).COMMAND,
     },
     resume: {
-      summary: 'go on after a pause',
+      summary: 'continue after a pause',
       load: async () => (await import('./exp/resume.ts')).COMMAND,
     },
     cancel: {
-      summary: 'cancel tasks; end those that run',
+      summary: 'cancel tasks; stop running ones',
       load: async () => (await import('./exp/cancel.ts')).COMMAND,
     },
     export: {
@@ -49,6 +49,6 @@ export const COMMAND: Command = {
       load: async () => (await import('./exp/export.ts')).COMMAND,
     },
   },
-  notes: `gpu-owner exp COMMAND --help explains each. To begin with:
+  notes: `gpu-owner exp COMMAND --help explains each. To try it:
   gpu-owner exp run --simulate 4 --gpus all --grid lr=0.1,0.01 -- echo {lr}`,
 };

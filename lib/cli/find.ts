@@ -36,7 +36,7 @@ async function find(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Prints what CUDA_VISIBLE_DEVICES would be if GPUs were claimed now. It claims nothing: another claim may be quicker, so prefer \`run\`. It exits with 75 if not enough GPUs are free.`,
+  about: `Prints what CUDA_VISIBLE_DEVICES would be if GPUs were claimed now. It claims nothing: another claim can take the same GPUs at any time, so prefer \`run\`. It exits with 75 if not enough GPUs are free.`,
   groups: [
     {
       options: {
@@ -49,6 +49,6 @@ export const COMMAND: Command = {
     },
     CRITERIA_GROUP,
   ],
-  notes: `With --wait, requests in the wait queue come first.`,
+  notes: `With --wait, requests in the wait queue are served first.`,
   run: find,
 };

@@ -73,7 +73,7 @@ async function whileInputIsOpen<Result>(
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" }, and holds the GPUs until standard input is closed or a signal ends it. Programs in any language can claim by it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
+  about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" }, and holds the GPUs until standard input is closed or a signal comes. Programs in any language can claim GPUs with it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
   groups: [
     {
       options: {

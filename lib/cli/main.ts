@@ -76,7 +76,7 @@ function asOurs(error: unknown): GPUOwnerError | null {
   if (code !== 'ENOENT' || syscall !== 'uv_cwd') return null;
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    'the current directory has been removed: cd to another one, or name the project, --project /A/DIRECTORY',
+    'the current directory was removed: cd to another one, or name the project: --project /A/DIRECTORY',
   );
 }
 

@@ -82,7 +82,7 @@ function readLong(arg: string, next: string | undefined, options: OptionTable, v
   const option = Object.hasOwn(options, name) ? options[name] : undefined;
   if (option === undefined) throw unknown(`--${name}`, options);
   if (equals >= 0) {
-    if (option.value === undefined) throw usage(`option '--${name}' does not take an argument`);
+    if (option.value === undefined) throw usage(`--${name} takes no value`);
     store(values, name, option, arg.slice(equals + 1));
     return 0;
   }

@@ -43,7 +43,7 @@ function exitCode(value: unknown): number {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
-  about: `Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES, and runs the command. The GPUs stay claimed as long as the command or anything that it started lives. They are released however it ends.`,
+  about: `Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES, and runs the command. The GPUs stay claimed until the command and all its descendants have ended. They are released however these end.`,
   groups: [
     {
       options: {
@@ -51,7 +51,7 @@ export const COMMAND: Command = {
         ...waitOptions(true),
         'conflict-exit-code': {
           value: 'N',
-          help: 'exit with N (0 to 255) where that would be 75',
+          help: 'exit with N (0 to 255) instead of 75',
           candidates: ['0', '75'],
         },
         ...claimingOptions(

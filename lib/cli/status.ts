@@ -39,7 +39,7 @@ export const COMMAND: Command = {
   groups: [
     {
       options: {
-        json: { help: 'print an array with a member per GPU; null is unknown' },
+        json: { help: 'print an array with an object per GPU; null is unknown' },
         ...WATCH,
         ...LOCKS,
       },

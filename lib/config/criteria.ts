@@ -35,7 +35,7 @@ export interface Criteria {
   /** At least so much memory must be free. Bytes or a text such as '20GiB'. Default: no condition. */
   minFreeMemory?: number | string | undefined;
   /**
-   * So much memory may be in use beyond what graphics processes explain; bytes or a text. Default: see above (with
+   * So much memory may be in use beyond what graphics processes use; bytes or a text. Default: see above (with
    * `allowProcesses`: 100 MiB beyond what all visible processes explain). 'any': memory in use doesn't matter; under WSL 2 leases alone decide then.
    */
   maxUsedMemory?: number | string | undefined;

@@ -21,7 +21,7 @@ export function checkConfiguration(report: Report): void {
     report.add(
       'configuration-broken',
       `${error.message}.`,
-      'Correct that line: until then, every claim fails.',
+      'Correct that line. Until then, every claim fails.',
     );
     return;
   }

@@ -65,7 +65,7 @@ function reportFailure(report: Report, error: GPUOwnerError): void {
     report.add(
       'driver-missing',
       `No NVIDIA driver: its library could be loaded from none of ${places(triedLibraries())}.`,
-      `Install the driver, anew if its library is damaged (\`nvidia-smi\` should work); start a container with \`--gpus all\`; ${librarySetting('GPU_OWNER_NVML_LIBRARY')}.`,
+      `Install the driver, or reinstall it if its library is damaged (\`nvidia-smi\` should work); start a container with \`--gpus all\`; ${librarySetting('GPU_OWNER_NVML_LIBRARY')}.`,
     );
     return;
   }
@@ -101,8 +101,8 @@ function reportCUDA(report: Report, driverVersion: string): void {
   if (path === '') {
     report.add(
       'cuda-library-missing',
-      `No CUDA: libcuda.so.1, a part of the driver, could be loaded from none of ${places(attempts)}. No program can compute here, and claims can't keep their GPUs visibly taken.`,
-      `In a container, start it with \`-e NVIDIA_DRIVER_CAPABILITIES=compute,utility\`; elsewhere install the driver whole; ${librarySetting('GPU_OWNER_CUDA_LIBRARY')}.`,
+      `No CUDA: libcuda.so.1, a part of the driver, could be loaded from none of ${places(attempts)}. No CUDA program can run here, and claims can't keep their GPUs visibly taken.`,
+      `In a container, start it with \`-e NVIDIA_DRIVER_CAPABILITIES=compute,utility\`; elsewhere install the complete driver; ${librarySetting('GPU_OWNER_CUDA_LIBRARY')}.`,
     );
     return;
   }
@@ -110,8 +110,8 @@ function reportCUDA(report: Report, driverVersion: string): void {
   if (missing !== '') {
     report.add(
       'cuda-library-broken',
-      `${file} lacks ${missing}: it isn't the driver's CUDA library, or a stub of it.`,
-      'Take directories named `stubs` out of LD_LIBRARY_PATH, or set GPU_OWNER_CUDA_LIBRARY to the real one.',
+      `${file} lacks ${missing}: it isn't the driver's CUDA library, or it is a stub.`,
+      'Remove directories named `stubs` from LD_LIBRARY_PATH, or set GPU_OWNER_CUDA_LIBRARY to the real one.',
     );
     return;
   }
@@ -124,7 +124,7 @@ function reportCUDA(report: Report, driverVersion: string): void {
     report.add(
       'cuda-library-version',
       `${file} isn't of the driver's version, ${driverVersion}: NVIDIA's package for newer CUDA on older drivers (cuda-compat), or left from an update.`,
-      'If CUDA programs fail, remove the surplus library, or take its directory out of LD_LIBRARY_PATH.',
+      'If CUDA programs fail, remove that library, or remove its directory from LD_LIBRARY_PATH.',
     );
   }
 }

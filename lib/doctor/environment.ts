@@ -40,7 +40,7 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
   if (container !== null) {
     add(
       'container',
-      `This is a container (${container}). Claims meet those of the host and of other containers only in a lock directory that all share.`,
+      `This is a container (${container}). Its claims see those of the host and of other containers only in a shared lock directory.`,
       "Mount the host's directory: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
     );
   }
@@ -57,8 +57,8 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
   if (hidden !== undefined && system.uid !== 0) {
     add(
       'processes-hidden',
-      `/proc is mounted with ${hidden}, which hides processes of other users: you see that a GPU is in use, but not by whom.`,
-      'Run this as root, or let an administrator admit your group by the mount option `gid=`.',
+      `/proc is mounted with ${hidden}, which hides processes of other users: you see that a GPU is in use, but not who uses it.`,
+      'Run this as root, or ask an administrator to add your group with the mount option `gid=`.',
     );
   }
   for (const path of ['/tmp', '/var/tmp']) {
@@ -68,13 +68,13 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
     add(
       'private-tmp',
       `${path} is ${why}: claims don't see the locks that other tools have there, and those tools don't see ours.`,
-      'Give the service `PrivateTmp=no`, and have the lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
+      'Give the service `PrivateTmp=no`, and create a lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
     );
   }
   if (/microsoft/i.test(system.read('/proc/sys/kernel/osrelease'))) {
     add(
       'wsl',
-      'This is WSL: the driver is that of Windows, and lists no processes. Programs in Windows are only visible by the memory that they use.',
+      'This is WSL: its driver belongs to Windows, and lists no processes. Programs in Windows are only visible by their memory use.',
     );
   }
   if (!remarkable)

@@ -45,7 +45,7 @@ export function reportGPUs(
     report.add(
       'no-gpus',
       'The driver works, but has no GPU.',
-      'Check that the bus shows it (`lspci | grep -i nvidia`), and that no virtual machine has it. In a container: `--gpus all`.',
+      'Check that the bus shows one (`lspci | grep -i nvidia`), and that no virtual machine uses it. In a container: `--gpus all`.',
     );
     return;
   }
@@ -111,8 +111,8 @@ function reportModes(report: Report, gpus: readonly GPU[]): void {
     );
     report.add(
       'mig',
-      `${nameOf(gpu)}: MIG is on, divided into ${listWords(kinds)}. As a whole it can't be claimed.`,
-      `To have it whole, when nobody uses it, as root: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
+      `${nameOf(gpu)}: MIG is on, divided into ${listWords(kinds)}. The whole GPU can't be claimed.`,
+      `To use the whole GPU, when nobody uses it, as root: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
     );
   }
 }

@@ -105,7 +105,7 @@ function reportPrivacy(report: Report, parts: readonly string[]): void {
     report.add(
       'installation-private',
       `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${octal(closed.mode)}.`,
-      'To let all users run it, install it where they can read it, such as /opt/gpu-owner.',
+      'To let all users run it, install it in a directory that they can read, such as /opt/gpu-owner.',
     );
     return;
   }

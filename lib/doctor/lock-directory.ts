@@ -115,7 +115,7 @@ function reportAbsent(report: Report, path: string, why: string): void {
 const PARENT_PROBLEMS: Record<string, (parent: string) => string> = {
   ENOENT: (parent) => `${parent} doesn't exist`,
   ENOTDIR: (parent) => `a part of ${parent} is not a directory`,
-  EACCES: (parent) => `${userName(process.geteuid?.() ?? 0)} may not make anything in ${parent}`,
+  EACCES: (parent) => `${userName(process.geteuid?.() ?? 0)} can't create files in ${parent}`,
   EROFS: (parent) => `the file system of ${parent} is read-only`,
 };
 
@@ -188,7 +188,7 @@ function reportSpace(report: Report, path: string): void {
   }
 }
 
-const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. It isn't private.`;
+const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. That directory is not private.`;
 
 /** Whether others see the same lock directory at the same path: locks that nobody else can see protect from nobody. */
 function reportSharing(
@@ -206,7 +206,7 @@ function reportSharing(
   if (reason !== null) {
     report.add(
       'lock-directory-private',
-      `${path} is ${reason}: claims here don't meet those of the rest of the machine.`,
+      `${path} is ${reason}: claims here don't see those of the rest of the machine.`,
       MAKE,
     );
     return;
@@ -214,7 +214,7 @@ function reportSharing(
   if (differsFromInit(path, stat)) {
     report.add(
       'lock-directory-private',
-      `${path} is another directory for this process than for the machine's first one (a mount namespace): claims here don't meet those of the rest.`,
+      `${path} is another directory for this process than for the rest of the machine (a mount namespace): claims here don't see the others.`,
       MAKE,
     );
     return;
@@ -225,8 +225,8 @@ function reportSharing(
   if (mount.root !== '/') return;
   report.add(
     'lock-directory-in-container',
-    `${path} seems to lie inside this container (${container}): claims here don't meet those of the host and of other containers.`,
-    `Start the container with the host's: \`docker run -v ${path}:${path} …\`. No harm if no other container has the same GPUs.`,
+    `${path} seems to be inside this container (${container}): claims here don't see those of the host and of other containers.`,
+    `Start the container with the host's: \`docker run -v ${path}:${path} …\`. This is harmless if no other container has the same GPUs.`,
   );
 }
 

@@ -105,14 +105,14 @@ function reportLeases(report: Report, directory: LockDirectory, removed: number)
   if (total === 0 && namesIn(directory.path).length === 0) return; // there was nothing to look at
   report.add(
     'leases',
-    `${total === 0 ? 'No' : total} ${total < 2 ? 'GPU is' : 'GPUs are'} leased${removed === 0 ? '' : ' in a way that others can see'}.`,
+    `${total === 0 ? 'No' : total} ${total < 2 ? 'GPU is' : 'GPUs are'} leased${removed === 0 ? '' : ' visibly to others'}.`,
   );
   const elsewhere = total - (held[0] ?? 0);
   if (elsewhere === 0) return;
   report.add(
     'two-lock-directories',
-    `${elsewhere} of the leases ${elsewhere === 1 ? 'is' : 'are'} held in ${listWords(directory.others)}, which claimants used before ${directory.path} was there, or since they can't see it. They count.`,
-    'Wait, if that directory is new. If this lasts, some claimants (containers, services) see only the other one: mount it for them.',
+    `${elsewhere} of the leases ${elsewhere === 1 ? 'is' : 'are'} held in ${listWords(directory.others)}, which claimants used before ${directory.path} was there, or because they can't see it. They are respected.`,
+    'If that directory is new, wait. If this stays, some claimants (containers, services) see only the other one: mount it for them.',
   );
 }
 

@@ -74,7 +74,7 @@ function findAll(directory: LockDirectory): Map<string, Found> {
     const uuid = name.replace(/\..*$/, '');
     note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until that lock is released`);
   }
-  note(findUnexplainedDecision(directory), 'claims wait up to 2 s, then decide without it and in no order');
+  note(findUnexplainedDecision(directory), 'claims wait up to 2 s, then proceed without that lock, in no order');
   for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
     const lock = { path: `${directory.path}/${WAIT_QUEUE_FILE}`, owners: ownersOf(descriptor, NOBODYS) };
@@ -94,8 +94,8 @@ function leaseNames(directory: LockDirectory): string[] {
 function whatIsLocked(path: string, owners: readonly LockOwner[], effect: string): string {
   const who =
     owners.length === 0
-      ? "a program that isn't visible here: it is no claim of gpu-owner, or it can't write its record"
-      : `${listWords(owners.map(describeOwner))}, which ${owners.length === 1 ? 'is' : 'are'} no claim of gpu-owner`;
+      ? "a program that isn't visible here: it is not a gpu-owner claim, or it can't write its record"
+      : `${listWords(owners.map(describeOwner))}, which ${owners.length === 1 ? 'is not a gpu-owner claim' : 'are not gpu-owner claims'}`;
   return `${path} is locked by ${who}: ${effect}.`;
 }
 
@@ -136,7 +136,7 @@ function reportForgedPlaces(report: Report, directory: LockDirectory, files: Loc
       const path = `${directory.path}/${WAIT_QUEUE_FILE}`;
       report.add(
         'foreign-lock',
-        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that place locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
+        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that slot locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
         remedyFor(path, owners),
       );
     }

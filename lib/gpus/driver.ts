@@ -38,7 +38,7 @@ function failure(result: DriverFailure): GPUOwnerError {
     case 'symbol':
       return new GPUOwnerError(
         'ERR_DRIVER',
-        `${result.path} lacks ${result.missing}: it is not NVIDIA's management library, or a stub of it. ` +
+        `${result.path} lacks ${result.missing}: it is not NVIDIA's management library, or it is a stub. ` +
           'Check GPU_OWNER_NVML_LIBRARY and LD_LIBRARY_PATH.',
       );
     case 'not-responding':
@@ -125,7 +125,7 @@ function noDriver(result: DriverFailure): string {
           '  under WSL 2, install the driver in Windows, and no Linux driver in here (`wsl --update` helps, too);',
         ]
       : []),
-    '  on a machine with NVIDIA GPUs, install the driver, anew if its library is damaged (`nvidia-smi` should work);',
+    '  on a machine with NVIDIA GPUs, install the driver, or reinstall it if its library is damaged (`nvidia-smi` should work);',
     '  in a container, start it with `--gpus all`;',
     `  ${librarySetting('GPU_OWNER_NVML_LIBRARY')};`,
     '  without a GPU, try a simulated machine: `--simulate 4`.',

@@ -335,7 +335,7 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
   }
   return graphics.some(({ usedBytes }) => usedBytes === null)
     ? `, and the driver doesn't tell how much of it is the desktop's${left === null ? '' : ` (${left} are left to it by default)`}`
-    : ' beyond what visible graphics processes explain (another container or a process that died)';
+    : ' beyond what visible graphics processes use (another container or a process that died)';
 }
 
 function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {

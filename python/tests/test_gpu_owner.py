@@ -723,7 +723,7 @@ class WithCUDA(OnMachine):
             try:
                 gpu_owner.claim()  # a cell that is run again
             except gpu_owner.CUDAInitialized as error:
-                print("GPU 1, GPU 2 of them this process holds already" in str(error))
+                print("this process already holds GPU 1, GPU 2 of them" in str(error))
             gpus.release()
             again = gpu_owner.claim(devices=2)
             print(again, same(again[0]), again[0].index, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)

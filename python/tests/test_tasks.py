@@ -238,13 +238,13 @@ class Results(WithFiles):
 
     def test_errors_name_the_key(self):
         for values, pattern in (
-            ("{'good': 1, 'bad': object()}", r"UsageError: bad: a value of type object can't be written; right are numbers"),
+            ("{'good': 1, 'bad': object()}", r"UsageError: bad: a value of type object can't be written; use numbers"),
             ("{'a': {'b': [1, {2}]}}", r"UsageError: a\.b\[1\]: a value of type set can't be written"),
             ("{'a': {(1, 2): 3}}", r"UsageError: a: the key \(1, 2\) of this dict"),
             ("{'a': b''}", r"UsageError: a: a value of type bytes can't be written"),
             ("{'a': 1j}", r"UsageError: a: a value of type complex"),
-            ("{1: 2}", r"UsageError: .*keys are names of columns.* 1 can't"),
-            ("{'': 2}", r"UsageError: .*keys are names of columns.* '' can't"),
+            ("{1: 2}", r"UsageError: .*names of columns.* 1 can't"),
+            ("{'': 2}", r"UsageError: .*names of columns.* '' can't"),
             ("[1]", r"UsageError: a result is a dict .* not a value of type list"),
         ):
             self.assertRegex(self.complaint(f"gpu_owner.result({values})"), pattern)

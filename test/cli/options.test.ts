@@ -40,7 +40,7 @@ describe('options', () => {
     [['--count'], /^--count needs a value; see --help$/],
     [['-fn'], /^-n needs a value; see --help$/],
     [['-n', '--follow'], /^-n needs a value, but '--follow' follows; see --help$/],
-    [['--follow=1'], /'--follow' does not take an argument/],
+    [['--follow=1'], /--follow takes no value/],
     [['--folow'], /^there is no option --folow; did you mean --follow\?$/],
     [['-fx'], /^there is no option -x; see --help$/],
     [['--toString'], /^there is no option --toString/],

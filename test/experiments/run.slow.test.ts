@@ -240,12 +240,12 @@ test.concurrent('how many GPUs it may take has to be said, and be possible', asy
   const unsaid = await run();
   expect(unsaid.code).toBe(64);
   expect(unsaid.stderr).toMatch(
-    /how many GPUs may it take\? --gpus 4, or --gpus all \(4 of 4 are free now\)/,
+    /how many GPUs\? Use --gpus 4, or --gpus all \(4 of 4 are free now\)/,
   );
   for (const [args, message] of [
     [['--gpus', 'none'], /'none' is not a number of GPUs/],
     [['--gpus', '9'], /9 GPUs asked for, but this machine has 4/],
-    [['--gpus', '3', '--gpus-per-task', '2'], /3 can't be shared out to tasks with 2 each; use 2 or 4/],
+    [['--gpus', '3', '--gpus-per-task', '2'], /3 can't be divided into tasks with 2 each; use 2 or 4/],
     [['--gpus', '1', '--gpus-per-task', 'x'], /--gpus-per-task: 'x' is not a number/],
   ] as const) {
     const { code, stderr } = await run(...args);

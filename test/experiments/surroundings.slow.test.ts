@@ -33,7 +33,7 @@ test('in a directory that was removed, every command says so', async () => {
     const gone = join(experiment.machine.directory, `gone${at}`);
     const words = ['sh', '-c', script, 'sh', gone, process.execPath, command, 'exp', ...args];
     const { code, stderr } = await experiment.machine.run(words);
-    expect(stderr).toMatch(/^gpu-owner: the current directory has been removed: .*--project.*\n$/);
+    expect(stderr).toMatch(/^gpu-owner: the current directory was removed: .*--project.*\n$/);
     expect(code).toBe(64);
   }
   const there = await experiment.run(['plan', '--project', experiment.project, '--grid', 'n=1']);

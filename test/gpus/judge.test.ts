@@ -45,7 +45,7 @@ describe('by default', () => {
     expect(verdict(usedGPU(1101 * MIB, { processes: desktop }))).toEqual({
       state: 'busy',
       reason:
-        '101 MiB in use beyond what visible graphics processes explain (another container or a process that died): maxUsedMemory would accept it',
+        '101 MiB in use beyond what visible graphics processes use (another container or a process that died): maxUsedMemory would accept it',
       transient: true,
     });
   });

@@ -79,7 +79,7 @@ describe('two GPUs, one of which drives the display', () => {
     machine.set('gpu=0', 'hidden-memory=2GiB');
     const { code, stderr } = await run('--devices', '0', '--', 'true');
     expect(code).toBe(75);
-    expect(stderr).toContain('2 GiB in use beyond what visible graphics processes explain');
+    expect(stderr).toContain('2 GiB in use beyond what visible graphics processes use');
   });
 
   test('a program that computes and draws is no mere desktop', async () => {

@@ -12,14 +12,14 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
     const all = positionals.length === 1 && positionals[0] === 'all';
     const names = await queue.cancel(all ? 'all' : { ids: await resolveTasks(queue, positionals) });
     const unchanged = all ? 0 : new Set(positionals).size - names.length;
-    const rest = unchanged > 0 ? `; ${unchanged} had ended already` : '';
+    const rest = unchanged > 0 ? `; ${unchanged} had already ended` : '';
     print(`Cancelled: ${tasksNamed(names)}${rest}.`);
   });
 }
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] NAME|ID ... | all',
-  about: `Cancels tasks: waiting ones are not started, and the commands of running ones are ended. Completed ones stay as they are. \`gpu-owner exp retry\` brings tasks back.`,
+  about: `Cancels tasks: waiting tasks are not started, and the commands of running tasks are stopped. Completed tasks stay completed. \`gpu-owner exp retry\` undoes it.`,
   groups: [{ options: QUEUE }],
   operands: { first: ['all'] },
   run: cancel,

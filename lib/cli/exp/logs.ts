@@ -23,10 +23,10 @@ async function logs({ values, positionals }: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] NAME|ID',
-  about: `Prints the output of a task: of all its starts, each below a line that says where and when. With -f, it goes on with what the task writes.`,
+  about: `Prints the output of a task: of all its attempts, each below a line that says where and when it ran. With -f, it also prints new output as the task writes it.`,
   groups: [
     {
-      options: { follow: { short: 'f', help: 'go on until the task has ended' }, ...QUEUE },
+      options: { follow: { short: 'f', help: 'follow the output until the task has ended' }, ...QUEUE },
     },
   ],
   run: logs,

@@ -39,11 +39,11 @@ async function manager(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
-  about: `Adds the tasks of a sweep, gives them out, and writes the tables of results. It needs no GPU and runs no task itself. Workers are those of \`gpu-owner exp worker\`, and programs that ask for tasks over TCP. It may be killed and started again at any time. A second manager waits until the first one is gone. It ends when every task has ended.`,
+  about: `Adds the tasks of a sweep, gives them to workers, and writes the tables of results. It needs no GPU and runs no task itself. Workers are \`gpu-owner exp worker\`, and programs that ask for tasks over TCP. You can kill and restart it at any time. A second manager waits until the first one is gone. It ends when every task has ended.`,
   groups: [
     {
       options: {
-        stay: { help: 'stay after the last task has ended, until a signal comes' },
+        stay: { help: 'keep running after the last task has ended, until a signal comes' },
         'replace-commands': REPLACE_COMMANDS,
         ...METRICS,
         ...QUEUE,
@@ -52,7 +52,7 @@ export const COMMAND: Command = {
     PROTOCOL_GROUP,
     SWEEP_GROUP,
   ],
-  notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130, 143 ended by a signal with work left; 64 bad usage, also where the port is in use; 69 no queue, or none any longer; 78 a mistake in a sweep file.`,
+  notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130, 143 ended by a signal with work left; 64 bad usage, or the port is in use; 69 no queue, or the queue was removed; 78 a mistake in a sweep file.`,
   operands: 'files-and-command-line',
   run: manager,
 };

@@ -79,7 +79,7 @@ export function tasksNamed(names: readonly string[]): string {
 
 /** For commands that run one. */
 export const REPLACE_COMMANDS: Option = {
-  help: 'give known tasks with another command the new one, unless they are completed',
+  help: 'replace the command of known tasks, unless they are completed',
 };
 
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
@@ -102,7 +102,7 @@ export const SWEEP_GROUP: OptionGroup = {
     shell: { help: 'treat commands as lines for sh' },
     yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
   },
-  notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It is used instead of what sweep files say.`,
+  notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It replaces the command of sweep files.`,
 };
 
 /**
@@ -143,7 +143,7 @@ export function workerOptions(gpus: string): OptionTable {
     'gpus-per-task': { value: 'N', help: 'give each task N GPUs (default 1)', candidates: COUNTS },
     grace: {
       value: 'DURATION',
-      help: 'requeue tasks that still run so long after Ctrl-C (default: no limit)',
+      help: 'requeue tasks that still run DURATION after Ctrl-C (default: no limit)',
       candidates: DURATIONS,
     },
     ...claimingOptions(
@@ -169,7 +169,7 @@ export async function workerSettings(values: Values, byDefault: number | null): 
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
     if (values.gpus !== 'all' || wanted < perTask) {
       throw usage(
-        `--gpus: ${wanted} can't be shared out to tasks with ${perTask} each; use ${listWords(
+        `--gpus: ${wanted} can't be divided into tasks with ${perTask} each; use ${listWords(
           [...new Set(fitting)].map((each) => String(each * perTask)),
           'or',
         )}`,
@@ -185,7 +185,7 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
     if (claimable > 0) return claimable;
     throw new GPUOwnerError(
       'ERR_GPU_UNAVAILABLE',
-      `no GPU of this machine can be had${listReasons(reasons(gpus))}`,
+      `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
       {
         gpus: reasons(gpus),
       },
@@ -195,7 +195,7 @@ function wantedGPUs(value: Values[string], byDefault: number | null, gpus: reado
   const free = gpus.filter(({ state }) => state === 'free').length;
   const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
   if (value === undefined) {
-    throw usage(`how many GPUs may it take? --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
+    throw usage(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
   }
   const number = /^\d{1,4}$/.test(String(value)) ? Number(value) : 0;
   if (number >= 1) return number;
@@ -224,19 +224,19 @@ export const PROTOCOL_GROUP: OptionGroup = {
     trust: {
       value: 'CIDR',
       isRepeatable: true,
-      help: 'admit an address or a network (10.0.0.0/8), besides your own processes on this machine',
+      help: 'accept workers from an address or a network (10.0.0.0/8), besides your own processes on this machine',
     },
     'token-file': {
       value: 'FILE',
-      help: 'admit workers that send the secret in this file',
+      help: 'accept workers that send the secret in this file',
       candidates: 'file',
     },
     'task-timeout': {
       value: 'DURATION',
-      help: 'give a task to another worker when nothing was heard of it for so long (default 2h)',
+      help: 'requeue a task whose worker has sent nothing for DURATION (default 2h)',
     },
     'unique-workers': {
-      help: 'let no two workers share a worker_id: one that asks for a task has given up the one it had',
+      help: 'require a unique worker_id per worker: a worker that asks for a task has given up its previous one',
     },
   },
 };
@@ -276,7 +276,7 @@ export async function protocolSettings(values: Values): Promise<ProtocolSettings
 export const METRICS: OptionTable = {
   metrics: {
     value: 'PORT',
-    help: 'serve metrics for Prometheus, for this machine only; with HOST:PORT for others, too',
+    help: 'serve metrics for Prometheus to this machine, or with HOST:PORT to others, too',
   },
 };
 

@@ -18,7 +18,7 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [MESSAGE ...]',
-  about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks go on to their end. Workers stay, and release their GPUs after a while. Others are shown the message.`,
+  about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks continue to their end. Workers stay, and release their GPUs after a while. \`exp status\` and the workers show the message.`,
   groups: [{ options: QUEUE }],
   run: pause,
 };

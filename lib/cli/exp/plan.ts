@@ -110,20 +110,20 @@ function details({ phase, factors, reasons, next }: PhasePlan): string[] {
 function footer({ gone, otherCommands }: Plan): string[] {
   const lines: string[] = [];
   if (gone === null) {
-    lines.push('There are too many tasks to say which repeat others, and which the sweep has no longer.');
+    lines.push('There are too many tasks to tell which are repeated, and which the sweep no longer has.');
   } else if (gone.count > 0) {
     const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
     const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
     const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
     const run =
-      gone.counts.pending > 0 ? ' They run all the same, unless they are cancelled (exp cancel).' : '';
+      gone.counts.pending > 0 ? ' They still run, unless you cancel them (exp cancel).' : '';
     lines.push(
       `The queue has ${amount(gone.count)} that this sweep hasn't: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
     );
   }
   if (otherCommands > 0) {
     lines.push(
-      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them, unless told to --replace-commands.`,
+      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them without --replace-commands.`,
     );
   }
   return lines;
@@ -158,7 +158,7 @@ function sanitizeEnd(line: string): string {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
-  about: `Shows what \`exp run\` would do with a sweep: what would run, what is done already, and why tasks are new. It changes nothing, and needs no command.`,
+  about: `Shows what \`exp run\` would do with a sweep: which tasks would run, which are completed, and why tasks are new. It changes nothing, and needs no command.`,
   groups: [
     {
       options: {

@@ -18,7 +18,7 @@ async function resume(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Starts tasks again after \`gpu-owner exp pause\`, and after a pause that workers made because too many tasks failed one after the other.`,
+  about: `Starts tasks again after \`gpu-owner exp pause\`, and after a pause because too many tasks failed in a row.`,
   groups: [{ options: QUEUE }],
   run: resume,
 };

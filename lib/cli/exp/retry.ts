@@ -29,7 +29,7 @@ async function retry({ values, positionals }: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] failed|cancelled|NAME|ID ...',
-  about: `Starts tasks again as if they were new: all failed or all cancelled ones, or those that are named. A completed one loses its result, and its rows are removed from the tables.`,
+  about: `Starts tasks again as if they were new: all failed ones, all cancelled ones, or those that you name. A completed task loses its result and its rows in the tables.`,
   groups: [{ options: QUEUE }],
   operands: { first: STATES },
   run: retry,

@@ -39,7 +39,7 @@ async function run(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
-  about: `Runs a sweep to its end: every task on GPUs of its own, its output in OUTPUT_DIR/worker_*.log, its result in OUTPUT_DIR/final_results.csv. Tasks that have a row there are done. Started again, it goes on where it was, however it ended; without a sweep, with the tasks that the project has.
+  about: `Runs a sweep to its end: every task on its own GPUs, its output in OUTPUT_DIR/worker_*.log, its result in OUTPUT_DIR/final_results.csv. Tasks that have a row there are completed. Started again, it continues where it stopped, however it ended. Without a sweep, it runs the remaining tasks of the project.
 
 Ctrl-C lets running tasks finish; a second Ctrl-C stops and requeues them.`,
   groups: [

@@ -92,7 +92,7 @@ export function statusPage(
     if (withoutResult.length > MAX_WORKERS_SHOWN)
       lines.push(`  and ${withoutResult.length - MAX_WORKERS_SHOWN} more workers`);
     lines.push(
-      '  their rows have no results: submit_result must go to the address of the manager, not to localhost',
+      '  their rows have no results: workers must send submit_result to the manager's address, not to localhost',
       `  once the worker is changed, run them again: ${command('retry')} NAME`,
     );
   }
@@ -114,7 +114,7 @@ function standing(progress: Progress, command: (name: string) => string): string
     lines.push(`Its manager is pid ${manager.pid}${where}.`);
   } else if (!isOver(progress) || counts.active > 0) {
     lines.push(
-      `No manager is running: results wait for their tables. Start one: ${command('run')}, or exp manager for workers over TCP`,
+      `No manager is running: results are not written to tables. Start one: ${command('run')}, or exp manager for workers over TCP`,
     );
   }
   // This is what is known by now: a worker that was cut off may still report.
@@ -188,12 +188,12 @@ function iso(time: number | null): string | null {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Shows the state of an experiment: how many tasks are done, which worker runs what since when, what has failed, which process writes the tables, and whether it is paused.`,
+  about: `Shows the state of an experiment: how many tasks are done, which worker runs which task since when, what has failed, which process writes the tables, and whether it is paused.`,
   groups: [
     {
       options: {
         json: {
-          help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or not so',
+          help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or none',
         },
         ...WATCH,
         ...QUEUE,

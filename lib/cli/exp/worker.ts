@@ -29,7 +29,7 @@ async function worker(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Adds workers to an experiment that \`gpu-owner exp run\` has begun. They end when no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write tables of results: a manager (\`exp run\`) does, at the latest when it is started again.`,
+  about: `Adds workers to an experiment that \`gpu-owner exp run\` has started. They end when no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write tables of results: \`exp run\` or \`exp manager\` does, even if it starts later.`,
   groups: [
     {
       options: {
