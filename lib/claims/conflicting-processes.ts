@@ -24,9 +24,13 @@ export function findConflictingProcesses(
   });
   if (reasons.length === 0) return null;
   const list = reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n');
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `programs without a claim started on these GPUs during the claim:\n${list}`, {
-    gpus: reasons,
-  });
+  return new GPUOwnerError(
+    'ERR_GPU_UNAVAILABLE',
+    `programs without a claim started on these GPUs during the claim:\n${list}`,
+    {
+      gpus: reasons,
+    },
+  );
 }
 
 /**

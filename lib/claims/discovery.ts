@@ -242,7 +242,9 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
           index,
           ...(instance === null ? {} : { instance }),
           uuid,
-          reason: reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
+          reason:
+            reason ??
+            (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
         };
       });
     const { user, uid, pid, host, command, since } = waiter.info;

@@ -83,7 +83,11 @@ export function* findOverwrittenMarks(
     reason: `somebody replaced ${directory.pathOf(name)} while it was being claimed`,
   }));
   const list = reasons.map(({ index, reason }) => `  GPU ${index}: ${reason}`).join('\n');
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `another program locked these GPUs during the claim:\n${list}`, {
-    gpus: reasons,
-  });
+  return new GPUOwnerError(
+    'ERR_GPU_UNAVAILABLE',
+    `another program locked these GPUs during the claim:\n${list}`,
+    {
+      gpus: reasons,
+    },
+  );
 }

@@ -248,10 +248,7 @@ function check(directory: Directory): void {
   const { path, status: stat } = directory;
   const network = networkFileSystem(path);
   if (network !== undefined) {
-    throw unusable(
-      path,
-      `is on a network file system (${network}), whose locks aren't reliable`,
-    );
+    throw unusable(path, `is on a network file system (${network}), whose locks aren't reliable`);
   }
   const root = process.geteuid?.() === 0;
   const isSticky = (stat.mode & 0o1000) !== 0;

@@ -143,7 +143,9 @@ export function checkDirectory(value: unknown, name: string): string | undefined
 
 export function oneOf<Value extends string>(value: unknown, allowed: readonly Value[], name: string): Value {
   if (allowed.includes(value as Value)) return value as Value;
-  throw invalid(`${name}: ${showValue(value)} is not one of ${allowed.map((each) => `'${each}'`).join(', ')}`);
+  throw invalid(
+    `${name}: ${showValue(value)} is not one of ${allowed.map((each) => `'${each}'`).join(', ')}`,
+  );
 }
 
 function invalid(message: string): GPUOwnerError {

@@ -316,7 +316,8 @@ function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => G
   if (yaml.isSeq(node)) {
     return node.items.map((item) => {
       if (yaml.isScalar(item) && item.value !== null) return item.value;
-      if (yaml.isAlias(item)) throw refuse('YAML aliases (*name) are not supported here; write the value itself');
+      if (yaml.isAlias(item))
+        throw refuse('YAML aliases (*name) are not supported here; write the value itself');
       throw refuse('the entries of a list must be single values');
     });
   }

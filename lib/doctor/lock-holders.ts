@@ -74,7 +74,10 @@ function findAll(directory: LockDirectory): Map<string, Found> {
     const uuid = name.replace(/\..*$/, '');
     note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until that lock is released`);
   }
-  note(findUnexplainedDecision(directory), 'claims wait up to 2 s, then proceed without that lock, in no order');
+  note(
+    findUnexplainedDecision(directory),
+    'claims wait up to 2 s, then proceed without that lock, in no order',
+  );
   for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
     const lock = { path: `${directory.path}/${WAIT_QUEUE_FILE}`, owners: ownersOf(descriptor, NOBODYS) };

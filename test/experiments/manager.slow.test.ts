@@ -474,7 +474,9 @@ describe('wherever the queue is', () => {
     const ended = finished(child);
     await output(child, /Marked 2 tasks as already completed[\s\S]*workers can ask/);
     await worker('gpu0');
-    expect((await ended).stdout).toMatch(/final_results\.csv has rows of 2 tasks, which count as completed\./);
+    expect((await ended).stdout).toMatch(
+      /final_results\.csv has rows of 2 tasks, which count as completed\./,
+    );
     expect(experiment.starts()).toHaveLength(4);
     expect(names()).toHaveLength(6);
     expect(readFileSync(path, 'utf8')).toBe(text);

@@ -89,7 +89,9 @@ test('the output of workers over TCP is theirs', async () => {
       socket.on('close', resolve).resume();
     });
     const { stdout } = await experiment.run(['logs', 'grid_0_1']);
-    expect(stdout).toMatch(/^==> grid_0_1 on w7 .*\n<== its worker asked over TCP: the output is where that worker was started, on /);
+    expect(stdout).toMatch(
+      /^==> grid_0_1 on w7 .*\n<== its worker asked over TCP: the output is where that worker was started, on /,
+    );
   } finally {
     await experiment.close();
   }

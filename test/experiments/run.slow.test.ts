@@ -239,9 +239,7 @@ test.concurrent('how many GPUs it may take has to be said, and be possible', asy
   const run = (...args: string[]) => experiment.run(['run', ...args, ...grid(2), ...experiment.train()]);
   const unsaid = await run();
   expect(unsaid.code).toBe(64);
-  expect(unsaid.stderr).toMatch(
-    /how many GPUs\? Use --gpus 4, or --gpus all \(4 of 4 are free now\)/,
-  );
+  expect(unsaid.stderr).toMatch(/how many GPUs\? Use --gpus 4, or --gpus all \(4 of 4 are free now\)/);
   for (const [args, message] of [
     [['--gpus', 'none'], /'none' is not a number of GPUs/],
     [['--gpus', '9'], /9 GPUs asked for, but this machine has 4/],

@@ -115,7 +115,9 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     const secret = join(experiment.machine.directory, 'secret');
     writeFileSync(secret, 'a secret\n');
     server.command('HSET', key, 'log', secret, 'log_from', '0');
-    expect(await logs()).toMatch(/its output is in .*secret on .*, but the file has no output of this attempt/);
+    expect(await logs()).toMatch(
+      /its output is in .*secret on .*, but the file has no output of this attempt/,
+    );
     host('-oProxyCommand=touch x');
     expect(await logs()).toMatch(/not on this machine\n$/);
     host('far');

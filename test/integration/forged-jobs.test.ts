@@ -59,9 +59,7 @@ function claimedBy(uid: number, job: string, prefix: string[] = []) {
 const OUTSIDE = {
   code: 0,
   stdout: `${uuidOf(1)}\n`,
-  stderr: expect.stringMatching(
-    /^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ It is ignored[^\n]*\n$/,
-  ) as string,
+  stderr: expect.stringMatching(/^gpu-owner: warning: GPU_OWNER_JOB [^\n]+ It is ignored[^\n]*\n$/) as string,
 };
 
 function forge(...given: string[]) {

@@ -431,8 +431,7 @@ describe('a lease file', () => {
         chmodSync(join(machine.directory, 'victim'), 0o666);
         symlinkSync(join(machine.directory, 'victim'), file);
       },
-      reason:
-        /is a symbolic link \(it belongs to \w+\): writing to it could change another file\. Remove it/,
+      reason: /is a symbolic link \(it belongs to \w+\): writing to it could change another file\. Remove it/,
     },
     'is a symbolic link that leads nowhere': {
       how: (file) => symlinkSync(join(machine.directory, 'nowhere'), file),

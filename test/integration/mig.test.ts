@@ -244,9 +244,7 @@ describe('a claim', () => {
     const inner = `${nested} -- ${nested} -- printenv CUDA_VISIBLE_DEVICES; ${nested} -n 2 -- true`;
     const { stdout, stderr } = await machine.runCommand(['run', '--devices', '0:2', '--', 'sh', '-c', inner]);
     expect(stdout).toBe(`${(await rows())['0:2']?.uuid}\n`);
-    expect(stderr).toMatch(
-      /2 GPUs asked for, but the surrounding `gpu-owner run` has claimed only 1 \(/,
-    );
+    expect(stderr).toMatch(/2 GPUs asked for, but the surrounding `gpu-owner run` has claimed only 1 \(/);
   });
 
   test('an instance in use by processes that nobody sees is busy', async () => {

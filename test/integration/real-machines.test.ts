@@ -189,7 +189,7 @@ test('WSL 2 with a Linux driver installed in it: the message says what is wrong'
   const { code, stderr } = await run('--', 'true');
   expect(code).toBe(69);
   expect(stderr).toContain(
-    "the driver belongs to Windows: a Linux driver that was installed in here conflicts with it",
+    'the driver belongs to Windows: a Linux driver that was installed in here conflicts with it',
   );
   expect(stderr).not.toContain('modprobe');
 });

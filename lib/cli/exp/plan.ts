@@ -115,8 +115,7 @@ function footer({ gone, otherCommands }: Plan): string[] {
     const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
     const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
     const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
-    const run =
-      gone.counts.pending > 0 ? ' They still run, unless you cancel them (exp cancel).' : '';
+    const run = gone.counts.pending > 0 ? ' They still run, unless you cancel them (exp cancel).' : '';
     lines.push(
       `The queue has ${amount(gone.count)} that this sweep hasn't: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
     );

@@ -92,7 +92,7 @@ export function statusPage(
     if (withoutResult.length > MAX_WORKERS_SHOWN)
       lines.push(`  and ${withoutResult.length - MAX_WORKERS_SHOWN} more workers`);
     lines.push(
-      '  their rows have no results: workers must send submit_result to the manager's address, not to localhost',
+      "  their rows have no results: workers must send submit_result to the manager's address, not to localhost",
       `  once the worker is changed, run them again: ${command('retry')} NAME`,
     );
   }

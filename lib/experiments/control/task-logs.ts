@@ -96,7 +96,9 @@ export class TaskLogs {
     // A file of that name may be this machine's own; and what the queue says may be anything.
     if (!(own && isInside(this.#project, path)) && !isAbout(tail.lineBefore(), attempt)) {
       tail.close();
-      return this.#output.line(`<== ${place}, ${own ? 'but the file has no output of this attempt' : elsewhere(attempt)}`);
+      return this.#output.line(
+        `<== ${place}, ${own ? 'but the file has no output of this attempt' : elsewhere(attempt)}`,
+      );
     }
     let last: Uint8Array = Buffer.from('\n');
     const copy = (to: number | null, over: boolean) => {

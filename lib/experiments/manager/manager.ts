@@ -101,8 +101,7 @@ export class Manager {
       (message) => this.#note(message),
       (directory) => this.#directories?.includes(directory) ?? true,
     );
-    if (this.#told !== null)
-      tell('the other manager is gone: this process now writes the tables', 'message');
+    if (this.#told !== null) tell('the other manager is gone: this process now writes the tables', 'message');
     this.#told = null;
   }
 
@@ -301,10 +300,7 @@ export class Manager {
     } catch (error) {
       if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
       this.#isUnreadable = true;
-      this.#options.tell(
-        `every task has ended and is in the tables; but ${error.message}`,
-        'message',
-      );
+      this.#options.tell(`every task has ended and is in the tables; but ${error.message}`, 'message');
       return this.#last as Progress;
     }
   }

@@ -183,8 +183,7 @@ function refuseUnusable(path: string, project: string, error: unknown): false {
   if (there?.kind === 'link' && code === 'ENOENT') {
     throw unusable(project, `${keep}, a symbolic link that leads nowhere`, 'Remove it.');
   }
-  if (code === 'ENOTDIR')
-    throw unusable(project, `${keep}, which is not a directory`, 'Remove that file.');
+  if (code === 'ENOTDIR') throw unusable(project, `${keep}, which is not a directory`, 'Remove that file.');
   throw unusable(project, `${keep}: ${reason(error)}`, ELSEWHERE);
 }
 

@@ -24,7 +24,9 @@ export async function parseEndpoint(text: string, option: string): Promise<Endpo
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
-    throw invalid(`${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT`);
+    throw invalid(
+      `${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT`,
+    );
   }
   const host = bracketed ?? name ?? '127.0.0.1';
   if (isIP(host) !== 0) return { host, port };

@@ -32,7 +32,9 @@ export function parseRequest(bytes: Uint8Array): Request {
   const members = parseObject(bytes);
   const type = TYPES.find((each) => each === members.type);
   if (type === undefined) {
-    throw new RequestError(`there is no request ${showValue(members.type)}; the known ones are ${TYPES.join(', ')}`);
+    throw new RequestError(
+      `there is no request ${showValue(members.type)}; the known ones are ${TYPES.join(', ')}`,
+    );
   }
   const token = own(members, 'token');
   switch (type) {

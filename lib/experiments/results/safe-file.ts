@@ -99,7 +99,9 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; finger
     try {
       const stats = await file.stat({ bigint: true });
       if (!stats.isFile()) {
-        throw new Refused(`it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`);
+        throw new Refused(
+          `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
+        );
       }
       place.check(await file.stat());
       return { file, fingerprint: fingerprintOf(stats) };

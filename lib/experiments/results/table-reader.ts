@@ -175,7 +175,9 @@ export class RowReader {
   private readingOf(match: Match, cells: readonly string[]): Reading {
     if (match.kind === 'one') return { owner: match.task, certain: true, shared: null, why: () => '' };
     if (match.kind === 'none') {
-      return nobodys(() => `this row is not the result of a task: ${this.matcher.whyNone(cells)}. It is kept.`);
+      return nobodys(
+        () => `this row is not the result of a task: ${this.matcher.whyNone(cells)}. It is kept.`,
+      );
     }
     const { tasks, named } = match;
     const why = () => {

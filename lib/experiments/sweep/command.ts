@@ -36,7 +36,8 @@ export function commandTemplate(
     names: templates.flatMap((template) => template.names),
     fill(textOf) {
       const filled = templates.map((template) => fillTemplate(template, textOf));
-      if (filled[0] === '') throw refuse(`its first word, ${showValue(words[0])}, becomes empty when parameters are filled in`);
+      if (filled[0] === '')
+        throw refuse(`its first word, ${showValue(words[0])}, becomes empty when parameters are filled in`);
       return { words: filled };
     },
   };
@@ -122,8 +123,7 @@ function doubleQuoted(line: string, from: number, refuse: (why: string) => Error
       i++;
       if (line[i] !== '\n') inside += line[i];
     } else {
-      if (expands(line, i))
-        throw refuse(`only a shell expands ${c}, also in double quotes; ${REMEDY}`);
+      if (expands(line, i)) throw refuse(`only a shell expands ${c}, also in double quotes; ${REMEDY}`);
       inside += c;
     }
   }

@@ -271,8 +271,7 @@ export function outputDirectory(path: string, refuse: (why: string) => Error): s
   const shown = `output_dir '${sanitize(path, 80)}'`;
   if (path.trim() === '') throw refuse('output_dir is empty; the current directory is .');
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-  if (/[\x00-\x1f\x7f]/.test(path))
-    throw refuse(`${shown} has a line break or another control character`);
+  if (/[\x00-\x1f\x7f]/.test(path)) throw refuse(`${shown} has a line break or another control character`);
   if (path.startsWith('~')) {
     throw refuse(
       `${shown}: only a shell expands ~; write the path of the home directory, or ./~ for such a name`,

@@ -130,8 +130,7 @@ function surroundings({ literals, names }: Template, refuse: (why: string) => Er
     const name = names[place];
     if (name === undefined) return;
     const shown = `{${sanitize(name, 60)}}`;
-    if (escaped)
-      throw refuse(`${shown} after a backslash: the backslash would undo the quoting; remove it`);
+    if (escaped) throw refuse(`${shown} after a backslash: the backslash would undo the quoting; remove it`);
     if (dollar) {
       throw refuse(`$${shown}: write ${shown} for the parameter, \${{...}} for a variable of the shell`);
     }

@@ -276,7 +276,9 @@ function readRegular(path: string, most: number, tooLarge: string): string {
     const stat = fstatSync(descriptor);
     if (stat.isDirectory()) throw refuse('it is a directory; name the files in it, such as DIRECTORY/*.yaml');
     if (!stat.isFile())
-      throw refuse('it is not a regular file; copy its content to one (commands can also come from standard input: --commands -)');
+      throw refuse(
+        'it is not a regular file; copy its content to one (commands can also come from standard input: --commands -)',
+      );
     return decode(readAtMost(descriptor, most, `it is ${tooLarge}`, refuse), refuse);
   } finally {
     closeSync(descriptor);

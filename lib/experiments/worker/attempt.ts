@@ -144,7 +144,10 @@ export class AttemptRun {
       });
     }
     this.#running.onLog({ path: log.path, from: log.from, to: null });
-    const outcome = (await this.#supervised?.ended) ?? { kind: 'lost', text: 'the worker ended before it was started' };
+    const outcome = (await this.#supervised?.ended) ?? {
+      kind: 'lost',
+      text: 'the worker ended before it was started',
+    };
     this.#over = true;
     this.#seconds = (performance.now() - started) / 1000;
     const words = describeOutcome(outcome, task.command);

@@ -17,7 +17,9 @@ describe('without an experiment', () => {
   test.each(NAMES)('%s says so, and makes nothing', async (name) => {
     const { code, stdout, stderr } = await experiment.run(name.split(' '));
     expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
-    expect(stderr).toMatch(/^gpu-owner: there is no experiment in .*project: start one with gpu-owner exp run/);
+    expect(stderr).toMatch(
+      /^gpu-owner: there is no experiment in .*project: start one with gpu-owner exp run/,
+    );
     expect(() => readFileSync(join(experiment.project, '.gpu-owner/.gitignore'))).toThrow();
   });
 });

@@ -318,7 +318,9 @@ test('other addresses: a token, or trust', async () => {
   expect(trusting.identify({ ...ends, remoteAddress: '::ffff:10.9.9.9' }).refusal).toBeNull();
   expect(trusting.identify({ ...ends, remoteAddress: 'fd00::1' }).refusal).toBeNull();
   expect(trusting.identify({ ...ends, remoteAddress: '11.0.0.1' }).refusal).toMatch(/not among the trusted/);
-  expect(trusting.identify({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(/user of the connection is unknown/);
+  expect(trusting.identify({ ...ends, remoteAddress: '127.0.0.1' }).refusal).toMatch(
+    /user of the connection is unknown/,
+  );
 });
 
 test.skipIf(own === undefined)(

@@ -36,7 +36,10 @@ describe('URLs', () => {
 
   test.each([
     ['redis://', /has no host/],
-    ['redis+unix://run/redis.sock?project=a', /has 'run' where the path of a socket begins; write three slashes/],
+    [
+      'redis+unix://run/redis.sock?project=a',
+      /has 'run' where the path of a socket begins; write three slashes/,
+    ],
     ['redis://:secret@h/0?nonsense=1', /unknown parameter 'nonsense'/],
     ['redis://:secret@h?project=a:b', /project 'a:b'/],
     ['redis://:secret@h/zero', /database 'zero'/],

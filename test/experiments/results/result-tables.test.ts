@@ -392,7 +392,9 @@ describe('rows that come and go', () => {
     put(`seed,width\n1,\n7,1\n1,1,3\n1\n${'8,8\n'.repeat(100)}`);
     await tables.sync();
     expect(told).toEqual([
-      expect.stringMatching(/csv:2: .* fits several tasks \(exp1_0, exp1_1\): .* parameters that differ: width\.$/),
+      expect.stringMatching(
+        /csv:2: .* fits several tasks \(exp1_0, exp1_1\): .* parameters that differ: width\.$/,
+      ),
       expect.stringMatching(/csv:3: .* no task of this sweep has seed = 7/),
       expect.stringMatching(/csv:4: this row has 3 cells/),
       expect.stringMatching(/csv:5: this row has 1 of 2 cells/),
@@ -430,7 +432,9 @@ describe('a table in the directory of the project', () => {
       expect.stringMatching(/^final_results\.csv:5: task exp2_4 already has a row/),
       expect.stringMatching(/^final_results\.csv:6: this row fits several tasks/),
       expect.stringMatching(/^final_results\.csv:7: this row is not the result of a task/),
-      expect.stringMatching(/^final_results\.csv has rows of 4 tasks, which count as completed\. .*exp retry NAME$/),
+      expect.stringMatching(
+        /^final_results\.csv has rows of 4 tasks, which count as completed\. .*exp retry NAME$/,
+      ),
     ]);
     restart();
     expect(await tables.sync()).toMatchObject({ adopted: 0, appended: 0, restored: 0 });

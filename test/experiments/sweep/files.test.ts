@@ -167,10 +167,7 @@ describe('mistakes are named with file, line and key', () => {
     [`${P}q: {seed: 1}\n`, "s.yaml:4: 'q' has no 'combinations', so it isn't a phase; add them"],
     [`${P}q: 5\n`, "s.yaml:4: 'q' has no 'combinations'"],
     [`${P}q:\n`, "s.yaml:4: 'q' has no 'combinations'"],
-    [
-      `${P}q:\n  combination: []\n`,
-      "s.yaml:4: 'q': it has 'combination'; did you mean 'combinations'?",
-    ],
+    [`${P}q:\n  combination: []\n`, "s.yaml:4: 'q': it has 'combination'; did you mean 'combinations'?"],
     ['default:\n  seed: 1\n', "s.yaml:1: there is no key 'default'; did you mean 'defaults'?"],
     ['p:\n  combinations: []\n', "s.yaml:2: 'p': combinations: it is an empty list"],
     ['p:\n  combinations:\n', "s.yaml:2: 'p': combinations: use a list"],
@@ -211,7 +208,10 @@ describe('mistakes are named with file, line and key', () => {
     ['p:\n\tcombinations: []\n', 's.yaml:2: a tab is used for indentation'],
     [`${P}  a: *b\n`, 's.yaml:4: *b refers to nothing above it'],
     [`${P}  a: &b [*b]\n`, 's.yaml:4: *b refers to a value that contains it'],
-    [`${P}  a: !python/object:os.system x\n`, "s.yaml:4: the tag '!python/object:os.system' isn't supported here"],
+    [
+      `${P}  a: !python/object:os.system x\n`,
+      "s.yaml:4: the tag '!python/object:os.system' isn't supported here",
+    ],
     [`${P}  a: !!set {x}\n`, "s.yaml:4: the tag '!!set' isn't supported here"],
     [`${P}  a: 12345678901234567890123\n`, 's.yaml:4: 12345678901234567890123 is too large for an integer'],
     [`${P}  a: "\\0"\n`, 's.yaml:4: the character U+0000'],
@@ -245,7 +245,10 @@ describe('mistakes are named with file, line and key', () => {
     [`command: {a: b}\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],
     [`command: [a, [b]]\n${P}`, 's.yaml:1: command: it must be a line or a list of words'],
     [`shell: true\n${P}`, "s.yaml:1: shell: there is no 'command'"],
-    [`command: a\nshell: bash\n${P}`, 's.yaml:2: shell: it must be true or false: whether a shell runs the command'],
+    [
+      `command: a\nshell: bash\n${P}`,
+      's.yaml:2: shell: it must be true or false: whether a shell runs the command',
+    ],
   ])('%j', async (text, message) => {
     expect(await refusal(read(text))).toContain(message);
   });

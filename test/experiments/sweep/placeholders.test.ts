@@ -49,7 +49,10 @@ describe('placeholders in strings', () => {
 
   test.each([
     ["a: '{sed}'", "s.yaml:3: 'a': {sed} names no parameter; did you mean {seed}?"],
-    ["a: '{zzzzzzzz}'", '{zzzzzzzz} names no parameter; the known ones are {a}, {seed}, {output_dir} and {phase}'],
+    [
+      "a: '{zzzzzzzz}'",
+      '{zzzzzzzz} names no parameter; the known ones are {a}, {seed}, {output_dir} and {phase}',
+    ],
     ["a: '{a}'", "s.yaml:3: 'a' refers to itself"],
     ["a: ['{a}']", "s.yaml:3: 'a' refers to itself"],
     ["output_dir: 'x{output_dir}'", "'output_dir' refers to itself"],

@@ -19,11 +19,7 @@ export function findFile(path: string): string | null {
   if (stat === undefined) return null;
   const real = realpathSync(path);
   if (!stat.isFile()) {
-    throw unusable(
-      path,
-      'is not a regular file',
-      'Remove it, or name another: --queue sqlite:PATH.',
-    );
+    throw unusable(path, 'is not a regular file', 'Remove it, or name another: --queue sqlite:PATH.');
   }
   if (stat.nlink > 1) {
     throw unusable(
