@@ -197,13 +197,15 @@ function load() {
       // What require() would do, without looking for packages on the way, which costs the start of the command 0.4 ms.
       const module = { exports: {} };
       process.dlopen(module, path);
-      const addon = module.exports as Native;
+      const addon = Object.setPrototypeOf(module.exports, refuseMissing(path)) as Native;
+      const { driverHasCallOut, cudaHasCallOut, lockAbandonAll } = addon;
       loaded = { addon, directory: dirname(path) };
       process.on('exit', () => {
         // A thread that is stuck in the kernel would keep what is locked from being free.
-        if (addon.driverHasCallOut() || addon.cudaHasCallOut()) addon.lockAbandonAll();
+        if (driverHasCallOut() || cudaHasCallOut()) lockAbandonAll();
       });
     } catch (cause) {
+      if (cause instanceof GPUOwnerError) throw cause;
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
         `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Rebuild it with \`npm rebuild gpu-owner\`.`,
@@ -212,6 +214,21 @@ function load() {
     }
   }
   return loaded;
+}
+
+/** The prototype of the addon: it is asked only for functions that the addon lacks, so it costs the others nothing. */
+function refuseMissing(path: string): object {
+  return new Proxy(Object.prototype, {
+    get(target, name, receiver) {
+      if (typeof name === 'symbol' || name in target || name === 'then')
+        return Reflect.get(target, name, receiver);
+      throw new GPUOwnerError(
+        'ERR_UNSUPPORTED_PLATFORM',
+        `the native addon at ${path} is from another version of gpu-owner: it has no ${name}(). ` +
+          'Rebuild it with `npm rebuild gpu-owner`, or in a clone with `npm run -s install`.',
+      );
+    },
+  });
 }
 
 function addonPath(): string {
