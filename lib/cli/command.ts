@@ -19,8 +19,8 @@ export interface OptionGroup {
   notes?: string;
 }
 
-/** A command of ours: its help and completion are made from this, and its arguments parsed by it. */
-export interface PlainCommand {
+/** What help and completion of a command are made from. */
+export interface DescribedCommand {
   /** The rest of the first line of help, behind its name. */
   usage: string;
   /** Paragraphs; those that begin with spaces are shown as they are. */
@@ -29,6 +29,10 @@ export interface PlainCommand {
   /** Text at the end, as `about`. */
   notes?: string;
   operands?: Operands;
+}
+
+/** A command of ours: its arguments are parsed by its description. */
+export interface PlainCommand extends DescribedCommand {
   run: (parsed: Parsed) => Promise<void> | void;
 }
 
@@ -39,11 +43,9 @@ export interface CommandGroup {
   notes: string;
 }
 
-/** Another program, which explains itself and parses its arguments. */
-export interface ForeignCommand {
+/** Another program, which parses its arguments. */
+export interface ForeignCommand extends DescribedCommand {
   exec: (args: readonly string[]) => void;
-  /** For completion. */
-  describe: () => { options: OptionTable; operands: Operands };
 }
 
 export type Command = PlainCommand | CommandGroup | ForeignCommand;

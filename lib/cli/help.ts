@@ -1,7 +1,7 @@
 // What `--help` prints, made from the tables of options.
 import { wrapText } from '../platform/index.ts';
-import type { CommandGroup, Commands, OptionGroup, PlainCommand } from './command.ts';
-import { EVERY, type Option, type OptionTable } from './options.ts';
+import type { CommandGroup, Commands, DescribedCommand, OptionGroup } from './command.ts';
+import { EVERY, type Option } from './options.ts';
 
 const WIDTH = 80;
 const INDENT = '  ';
@@ -9,7 +9,7 @@ const INDENT = '  ';
 const HELP_COLUMN = 28;
 
 /** @param called what is typed to start it */
-export function helpOf(called: string, { usage, about, groups, notes }: PlainCommand): string {
+export function helpOf(called: string, { usage, about, groups, notes }: DescribedCommand): string {
   const [first, ...others] = groups;
   const own = { ...first, options: { ...first?.options, ...EVERY } };
   const parts = [
@@ -28,7 +28,7 @@ export function helpOfGroup(called: string, { about, commands, notes }: CommandG
     paragraphs(about),
     `Commands:\n${commandLines(commands)}`,
     paragraphs(notes),
-    `Options:\n${optionLines(EVERY)}`,
+    `Options:\n${Object.entries(EVERY).flatMap(optionLine).join('\n')}`,
   ];
   return parts.join('\n\n');
 }
@@ -55,16 +55,14 @@ function groupHelp({ title, operands = [], options, notes }: OptionGroup): strin
   return [
     ...(title === undefined ? [] : wrapText(title, WIDTH)),
     ...operands.map(([label, help]) => entry(label, help)),
-    optionLines(options),
+    ...Object.entries(options).flatMap(optionLine),
     ...(notes === undefined ? [] : [paragraphs(notes)]),
   ].join('\n');
 }
 
-function optionLines(options: OptionTable): string {
-  return Object.entries(options)
-    .filter(([, { isHidden }]) => !isHidden)
-    .map(([name, option]) => entry(labelOf(name, option) + (option.isRepeatable ? ' ...' : ''), option.help))
-    .join('\n');
+function optionLine([name, option]: [string, Option]): string[] {
+  if (option.isHidden) return [];
+  return [entry(labelOf(name, option) + (option.isRepeatable ? ' ...' : ''), option.help)];
 }
 
 function entry(label: string, help: string): string {

@@ -53,14 +53,17 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     };
     return runCommand(group, isAsked ? ['help', ...args.slice(1)] : args);
   }
-  if ('exec' in command) command.exec(words);
-  else {
-    const { operands } = command;
-    const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;
-    const parsed = parse(words, optionsOf(command.groups), commandLine);
-    if (parsed.values.help) print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
-    else await command.run(parsed);
+  const explain = async () => print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
+  if ('exec' in command) {
+    if (words.includes('--help') || words.includes('-h')) await explain();
+    else command.exec(words);
+    return true;
   }
+  const { operands } = command;
+  const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;
+  const parsed = parse(words, optionsOf(command.groups), commandLine);
+  if (parsed.values.help) await explain();
+  else await command.run(parsed);
   return true;
 }
 

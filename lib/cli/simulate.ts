@@ -2,10 +2,9 @@ import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 import { SIZES } from './claim-options.ts';
-import type { Command, Operands } from './command.ts';
-import type { Option, OptionTable } from './options.ts';
+import type { Command } from './command.ts';
 
-/** Becomes the tool that comes with the simulated driver: it explains itself, and signals reach it. */
+/** Becomes the tool that comes with the simulated driver: it parses its arguments, and signals reach it. */
 function simulate(args: readonly string[]): void {
   const path = nativeFile('gpu-owner-simulator');
   // Other commands call it --simulate.
@@ -17,39 +16,103 @@ function simulate(args: readonly string[]): void {
   );
 }
 
-/** Options and operands as the native tool's help has them, so that nothing has to be repeated here. */
-function describe(): { options: OptionTable; operands: Operands } {
-  const { spawnSync } = process.getBuiltinModule('node:child_process'); // only completion asks
-  const { stdout: help, error } = spawnSync(nativeFile('gpu-owner-simulator'), ['--help'], {
-    encoding: 'utf8',
+type Entries = readonly (readonly [label: string, help: string])[];
+
+const COMMANDS: Entries = [
+  ['machines', 'list the named machines'],
+  ['show', 'show every GPU: memory, processes, what is switched on'],
+  ['set [gpu=LIST|all] KEY=VALUE ...', 'change something, also while programs use the machine'],
+  [
+    'occupy GPU',
+    'be a foreign process on a GPU (index, UUID, or 0:2 for a MIG instance) until killed or until standard input closes; prints `ready PID` when it is visible',
+  ],
+  ['reset', 'undo every change of `set`'],
+];
+
+const KEYS_OF_GPUS: Entries = [
+  ['lost=on|off', 'the GPU has fallen off the bus'],
+  ['reset-required=on|off', 'the GPU needs a reset'],
+  ['no-permission=on|off', 'nobody may use the GPU'],
+  ['compute-mode=default|exclusive-thread|exclusive-process|prohibited', 'its compute mode'],
+  ['hidden-processes=on|off', 'its processes are invisible, as in a container; their memory counts'],
+  ['hidden-memory=SIZE', 'memory in use by no visible process'],
+  ['utilization=PERCENT', 'or default'],
+  ['power=WATTS', 'or default'],
+  ['temperature=DEGREES', 'or default'],
+  ['mig=on|off', 'whether MIG is on'],
+  ['display=on|off', 'whether a display is attached'],
+  ['instances=0,2|none|default', 'the MIG instances that exist'],
+];
+
+const KEYS_OF_BOTH: Entries = [
+  ['hang=CALL,...|off', 'these calls block until the fault is lifted'],
+  ['latency=CALL:MICROSECONDS,...|off', 'these calls take longer'],
+  ['unsupported=CALL,...|off', 'these calls return NOT_SUPPORTED (3)'],
+  ['error=CALL:CODE,...|off', 'these calls return CODE; 0 undoes it'],
+];
+
+const KEYS_OF_THE_MACHINE: Entries = [
+  ['teardown=MILLISECONDS', 'how long the driver still lists a process that has died'],
+  [
+    'pid-offset=NUMBER',
+    'the driver adds NUMBER to PIDs, as older drivers do in a container, where they report PIDs of the host',
+  ],
+  ['count=on|off', 'count each call from 0; `show --json` prints the counts'],
+];
+
+/** As the simulator names them: native/simulator/calls.h. */
+const CALLS =
+  'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
+
+/** Words to complete: 'key=on|off' is the beginning of a word, and two words; 'key=WATTS' is a beginning only. */
+function settings(keys: Entries): string[] {
+  return keys.flatMap(([label]) => {
+    const [key, values = ''] = label.split('=');
+    const known = values.split('|').filter((value) => /^[a-z-]+$/.test(value));
+    return [`${key}=`, ...known.map((value) => `${key}=${value}`)];
   });
-  if (error) throw new GPUOwnerError('ERR_INTERNAL', `${error.message}. Is the package complete?`);
-  const options: Record<string, Option> = {};
-  for (const [, name = '', value] of help.matchAll(/--([a-z]+)(?: ([A-Z]+))?/g)) {
-    if (options[name]?.value === undefined)
-      options[name] = { help: '', ...VALUES[name], ...(value && { value }) };
-  }
-  const commands = help.slice(help.indexOf('\nCommands:'), help.indexOf('\nKeys of'));
-  const first = [...commands.matchAll(/^ {2}([a-z]+)\b/gm)].map(([, name]) => name as string);
-  return { options, operands: { first, after: { set: settings(help) } } };
 }
 
-const VALUES: Readonly<Record<string, Pick<Option, 'candidates'>>> = {
-  machine: { candidates: 'machine' },
-  memory: { candidates: SIZES },
+export const COMMAND: Command = {
+  usage: '[--machine MACHINE] COMMAND',
+  about: `Shows and changes a simulated machine: GPUs that exist only for programs that use the simulated driver. MACHINE is a number of plain GPUs (1 to 64) or a named machine. The state of the machine is in GPU_OWNER_SIMULATE_DIR, by default \${TMPDIR:-/tmp}/gpu-owner-simulated-UID.`,
+  groups: [
+    {
+      options: {
+        machine: {
+          value: 'MACHINE',
+          help: 'use this machine (default: GPU_OWNER_SIMULATE)',
+          candidates: 'machine',
+        },
+      },
+    },
+    {
+      title: 'Commands:',
+      operands: COMMANDS,
+      options: {
+        json: { help: 'print JSON (machines, show)' },
+        memory: { value: 'SIZE', help: 'use SIZE of GPU memory (occupy)', candidates: SIZES },
+        type: {
+          value: 'TYPE',
+          help: 'be a process of this type (occupy): compute, graphics, compute+graphics, or mps-server, whose clients are the processes that compute on the GPU meanwhile',
+          candidates: ['compute', 'graphics', 'compute+graphics', 'mps-server'],
+        },
+        graphics: { help: 'the same as --type graphics' },
+        name: { value: 'NAME', help: 'use this name for the process (occupy)' },
+      },
+    },
+    { title: 'Keys of `set` for GPUs (after gpu=):', operands: KEYS_OF_GPUS, options: {} },
+    {
+      title: 'Keys for GPUs, or without gpu= for the whole machine:',
+      operands: KEYS_OF_BOTH,
+      options: {},
+      notes: `Calls: ${CALLS}`,
+    },
+    { title: 'Keys for the whole machine:', operands: KEYS_OF_THE_MACHINE, options: {} },
+  ],
+  operands: {
+    first: COMMANDS.map(([label]) => label.split(' ')[0] as string),
+    after: { set: ['gpu=', ...settings([...KEYS_OF_GPUS, ...KEYS_OF_BOTH, ...KEYS_OF_THE_MACHINE])] },
+  },
+  exec: simulate,
 };
-
-/** 'key=on|off' is two words, 'key=WATTS' the beginning of one. */
-function settings(help: string): string[] {
-  const keys = help.slice(help.indexOf('\nKeys of'), help.indexOf('\nCalls:'));
-  const words = [...keys.matchAll(/(?<=\s)([a-z][a-z-]*)=(\S+)/g)].flatMap(([, key, values = '']) => [
-    `${key}=`,
-    ...values
-      .split('|')
-      .filter((value) => /^[a-z-]+$/.test(value))
-      .map((value) => `${key}=${value}`),
-  ]);
-  return [...new Set(words)];
-}
-
-export const COMMAND: Command = { exec: simulate, describe };

@@ -22,7 +22,7 @@ const EXPERIMENTS = [
   'cancel',
   'export',
 ];
-const ALL = [...COMMANDS, 'completion', 'exp'].map((name) => [name]);
+const ALL = [...COMMANDS, 'queue', 'doctor', 'simulate', 'completion', 'exp'].map((name) => [name]);
 
 describe.each([[[]], ...ALL.map((words) => [words]), ...EXPERIMENTS.map((name) => [['exp', name]])])(
   'help of %j',

@@ -1,7 +1,9 @@
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { openSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, root } from '../support/machine.ts';
 import { CONTEXT, GiB, Simulated, tool, until } from '../support/simulated.ts';
 import { pause } from '../support/time.ts';
 
@@ -11,15 +13,35 @@ beforeEach(() => {
 });
 afterEach(() => machine[Symbol.dispose]());
 
-test('help, and the list of machines, need no machine', () => {
+test('the list of machines needs no machine', () => {
   const environment = { GPU_OWNER_SIMULATE: undefined };
-  for (const args of [['--help'], ['-h'], ['set', '--help']]) {
-    const { status, stdout } = machine.tool(args, { environment });
-    expect(status).toBe(0);
-    expect(stdout).toMatch(/^Usage: gpu-owner simulate/);
-    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(110);
-  }
   expect(machine.tool(['machines'], { environment }).stdout).toMatch(/^h200x8 +eight H200/);
+});
+
+describe('the help of `gpu-owner simulate`', () => {
+  const help = spawnSync(process.execPath, [command, 'simulate', 'set', '--help'], {
+    encoding: 'utf8',
+  }).stdout;
+  const keys = [...help.matchAll(/^ {2}([a-z-]+)=/gm)].map(([, key]) => key as string);
+
+  test.each(keys)('key %s: the simulator knows it', (key) => {
+    const { stderr } = machine.tool(['set', 'gpu=0', `${key}=nonsense`]);
+    expect(stderr).toMatch(new RegExp(`simulate: ${key}( is the whole machine's|=nonsense: )`));
+  });
+
+  test('it names all keys of the simulator', () => {
+    const source = readFileSync(join(root, 'native/simulator/tool_set.cc'), 'utf8');
+    const [body = ''] = source.match(/int setOne\([\s\S]*?\n}/) ?? [];
+    const known = [...body.matchAll(/key == "([a-z-]+)"|(?<=[{ ])"([a-z-]+)"(?=[,}])/g)].map(
+      (found) => found[1] ?? found[2],
+    );
+    expect(new Set(keys)).toEqual(new Set(known));
+  });
+
+  test('it names all calls of the simulator', () => {
+    const calls = /^Calls: ([\s\S]*?)\n\n/m.exec(help)?.[1]?.replaceAll('\n', ' ');
+    expect(machine.tool(['set', 'hang=frob']).stderr).toContain(`no call frob; there are ${calls} (`);
+  });
 });
 
 test('the machine may be named on the command line, before and after the command', () => {

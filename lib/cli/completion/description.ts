@@ -81,7 +81,6 @@ async function describeCommand(
 }
 
 function parsedBy(command: Command): { options: OptionTable; operands?: Operands } {
-  if ('exec' in command) return command.describe();
   if ('commands' in command) return { options: optionsOf([]) };
   const { groups, operands } = command;
   return { options: optionsOf(groups), ...(operands === undefined ? {} : { operands }) };
