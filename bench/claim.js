@@ -20,14 +20,14 @@ const WHOLE = 'all, without the start of Node.js or Python';
 /** In this order a program reaches the steps; what is between two of them is told under the name of the second. */
 const PARTS = {
   start: 'loading, options',
-  driver: 'driver, lock directory, first look',
-  'acquisition-lock': "other tools' locks, acquisition lock",
+  driver: 'driver, lock directory, first snapshot',
+  'acquisition-lock': "other tools' locks, decision lock",
   chosen: 'judging, choosing',
   leased: 'lease',
-  'looked-again': 'second look',
+  'looked-again': 'second snapshot',
   environment: 'environment',
   placeholder: 'placeholder',
-  claimed: 'last look',
+  claimed: 'last snapshot',
 };
 
 const WARM = `
@@ -68,7 +68,7 @@ const DRIVERS = {
 
 export const claim = {
   title: 'A claim',
-  question: 'How long does it take to claim a GPU, and which part of that is gpu-owner itself?',
+  question: 'How long does it take to claim a GPU, and how much of that is gpu-owner itself?',
   async run(bench) {
     const baseline = compiled(bench.directory, 'claim.c');
     const python = pythonWith('ctypes');

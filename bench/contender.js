@@ -1,5 +1,5 @@
-// Claims a GPU and gives it back, again and again, for contention.js. Told "now START END" (ns on the monotonic clock) on its standard
-// input it claims without waiting, and tries again after a millisecond when it is refused; told "line START END" it stands in line;
+// Claims and releases a GPU repeatedly, for contention.js. Told "now START END" (ns on the monotonic clock) on its standard
+// input it claims without waiting, and tries again after a millisecond when it is refused; told "line START END" it waits in the queue;
 // told "calls START END" it makes the system calls of a claim only. Afterwards it says how often it had one, and how often it was
 // refused. Each hold is noted in the witness's log.
 // contender.js WITNESS DIRECTORY GPUS WARM-UP: the second and the third are for the calls, the last is a number of claims

@@ -1,4 +1,4 @@
-// How many claims come about per second when many processes claim and give back all the time, beside programs in C and in JavaScript that
+// How many claims per second are made when many processes claim and release all the time, beside programs in C and in JavaScript that
 // make the same system calls. An independent witness looks on, so that none is quick by being wrong.
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
@@ -8,21 +8,20 @@ import { openWitness } from './witness.js';
 
 const CROWDS = [1, 2, 4, 8, 16, 64];
 const C = 'C, the same locks and records';
-const NODE = 'Node.js, the same calls and nothing else';
-const NOW = 'gpu-owner, claim now or be refused';
-const LINE = 'gpu-owner, in line';
+const NODE = 'Node.js, only the same calls';
+const NOW = 'gpu-owner, without waiting';
+const LINE = 'gpu-owner, in the wait queue';
 /** The time of each crowd, in turn for all; in ms. */
 const SLICE = 200;
 const ROUNDS = 2;
 /** Claims of each process before it is measured. More would take minutes, with 64 of them. */
 const WARM_UP = 200;
 /** Slices of a process that goes on, from its first claim. */
-const GOING_ON = { 'its first 0.2 s': 0, 'after 0.4 s': 2, 'after 1 s': 5, 'after 3 s': 15 };
+const GOING_ON = { 'the first 0.2 s': 0, 'after 0.4 s': 2, 'after 1 s': 5, 'after 3 s': 15 };
 
 export const contention = {
   title: 'Claims under contention',
-  question:
-    'How many claims per second come about when up to 64 processes claim and give back without a pause?',
+  question: 'How many claims per second are made when up to 64 processes claim and release without a pause?',
   async run(bench) {
     const crowds = bench.quick ? [1, 8] : CROWDS;
     const tables = [];
@@ -67,7 +66,7 @@ async function goingOn(bench) {
   witness.check();
   return {
     name: 'going-on',
-    title: 'One process that goes on, claims and releases per second',
+    title: 'One process that keeps claiming, claims and releases per second',
     unit: '1/s',
     note: `8 GPUs, without placeholder, from the first claim of a program on; simulated driver, no latency; for ${SLICE} ms each`,
     rows: Object.keys(GOING_ON).map((label, row) => ({
@@ -141,8 +140,8 @@ function throughput(gpus, rows, holds) {
     title: `Claims and releases per second, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
     unit: '1/s',
     note:
-      `processes that have claimed ${WARM_UP} times before, without placeholder, ${ROUNDS} times ${SLICE} ms each, in turn; simulated driver, no latency; who is refused ` +
-      `tries again after 1 ms; a witness saw all ${holds} claims, and no GPU with two holders`,
+      `processes that have claimed ${WARM_UP} times before, without placeholder, ${ROUNDS} times ${SLICE} ms each, in turn; simulated driver, no latency; a refused process ` +
+      `tries again after 1 ms; a witness saw all ${holds} claims, and never two holders of a GPU`,
     base: C,
     rows: rows.map(({ count, series }) => ({
       label: of(count),
@@ -155,7 +154,7 @@ function throughput(gpus, rows, holds) {
   const worst = Math.max(...table.rows.map(({ series }) => series[C].median / series[NOW].median));
   table.targets = [
     {
-      text: 'at least half of what C reaches with the same locks and records, at every number of processes',
+      text: 'at least half of the rate of C with the same locks and records, with any number of processes',
       value: worst,
       limit: 2,
       met: worst <= 2,
@@ -175,9 +174,9 @@ function fairness(gpus, rows) {
     );
   return {
     name: gpus === 1 ? 'one-gpu-shares' : `${gpus}-gpus-shares`,
-    title: `What the least and the most served get of an equal share, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
+    title: `Shares of the processes with the fewest and the most claims, ${gpus === 1 ? '1 GPU' : `${gpus} GPUs`}`,
     unit: '%',
-    note: `in ${SLICE} ms; 100 is an equal share, 0 is none at all`,
+    note: `in ${SLICE} ms; 100 is an equal share, 0 is no claim`,
     rows: rows
       .filter(({ count }) => count > 1)
       .map(({ count, series }) => ({

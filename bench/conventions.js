@@ -9,9 +9,9 @@ const fixture = join(dirname(import.meta.dirname), 'test/conventions/fixtures/or
 const PROGRAMS = { gpu_lock: 'gpu_lock', 'PID files': 'pid-files' };
 
 export const conventions = {
-  title: 'Windows of other conventions',
+  title: 'Race windows of other conventions',
   question:
-    'How long do programs that lock by files look away, between looking for a lock and having written theirs?',
+    'How long is the race window of programs that lock by files: from their check for a lock to their own lock?',
   async run({ directory, quick, leaveOut }) {
     if (spawnSync('python3', ['--version']).status !== 0) {
       leaveOut('gpu_lock and PID files', 'Python is not installed');
@@ -31,9 +31,9 @@ export const conventions = {
     return [
       {
         name: 'window',
-        title: 'From looking to having written',
+        title: 'From the check to the written lock',
         unit: 'us',
-        note: 'Python programs that do with files what the originals do; a local file system',
+        note: 'Python programs with the same file operations as the originals, on a local file system',
         rows: Object.entries(values).map(([label, each]) => ({
           label,
           series: { 'their own': summarize(each) },

@@ -13,7 +13,7 @@ const BATCH = 250; // rows
 export const experiments = {
   title: 'Experiments',
   question:
-    'What does a task cost over its bare command, and how long does a sweep of very many tasks take to start, to look at, and to write down?',
+    'What does a task cost beyond its command, and how long does it take to start, show and write a sweep of many tasks?',
   async run(bench) {
     const size = bench.quick
       ? { tasks: 60, repetitions: 1, many: 2_000, rows: 2_000, starts: 1, looks: 2 }
@@ -43,7 +43,7 @@ async function overhead({ directory, log }, env, { tasks, repetitions }) {
   }
   return {
     name: 'task',
-    title: 'A task, one after the other on one GPU',
+    title: 'Time per task, one after the other on one GPU',
     unit: 'ms',
     note: `the command is \`${COMMAND.join(' ')}\`; each value is the mean of ${tasks} tasks, start and end of the sweep excluded`,
     base: 'C, in a loop',
@@ -116,13 +116,13 @@ async function manyTasks({ directory, log }, env, { many, starts, looks }) {
     },
     {
       name: 'memory',
-      title: 'Peak memory until then',
+      title: 'Peak memory until its first command',
       unit: 'MB',
       rows: [{ label, series: { 'gpu-owner exp run': summarize(megabytes) } }],
     },
     {
       name: 'status',
-      title: 'A look at a sweep, from start to end',
+      title: 'Showing a sweep, from the start of the command to its end',
       unit: 'ms',
       base: 'node -e 0',
       rows: [{ label, series: summaries(times) }],
@@ -191,7 +191,7 @@ async function results({ directory, inMemory, log }, { rows: many }) {
     },
     {
       name: 'table',
-      title: 'A look at a whole table',
+      title: 'Reading a whole table',
       unit: 'ms',
       rows: [
         { label: `${label}, nothing new`, series: { 'gpu-owner': summarize(nothingNew) } },

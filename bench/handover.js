@@ -1,4 +1,4 @@
-// How long it takes from the release of a GPU, or the death of its owner, to the next owner's lease, for those who stand in line.
+// How long it takes from the release of a GPU, or the death of its owner, to the next owner's lease, in the wait queue.
 import { execFileSync, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,19 +8,18 @@ import { openWitness } from './witness.js';
 const root = dirname(import.meta.dirname);
 const CROWDS = [1, 10, 100, 1000];
 const ROUNDS = { 1: 60, 10: 60, 100: 60, 1000: 25 };
-/** Time to stand in line and come to rest, in ms. */
+/** Time to join the wait queue and fall asleep, in ms. */
 const REST = 30;
 /** At most, in the median, in us. */
 const LIMIT = 2000;
 
 const BARE = 'C, two processes and one lock';
-const LINE = 'C, waiters in line';
+const LINE = 'C, waiters in the queue';
 const OWNER = 'gpu-owner';
 
 export const handover = {
   title: 'Hand-over',
-  question:
-    'How long does it take until the next in line has a GPU, after its owner gave it back or was killed?',
+  question: 'How long after the owner of a GPU released it or was killed does the next waiter have it?',
   async run(bench) {
     const directory = bench.directory;
     const env = environment({ GPU_OWNER_SIMULATE: '1', GPU_OWNER_SIMULATE_DIR: directory });
@@ -37,8 +36,8 @@ export const handover = {
       }
       const { holds } = witness.check();
       const note =
-        'warm processes without placeholder, simulated driver without latency; in C the times of two processes are the same ' +
-        `whoever else waits, and are repeated in each row; a witness saw ${holds} holds, and none of two at once`;
+        'warm processes without placeholder, simulated driver without latency; the times of two processes in C do not depend ' +
+        `on the number of waiters, so each row repeats them; a witness saw ${holds} holds, never two at once`;
       return [
         table('after-release', 'From release to the next lease', note, released),
         table('after-kill', 'From kill -9 of a small owner to the next lease', note, killed),
@@ -63,13 +62,13 @@ function table(name, title, note, rows) {
     rows,
     targets: [
       {
-        text: `at most ${LIMIT} us in the median, whoever else waits`,
+        text: `at most ${LIMIT} us in the median, with any number of waiters`,
         value: Math.max(...medians),
         limit: LIMIT,
         met: Math.max(...medians) <= LIMIT,
       },
       {
-        text: `at most 1.5 times as long with ${rows.at(-1).label} as with 1`,
+        text: `with ${rows.at(-1).label}, at most 1.5 times as long as with 1`,
         value: last / first,
         limit: 1.5,
         met: last / first <= 1.5,
@@ -141,7 +140,7 @@ class Claimant extends Partner {
   }
 }
 
-/** Two claimants in turn, with others standing in line behind the one that waits. */
+/** Two claimants in turn, with other waiters behind the one that waits. */
 async function pingPong(machine, crowd, rounds) {
   const times = [];
   let [holder, waiter] = machine.claimants;
@@ -188,7 +187,7 @@ async function killing(machine, crowd, rounds) {
   return times;
 }
 
-/** So many more in line, without a process each. */
+/** More waiters, without a process each. */
 async function crowdIn(machine, count) {
   if (count === 0) return null;
   const file = join(lockDirectory(machine), 'line.lock');

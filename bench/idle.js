@@ -1,4 +1,4 @@
-// What it costs that many claimants wait.
+// The cost of many waiting claimants.
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -7,9 +7,8 @@ import { environment, pause, summarize } from './measure.js';
 const root = dirname(import.meta.dirname);
 
 export const idle = {
-  title: 'Waiting in line',
-  question:
-    'How much of a processor do a hundred waiting claimants take while nothing happens, and how much memory?',
+  title: 'Waiting',
+  question: 'How much processor time and memory do a hundred waiting claimants use while nothing happens?',
   async run(bench) {
     const { waiters, settle, intervals, length } = bench.quick
       ? { waiters: 5, settle: 200, intervals: 2, length: 200 }
@@ -44,16 +43,16 @@ export const idle = {
       return [
         {
           name: 'processor',
-          title: 'Processor time of all together, of one processor',
+          title: 'Processor time of all claimants together, of one processor',
           unit: '%',
-          note: `intervals of ${length / 1000} s, by the scheduler’s own count; simulated driver without latency`,
+          note: `intervals of ${length / 1000} s, as counted by the scheduler; simulated driver without latency`,
           rows: [{ label, series: { 'gpu-owner run': summarize(percent) } }],
         },
         {
           name: 'memory',
-          title: 'Memory of each',
+          title: 'Memory of each claimant',
           unit: 'MB',
-          note: 'what is its own, shared pages in proportion',
+          note: 'private pages, and shared pages in proportion',
           rows: [{ label, series: { 'gpu-owner run': summarize(line.map(({ pid }) => memory(pid))) } }],
         },
       ];

@@ -22,7 +22,7 @@ const START_LIMIT = 40_000;
 
 export const keeper = {
   title: 'While a command runs',
-  question: 'What do the processes that keep the GPU for a command take, until it ends?',
+  question: 'How much processor time and memory do the processes use that keep a GPU for a command?',
 
   async run(bench) {
     const jobs = await begin(bench);

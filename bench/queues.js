@@ -26,7 +26,7 @@ const SQLITE = 'gpu-owner on SQLite';
 export const queues = {
   title: 'The queue of experiments',
   question:
-    'What does a task cost on Redis, beside BullMQ used directly with the same options on the same server?',
+    'What does a task cost on Redis, compared with BullMQ used directly with the same options and server?',
   async run(bench) {
     if (spawnSync('redis-server', ['--version']).status !== 0) {
       bench.leaveOut('the queue of experiments', 'redis-server is not installed');

@@ -33,7 +33,7 @@ const SIDE_BY_SIDE = 4;
 export const window = {
   title: 'The race window',
   question:
-    'How long after a program looked for a free GPU can another one see that it took it, and how often do two take the same?',
+    'How long after a program has found a free GPU do others see that it is taken, and how often do two take the same?',
   async run(bench) {
     const { available, why } = pythonWith('torch');
     if (!available) bench.leaveOut('the import of PyTorch between poll and CUDA', why);
@@ -58,10 +58,10 @@ async function delays(bench) {
   const worst = Math.max(...rows.map(({ series }) => series[LEASE].high));
   return {
     name: 'delays',
-    title: 'From the look to being visible, per claim by a new process',
+    title: 'From the snapshot to being visible, per claim by a new process',
     unit: 'ms',
     note:
-      `${GPUS} simulated GPUs; from the end of the look that decides. Two claims with gpu-owner can't meet in this time: they decide ` +
+      `${GPUS} simulated GPUs; from the end of the snapshot that decides. Two claims with gpu-owner can't meet in this time: they decide ` +
       "one after the other, and each has its lease before the next one decides. The poll is safe-gpu's, without its lock, by " +
       `${machineLabel(bench)}. ${SOURCES}`,
     rows,

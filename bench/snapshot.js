@@ -45,8 +45,8 @@ for _ in range(int(sys.argv[1])):
   print(time.perf_counter_ns() - start)`;
 
 export const snapshot = {
-  title: 'A look at all GPUs',
-  question: 'How long does it take to ask the driver about every GPU, and what does that cost beside C?',
+  title: 'A snapshot of all GPUs',
+  question: 'How long does it take to ask the driver about every GPU, compared with C?',
   async run(bench) {
     const programs = programsOf(bench);
     return [
@@ -136,7 +136,7 @@ function warm(bench, { c, ours, ctypes, python }) {
       name: 'warm',
       title: 'In a running program',
       unit: 'us',
-      note: 'simulated driver whose calls take no time: what is left is what each way of asking adds',
+      note: 'simulated driver whose calls take no time: the rest is what each way of asking adds',
       base: C,
       rows: results.map(({ gpus, summaries }) => ({ label: label(gpus), x: gpus, series: summaries })),
       targets: [atMost('at most 10 us over C for 8 GPUs', eight[OURS].median - eight[C].median, 10)],
@@ -178,9 +178,9 @@ function latencies(bench, { c, ours, ctypes, python }) {
   const over = 1000 * (series[OURS].median - series[C].median);
   return {
     name: 'latencies',
-    title: '8 GPUs, with driver calls that take their time',
+    title: '8 GPUs, with a latency for each driver call',
     unit: 'ms',
-    note: 'simulated driver; drivers were seen to take 10 us per call for a whole look, and 360 us for power alone',
+    note: 'simulated driver; published latencies: 10 us per call for a whole snapshot, 360 us for power alone',
     base: C,
     rows,
     targets: [atMost(`at most 100 us over C at ${fastest}, in us`, over, 100)],
@@ -236,7 +236,7 @@ function cold(bench, { baseline, python, ours }) {
   };
   if (python !== null) series[PYTHON] = start(python, script('nvml.py'), 'look', LIBRARY, '1');
   const { summaries } = inTurn(series, starts, 1e6);
-  const parts = { 'start of Node.js': [], 'loading gpu-owner': [], 'the driver, and the look': [] };
+  const parts = { 'start of Node.js': [], 'loading gpu-owner': [], 'the driver, and the snapshot': [] };
   for (let i = 0; i < starts; i++) {
     const began = process.hrtime.bigint();
     const text = execFileSync(node[0], [...node.slice(1), SPLIT], { env, encoding: 'utf8' });
@@ -249,7 +249,7 @@ function cold(bench, { baseline, python, ours }) {
   return [
     {
       name: 'cold',
-      title: 'A program that is started to print it: 8 GPUs, from start to end',
+      title: 'A program that prints a snapshot of 8 GPUs, from its start to its end',
       unit: 'ms',
       note: 'simulated driver whose calls take no time',
       base: C,
@@ -266,7 +266,7 @@ function cold(bench, { baseline, python, ours }) {
     },
     {
       name: 'poll',
-      title: 'Asking in a program that runs, and asking by a poll',
+      title: 'A snapshot in a running program, and by starting a program',
       unit: 'ms',
       base: OURS,
       rows: [{ label: '8 GPUs', series: { [OURS]: looks, [smi.label]: summaries[smi.label] } }],

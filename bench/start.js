@@ -9,7 +9,7 @@ const TARGET = 20; // ms
 
 export const start = {
   title: 'Starting a command',
-  question: 'How much later does a command end under `gpu-owner run` than Node.js alone, which does nothing?',
+  question: 'How much longer does a command take under `gpu-owner run` than an empty Node.js program?',
   async run(bench) {
     const env = environment({
       GPU_OWNER_SIMULATE: '8',

@@ -1,5 +1,5 @@
-// Takes the machine's GPU again and again, in line, and says when: "had NS" and "released NS" on the monotonic clock.
-// Each hold is noted in the witness's log. Told "take" on its standard input it stands in line, told "give" it gives the GPU back.
+// Claims the machine's GPU repeatedly, in the wait queue, and prints when: "had NS" and "released NS" on the monotonic clock.
+// Each hold is noted in the witness's log. Told "take" on its standard input it joins the wait queue, told "give" it releases the GPU.
 import { channel } from 'node:diagnostics_channel';
 import { createInterface } from 'node:readline';
 import { GPUOwner } from '../dist/index.js';

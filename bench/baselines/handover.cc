@@ -1,8 +1,8 @@
 // Measures what a hand-over costs without gpu-owner around it.
 //   handover bare FILE ROUNDS           two processes hand an OFD lock to each other, waiting in the kernel: the limit
-//   handover line FILE LEASE WAITERS    so many waiters in a line, each of which takes the lease when it is first
+//   handover line FILE LEASE WAITERS    so many waiters in a queue, each of which takes the lease when it is first
 //   handover killed FILE ROUNDS         a process waits in the kernel for a lock whose holder is killed
-//   handover crowd FILE WAITERS         stands in line so many times until its input is closed; prints "there"
+//   handover crowd FILE WAITERS         joins the queue so many times until its input is closed; prints "there"
 //   handover small FILE GENERATION      holds a lease until it is killed; prints "there"
 // The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the
 // lock was had.
@@ -79,7 +79,7 @@ int bare(const char* path, int rounds) {
   return 0;
 }
 
-// Waits until nobody ahead stands in line: for the nearest one, then for the one before, should it still be there.
+// Waits until nobody is ahead in the queue: for the nearest one, then for the one before, should it still be there.
 void wait_for_turn(const char* path, int64_t slot) {
   for (;;) {
     const int looking = open(path, O_RDONLY | O_CLOEXEC);
@@ -175,7 +175,7 @@ int crowd(const char* path, int waiters) {
   int64_t slot = -1;
   for (int i = 0; i < waiters; i++) {
     const int file = opened(path);
-    // Directly behind the last one: to ask for the end of the line each time takes longer than all that is measured.
+    // Directly behind the last one: to ask for the end of the queue each time takes longer than all that is measured.
     const bool next = slot >= 0 && try_lock(file, Kind::ofd, Mode::exclusive, {slot + 1, 1}) == 0;
     slot = next ? slot + 1 : join_queue(file);
     if (slot < 0) return 1;

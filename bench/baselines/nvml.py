@@ -157,7 +157,7 @@ def claim(driver, directory, cuda=None):
     lease = open_shared(path(driver.uuids[chosen]))
     generation = time.monotonic_ns() & (2**46 - 1)
     if not lock(lease, 0, 1) or os.stat(path(driver.uuids[chosen])).st_ino != os.fstat(lease).st_ino:
-        sys.exit("somebody was quicker")
+        sys.exit("another process took it first")
     lock(lease, 1 + generation, 1)
     record(lease, generation=generation, gpus=[driver.uuids[chosen]])
     reached("leased")
