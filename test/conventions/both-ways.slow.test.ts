@@ -16,6 +16,7 @@ import {
   fileOf,
   here,
   holdAs,
+  NAMES,
   type Name,
   placeOf,
   startOriginal,
@@ -23,7 +24,6 @@ import {
 } from '../support/other-tools.ts';
 import { sendSignal, stat } from '../support/processes.ts';
 
-const NAMES = ['gpu_lock', 'pid-files', 'gpu-scheduler'] as const;
 const twoUsers = whyNotNobody() === null;
 
 let machine: Machine;

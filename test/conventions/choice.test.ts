@@ -2,9 +2,19 @@
 import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CONVENTIONS } from '../../lib/config/index.ts';
 import { conventionsInUse } from '../../lib/conventions/conventions.ts';
 import { Machine } from '../support/machine.ts';
-import { directoryOf, fileOf, here, holdAs, placeOf, SAFE_GPU } from '../support/other-tools.ts';
+import {
+  directoryOf,
+  fileOf,
+  here,
+  holdAs,
+  NAMES,
+  placeOf,
+  SAFE_GPU,
+  SHARED_DIRECTORIES,
+} from '../support/other-tools.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -115,7 +125,7 @@ test('an unknown name in a file is refused with file and line', async () => {
 test('auto makes the directories of the whole machine as their tools need them, and no other', async () => {
   const env = { HOME: machine.directory };
   await machine.runCommand(['run', '--', 'true'], { ...here(machine), env, umask: '077' });
-  for (const path of ['/tmp/safe_gpu', '/var/tmp/gpu_lock', '/var/tmp/gpu_locks', '/tmp/gpu_locks']) {
+  for (const { path } of SHARED_DIRECTORIES) {
     expect(statSync(placeOf(machine, path)).mode & 0o7777, path).toBe(0o777);
   }
   expect(statSync(join(placeOf(machine, '/tmp/safe_gpu'), SAFE_GPU)).mode & 0o7777).toBe(0o666);
@@ -138,17 +148,20 @@ test('where CUDA would have to be asked for GPU Scheduler’s numbers, auto leav
 });
 
 test('naming a convention makes its directory', async () => {
-  const list = 'gpu_lock,gpu-scheduler,pid-files';
-  const { code } = await machine.runCommand(['run', '--conventions', list, '--', 'true'], here(machine));
+  const { code } = await machine.runCommand(
+    ['run', '--conventions', NAMES.join(), '--', 'true'],
+    here(machine),
+  );
   expect(code).toBe(0);
-  for (const path of ['/var/tmp/gpu_lock', '/tmp/gpu_locks', `${machine.directory}/.gpu_locks`]) {
+  const made = SHARED_DIRECTORIES.filter(({ name }) => name !== 'safe-gpu').map(({ path }) => path);
+  for (const path of [...made, `${machine.directory}/.gpu_locks`]) {
     expect(statSync(placeOf(machine, path)).isDirectory(), path).toBe(true);
   }
   expect(existsSync(placeOf(machine, '/tmp/safe_gpu'))).toBe(false);
 });
 
 test('looking makes nothing', async () => {
-  await machine.runCommand(['status', '--conventions', 'safe-gpu,gpu_lock,pid-files,gpu-scheduler']);
+  await machine.runCommand(['status', '--conventions', CONVENTIONS.join()]);
   expect(existsSync(placeOf(machine, '/'))).toBe(false);
 });
 

@@ -22,6 +22,7 @@ import {
   fileOf,
   here,
   makeDirectory,
+  NAMES,
   type Name,
   placeOf,
   SAFE_GPU,
@@ -148,7 +149,7 @@ function put(kind: Kind, path: string, text: string): string {
 }
 
 describe.each(KINDS)('a %s where a lock file should be', (kind) => {
-  test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)('%s', async (name: Name) => {
+  test.each(NAMES)('%s', async (name: Name) => {
     const path = fileOf(machine, name);
     const text = name === 'gpu_lock' ? JSON.stringify({ user: 'eve', owner: process.pid }) : `${process.pid}`;
     const victim = put(kind, path, text);
@@ -174,17 +175,14 @@ describe.each(KINDS)('a %s where a lock file should be', (kind) => {
   });
 });
 
-test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
-  '%s: a link in place of the directory',
-  async (name) => {
-    const directory = directoryOf(machine, name);
-    const elsewhere = makeDirectory(join(machine.directory, 'elsewhere'));
-    rmSync(directory, { recursive: true });
-    symlinkSync(elsewhere, directory);
-    expect(await claim()).toMatchObject({ code: 0, stderr: '' });
-    expect(execFileSync('ls', [elsewhere], { encoding: 'utf8' })).toBe('');
-  },
-);
+test.each(NAMES)('%s: a link in place of the directory', async (name) => {
+  const directory = directoryOf(machine, name);
+  const elsewhere = makeDirectory(join(machine.directory, 'elsewhere'));
+  rmSync(directory, { recursive: true });
+  symlinkSync(elsewhere, directory);
+  expect(await claim()).toMatchObject({ code: 0, stderr: '' });
+  expect(execFileSync('ls', [elsewhere], { encoding: 'utf8' })).toBe('');
+});
 
 test('the note on sharing safe-gpu’s lock: whatever it says, a claim takes no more than a moment', async () => {
   expect((await claim()).code).toBe(0);

@@ -1,7 +1,7 @@
 // Tools that begin to lock GPUs while ours are leased, and make their directories only then.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, whyNotNobody } from '../support/machine.ts';
-import { makeDirectory, placeOf, startOriginal } from '../support/other-tools.ts';
+import { makeDirectory, placeOf, SHARED_DIRECTORIES, startOriginal } from '../support/other-tools.ts';
 
 const users = whyNotNobody() === null ? ['the same user', 'another user'] : ['the same user'];
 
@@ -12,12 +12,14 @@ beforeEach(() => {
 afterEach(() => machine.close());
 
 test.each(
-  users.flatMap((user) => [
-    ['gpu_lock', '/var/tmp/gpu_lock', user] as const,
-    ['gpu_lock', '/var/tmp/gpu_locks', user] as const,
-    ['gpu-scheduler', '/tmp/gpu_locks', user] as const,
-  ]),
-)('%s in %s, by %s', async (name, path, user) => {
+  users.flatMap((user) =>
+    SHARED_DIRECTORIES.filter(({ name }) => name !== 'safe-gpu').map(({ name, path }) => ({
+      name,
+      path,
+      user,
+    })),
+  ),
+)('a tool that starts later finds our GPU locked: $name in $path, by $user', async ({ name, path, user }) => {
   const job = machine.startCommand(['run', '--', 'sh', '-c', 'echo up; read line'], { umask: '077' });
   await output(job, /up/);
   const tryIt = async () => {

@@ -13,6 +13,7 @@ import {
   directoryOf,
   here,
   makeDirectory,
+  NAMES,
   original,
   placeOf,
   SAFE_GPU,
@@ -27,7 +28,7 @@ const twoUsers = whyNotNobody() === null;
 let machine: Machine;
 afterEach(() => machine.close());
 
-test.each(['gpu_lock', 'pid-files', 'gpu-scheduler'] as const)(
+test.each(NAMES)(
   `%s: ours and theirs${twoUsers ? ', of two users,' : ''} claim at once and are killed: no GPU is held twice, none is lost`,
   { timeout: (SECONDS + 60) * 1000 },
   async (name) => {

@@ -3,7 +3,9 @@
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CONVENTIONS } from '../../lib/config/index.ts';
 import { Machine, NOBODY, output, python, type Starting, whyNotNobody } from '../support/machine.ts';
+import { SHARED_DIRECTORIES } from '../support/other-tools.ts';
 import { fixture } from './line.ts';
 
 /** How long each way is tried. */
@@ -11,8 +13,6 @@ const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 3;
 /** When to give up, in ms. */
 const LIMIT = SECONDS * 1000 + 60_000;
 const UUID = 'GPU-00000000-0000-4000-8000-000000000000';
-const CONVENTIONS = ['safe-gpu', 'gpu_lock', 'gpu-scheduler', 'pid-files'];
-const DIRECTORIES = ['/tmp/safe_gpu', '/tmp/gpu_locks', '/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
 
 let machine: Machine;
 let target: string;
@@ -114,7 +114,7 @@ describe.skipIf(why !== null)(
     test('directories of other tools, and .gpu_locks in the working directory', async () => {
       const root = make(join(machine.directory, 'others'), 0o755);
       const project = join(root, machine.directory);
-      const places = [...DIRECTORIES.map((path) => join(root, path)), join(project, '.gpu_locks')];
+      const places = [...SHARED_DIRECTORIES.map(({ path }) => join(root, path)), join(project, '.gpu_locks')];
       for (const path of places) {
         make(dirname(path), 0o755, NOBODY);
         make(path, 0o777); // root's own, as it was left there by a claim

@@ -19,6 +19,7 @@ import {
   directoryOf,
   here,
   makeDirectory,
+  NAMES,
   type Name,
   original,
   placeOf,
@@ -30,7 +31,6 @@ const GPUS = 6;
 const ACTORS = 14;
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const twoUsers = whyNotNobody() === null;
-const TOOLS: Name[] = ['gpu_lock', 'gpu-scheduler', 'pid-files'];
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -44,7 +44,7 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   machine = new Machine(GPUS);
   makeDirectory(placeOf(machine, '/tmp'));
   // One of them: they don't honour each other.
-  const tool = TOOLS[chance(TOOLS.length)] as Name;
+  const tool = NAMES[chance(NAMES.length)] as Name;
   const directory = directoryOf(machine, tool);
   const witness = randomBytes(8).toString('hex');
   const gpuOwner = [process.execPath, command];

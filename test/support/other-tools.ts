@@ -1,11 +1,24 @@
 // Other tools on a simulated machine: their directories, and programs that lock as they do.
 import type { ChildProcess } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+import { CONVENTIONS, type ConventionName } from '../../lib/config/index.ts';
 import { type Machine, output, python, type Starting } from './machine.ts';
 
 export const original = join(import.meta.dirname, '../conventions/fixtures/original.py');
-export type Name = 'gpu_lock' | 'pid-files' | 'gpu-scheduler';
+/** Tools that have a lock per GPU; safe-gpu has one for all. */
+export type Name = Exclude<ConventionName, 'safe-gpu'>;
+export const NAMES: readonly Name[] = CONVENTIONS.filter((name) => name !== 'safe-gpu');
+/** Where each tool has its locks: of the whole machine, or below the working directory. */
+const DIRECTORIES: Readonly<Record<ConventionName, readonly [string, ...string[]]>> = {
+  'safe-gpu': ['/tmp/safe_gpu'],
+  gpu_lock: ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'],
+  'gpu-scheduler': ['/tmp/gpu_locks'],
+  'pid-files': ['.gpu_locks'],
+};
+export const SHARED_DIRECTORIES = CONVENTIONS.flatMap((name) =>
+  DIRECTORIES[name].filter((path) => path.startsWith('/')).map((path) => ({ name, path })),
+);
 
 export const SAFE_GPU = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
 
@@ -19,12 +32,7 @@ export function placeOf(machine: Machine, path: string): string {
 
 /** The directory of a convention on this machine, made as the tool would. */
 export function directoryOf(machine: Machine, name: Name): string {
-  const path = {
-    gpu_lock: '/var/tmp/gpu_lock',
-    'gpu-scheduler': '/tmp/gpu_locks',
-    'pid-files': join(machine.directory, '.gpu_locks'),
-  }[name];
-  return makeDirectory(placeOf(machine, path));
+  return makeDirectory(placeOf(machine, resolve(machine.directory, DIRECTORIES[name][0])));
 }
 
 export function makeDirectory(path: string): string {
