@@ -186,8 +186,8 @@ describe('mistakes', () => {
     [`maxPower: 1\n\nexclude: ${'['.repeat(30)}`, ':3: nested too deep'],
     ['? [a]\n: 1', ":1: there is no key ''"],
     ['"\\e[2Jx": 1', ":1: there is no key 'x'"],
-    ['exclude: &a [0]\ndevices: *a', ':2: devices: references (*name)'],
-    ['exclude: &a 0\ndevices: [*a]', ':2: devices: references (*name)'],
+    ['exclude: &a [0]\ndevices: *a', ':2: devices: YAML aliases (*name)'],
+    ['exclude: &a 0\ndevices: [*a]', ':2: devices: YAML aliases (*name)'],
     ['<<: {maxPower: 1}', ":1: there is no key '<<'"],
   ])('%j is refused', (text, message) => {
     write(user, text);

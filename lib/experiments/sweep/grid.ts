@@ -108,7 +108,7 @@ function range(text: string, refuse: (why: string) => Error): Range | null {
   if (step === 0) throw refuse(`the range ${showValue(text)} has the step 0`);
   if ((last - first) * step < 0) {
     const right = given === undefined ? `${first}..${last}..-1` : `${first}..${last}..${-given}`;
-    throw refuse(`the range ${showValue(text)} is empty; to count down, write ${right}`);
+    throw refuse(`the range ${showValue(text)} is empty; did you mean ${right}?`);
   }
   return { first, step, count: Math.floor((last - first) / step) + 1 };
 }

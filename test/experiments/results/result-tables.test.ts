@@ -321,7 +321,9 @@ describe('a last line that was cut', () => {
     expect(told.filter((message) => message.includes('cut off'))).toHaveLength(1);
     expect(read()).toBe('seed,width,loss\n5,6,7\n8,');
     put('seed,width,loss\n5,6,7\n8,9,10\n');
-    expect(await tables.sync()).toMatchObject({ problems: [expect.stringContaining('2 rows are no task')] });
+    expect(await tables.sync()).toMatchObject({
+      problems: [expect.stringContaining('2 rows are not the result of a task')],
+    });
     expect(read()).toBe('seed,width,loss,task_id\n5,6,7,\n8,9,10,\n1,2,1,exp1_0\n');
   });
 });
@@ -399,7 +401,7 @@ describe('rows that come and go', () => {
       expect.stringMatching(/csv:4: this row has 3 cells/),
       expect.stringMatching(/csv:5: this row has 1 of 2 cells/),
       expect.stringMatching(/csv:6: /),
-      expect.stringMatching(/104 rows are no task/),
+      expect.stringMatching(/104 rows are not the result of a task/),
     ]);
     put(`seed,width\n7,1\n1,\n`);
     await tables.sync();
