@@ -296,7 +296,7 @@ describe.each(KINDS)('on $name', (kind) => {
       // The answer was lost: saying it again changes nothing. The other one is too late.
       expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
       const late = await ask({ type: 'task_complete', ...about, worker_id: 'gpu1' });
-      expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/any longer/) });
+      expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/no longer belongs/) });
       // The other one's was taken from it.
       await until(async () => {
         const metrics = parseMetrics(await (await fetch(url)).text());

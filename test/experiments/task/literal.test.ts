@@ -59,7 +59,7 @@ describe('JSON as it was written', () => {
   test('200 levels are enough', () => {
     const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
     expect(stringify(parse(nested(200)))).toBe(nested(200));
-    expect(() => parse(nested(201))).toThrow(/nested more than 200 deep/);
+    expect(() => parse(nested(201))).toThrow(/nested more than 200 levels deep/);
     expect(parse(`["${nested(201)}",${'[],'.repeat(300)}1]`)).toHaveLength(302);
   });
 

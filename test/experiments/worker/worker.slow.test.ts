@@ -92,7 +92,7 @@ test.each([
   ['a number', '1.0', /not a JSON object/],
   ['not UTF-8', '{"a": "\\xff"}', /not UTF-8/],
   ['empty', '', /empty/],
-  ['nested deeply', `{"a": ${'['.repeat(2500)}${']'.repeat(2500)}}`, /nested more than 200 deep/],
+  ['nested deeply', `{"a": ${'['.repeat(2500)}${']'.repeat(2500)}}`, /nested more than 200 levels deep/],
 ])('a result that can’t be read is kept, and not tried again: %s', async (_, text, why) => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['result', text]);
@@ -201,7 +201,7 @@ import time; time.sleep(60)`,
   await until(() => fixture.machine.processes(0).includes(stranger.pid as number));
   writeFileSync(fixture.path('go'), '');
   const { why } = await event('given-back');
-  expect(why).toMatch(/^python3.* \(pid \d+.*uses GPU 0.*without a claim; exit code 1/);
+  expect(why).toMatch(/^python3.* \(pid \d+.*uses the claimed GPU 0 without a claim.*; exit code 1/);
   await event('released');
   worker.stop();
   expect((await ended).why).toBe('stopped');
