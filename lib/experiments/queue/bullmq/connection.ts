@@ -303,7 +303,11 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   ],
   [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; acknowledged changes are kept.'],
   [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
-  [/^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.'],
+  [
+    /^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/,
+    'is a cluster',
+    'Use a single Redis server: a queue does not work on a cluster.',
+  ],
   [/^READONLY/, 'is a replica, which takes no changes', 'Name the server that it copies.'],
   [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'Check the host in --queue or GPU_OWNER_QUEUE.'],
   [
@@ -316,7 +320,11 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     "can't be reached: there is no such socket",
     'Start Redis, or check the path in --queue or GPU_OWNER_QUEUE.',
   ],
-  [/EACCES/, "can't be reached: permission denied", 'Join the group of the socket, or change its mode (unixsocketperm).'],
+  [
+    /EACCES/,
+    "can't be reached: permission denied",
+    'Join the group of the socket, or change its mode (unixsocketperm).',
+  ],
   [
     /DB index is out of range/,
     'is a database that this Redis does not have',
