@@ -19,7 +19,7 @@ export interface OptionGroup {
   notes?: string;
 }
 
-/** What help and completion of a command are made from. */
+/** A command as its help and its completion show it. */
 export interface DescribedCommand {
   /** The rest of the first line of help, behind its name. */
   usage: string;
