@@ -142,7 +142,9 @@ def take_placeholder(path):
 
 
 def claim(driver, directory, cuda=None):
-    path = lambda uuid: f"{directory}/{uuid}.lease"
+    def path(uuid):
+        return f"{directory}/{uuid}.lease"
+
     if not os.path.isdir(directory):
         os.mkdir(directory)
     seen = [driver.look(device) for device in driver.devices]
@@ -188,10 +190,12 @@ def main(what, library, *rest):
         claim(driver, *rest)
         print("\n".join(f"{step} {at}" for step, at in REACHED))
         return
-    if what == "look":
-        act = lambda: [driver.look(device) for device in driver.devices]
-    else:
-        act = lambda: claim(driver, rest[0])
+
+    def act():
+        if what == "look":
+            return [driver.look(device) for device in driver.devices]
+        return claim(driver, rest[0])
+
     times = []
     for _ in range(int(rest[-1])):
         start = time.perf_counter_ns()

@@ -154,6 +154,7 @@ class OnMachine(unittest.TestCase):
         """Somebody else holds GPUs meanwhile."""
         pipe = subprocess.PIPE
         with subprocess.Popen([str(COMMAND), "hold", *options], env=self.env, stdin=pipe, stdout=pipe) as holder:
+            assert holder.stdin is not None and holder.stdout is not None
             if not holder.stdout.readline():
                 raise AssertionError("somebody has the GPUs already")
             try:
@@ -742,6 +743,7 @@ class WithCUDA(OnMachine):
         occupy = [str(COMMAND), "simulate", "occupy", "1", "--name", "stranger"]
         pipe = subprocess.PIPE
         with subprocess.Popen(occupy, env=self.env, stdin=pipe, stdout=pipe) as stranger:
+            assert stranger.stdin is not None and stranger.stdout is not None
             stranger.stdout.readline()
             script.go()
             self.assertEqual(script.end(), (0, "True\n[1]\n", ""))

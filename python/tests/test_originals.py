@@ -11,6 +11,7 @@ import signal
 import sys
 import textwrap
 import unittest
+from typing import Any, Dict
 
 from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine
 
@@ -19,7 +20,7 @@ import gpu_owner  # noqa: E402
 
 INFINITE = float("inf")
 # By module: what can be called, with its parameters and their defaults.
-SIGNATURES = {
+SIGNATURES: Dict[str, Dict[str, Dict[str, Any]]] = {
     "gpu_scheduler": {
         "GPUScheduler": dict(
             memory_free_threshold_gb=20,
@@ -376,7 +377,7 @@ class SafeGPU(OnMachine):
     def test_the_acquisitor_of_the_original(self):
         """That what is asked of this module is what the original does."""
         try:
-            directory = pathlib.Path(importlib.import_module("safe_gpu.safe_gpu").__file__).parents[1]
+            directory = pathlib.Path(str(importlib.import_module("safe_gpu.safe_gpu").__file__)).parents[1]
         except ImportError:
             self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
         pathlib.Path(self.directory, "nvidia-smi").write_text(NVIDIA_SMI)
