@@ -395,7 +395,7 @@ describe('rows that come and go', () => {
     await tables.sync();
     expect(told).toEqual([
       expect.stringMatching(
-        /csv:2: .* fits several tasks \(exp1_0, exp1_1\): .* parameters that differ: width\.$/,
+        /csv:2: .* fits several tasks \(exp1_0, exp1_1\), .* parameters that differ: width\.$/,
       ),
       expect.stringMatching(/csv:3: .* no task of this sweep has seed = 7/),
       expect.stringMatching(/csv:4: this row has 3 cells/),
