@@ -5,7 +5,6 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { binaries } from '../support/binaries.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
 
 const GPUS = 8;
@@ -35,25 +34,16 @@ const MAX_CALLS = 140;
 const PROGRAMS = 6;
 
 const CLAIM = `new GPUOwner(1, { placeholder: 'none' }).release();`;
-const LOOK = 'gpuOwner.getGPUsSync();'; // the other may look twice where the machine is busy
 
 describe('calls of the driver', () => {
   /**
-   * For one run of the source in a process that has run it before: the median of several.
+   * For one action in a process that has done it before: the median of several.
    */
-  async function callsOf(source: string): Promise<Record<string, number>> {
-    const tool = JSON.stringify(join(binaries(), 'gpu-owner-simulator'));
-    const { stdout, stderr, code } = await machine.runScript(`
-      const { spawnSync } = await import('node:child_process');
-      const tool = (...args) => spawnSync(${tool}, args, { encoding: 'utf8' }).stdout;
-      for (let i = 0; i < 3; i++) { ${source} }
-      const runs = [];
-      for (let i = 0; i < 15; i++) {
-        tool('set', 'count=on');
-        ${source}
-        runs.push(JSON.parse(tool('show', '--json')).calls);
-      }
-      console.log(JSON.stringify(runs));`);
+  async function callsOf(
+    action: 'claim' | 'claim with placeholder' | 'snapshot',
+  ): Promise<Record<string, number>> {
+    const program = join(import.meta.dirname, 'fixtures/driver-calls.mjs');
+    const { stdout, stderr, code } = await machine.run([process.execPath, program, action]);
     expect(stderr).toBe('');
     expect(code).toBe(0);
     const runs = JSON.parse(stdout) as Record<string, number>[];
@@ -62,15 +52,15 @@ describe('calls of the driver', () => {
   }
 
   test('a look asks each GPU once for what changes, and for nothing that does not', async () => {
-    expect(await callsOf(LOOK)).toEqual(each(GPUS));
+    expect(await callsOf('snapshot')).toEqual(each(GPUS));
   });
 
   test('a claim without a placeholder looks at all GPUs once, and once more at the one that it takes', async () => {
-    expect(await callsOf(CLAIM)).toEqual(each(GPUS + 1));
+    expect(await callsOf('claim')).toEqual(each(GPUS + 1));
   });
 
   test('one with a placeholder looks a last time when that is there', async () => {
-    expect(await callsOf('new GPUOwner(1).release();')).toMatchObject(each(GPUS + 2));
+    expect(await callsOf('claim with placeholder')).toMatchObject(each(GPUS + 2));
   });
 });
 

@@ -1,4 +1,5 @@
 // Each test waits for seconds, on a machine of its own: several at a time.
+import { join } from 'node:path';
 import { describe, expect, type TestContext, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
 import { pause, quickest } from '../support/time.ts';
@@ -45,19 +46,10 @@ describe.concurrent.each(['memory', 'handle', 'processes', 'uuid', 'power'])(
 
 test.concurrent('a process stays usable and sees the GPU again when its call has returned', async (context) => {
   const machine = await newMachine(context);
-  const { stdout } = await machine.runScript(`
-    import { execFileSync } from 'node:child_process';
-    const tool = ${JSON.stringify(process.env.GPU_OWNER_BUILD ?? 'build/Release')} + '/gpu-owner-simulator';
-    const show = async () => console.log((await gpuOwner.getGPUs()).map(({ state }) => state).join());
-    await show();
-    // A claim that is refused for its options has begun a look; what that saw is out of date by the time of the next.
-    try { new GPUOwner({ count: 0 }); } catch {}
-    execFileSync(tool, ['set', 'gpu=0,2', 'hang=memory']);
-    await show();
-    await show();
-    execFileSync(tool, ['set', 'gpu=0,2', 'hang=off']);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-    await show();`);
+  const { stdout } = await machine.run([
+    process.execPath,
+    join(import.meta.dirname, 'fixtures/returning-call.mjs'),
+  ]);
   expect(stdout.trim().split('\n')).toEqual([
     'free,free,free,free',
     'unavailable,free,unavailable,free',

@@ -31,6 +31,11 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
+/** Runs a program of fixtures/ on the machine. */
+function runFixture(name: string, ...args: string[]) {
+  return machine.run([process.execPath, join(import.meta.dirname, 'fixtures', name), ...args]);
+}
+
 const at = (row: Row) => (row.instance === null ? String(row.index) : `${row.index}:${row.instance}`);
 
 async function rows(): Promise<Record<string, Row>> {
@@ -141,17 +146,7 @@ describe('status', () => {
     expect((await rows())['0']?.reason).toMatch(/fallen off the bus/);
     // In a process that has seen the instances, they are as unwell as their GPU, not gone.
     machine.set('gpu=0', 'lost=off');
-    const { stdout } = await machine.runScript(`
-      import { spawnSync } from 'node:child_process';
-      const set = (...words) => spawnSync(${JSON.stringify(join(binaries(), 'gpu-owner-simulator'))}, ['set', ...words]);
-      const look = () => console.log(gpuOwner.getGPUsSync().filter(({ index }) => index === 0)
-        .map(({ instance, health, memory, state }) => [instance ?? 'GPU', health, memory.totalBytes !== null, state].join(' ')).join());
-      look();
-      set('gpu=0', 'lost=on'); look();
-      set('gpu=0', 'lost=off', 'hang=memory'); look(); look();
-      set('gpu=0', 'hang=off');
-      await new Promise((resolve) => setTimeout(resolve, 100));
-      look();`);
+    const { stdout } = await runFixture('changing-instances.mjs');
     const all = (text: string, ofGPU = text) =>
       [ofGPU.replace('N', 'GPU'), ...[0, 2, 3, 4].map((i) => text.replace('N', String(i)))].join();
     const well = all('N ok true free', 'N ok true unavailable');
@@ -273,15 +268,7 @@ describe('a claim', () => {
   });
 
   test('by the library: two instances with their placeholders, given back on release', async () => {
-    const { stdout, stderr } = await machine.runScript(`
-      const owner = new GPUOwner({ count: 2, devices: ['0:3', '0:4'] });
-      console.log(owner.devices.map(({ index, instance }) => index + ':' + instance).join());
-      console.log(process.env.CUDA_VISIBLE_DEVICES === owner.visibleDevices, owner.visibleDevices.split(',').length);
-      const show = () => gpuOwner.getGPUsSync().filter(({ processes }) => processes.some(({ pid }) => pid === process.pid))
-        .map(({ index, instance }) => index + ':' + instance).join();
-      console.log(show());
-      owner.release();
-      console.log(show(), gpuOwner.getGPUsSync().filter(({ state }) => state === 'leased').length);`);
+    const { stdout, stderr } = await runFixture('two-instances.mjs');
     expect({ stdout, stderr }).toEqual({ stdout: '0:3,0:4\ntrue 2\n0:null,0:3,0:4\n 0\n', stderr: '' });
   });
 
@@ -301,21 +288,7 @@ describe('a claim', () => {
 
   test('notices a stranger on the same instance, and none on a neighbour', async () => {
     const { '0:2': wanted } = await rows();
-    const claim = (where: string) =>
-      machine.runScript(
-        `
-        import { spawn } from 'node:child_process';
-        import { subscribe } from 'node:diagnostics_channel';
-        import { execFileSync } from 'node:child_process';
-        subscribe('gpu-owner:step', ({ step }) => {
-          if (step !== 'unlocked' || globalThis.done) return;
-          globalThis.done = true;
-          spawn(${JSON.stringify(join(binaries(), 'gpu-owner-simulator'))}, ['occupy', '${where}'], { stdio: ['pipe', 'ignore', 'ignore'] });
-          execFileSync('sleep', ['0.3']);
-        });
-        try { console.log(new GPUOwner({ devices: '0:2' }).visibleDevices); } catch (error) { console.log(error.code); }
-        process.exit();`,
-      );
+    const claim = (where: string) => runFixture('claim-beside-stranger.mjs', where);
     expect((await claim('0:3')).stdout).toBe(`${wanted?.uuid}\n`);
     expect((await claim('0:2')).stdout).toBe('ERR_GPU_UNAVAILABLE\n');
   });

@@ -1,8 +1,10 @@
 // A driver library that opens descriptors and starts a thread when it is loaded, as NVIDIA's do, and others who use it in the same process.
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { because, compileDriverLibrary, compileOtherUser, noCompiler } from '../support/driver-library.ts';
 import { Machine } from '../support/machine.ts';
 
+const program = join(import.meta.dirname, 'fixtures/beside-other-user.mjs');
 /** Rounds of each command. An abort by a descriptor that isn't the library's own came every time. */
 const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 2;
 
@@ -30,27 +32,12 @@ describe.skipIf(noCompiler !== null)(
     );
 
     test.each([
-      ['the other user begins', 'other.use', 'claim'],
-      ['we begin', 'claim', 'other.use'],
-      ['both begin at once', 'other.useInThread', 'claim'],
+      ['the other user begins', 'use', 'claim'],
+      ['we begin', 'claim', 'use'],
+      ['both begin at once', 'useInThread', 'claim'],
     ])('GPUOwner beside another user of NVML: %s', async (_, first, second) => {
-      const { code, signal, stdout, stderr } = await machine.runScript(
-        `
-        const addon = { exports: {} };
-        process.dlopen(addon, ${JSON.stringify(other)});
-        const other = addon.exports;
-        const claim = () => { new GPUOwner(2, { placeholder: 'none' }).release(); return 0; };
-        const codes = [${first}(), ${second}()];
-        let started = ${first === 'other.useInThread' ? 1 : 0};
-        for (let i = 0; i < 30; i++, started++) {
-          other.useInThread();
-          codes.push(claim(), other.use());
-          codes.push((await gpuOwner.getGPUs()).some(({ health }) => health !== 'ok') ? 1 : 0);
-        }
-        for (let i = 0; other.ended() >= 0 && other.ended() < started && i < 1000; i++) {
-          await new Promise((resolve) => setTimeout(resolve, 10));
-        }
-        console.log(codes.filter((code) => code !== 0).join(), other.ended() === started);`,
+      const { code, signal, stdout, stderr } = await machine.run(
+        [process.execPath, program, other, first, second],
         { env },
       );
       expect({ code, signal, stdout, stderr }).toEqual({
