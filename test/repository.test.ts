@@ -57,7 +57,7 @@ describe('workflows', () => {
 });
 
 const reason = whyNot('ruff') || whyNot('mypy');
-test.skipIf(reason !== '')(`ruff and mypy find nothing in python/${reason}`, () => {
+test.skipIf(reason !== '')(`ruff and mypy find no mistake in the Python code${reason}`, () => {
   const { status, output } = run('npm', 'run', '--silent', 'lint:python');
   expect(status, output).toBe(0);
 });

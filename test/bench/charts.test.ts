@@ -72,7 +72,7 @@ describe.each(kinds)('%s', (_, each) => {
     }
   });
 
-  test('told in words, with units, for light and dark', () => {
+  test('a chart is told in words, with units, for light and dark', () => {
     expect(svg).toContain('<title id="title">A look: Warm &amp; cold &lt;looks&gt;</title>');
     expect(svg).toMatch(/<desc id="desc">Medians in µs\..+gpu-owner/);
     expect(svg).toMatch(/>µs(, logarithmic scale)?<\/text>/);
@@ -81,7 +81,7 @@ describe.each(kinds)('%s', (_, each) => {
   });
 });
 
-test('a reader of SVG can read it', ({ skip }) => {
+test('a chart is valid SVG', ({ skip }) => {
   if (spawnSync('rsvg-convert', ['--version']).status !== 0) skip('rsvg-convert is not installed');
   for (const [, each] of kinds) {
     const { status, stdout } = spawnSync('rsvg-convert', {
@@ -98,7 +98,7 @@ describe('ticks', () => {
     [0, 4.2, ['0', '1', '2', '3', '4', '5']],
     [0, 0.013, ['0', '0.005', '0.01', '0.015']],
     [-3, 5, ['-4', '-2', '0', '2', '4', '6']],
-  ])('from %d to %d', (from, to, labels) => {
+  ])('axis ticks from %d to %d are round and cover the values', (from, to, labels) => {
     expect(linearTicks(from, to).ticks.map(({ label }) => label)).toEqual(labels);
   });
 

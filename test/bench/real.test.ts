@@ -43,20 +43,20 @@ function asked(expression: string, more: NodeJS.ProcessEnv = {}) {
 
 const LD_LIBRARY_PATH = join(built, 'simulator');
 
-test('the driver: its version and its GPUs', () => {
+test('the version and the GPUs of a real driver are found', () => {
   const { available, version, gpus } = asked('realDriver()', { LD_LIBRARY_PATH });
   expect({ available, count: gpus.length }).toEqual({ available: true, count: 2 });
   expect(version).toMatch(/^\d+\.\d+/);
 });
 
-test('a driver that cannot be asked says why', () => {
+test('a driver that cannot be asked: the reason is told', () => {
   writeFileSync(join(directory, 'libnvidia-ml.so.1'), 'not a library');
   const { available, why } = asked('realDriver()', { LD_LIBRARY_PATH: directory });
   expect(available).toBe(false);
   expect(why).toContain('libnvidia-ml.so.1');
 });
 
-test('nvidia-smi and modules of Python', () => {
+test('nvidia-smi and Python modules are found, or the reason is told', () => {
   program('nvidia-smi', 'echo 575.1');
   program(
     'python3',

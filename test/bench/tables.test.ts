@@ -13,7 +13,7 @@ describe('statistics', () => {
     expect(values[0]).toBe(200); // not sorted in place
   });
 
-  test('of few values', () => {
+  test('the statistics of few values are their median and range', () => {
     expect(summarize([7])).toEqual({ n: 1, median: 7, low: 7, high: 7, p99: 7 });
     expect(summarize([10, 9])).toEqual({ n: 2, median: 9.5, low: 9, high: 10, p99: 10 });
     expect(median([3, 1, 2])).toBe(2);
@@ -60,7 +60,7 @@ const table = {
 };
 
 describe('on a terminal', () => {
-  test('a table', () => {
+  test('a table is printed with units, ratios and targets', () => {
     expect(tableText(table).split('\n')).toEqual([
       'Warm, per look, in us; base: C (simulated driver, no latency)',
       '                     median   middle half  99 % below  times base',
@@ -73,7 +73,7 @@ describe('on a terminal', () => {
     ]);
   });
 
-  test('never wider than 100 columns', () => {
+  test('printed tables are at most 100 columns wide', () => {
     const long = (count: number) => 'words that go on '.repeat(count).trim();
     const series = {
       [long(9)]: summarize([1e6, 2e6]),
@@ -105,7 +105,7 @@ describe('on a terminal', () => {
     ).toBeLessThanOrEqual(100);
   });
 
-  test('the summary', () => {
+  test('the summary lists targets, failures and what was left out', () => {
     const benchmarks = {
       look: {
         title: 'A look',
@@ -132,7 +132,7 @@ describe('on a terminal', () => {
 });
 
 describe('the form of tables', () => {
-  test('as agreed', () => {
+  test('a table with all members is accepted', () => {
     expect(() => checkTables([table])).not.toThrow();
     expect(() => checkTables([])).not.toThrow();
   });

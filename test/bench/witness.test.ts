@@ -30,7 +30,7 @@ describe('the log', () => {
     expect(check()).toEqual({ holds: 3, gpus: 2 });
   });
 
-  test('in the order of the clock, not of the lines', () => {
+  test('entries are read in the order of the clock, not of the lines', () => {
     expect(told('2 had 30 A', '1 had 10 A', '2 gone 40 A', '1 gone 20 A')().holds).toBe(2);
   });
 
@@ -39,7 +39,7 @@ describe('the log', () => {
     expect(check).toThrow('A had two holders, processes 1 and 2, for 1.0 us at least');
   });
 
-  test('a holder within the time of another', () => {
+  test('a holder within the time of another is a violation', () => {
     expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A', '1 gone 40 A')).toThrow('two holders');
   });
 
@@ -47,7 +47,7 @@ describe('the log', () => {
     expect(told('1 had 10 A', '2 had 20 A', '2 gone 30 A')).toThrow('two holders');
   });
 
-  test('a kill is an end, and none before it', () => {
+  test('a killed holder has the GPU until the kill, not shorter', () => {
     expect(told('1 had 10 A', '1 had 10 B', '1 killed 20', '2 had 21 A', '2 gone 30 A')().holds).toBe(3);
     rmSync(join(directory, 'witness.log'));
     expect(told('1 had 10 A', '1 killed 20', '2 had 19 A', '2 gone 30 A')).toThrow('two holders');
@@ -57,7 +57,7 @@ describe('the log', () => {
     expect(told()).toThrow('saw no holder');
   });
 
-  test('a log that makes no sense', () => {
+  test('a log that makes no sense is refused', () => {
     expect(told('1 gone 10 A')).toThrow('never had');
     rmSync(join(directory, 'witness.log'));
     expect(told('1 had 10 A', '1 had 20 A')).toThrow('noted twice');
@@ -67,7 +67,7 @@ describe('the log', () => {
 });
 
 describe('holders', () => {
-  test('in JavaScript and in C tell on the same clock', () => {
+  test('the witnesses in JavaScript and in C use the same clock', () => {
     const witness = openWitness(directory);
     const command = compiled(directory, 'witness.c');
     const self = testimony(witness.path);

@@ -50,7 +50,7 @@ describe('whose turn it is', () => {
     expect(turn(wish(9, 3, ['a', 'b']), [wish(1, 1, ['b']), wish(2, 1, ['c'])]).blockers).toEqual([1]);
   });
 
-  test('no more of the line is read than need be', () => {
+  test('no more of the wait queue is read than necessary', () => {
     function* endless(): Generator<GpuRequest> {
       for (let place = 1; ; place++) yield wish(place, 1);
     }
@@ -59,7 +59,7 @@ describe('whose turn it is', () => {
     expect(reservedFor([], null, endless()).size).toBe(0);
   });
 
-  test('jobs stand in lines of their own', () => {
+  test('each job has its own wait queue', () => {
     expect(turn(wish(2, 1, ALL, 'job'), [wish(1, 4)])).toEqual({ reserved: [], blockers: [] });
     expect(turn(wish(2, 1, ALL, 'job'), [wish(1, 4, ALL, 'job')]).blockers).toEqual([1]);
   });

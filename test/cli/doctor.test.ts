@@ -56,7 +56,7 @@ describe('the command', () => {
     expect((await onTerminal({ TERM: 'dumb' })).stdout).not.toContain(introducer);
   });
 
-  test('a reader that goes away', async () => {
+  test('the doctor ends quietly when its reader goes away', async () => {
     const { code, stderr } = await machine.run(['sh', '-c', `${launcher} doctor | head -c 1 >/dev/null`]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   });
@@ -70,7 +70,7 @@ describe('the page', () => {
     finding('leases', 'No GPU is leased.'),
   ];
 
-  test.each([50, 80, 100, 1_000])('fits %i columns', (width) => {
+  test.each([50, 80, 100, 1_000])('the page fits %i columns', (width) => {
     const lines = doctorPage(findings, { width, colour: false }).split('\n');
     expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(Math.min(width, 110));
     expect(lines[0]).toBe('Installation');
@@ -84,7 +84,7 @@ describe('the page', () => {
     expect(lines[lines.length - 1]).toMatch(/^ {2}gpu-lost: GPU 0 is lost: word/);
   });
 
-  test('ends with what it comes to', () => {
+  test('the page ends with a summary', () => {
     const conclusion = (...ids: FindingId[]) =>
       doctorPage(
         ids.map((id) => finding(id, 'It is so.')),

@@ -26,7 +26,7 @@ async function queue(): Promise<unknown[]> {
   return JSON.parse((await machine.runCommand(['queue', '--json'])).stdout);
 }
 
-test('find --wait: what is free comes at once', async () => {
+test('find --wait prints free GPUs at once', async () => {
   expect(await machine.runCommand(['find', '--wait', '-n', '2'])).toMatchObject({
     code: 0,
     stdout: `${uuidOf(0)},${uuidOf(1)}\n`,
@@ -82,7 +82,7 @@ test('find --wait=DURATION ends with 75 when the time is up, --no-wait at once',
   await release(holder);
 });
 
-test('find --wait ends at once where no waiting helps', async () => {
+test('find --wait fails at once if waiting cannot help', async () => {
   machine.set('gpu=1', 'lost=on');
   const result = await machine.runCommand(['find', '--wait', '-n', '2']);
   expect(result).toMatchObject({ code: 75, stdout: '' });

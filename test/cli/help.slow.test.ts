@@ -108,6 +108,6 @@ test('options of the help belong to the command, not to what `run` runs', async 
   expect(without.stdout).toBe('5 -- --force --nonsense');
 });
 
-test('--version', async () => {
+test('--version prints the version', async () => {
   expect((await machine.runCommand(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });

@@ -56,7 +56,7 @@ describe('hold', () => {
     ['SIGTERM', 143],
     ['SIGINT', 130],
     ['SIGHUP', 129],
-  ] as const)('%s ends it', async (signal, code) => {
+  ] as const)('%s ends hold', async (signal, code) => {
     const holder = machine.startCommand(['hold']);
     const outcome = finished(holder);
     await output(holder, /visibleDevices/);
@@ -99,7 +99,7 @@ time.sleep(60)`,
     await expect.poll(() => machine.states()).toEqual(free());
   });
 
-  test('none free: 75 at once, with --wait when one is', async () => {
+  test('hold exits with 75 if no GPU is free, and with --wait waits for one', async () => {
     const first = machine.startCommand(['hold', '-n', '4']);
     await output(first, /visibleDevices/);
     const { code, stdout, stderr } = await machine.runCommand(['hold']);
@@ -152,13 +152,13 @@ time.sleep(60)`;
     expect(await outcome).toMatchObject({ code: 0, stdout: expect.stringContaining('visibleDevices') });
   });
 
-  test('--as says who holds', async () => {
+  test('hold --as sets the command that others see', async () => {
     const holder = machine.startCommand(['hold', '--as', 'python train.py (pid 7)']);
     await output(holder, /visibleDevices/);
     expect((await machine.status())[0].lease.command).toBe('python train.py (pid 7)');
   });
 
-  test('stopped and continued it still holds', async () => {
+  test('hold keeps its GPUs while it is stopped and continued', async () => {
     const holder = machine.startCommand(['hold']);
     await output(holder, /visibleDevices/);
     holder.kill('SIGSTOP');

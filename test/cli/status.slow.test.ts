@@ -169,7 +169,7 @@ describe('colours and terminals', () => {
     );
   });
 
-  test('--watch shows changes; Ctrl-C ends it', async () => {
+  test('status --watch shows changes until Ctrl-C', async () => {
     machine = new Machine(1);
     await machine.status();
     const child = inTerminal(['status', '--watch=100ms']);
@@ -183,7 +183,7 @@ describe('colours and terminals', () => {
     expect((await outcome).stdout).toMatch(/\[status (-2|130)\]/);
   });
 
-  test('--watch --json is a line per look, for programs', async () => {
+  test('status --watch --json prints one line per snapshot', async () => {
     machine = new Machine(1);
     for (const words of [
       ['--watch', '--json'],
@@ -198,7 +198,7 @@ describe('colours and terminals', () => {
     }
   });
 
-  test('a reader that ends (head) ends --watch as well', async () => {
+  test('status --watch ends when its reader (head) ends', async () => {
     machine = new Machine(1);
     const { code, stderr } = await machine.run([
       'sh',
@@ -232,7 +232,7 @@ describe('find', () => {
     await expect.poll(() => machine.states()).toEqual(['free', 'free', 'free']);
   });
 
-  test('not enough free: 75, and why for each GPU', async () => {
+  test('with too few free GPUs, find exits with 75 and gives a reason for each', async () => {
     machine = new Machine(2);
     const holder = machine.startCommand(['hold']);
     await output(holder, /visibleDevices/);

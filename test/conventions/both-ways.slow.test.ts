@@ -91,7 +91,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
   });
 
-  test('a waiter gets it when they end', async () => {
+  test('a waiter gets the GPU when the other tool ends', async () => {
     const holder = await holdAs(machine, name, here(machine));
     const waiting = machine.startCommand(
       ['run', '--devices', '0', '--wait=20s', '--', 'true'],
@@ -145,7 +145,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     },
   );
 
-  test('hold: they see it as long as its input is open', async () => {
+  test('other tools see a hold as long as its input is open', async () => {
     directoryOf(machine, name);
     const hold = machine.startCommand(['hold', '--devices', '0'], here(machine));
     await output(hold, /visibleDevices/);
@@ -277,7 +277,7 @@ describe('gpu_lock', () => {
       }
     });
 
-    test('where nobody uses it, nothing is waited for', async () => {
+    test('a claim waits for nothing if nobody uses safe-gpu', async () => {
       const { stdout, stderr } = await machine.runScript(`
         const times = [];
         for (let i = 0; i < 10; i++) {

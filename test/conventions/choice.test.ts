@@ -50,31 +50,31 @@ describe('what is said wins in this order', () => {
     await holdAs(machine, 'gpu_lock');
   });
 
-  test('nothing: auto', async () => expect(await counts()).toBe(true));
+  test('without a choice, auto holds', async () => expect(await counts()).toBe(true));
 
-  test('the machine’s file', async () => {
+  test('the machine’s file sets the conventions', async () => {
     expect(await counts([], configure('conventions: none\n', null))).toBe(false);
     expect(await counts([], configure('conventions: [safe-gpu, gpu_lock]\n', null))).toBe(true);
     expect(await counts([], configure('conventions: [safe-gpu]\n', null))).toBe(false);
   });
 
-  test('over it the user’s file', async () => {
+  test('the user’s file overrides the machine’s file', async () => {
     expect(await counts([], configure('conventions: none\n', 'conventions: auto\n'))).toBe(true);
   });
 
-  test('over both the environment', async () => {
+  test('the environment overrides both files', async () => {
     const files = configure('conventions: auto\n', 'conventions: auto\n');
     expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'none' })).toBe(false);
     expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'safe-gpu, pid-files' })).toBe(false);
     expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: '' })).toBe(true);
   });
 
-  test('over all the option', async () => {
+  test('the option overrides everything', async () => {
     expect(await counts(['--conventions', 'none'], { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toBe(false);
     expect(await counts(['--conventions=safe-gpu,gpu_lock'], { GPU_OWNER_CONVENTIONS: 'none' })).toBe(true);
   });
 
-  test('in the library, and in all that looks', async () => {
+  test('the choice holds in the library and in all commands that only look', async () => {
     const { stdout } = await machine.runScript(`
       const state = async (conventions) => (await gpuOwner.getGPUs({ conventions }))[0].state;
       console.log(await state(), await state('none'), await state(['gpu_lock']), await state(['safe-gpu']));
@@ -160,12 +160,12 @@ test('naming a convention makes its directory', async () => {
   expect(existsSync(placeOf(machine, '/tmp/safe_gpu'))).toBe(false);
 });
 
-test('looking makes nothing', async () => {
+test('commands that only look create no directory', async () => {
   await machine.runCommand(['status', '--conventions', CONVENTIONS.join()]);
   expect(existsSync(placeOf(machine, '/'))).toBe(false);
 });
 
-test('another root can be named', async () => {
+test('GPU_OWNER_CONVENTIONS_ROOT names another root', async () => {
   const root = join(machine.directory, 'host');
   mkdirSync(join(root, 'var/tmp/gpu_lock'), { recursive: true });
   writeFileSync(
@@ -176,7 +176,7 @@ test('another root can be named', async () => {
   expect(await counts([], { GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
 });
 
-test('what is used, and why, can be asked', () => {
+test('conventionsInUse tells which conventions are used, and why', () => {
   process.env.GPU_OWNER_SIMULATE = '1';
   process.env.GPU_OWNER_SIMULATE_DIR = join(machine.directory, 'machines');
   const directory = directoryOf(machine, 'gpu_lock');

@@ -78,7 +78,7 @@ describe.each([
   });
 });
 
-test('waiting in line keeps it from nothing', async () => {
+test('a waiting claim does not keep safe-gpu from its lock', async () => {
   const holder = machine.startCommand(['hold', '-n', '2']);
   await output(holder, /visibleDevices/);
   const waiting = machine.startCommand(['run', '--', 'true']);

@@ -19,13 +19,13 @@ function configured(text: string, env: Record<string, string> = {}): Promise<Dia
 }
 
 describe('configuration files', () => {
-  test('none', async () => {
+  test('no configuration file is no problem', async () => {
     const diagnosis = await diagnose(machine);
     expect(diagnosis.ids).toEqual([]);
     expect(said(diagnosis, 'configuration')).toMatch(/^No configuration file/);
   });
 
-  test('a valid one', async () => {
+  test('a valid configuration file is named', async () => {
     const diagnosis = await configured('lockTimeout: 3s\n');
     expect(diagnosis.ids).toEqual([]);
     expect(said(diagnosis, 'configuration')).toMatch(/config\.yaml is valid/);
@@ -35,13 +35,13 @@ describe('configuration files', () => {
     ['exclude: [0\n', /config\.yaml:\d+: not valid YAML/],
     ['exlcude: 0\n', /config\.yaml:1: there is no key 'exlcude'; did you mean 'exclude'\?/],
     ['minFreeMemory: much\n', /config\.yaml:1: minFreeMemory/],
-  ])('a broken one: %j', async (text, words) => {
+  ])('a broken configuration file is a problem: %j', async (text, words) => {
     const diagnosis = await configured(text);
     expect(diagnosis).toMatchObject({ code: 1, ids: ['configuration-broken'] });
     expect(said(diagnosis, 'configuration-broken')).toMatch(words);
   });
 
-  test('one that anybody may write to', async () => {
+  test('a configuration file that anybody may write to is a problem', async () => {
     const path = join(machine.directory, 'config.yaml');
     writeFileSync(path, '');
     chmodSync(path, 0o666);
@@ -49,7 +49,7 @@ describe('configuration files', () => {
     expect(said(diagnosis, 'configuration-broken')).toMatch(/everybody may write to it/);
   });
 
-  test('thresholds and bans', async () => {
+  test('thresholds and bans of the configuration are shown', async () => {
     const diagnosis = await configured('minFreeMemory: 4GiB\nexclude: [2]\nexcludeNames: [T400]\n');
     expect(diagnosis).toMatchObject({ code: 0, ids: ['thresholds', 'gpus-banned'] });
     expect(said(diagnosis, 'thresholds')).toMatch(/minFreeMemory: 4 GiB/);
@@ -58,7 +58,7 @@ describe('configuration files', () => {
     );
   });
 
-  test('a ban of a GPU that there is not', async () => {
+  test('a ban of a missing GPU is a warning', async () => {
     const diagnosis = await configured('exclude: [7, 0]\n');
     expect(diagnosis.ids).toEqual(['gpus-banned', 'rule-without-gpu']);
     expect(said(diagnosis, 'rule-without-gpu')).toMatch(/^'7' in .*config\.yaml names no GPU/);
@@ -67,7 +67,7 @@ describe('configuration files', () => {
     expect((await configured('exclude: [7]\n')).ids).toEqual(['gpu-lost']);
   });
 
-  test('nothing is left', async () => {
+  test('a configuration that leaves no GPU is a problem', async () => {
     const diagnosis = await configured('devices: [A100]\nexcludeNames: [A100]\n');
     expect(diagnosis).toMatchObject({ code: 1, ids: ['gpus-banned', 'nothing-claimable'] });
     expect(said(diagnosis, 'gpus-banned')).toMatch(/^GPUs 0 to 2 may not/);
@@ -99,7 +99,7 @@ describe('CUDA_VISIBLE_DEVICES', () => {
   });
 });
 
-test('locks of other tools, by their directories', async () => {
+test('other tools’ locks are listed with their directories', async () => {
   const home = join(machine.directory, 'home');
   const away = join(machine.directory, 'away');
   for (const path of [home, away]) mkdirSync(path);

@@ -67,7 +67,7 @@ test('a path that was set and is wrong: no other place was looked at, and the re
 test.each([
   [9, /not loaded/, whichContainer() === null ? /modprobe nvidia/ : /--gpus all/],
   [18, /different versions/, /reboot/],
-])('a driver that fails with code %i', async (code, text, remedy) => {
+])('a driver that fails with code %i is a problem', async (code, text, remedy) => {
   machine.set(`error=init:${code}`);
   const diagnosis = await diagnose(machine);
   expect(diagnosis).toMatchObject({ code: 1, ids: ['driver-failed'] });
@@ -106,7 +106,7 @@ test.skipIf(noMounts !== null || noCompiler !== null)(
   },
 );
 
-test('no CUDA library beside the driver', async () => {
+test('a driver without a CUDA library is a problem', async () => {
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' } });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['cuda-library-missing'] });
   expect(said(diagnosis, 'cuda-library-missing')).toMatch(
@@ -114,7 +114,7 @@ test('no CUDA library beside the driver', async () => {
   );
 });
 
-test('a CUDA library that is none', async () => {
+test('a library that is not CUDA is a problem', async () => {
   const diagnosis = await diagnose(machine, {
     env: { GPU_OWNER_CUDA_LIBRARY: simulated('libnvidia-ml.so.1') },
   });
@@ -138,7 +138,7 @@ test('looking at the CUDA library does not initialise CUDA, which would bind the
   expect(native().cudaState(path)).toBe('loaded');
 });
 
-test('persistence mode', async () => {
+test('persistence mode that is off is a note', async () => {
   expect((await diagnose(machine)).ids).toEqual([]);
   const workstation = new Machine('workstation');
   try {
@@ -152,7 +152,7 @@ test('persistence mode', async () => {
   }
 });
 
-test('MPS, by its process', async () => {
+test('MPS is found by its process', async () => {
   const server = machine.startCommand(['simulate', 'occupy', '0', '--name', 'nvidia-cuda-mps-server']);
   const pid = await output(server, /ready (\d+)/);
   const diagnosis = await diagnose(machine);
@@ -165,7 +165,7 @@ test('MPS, by its process', async () => {
   expect((await diagnose(machine)).ids).toEqual([]);
 });
 
-test('MPS, by the lock of its control daemon; what a daemon leaves behind is no MPS', async () => {
+test('MPS is found by the lock of its control daemon; what a dead daemon leaves behind is ignored', async () => {
   const pipes = join(machine.directory, 'mps');
   mkdirSync(pipes);
   const env = { CUDA_MPS_PIPE_DIRECTORY: pipes };

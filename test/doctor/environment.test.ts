@@ -35,7 +35,7 @@ function found(of: System): Record<string, string> {
   return findings;
 }
 
-test('nothing remarkable', () => {
+test('an ordinary environment is ok', () => {
   expect(Object.keys(found(world()))).toEqual(['surroundings']);
 });
 
@@ -61,7 +61,7 @@ describe('a container', () => {
   });
 });
 
-test('a PID namespace of its own', () => {
+test('a private PID namespace is a note', () => {
   const of = world({ '/proc/self/ns/pid': 'pid:[4026532999]' });
   expect(found(of)).toEqual({ 'pid-namespace': expect.stringMatching(/Leases are not affected/) });
   expect(found(world({ '/proc/self/ns/pid': '' }))).toHaveProperty('surroundings'); // not to be had
@@ -73,14 +73,14 @@ test.each([
   ['hidepid=ptraceable', true],
   ['hidepid=0', false],
   ['hidepid=off', false],
-])('/proc mounted with %s', (option, hides) => {
+])('/proc mounted with %s: a note if it hides processes of others', (option, hides) => {
   const mounts = PLAIN.replace('proc proc rw', `proc proc rw,${option}`);
   const of = world({ '/proc/self/mountinfo': mounts });
   expect(Object.keys(found(of))).toEqual([hides ? 'processes-hidden' : 'surroundings']);
   expect(Object.keys(found({ ...of, uid: 0 }))).toEqual(['surroundings']); // root sees them all
 });
 
-test('a private /tmp', () => {
+test('a private /tmp is a warning', () => {
   const mounts = `${PLAIN}31 22 254:0 /tmp/systemd-private-0a1-web.service-x/tmp /tmp rw - ext4 /dev/vda rw\n`;
   const of = world({ '/proc/self/mountinfo': mounts });
   expect(found(of)).toEqual({
@@ -90,7 +90,7 @@ test('a private /tmp', () => {
   expect(Object.keys(found(world({ '/proc/self/mountinfo': plain })))).toEqual(['surroundings']);
 });
 
-test('WSL', () => {
+test('WSL is a note', () => {
   const of = world({ '/proc/sys/kernel/osrelease': '5.15.153.1-microsoft-standard-WSL2\n' });
   expect(Object.keys(found(of))).toEqual(['wsl']);
 });

@@ -107,16 +107,16 @@ describe('without a process', () => {
     processes: [],
   };
 
-  test('no GPU at all', () => {
+  test('a driver without a GPU is a problem', () => {
     expect(found([])).toEqual(['no-gpus']);
     expect(found([whole])).toEqual(['gpus']);
   });
 
-  test('MIG without an instance', () => {
+  test('MIG without an instance is a warning', () => {
     expect(found([{ ...whole, migEnabled: true }])).toEqual(['gpus', 'mig-empty']);
   });
 
-  test('GPUs as words', () => {
+  test('lists of GPUs are written in words', () => {
     const words = (...indices: number[]) => list(indices.map((index) => ({ index })));
     expect(words(3)).toBe('GPU 3');
     expect(list([{ index: 1 }, { index: 1, instance: 2 }, { index: 0, instance: 2 }])).toBe('GPUs 1 and 0:2');

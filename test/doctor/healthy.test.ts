@@ -55,7 +55,7 @@ test('with a lock directory of its own, no simulation of its place: nothing eith
   });
 });
 
-test('what is healthy is told', async () => {
+test('the doctor tells what is healthy', async () => {
   const { findings } = await diagnose(machine);
   const ids = findings.map(({ id }) => id);
   for (const id of [

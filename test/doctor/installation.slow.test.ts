@@ -37,7 +37,7 @@ function with_(env: Record<string, string>): Promise<Diagnosis> {
   return diagnose(machine, { env });
 }
 
-test('versions and places', async () => {
+test('the doctor names versions and places', async () => {
   const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   expect(said(await diagnose(machine), 'version')).toContain(
     `gpu-owner ${version} in ${root}, Node.js ${process.versions.node} (${process.execPath})`,
@@ -72,7 +72,7 @@ test.each([
   expect(said(diagnosis, 'program-missing')).toMatch(words);
 });
 
-test('with a keeper that may not be executed', async () => {
+test('a keeper that may not be executed is a problem', async () => {
   const directory = build();
   rmSync(join(directory, 'gpu-owner-keeper'));
   copyFileSync(join(binaries(), 'gpu-owner-keeper'), join(directory, 'gpu-owner-keeper'));
@@ -82,7 +82,7 @@ test('with a keeper that may not be executed', async () => {
   expect(said(diagnosis, 'program-missing')).toMatch(/may not be executed/);
 });
 
-test('in a place that others may not enter', async () => {
+test('an installation that others may not enter is a note', async () => {
   const directory = build();
   const open = await with_({ GPU_OWNER_BUILD: directory });
   chmodSync(directory, 0o700);

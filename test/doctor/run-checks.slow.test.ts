@@ -56,7 +56,7 @@ test.skipIf(noCompiler !== null)(`a file system that hangs${because(noCompiler)}
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
-test('a check that crashes, and one that throws', async () => {
+test('a check that crashes or throws is a finding, and the others go on', async () => {
   const diagnosis = await hooked(`
     if (part === 'driver') console.log('hello from a library\\n3\\nnull');
     if (part === 'conventions') process.kill(process.pid, 'SIGSEGV');
@@ -79,7 +79,7 @@ test('a check whose process can not end, as the driver has a thread of it: its w
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
-test('where no process can be started, it looks itself', async () => {
+test('the doctor checks in its own process if none can be started', async () => {
   const diagnosis = await hooked(`process.execPath = '/nonexistent/node';`);
   expect(diagnosis.findings.filter(({ id }) => id === 'check-failed')).toEqual([]);
   expect(diagnosis).toMatchObject({ code: 0, ids: [] });

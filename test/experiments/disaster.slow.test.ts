@@ -203,7 +203,7 @@ test.concurrent('the first manager is killed: the second takes over', async (con
 
 const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
-test.concurrent(`somebody who waits in line${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
+test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
   const experiment = newExperiment(context, 1);
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));

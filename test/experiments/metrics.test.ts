@@ -29,7 +29,7 @@ test('however many scrape, the queue is asked once a second', async () => {
   await expect.poll(scrape).toContain(`asked ${asked + 1}\n`);
 });
 
-test('a failure is told, and not kept', async () => {
+test('a failed scrape is an error, and the next one works', async () => {
   let fails = true;
   server = await serveMetrics({ host: '127.0.0.1', port: 0 }, async () => {
     if (fails) throw new Error('no queue');
@@ -41,7 +41,7 @@ test('a failure is told, and not kept', async () => {
   expect((await fetch(server.url)).status).toBe(200);
 });
 
-test('connections that ask nothing keep nobody out', async () => {
+test('connections without a request do not block others', async () => {
   server = await serveMetrics({ host: '127.0.0.1', port: 0 }, async () => []);
   const port = Number(new URL(server.url).port);
   for (let i = 0; i < 300; i++) {

@@ -51,7 +51,7 @@ describe('calls of the driver', () => {
     return Object.fromEntries(made.map((call) => [call, median(runs.map((calls) => calls[call] ?? 0))]));
   }
 
-  test('a look asks each GPU once for what changes, and for nothing that does not', async () => {
+  test('a snapshot asks each GPU once for what changes, and for nothing else', async () => {
     expect(await callsOf('snapshot')).toEqual(each(GPUS));
   });
 
@@ -92,7 +92,7 @@ describe.skipIf(noTracing !== null)(
       return counts;
     }
 
-    test('a claim that is released again', async () => {
+    test('a claim and its release make few system calls', async () => {
       const [few, many] = [await callsOf(20), await callsOf(120)];
       const perTime = [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const);
       const calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));

@@ -10,7 +10,7 @@ function newLine({ onTestFinished }: TestContext): Line {
 }
 
 describe.concurrent('waiters that others have to be patient with', () => {
-  test('fifty stopped waiters cost seconds', async (context) => {
+  test('fifty suspended waiters delay others by seconds only', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(4);
@@ -85,7 +85,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     },
   );
 
-  test('it comes behind those in line, who are patient with the forged one as well', async (context) => {
+  test('it waits behind those in the queue, who are patient with the forged waiter as well', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(4);
@@ -133,7 +133,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
-  test('a waiter for more than is free is not passed over', async (context) => {
+  test('a waiter for more than is free is not skipped', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(1);

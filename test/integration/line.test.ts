@@ -65,7 +65,7 @@ describe('the order of waiters', () => {
     expect(names((await picky).stdout, 'got')).toEqual(['picky']);
   });
 
-  test('claims that don’t wait keep to the order: what somebody in line could use is theirs', async () => {
+  test('a claim that does not wait never takes a GPU that a waiter could use', async () => {
     const { release } = await line.holder(3);
     const waiting = finished(line.waiter([{ name: 'pair', count: 2 }]));
     await line.untilWaiting(1);
@@ -106,7 +106,7 @@ describe('waiters that end or stop', () => {
     },
   );
 
-  test('a time limit or an AbortSignal ends a wait anywhere in the line, and nothing is left of it', async () => {
+  test('a time limit or an AbortSignal ends a wait at any position, and leaves nothing', async () => {
     const { release } = await line.holder(4);
     const first = finished(line.waiter([{ name: 'first' }]));
     await line.untilWaiting(1);
@@ -124,7 +124,7 @@ describe('waiters that end or stop', () => {
     expect(await line.queue()).toEqual([]);
   });
 
-  test('a limit of a month is waited for like any other', async () => {
+  test('a time limit of a month works like any other', async () => {
     const { release } = await line.holder(4);
     const first = finished(line.waiter([{ name: 'first', count: 4 }]));
     await line.untilWaiting(1);
@@ -180,14 +180,14 @@ describe('the line’s file is anybody’s to write', () => {
     ['absurd counts', JSON.stringify({ place: 0, count: 1e300, uuids: 'all' })],
     ['a million brackets', '['.repeat(4_000)],
     ['escape sequences', JSON.stringify({ place: 0, user: '\u001b[2J', count: -1, uuids: [] })],
-  ])('a record that is %s keeps nobody waiting', async (_, record) => {
+  ])('a record that is %s delays nobody', async (_, record) => {
     const fake = machine.start([python, fixture('fake_waiter.py'), file(), '0', record]);
     await output(fake, /there/);
     expect((await machine.runCommand(['run', '--no-wait', '--', 'true'])).code).toBe(0);
     expect(await line.queue()).toEqual([]);
   });
 
-  test.each(['', 'never', '-1', '99999999999999'])('the sign of life %j is none', async (pulse) => {
+  test.each(['', 'never', '-1', '99999999999999'])('the heartbeat %j is ignored', async (pulse) => {
     const fake = await line.fakeWaiter(4, await line.uuids(), pulse || ' ');
     expect((await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true'])).code).toBe(0);
     expect(await line.queue()).toMatchObject([{ position: 1, count: 4, user: 'mallory', stopped: true }]);

@@ -49,7 +49,7 @@ describe.skipIf(why !== null)(
       expect(stderr.match(WARNING)).toHaveLength(1);
     });
 
-    test('a claim that waits gets its GPU as well, and waiters stand in line again afterwards', async () => {
+    test('a waiting claim gets its GPU as well, and the queue works again afterwards', async () => {
       const stranger = await spoil();
       const holder = await line.holder(2);
       const waiting = line.waiter([{ name: 'late' }]);

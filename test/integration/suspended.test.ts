@@ -217,7 +217,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
   });
 
-  test('first in line', async (context) => {
+  test('a suspended first waiter delays others by seconds only', async (context) => {
     const { expect } = context;
     const delay = async () => {
       const line = new Line(newMachine(context, 1));

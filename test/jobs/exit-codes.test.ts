@@ -31,14 +31,14 @@ test('a following claim succeeds at once', async () => {
   }
 });
 
-test('a command that is not found: 127', async () => {
+test('a command that is not found ends with 127', async () => {
   const { leases } = workspace();
   const ended = await complete({ leases, command: ['pyhton', 'train.py'] });
   expect(ended).toMatchObject({ code: 127, stderr: "gpu-owner: cannot run 'pyhton': not found\n" });
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
 });
 
-test('a command that can’t be executed: 126', async () => {
+test('a command that can’t be executed ends with 126', async () => {
   const { directory, leases } = workspace();
   const plain = join(directory, 'plain');
   writeFileSync(plain, 'text', { mode: 0o644 });
@@ -53,7 +53,7 @@ test('a command that can’t be executed: 126', async () => {
   expect(ended.stderr).toContain('is a directory');
 });
 
-test('a script whose interpreter is missing', async () => {
+test('a script whose interpreter is missing ends with 127', async () => {
   const { directory } = workspace();
   const script = join(directory, 'script');
   writeFileSync(script, '#!/nonexistent/python\n', { mode: 0o755 });
@@ -69,7 +69,7 @@ test('a script without a first line for an interpreter runs under sh', async () 
   expect(await complete({ command: [script] })).toMatchObject({ code: 9, stderr: '' });
 });
 
-test('many arguments', async () => {
+test('many arguments reach the command', async () => {
   const many = Array.from({ length: 20_000 }, (_, i) => `argument-${i}`);
   const ended = await complete({ command: ['sh', '-c', 'echo $#', 'sh', ...many] });
   expect(ended).toMatchObject({ code: 0, stdout: '20000\n' });
@@ -93,7 +93,7 @@ test.each([
   [['run', '--recheck', '0', '--', 'true'], /--recheck must be/],
   [['task', '--', 'true'], /task needs --control/],
   [['hold', '--', 'true'], /hold takes no command/],
-] as [string[], RegExp][])('bad arguments: %j', async (args, message) => {
+] as [string[], RegExp][])('bad arguments are refused: %j', async (args, message) => {
   const running = new Running(keeperPath, args);
   expect(await running.exited).toEqual({ code: 64, signal: null });
   expect(running.stderr).toMatch(message);

@@ -44,7 +44,7 @@ test.each([
   ['SIGTERM', 143],
   ['SIGINT', 130],
   ['SIGHUP', 129],
-] as const)('%s ends it', async (signal, code) => {
+] as const)('%s ends hold', async (signal, code) => {
   const { running, lease } = await holding();
   running.kill(signal);
   expect(await running.exited).toEqual({ code, signal: null });
@@ -52,14 +52,14 @@ test.each([
   expect(running.stderr).toBe('');
 });
 
-test('killed: the lease is free', async () => {
+test('the lease is free when hold is killed', async () => {
   const { running, lease } = await holding();
   running.kill('SIGKILL');
   await running.exited;
   await probe.free(lease);
 });
 
-test('a signal that the caller ignored (nohup) doesn’t', async () => {
+test('a signal that the caller ignored (nohup) doesn’t end hold', async () => {
   const { running, lease } = await holding([], ['--ignore-signals', '1']);
   running.kill('SIGHUP');
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
@@ -94,7 +94,7 @@ test('a placeholder that hangs delays the end by a second at most, the lease not
   expect(await quickest(2_500, () => end(({ exited }) => exited))).toBeLessThan(2_500);
 });
 
-test('standard input that is at its end, or closed', async () => {
+test('a standard input that is at its end or closed ends hold', async () => {
   expect(await complete({ mode: 'hold', stdio: ['ignore', 'pipe', 'pipe'] })).toMatchObject({
     code: 0,
     stderr: '',
@@ -102,7 +102,7 @@ test('standard input that is at its end, or closed', async () => {
   expect(await complete({ mode: 'hold', launcher: ['--close', '0'] })).toMatchObject({ code: 0, stderr: '' });
 });
 
-test('is idle', async () => {
+test('hold is idle', async () => {
   const { running } = await holding();
   const ticks = (): string[] => readFileSync(`/proc/${running.pid}/stat`, 'utf8').split(' ').slice(13, 15);
   const before = await settled(ticks);

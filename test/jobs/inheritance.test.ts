@@ -108,7 +108,7 @@ test('nohup: a hangup neither ends the command nor the front', async () => {
   sendSignal(await pidIn(directory, 'fork-child'), 'SIGKILL');
 });
 
-test('the soft limit on open files', async () => {
+test('the command has the caller’s soft limit on open files', async () => {
   const command = ['sh', '-c', 'ulimit -Sn; ulimit -Hn'];
   const launcher = ['--setup', 'resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))'];
   expect((await complete({ launcher, options: ['--nofile', '512'], command })).stdout).toBe('512\n4096\n');

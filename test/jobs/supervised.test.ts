@@ -7,7 +7,7 @@ import { sendSignal, signalLiving } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 import { chain, script, task } from './supervising.ts';
 
-test('a command that ends by itself', async () => {
+test('a command that ends by itself: its exit code is reported', async () => {
   const { ended, log, lease } = task(
     script('import sys; print("out"); print("err", file=sys.stderr); sys.exit(3)'),
   );
@@ -17,12 +17,12 @@ test('a command that ends by itself', async () => {
   expect(record).toMatchObject({ pid: process.pid, ended: null, command: 'a test' });
 });
 
-test('a command that is killed', async () => {
+test('a killed command: its signal is reported', async () => {
   const { ended } = task(script('import os; os.kill(os.getpid(), 9)'));
   expect(await ended).toEqual({ kind: 'killed', signal: 'SIGKILL' });
 });
 
-test('commands that can’t start', async () => {
+test('a command that can’t start: the reason is reported', async () => {
   expect(await task(['pyhton']).ended).toEqual({ kind: 'not-started', errno: 2, text: 'not found' });
   expect(await task(['true', 'x'.repeat(200_000)]).ended).toMatchObject({
     kind: 'not-started',
@@ -71,7 +71,7 @@ test('a lock that a command keeps for others is no lease to its keeper', async (
   await ended;
 });
 
-test('many at a time', async () => {
+test('many commands run at a time', async () => {
   const all = Array.from({ length: 12 }, (_, i) => task(['sh', '-c', `exit ${i}`]));
   const outcomes = await Promise.all(all.map(({ ended }) => ended));
   expect(outcomes).toEqual(all.map((_, code) => ({ kind: 'exited', code })));

@@ -124,7 +124,7 @@ test('the command has a session of its own', async () => {
   await running.printed(/True/);
 });
 
-test('a command that can’t start', async () => {
+test('a command that can’t start is reported', async () => {
   const { running, events, lease } = start(() => ['pyhton']);
   expect((await running.exited).code).toBe(0);
   await until(() => events.length === 3, 'all events');
@@ -142,7 +142,7 @@ test('the keeper is told of first, also where it overtakes the guard', async () 
   expect(events.map(({ event }) => event)).toEqual(['keeper', 'failed', 'released']);
 });
 
-test('a directory to start in', async () => {
+test('a command starts in the given directory', async () => {
   const { directory } = workspace();
   const there = start(() => ['pwd'], ['--directory', directory]);
   await there.running.printed(new RegExp(`^${directory}\n`));
@@ -177,7 +177,7 @@ test('a signal for the command, also in pieces and among nonsense', async () => 
   expect((await running.exited).code).toBe(0);
 });
 
-test('stops and continuations are told', async () => {
+test('stopping and continuing a command is reported', async () => {
   const { running, control, event } = start(() => ['sleep', '60']);
   const { pid } = await event('started');
   signalLiving(pid, 'SIGSTOP');
@@ -210,7 +210,7 @@ test.each(['daemon', 'popen', 'stubborn', 'respawning'])(
   },
 );
 
-test('terminate: at once, if no grace is given', async () => {
+test('terminate without a grace period kills at once', async () => {
   const { running, control, directory, event } = start(job('stubborn', '--stay'));
   const child = await pidIn(directory, 'stubborn-child');
   control.write('{"terminate":60000}\n{"terminate":0}\n');
@@ -327,7 +327,7 @@ test('keeper, guard and worker are killed: the command keeps the lease while it 
   await probe.free(lease);
 });
 
-test('a keeper that is stopped goes on', async () => {
+test('a suspended keeper is resumed', async () => {
   const task = start(job('fork', '--stay'));
   const { keeper } = await processes(task);
   await pidIn(task.directory, 'fork-command');

@@ -24,7 +24,7 @@ test('nothing works before cuInit, except the versions', async () => {
   ]);
 });
 
-test('what a device is', async () => {
+test('a device has the name, UUID and memory of its GPU', async () => {
   await session.do('cuda.init()');
   expect(await session.do('[cuda.name(1), cuda.uuid(1), cuda.uuid(1, ""), cuda.bus(1)]')).toEqual([
     'Simulated GPU',
@@ -179,7 +179,7 @@ describe('compute modes', () => {
       expect(await session.do('race(8)')).toEqual([0, 46, 46, 46, 46, 46, 46, 46]);
   });
 
-  test('prohibited: nobody', async () => {
+  test('in prohibited mode nobody gets a context', async () => {
     machine.set('gpu=0', 'compute-mode=prohibited');
     expect(await session.do('[cuda.use(0), cuda.create(0)[0], cuda.retain(1)[0]]')).toEqual([999, 999, 0]);
   });

@@ -48,7 +48,7 @@ test('a GPU that is lost while in use: no context, no memory', async () => {
   user.kill();
 });
 
-test('not supported, per GPU and field', async () => {
+test('a call can be unsupported, per GPU and field', async () => {
   machine.set('gpu=0,2', 'unsupported=power,utilization');
   expect(
     await session.do(
@@ -66,7 +66,7 @@ test('not supported, per GPU and field', async () => {
   expect(await session.do('[nvml.temperature(i)[0] for i in range(3)]')).toEqual([3, 3, 3]);
 });
 
-test('any return code of any call', async () => {
+test('any call can return any code', async () => {
   machine.set('gpu=1', 'error=memory:21,processes:4,handle:8');
   machine.set('error=power:999');
   expect(
@@ -99,7 +99,7 @@ test('memory of processes that the driver does not tell', async () => {
   await user.ended();
 });
 
-test('hidden processes and memory that nobody explains', async () => {
+test('processes can be hidden, and memory be in use without a process', async () => {
   const user = machine.session();
   await user.do('cuda.use(0)');
   machine.set('gpu=all', 'hidden-processes=on');
@@ -119,7 +119,7 @@ test('hidden processes and memory that nobody explains', async () => {
   await user.ended();
 });
 
-test('readings', async () => {
+test('readings can be set', async () => {
   machine.set('gpu=2', 'power=312.5', 'temperature=88', 'utilization=97');
   expect(await session.do('[nvml.power(2), nvml.temperature(2), nvml.utilization(2)]')).toEqual([
     [0, 312_500],
@@ -277,7 +277,7 @@ test('a process that hangs can be killed', async () => {
   await user.ended();
 });
 
-test('topology', async () => {
+test('the topology can be asked for', async () => {
   using big = new Simulated('h200x8');
   const user = big.session();
   await user.do('nvml.init()');

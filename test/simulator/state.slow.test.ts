@@ -157,7 +157,7 @@ describe('a state that is not ours', () => {
     await refused(/cannot open|is not a regular file/);
   });
 
-  test('slots were replaced', async () => {
+  test('a replaced file of slots is refused', async () => {
     const slots = join(machine.home, 'slots');
     linkSync(slots, join(machine.home, 'kept'));
     rmSync(slots);
@@ -173,17 +173,17 @@ describe('a state that is not ours', () => {
     await refused(/is not a directory of its own/);
   });
 
-  test('the base is a file', async () => {
+  test('a base directory that is a file is refused', async () => {
     rmSync(machine.directory, { recursive: true });
     writeFileSync(machine.directory, '');
     await refused(/is not a directory of its own/);
   });
 
-  test('the base’s parent does not exist', async () => {
+  test('a base directory without a parent is refused', async () => {
     await refused(/cannot create .*: No such file/, { GPU_OWNER_SIMULATE_DIR: '/nonexistent/a/b' });
   });
 
-  test('a path that is too long', async () => {
+  test('a path that is too long is refused', async () => {
     await refused(/too long/, { GPU_OWNER_SIMULATE_DIR: `/tmp/${'x/'.repeat(2500)}` });
   });
 });

@@ -14,7 +14,7 @@ afterAll(() => experiment.close());
 const NAMES = ['status', 'retry failed', 'pause', 'resume', 'cancel all', 'logs x', 'export', 'worker'];
 
 describe('without an experiment', () => {
-  test.each(NAMES)('%s says so, and makes nothing', async (name) => {
+  test.each(NAMES)('%s without an experiment says so, and creates nothing', async (name) => {
     const { code, stdout, stderr } = await experiment.run(name.split(' '));
     expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
     expect(stderr).toMatch(
@@ -48,7 +48,7 @@ describe('while two tasks run', () => {
     await experiment.untilStarted(2);
   });
 
-  test('status: the JSON that is documented', async () => {
+  test('status --json has the documented members', async () => {
     const status = await experiment.status();
     expect(status).toMatchObject({
       project: experiment.project,
@@ -83,7 +83,7 @@ describe('while two tasks run', () => {
     for (const key of Object.keys(status)) expect(stdout).toMatch(new RegExp(`\\b${key}\\b`));
   });
 
-  test('status for people, and again and again', async () => {
+  test('status is readable, and --watch repeats it', async () => {
     const { stdout } = await experiment.run(['status']);
     expect(stdout).toMatch(
       /^0\/4 \(0\.0%\): 0 completed, 2 running, 2 waiting\nIts manager is pid \d+\.\nRunning:\n {2}gpu[01] {2}grid_\d_\d {2}GPU-00000000? {2}since \d\d:\d\d \(\d+ s\)\n/,
@@ -94,12 +94,12 @@ describe('while two tasks run', () => {
     await finished(watching);
   });
 
-  test('retry of one that runs says that it does', async () => {
+  test('retry of a running task says that it runs already', async () => {
     const { stdout } = await experiment.run(['retry', 'grid_0_1']);
     expect(stdout).toBe('To be started again: no task; 1 runs or waits already.\n');
   });
 
-  test('logs: what it has said, and with -f what it says until it ends', async () => {
+  test('logs prints the output so far, and with -f until the task has ended', async () => {
     const { stdout } = await experiment.run(['logs', 'grid_0_1']);
     expect(stdout).toMatch(/^==> grid_0_1 on gpu\d \(.*\) since .*\nhello from grid_0_1\n<== it runs\n$/);
     const following = experiment.start(['logs', '-f', 'grid_0_1']);
@@ -112,7 +112,7 @@ describe('while two tasks run', () => {
     expect((await runEnded).code).toBe(0);
   });
 
-  test('export: a table, JSON lines, a file', async () => {
+  test('export writes CSV or JSON lines, to standard output or a file', async () => {
     const csv = (await experiment.run(['export'])).stdout.replaceAll('\r', '').trim().split('\n');
     expect(csv[0]).toBe('task_id,lr,seed,loss');
     expect(csv.slice(1).sort()).toEqual([
@@ -146,7 +146,7 @@ describe('while two tasks run', () => {
     expect(experiment.starts().filter((name) => name === 'grid_2_1')).toHaveLength(2);
   });
 
-  test('logs of a file that is gone say where it was', async () => {
+  test('logs of a removed file say where it was', async () => {
     const { stdout: before } = await experiment.run(['logs', 'grid_2_1']);
     expect(before.match(/hello from grid_2_1/g)).toHaveLength(2);
     rmSync(join(experiment.project, 'results_grid'), { recursive: true });

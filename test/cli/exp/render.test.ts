@@ -32,7 +32,7 @@ function view(workers: number, changes: Partial<RunView> = {}): RunView {
 
 const STYLE = { columns: 80, rows: 24, colour: false, unicode: false };
 
-test('what it looks like', () => {
+test('the display shows progress, workers and failures', () => {
   expect(render(view(2), 65_000, STYLE)).toBe(
     [
       '#####-------------------------  43/240 (17.9%)  42.4 tasks/min  4 min 35 s left',
@@ -45,7 +45,7 @@ test('what it looks like', () => {
   );
 });
 
-test.each([10, 20, 30, 41, 60, 79, 80, 81, 200])('%i columns are never exceeded', (columns) => {
+test.each([10, 20, 30, 41, 60, 79, 80, 81, 200])('the display fits %i columns', (columns) => {
   const long = view(3, {
     notes: ['paused: '.repeat(30)],
     workers: [{ worker: 'gpu0-1-2-3', doing: '\u4e2d'.repeat(100), since: 0 }],
@@ -63,7 +63,7 @@ test.each([2, 3, 5, 8, 12])('%i rows are never exceeded, and the bar is always t
   expect(lines[0]).toMatch(/43\/240/);
 });
 
-test('colours only where they are wanted', () => {
+test('the display has colours only where they are wanted', () => {
   expect(render(view(1), 0, STYLE)).not.toContain('\u001b');
   expect(render(view(1), 0, { ...STYLE, colour: true })).toContain('\u001b[32m');
 });

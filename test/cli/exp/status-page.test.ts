@@ -44,7 +44,7 @@ test('what runs is told from what nobody has noticed to run no longer', () => {
   expect(page(0, [attempt])).toMatch(/ 0 running, 1 waiting\n(?![\s\S]*lost)/);
 });
 
-test('workers whose results never came are named', () => {
+test('the status names workers whose results never came', () => {
   expect(page(0, [])).not.toMatch(/without a result/);
   const many = [3, 2, 1, 1, 1, 1, 1].map((tasks, i) => ({ worker: `gpu${i}`, host: '192.0.2.7', tasks }));
   expect(page(0, [], many)).toMatch(

@@ -8,6 +8,6 @@ test.each([
   [0, 0, '0/0 (100.0%)'],
   [9_999, 10_000, '9999/10000 (99.9%)'], // only all is 100%
   [10_000, 10_000, '10000/10000 (100.0%)'],
-])('progress of %d of %d', (done, total, text) => {
+])('progress of %d of %d is written as counts and percent', (done, total, text) => {
   expect(formatProgress(done, total)).toBe(text);
 });

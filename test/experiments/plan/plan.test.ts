@@ -78,7 +78,7 @@ describe('why tasks are new', () => {
     expect(await reasons(before, now)).toEqual(why);
   });
 
-  test('after much has changed already', async () => {
+  test('a plan is right after many changes', async () => {
     expect(
       await reasons([BASE, BASE.replace('0.1', '0.1, m: 0.5')], BASE.replace('0.1', '0.1, m: 0.9')),
     ).toEqual(['`m` changed from 0.5 to 0.9']);
@@ -118,7 +118,7 @@ describe('what would run', () => {
     expect(counts).toMatchObject({ new: 3, repeated: 1 });
   });
 
-  test('what the sweep has no longer', async () => {
+  test('tasks that the sweep no longer has are counted', async () => {
     const { gone } = await planAfter([BASE], 'p: {lr: 0.1, combinations: [{width: [1]}, {seed: [1, 2]}]}');
     expect(gone).toMatchObject({ count: 2, counts: { pending: 2, completed: 0 } });
     expect(gone?.first.map(({ name }) => name)).toEqual(['p_2_1', 'p_3_2']);
@@ -138,7 +138,7 @@ describe('what would run', () => {
     expect((await planSweep(twice, { queue: null })).otherCommands).toBe(1);
   });
 
-  test('every task can be had, in order', async () => {
+  test('a plan can list every task, in order', async () => {
     const all: PlannedTask[] = [];
     await planSweep(await sweepOf('p: {combinations: [{a: [1, 2]}]}'), {
       queue: null,
@@ -186,7 +186,7 @@ describe('what would run', () => {
     ]);
   });
 
-  test('reasons without end are summed up', async () => {
+  test('many different reasons are summed up', async () => {
     const many = Array.from({ length: 100 }, (_, i) => i).join(', ');
     const { phases } = await planAfter(
       ['p: {combinations: [{seed: [-1]}]}'],
@@ -197,7 +197,7 @@ describe('what would run', () => {
   });
 });
 
-test('planning makes no queue', async () => {
+test('planning creates no queue', async () => {
   const empty = mkdtempSync(join(project, 'empty-'));
   expect(await openQueue(null, empty, { create: false })).toBeNull();
   expect(readdirSync(empty)).toEqual([]);

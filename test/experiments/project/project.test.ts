@@ -66,7 +66,7 @@ test('a project keeps its state in itself, and out of repositories', () => {
   expect(existsSync(home)).toBe(false);
 });
 
-test('what is no directory is no project', () => {
+test('a project that is not a directory is refused', () => {
   for (const name of ['nothing', 'file']) {
     if (name === 'file') writeFileSync(join(directory, name), '');
     expect(() => openProject(join(directory, name))).toThrow(/project directory/);
@@ -124,7 +124,7 @@ describe('on a network file system', () => {
     expect(refusal(() => openProject(project, { network, host: 'alpha' }))).toMatch(/queue on beta/);
   });
 
-  test('state that has been cleaned away begins anew', () => {
+  test('a project whose state was deleted starts with a new queue', () => {
     const { state } = openProject(project, { network });
     rmSync(home, { recursive: true });
     expect(findProject(project, { network })).toBeNull();
@@ -132,13 +132,13 @@ describe('on a network file system', () => {
     expect(existsSync(state)).toBe(true);
   });
 
-  test('without a local disk there is a remedy', () => {
+  test('without a local disk, the error names a remedy', () => {
     const message = refusal(() => openProject(project, { network: () => 'Lustre' }));
     expect(message).toMatch(/Lustre.*local disk.*XDG_STATE_HOME.*--queue/);
     expect(existsSync(join(project, '.gpu-owner'))).toBe(false);
   });
 
-  test('a pointer that says something else', () => {
+  test('a damaged pointer is refused', () => {
     openProject(project, { network });
     for (const text of ['', 'nonsense', '{}', '{"host": "a", "path": "relative"}', 'null']) {
       writeFileSync(join(project, '.gpu-owner', 'elsewhere.json'), text);
@@ -219,7 +219,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     expect(findProject(project)?.state).toBe(state);
   });
 
-  test('a read-only directory', () => {
+  test('a read-only project directory is refused', () => {
     spawnSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'tmpfs', project]);
     try {
       expect(refusal(() => openProject(project))).toMatch(/read-only/);
@@ -229,7 +229,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     }
   });
 
-  test('a full disk', () => {
+  test('a full disk is refused', () => {
     spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,nr_inodes=1', 'tmpfs', project]);
     try {
       expect(refusal(() => openProject(project))).toMatch(/no space/);

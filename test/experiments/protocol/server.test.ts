@@ -85,7 +85,7 @@ async function ask(port: number, text: string | Buffer, host?: string): Promise<
 
 const ACK = '{"type":"ack"}';
 
-test('200 at once, while as many are slow', async () => {
+test('200 requests at once are answered while 200 others are slow', async () => {
   const { port, requests } = await serve();
   const slow = Array.from({ length: 200 }, () => {
     const socket = open(port);
@@ -195,7 +195,7 @@ test('limits: connections in all, of an address, and bytes in all', async () => 
   expect(JSON.parse(await ask(all.port, '')).message).toMatch(/too many connections/);
 });
 
-test('a client that went before its answer is known of', async () => {
+test('a client that left before its answer is reported', async () => {
   const { port, requests, undelivered } = await serve({ delay: 2_000 });
   const socket = open(port);
   socket.write(STATUS);
@@ -294,7 +294,7 @@ const own = Object.values(networkInterfaces())
   .flat()
   .find((each) => each?.family === 'IPv4' && !each.internal)?.address;
 
-test('other addresses: a token, or trust', async () => {
+test('clients of other addresses need a token or trust', async () => {
   const token = 'a secret that is long enough';
   const { port, requests } = await serve({ token, host: '0.0.0.0' });
   // The own user needs none.
@@ -331,7 +331,7 @@ test.skipIf(own === undefined)(
   },
 );
 
-test('IPv6, and IPv4 on a socket for both', async (context) => {
+test('IPv6 works, and IPv4 on a socket for both', async (context) => {
   let served: Awaited<ReturnType<typeof serve>>;
   try {
     served = await serve({ host: '::1' });

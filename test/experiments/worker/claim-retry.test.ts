@@ -52,7 +52,7 @@ describe('claims that fail', () => {
     expect(state.tries).toBe(7);
   });
 
-  test('what won’t pass ends it at once', async () => {
+  test('a lasting error ends the retries at once', async () => {
     const { state } = claiming(new GPUOwnerError('ERR_GPU_UNAVAILABLE', 'there are only 2'), 1_000);
     await vi.advanceTimersByTimeAsync(0);
     expect(state).toMatchObject({ tries: 1, said: [], end: { message: 'there are only 2' } });

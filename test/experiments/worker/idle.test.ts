@@ -40,7 +40,7 @@ test('while others work on the last tasks, it lets its GPU go after a while, and
   expect((await fixture.queue.counts()).failed).toBe(1);
 });
 
-test('others stand in line: between tasks it lets its GPU go, and stands in line again', async () => {
+test('a worker releases its GPU between tasks if others wait, and joins the queue again', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(...Array.from({ length: 3 }, (_, i) => ['touch', `started${i}`, 'wait', `go${i}`]));
   const { event, events, ended, worker } = fixture.work({}, { devices: [0] });
@@ -97,7 +97,7 @@ test('a GPU that can never be had is an error', async () => {
   expect(await ended).toMatchObject({ why: 'error', error: { code: expect.stringMatching(/^ERR_/) } });
 });
 
-test('a paused queue', async () => {
+test('a worker of a paused queue claims no GPU until it is resumed', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['sleep', '0']);
   await fixture.queue.pause('person', 'lunch');

@@ -5,7 +5,7 @@ import { childrenOf, isAlive } from '../../support/keeper.ts';
 import { signalAll, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';
 
-test('a sweep from start to end', async () => {
+test('a worker runs a sweep from start to end', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(
     ['print', 'hello', 'result', '{"accuracy": 0.5, "steps": 1.0}'],
@@ -34,7 +34,7 @@ test('a sweep from start to end', async () => {
   expect(await fixture.machine.states()).toEqual(['free', 'free', 'free']);
 });
 
-test('where the output of an attempt is', async () => {
+test('the queue knows where the output of an attempt is', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['print', 'one'], ['print', 'two']);
   await fixture.work().ended;
@@ -50,7 +50,7 @@ test('where the output of an attempt is', async () => {
   }
 });
 
-test('what a command finds', async () => {
+test('a command finds its task, GPUs and directories', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.queue.enqueue([
     fixture.spec(0, ['env'], { width: new Literal(1, '1.0'), on: new Literal(true, 'yes') }),
@@ -78,7 +78,7 @@ test('what a command finds', async () => {
   });
 });
 
-test('a line for the shell', async () => {
+test('a command line for the shell is run by the shell', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add({ shell: 'echo "a  b" | tr a c; echo \'{"x": 1}\' > $GPU_OWNER_RESULT' });
   await fixture.work().ended;
@@ -105,7 +105,7 @@ test.each([
   expect(existsSync(path)).toBe(true);
 });
 
-test('a result that is too large', async () => {
+test('a result that is too large fails the task', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add({ shell: 'head -c 1048577 /dev/zero > $GPU_OWNER_RESULT' });
   const { ended, event } = fixture.work();
@@ -113,7 +113,7 @@ test('a result that is too large', async () => {
   expect((await event('failed')).error).toMatch(/1048577 bytes.*1 MiB/);
 });
 
-test('failures: three starts, with the end of the log', async () => {
+test('a failing task is started three times, and its error has the end of the log', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['print', 'before', 'print', '\x1b[31mBad\x1b[0m thing', 'exit', '3']);
   const { ended, events } = fixture.work();
@@ -124,7 +124,7 @@ test('failures: three starts, with the end of the log', async () => {
   expect(fixture.log()).toContain('(start 3)');
 });
 
-test('killed', async () => {
+test('a killed command fails its task', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['kill']);
   const { event, worker } = fixture.work();
@@ -156,7 +156,7 @@ test('exit code 75 doesn’t count; three times in a row stop the worker', async
   );
 });
 
-test('exit code 75: again later, and later still', async () => {
+test('exit code 75 delays the task, longer each time', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add({ shell: 'test -e ready || exit 75' });
   const { ended, event } = fixture.work();
@@ -166,7 +166,7 @@ test('exit code 75: again later, and later still', async () => {
   expect((await ended).why).toBe('finished');
 });
 
-test('a command that can’t start', async () => {
+test('a command that can’t start fails its task', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add({ words: ['pyhton', 'a.py'] });
   const { event, worker, ended } = fixture.work();
@@ -175,7 +175,7 @@ test('a command that can’t start', async () => {
   expect((await ended).why).toBe('drained');
 });
 
-test('an output directory that can’t be made', async () => {
+test('an output directory that can’t be made is an error of the environment', async () => {
   const fixture = await WorkerFixture.open();
   writeFileSync(fixture.path('results'), 'a file');
   await fixture.add(['print', 'x']);
@@ -235,7 +235,7 @@ test.each(['fork', 'popen', 'daemon'])(
   },
 );
 
-test('drain: the current task is finished', async () => {
+test('drain finishes the current task', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['touch', 'started', 'wait', 'go', 'result', '{"a": 1}'], ['print', 'next']);
   const { worker, ended } = fixture.work();
@@ -311,7 +311,7 @@ test('cancelled while it runs, and retried: it runs again in the same process', 
   expect((await ended).why).toBe('finished');
 });
 
-test('two workers in one process, on GPUs of their own', async () => {
+test('two workers in one process have different GPUs', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(...Array.from({ length: 6 }, () => ['cuda', 'sleep', '0.1']));
   const two = [fixture.work(), fixture.work()];
@@ -325,7 +325,7 @@ test('two workers in one process, on GPUs of their own', async () => {
   expect(await fixture.queue.counts()).toMatchObject({ completed: 6 });
 });
 
-test('several GPUs for a task', async () => {
+test('a task can have several GPUs', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['cuda']);
   const { ended } = fixture.work({}, { count: 2 });
