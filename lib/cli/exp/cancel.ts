@@ -1,4 +1,4 @@
-import { resolveTasks, withQueue } from '../../experiments/index.ts';
+import { cancelTasks, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
@@ -9,9 +9,7 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
     throw usage('which tasks? gpu-owner exp cancel NAME, or all');
   }
   await withQueue(placeOf(values), async (queue) => {
-    const all = positionals.length === 1 && positionals[0] === 'all';
-    const names = await queue.cancel(all ? 'all' : { ids: await resolveTasks(queue, positionals) });
-    const unchanged = all ? 0 : new Set(positionals).size - names.length;
+    const { names, unchanged } = await cancelTasks(queue, positionals);
     const rest = unchanged > 0 ? `; ${unchanged} had already ended` : '';
     print(`Cancelled: ${tasksNamed(names)}${rest}.`);
   });

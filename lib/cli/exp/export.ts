@@ -1,5 +1,4 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
-import { Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
@@ -26,7 +25,7 @@ async function run(parsed: Parsed): Promise<void> {
     placeOf(values),
     async (queue) => {
       const file = path === null ? null : openFile(path);
-      const output = writerTo((chunk) => (file === null ? write(1, chunk) : writeFileSync(file, chunk)));
+      const output = (text: string) => (file === null ? write(1, text) : writeFileSync(file, text));
       try {
         const count = await exportResults(queue, output, format as ExportFormat);
         if (path !== null)
@@ -57,20 +56,6 @@ function unwritable(path: string, error: unknown): GPUOwnerError {
     'ERR_INVALID_ARGUMENT',
     `${sanitize(path, 500)} can't be written: ${systemError(-errno)}`,
   );
-}
-
-function writerTo(append: (chunk: Buffer) => void): Writable {
-  const output = new Writable({
-    write: (chunk: Buffer, _, done) => {
-      try {
-        append(chunk);
-        done();
-      } catch (error) {
-        done(error as Error);
-      }
-    },
-  });
-  return output.on('error', () => {}); // told where it is written to
 }
 
 export const COMMAND: Command = {

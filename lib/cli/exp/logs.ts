@@ -1,4 +1,4 @@
-import { resolveTasks, TaskLogs, withQueue } from '../../experiments/index.ts';
+import { resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
@@ -12,9 +12,9 @@ async function logs({ values, positionals }: Parsed): Promise<void> {
   await withQueue(
     placeOf(values),
     async (queue) => {
-      const [id] = await resolveTasks(queue, [name]);
+      const id = await resolveTask(queue, name);
       const output = { line: print, note: say, bytes: (bytes: Uint8Array) => write(1, bytes) };
-      const logs = new TaskLogs(queue, id as string, placeOf(values).directory, output);
+      const logs = new TaskLogs(queue, id, placeOf(values).directory, output);
       await logs.print(values.follow === true);
     },
     true,

@@ -1,15 +1,9 @@
 import { resolve } from 'node:path';
-import {
-  checkOptions,
-  discover,
-  type GPUStatus,
-  listReasons,
-  refuseImpossible,
-  runAsync,
-} from '../../claims/index.ts';
+import { checkOptions } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
+  countWorkers,
   type Endpoint,
   type ExperimentPlace,
   type ProtocolSettings,
@@ -20,7 +14,7 @@ import {
   type WorkerSettings,
   withoutPassword,
 } from '../../experiments/index.ts';
-import { listWords, parseDuration, sanitize, showValue } from '../../platform/index.ts';
+import { parseDuration, sanitize, showValue } from '../../platform/index.ts';
 import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES } from '../claim-options.ts';
 import type { OptionGroup } from '../command.ts';
 import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';
@@ -153,62 +147,16 @@ export function workerOptions(gpus: string): OptionTable {
 }
 
 /**
- * @param byDefault how many GPUs if nothing is said; null: it must be said
+ * @param byDefault how many workers if nothing is said; null: it must be said
  * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
  */
 export async function workerSettings(values: Values, byDefault: number | null): Promise<WorkerSettings> {
   const names = { ...NAMES, count: '--gpus-per-task' };
   const settings = checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
-  const perTask = settings.request.count;
   const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
-  const { request, configuration } = settings;
-  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
-  const wanted = wantedGPUs(values.gpus, byDefault === null ? null : byDefault * perTask, gpus);
-  refuseImpossible(Math.max(wanted, perTask), gpus, () => reasons(gpus));
-  if (wanted % perTask !== 0) {
-    const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
-    if (values.gpus !== 'all' || wanted < perTask) {
-      throw usage(
-        `--gpus: ${wanted} can't be divided into tasks with ${perTask} each; use ${listWords(
-          [...new Set(fitting)].map((each) => String(each * perTask)),
-          'or',
-        )}`,
-      );
-    }
-  }
-  return { settings, workers: Math.floor(wanted / perTask), grace, watched: isTerminal(1) };
-}
-
-function wantedGPUs(value: Values[string], byDefault: number | null, gpus: readonly GPUStatus[]): number {
-  const claimable = gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
-  if (value === 'all') {
-    if (claimable > 0) return claimable;
-    throw new GPUOwnerError(
-      'ERR_GPU_UNAVAILABLE',
-      `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
-      {
-        gpus: reasons(gpus),
-      },
-    );
-  }
-  if (value === undefined && byDefault !== null) return byDefault;
-  const free = gpus.filter(({ state }) => state === 'free').length;
-  const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
-  if (value === undefined) {
-    throw usage(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
-  }
-  const number = /^\d{1,4}$/.test(String(value)) ? Number(value) : 0;
-  if (number >= 1) return number;
-  throw usage(`--gpus: ${showValue(value)} is not a number of GPUs; use 1, 2, … or all (${there})`);
-}
-
-function reasons(gpus: readonly GPUStatus[]) {
-  return gpus.map(({ index, instance, uuid, reason }) => ({
-    index,
-    instance,
-    uuid,
-    reason: reason ?? 'free',
-  }));
+  const gpus = values.gpus === undefined ? null : String(values.gpus);
+  const workers = await countWorkers(settings, gpus, byDefault);
+  return { settings, workers, grace, watched: isTerminal(1) };
 }
 
 /** Options of the port that workers of the original system connect to. */

@@ -1,26 +1,18 @@
-import { resolveTasks, withQueue } from '../../experiments/index.ts';
+import { RETRIED_STATES, retryTasks, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
 import { placeOf, QUEUE, tasksNamed } from './options.ts';
-
-const STATES = ['failed', 'cancelled'] as const;
 
 async function retry({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp retry failed, or NAME ...');
   }
   await withQueue(placeOf(values), async (queue) => {
-    const states = STATES.filter((state) => positionals.includes(state));
-    const named = positionals.filter((word) => !STATES.some((state) => state === word));
-    const ids = Array.from(new Set(await resolveTasks(queue, named)));
-    const again = ids.length > 0 ? await queue.retry({ ids }) : [];
-    const names = [...again];
-    for (const state of states) names.push(...(await queue.retry({ state })));
+    const { names, unchanged } = await retryTasks(queue, positionals);
     const manager = await queue.manager();
     const who =
       names.length > 0 && manager === null ? ' gpu-owner exp run, or exp manager, starts them.' : '';
-    const unchanged = ids.length - again.length;
     const rest =
       unchanged > 0 ? `; ${unchanged} ${unchanged === 1 ? 'runs or waits' : 'run or wait'} already` : '';
     print(`To be started again: ${tasksNamed(names)}${rest}.${who}`);
@@ -31,6 +23,6 @@ export const COMMAND: Command = {
   usage: '[OPTIONS] failed|cancelled|NAME|ID ...',
   about: `Starts tasks again as if they were new: all failed ones, all cancelled ones, or those that you name. A completed task loses its result and its rows in the tables.`,
   groups: [{ options: QUEUE }],
-  operands: { first: STATES },
+  operands: { first: RETRIED_STATES },
   run: retry,
 };

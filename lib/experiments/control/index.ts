@@ -1,10 +1,13 @@
 export {
+  cancelTasks,
   type ExperimentPlace,
   openWorkplace,
+  RETRIED_STATES,
   type Reporter,
   type RunEnd,
   type RunView,
-  resolveTasks,
+  resolveTask,
+  retryTasks,
   ShutdownSignals,
   type WorkerLine,
   withExperiment,
@@ -13,4 +16,4 @@ export {
 export { ManagerController, type ProtocolSettings } from './manager-controller.ts';
 export { RunController } from './run-controller.ts';
 export { TaskLogs } from './task-logs.ts';
-export { describeStops, runWorkers, type WorkerSettings } from './worker-pool.ts';
+export { countWorkers, describeStops, runWorkers, type WorkerSettings } from './worker-pool.ts';

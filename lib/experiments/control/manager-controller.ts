@@ -46,8 +46,7 @@ export class ManagerController {
     this.#options = options;
     this.#manager = new Manager({
       queue,
-      project: project.directory,
-      state: project.state,
+      project,
       host: hostName(),
       pid: process.pid,
       tell: (text, kind) => reporter.line(text, kind),

@@ -27,8 +27,7 @@ export class RunController {
     this.#options = options;
     this.#manager = new Manager({
       queue,
-      project: project.directory,
-      state: project.state,
+      project,
       host: this.#host,
       pid: process.pid,
       tell: (text, kind) => reporter.line(text, kind),

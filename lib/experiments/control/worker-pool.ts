@@ -1,5 +1,14 @@
-import type { Settings, WaitingState } from '../../claims/index.ts';
-import { hostName } from '../../platform/index.ts';
+import {
+  discover,
+  type GPUStatus,
+  listReasons,
+  refuseImpossible,
+  runAsync,
+  type Settings,
+  type WaitingState,
+} from '../../claims/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { hostName, listWords, showValue } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { Collector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
@@ -18,6 +27,68 @@ export interface WorkerSettings {
   grace: number | null;
   /** Whether somebody watches a display. */
   watched: boolean;
+}
+
+/**
+ * How many workers share the GPUs that a user gives them.
+ * @param settings for the claim of each worker
+ * @param gpus the value of --gpus: a number, or `all`; null: nothing was said
+ * @param byDefault how many workers if nothing is said; null: it must be said
+ * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
+ */
+export async function countWorkers(
+  { request, configuration }: Settings,
+  gpus: string | null,
+  byDefault: number | null,
+): Promise<number> {
+  const perTask = request.count;
+  const there = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
+  const wanted = wantedGPUs(gpus, byDefault === null ? null : byDefault * perTask, there);
+  refuseImpossible(Math.max(wanted, perTask), there, () => reasons(there));
+  if (wanted % perTask !== 0 && (gpus !== 'all' || wanted < perTask)) {
+    const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
+    throw usage(
+      `--gpus: ${wanted} can't be divided into tasks with ${perTask} each; use ${listWords(
+        [...new Set(fitting)].map((each) => String(each * perTask)),
+        'or',
+      )}`,
+    );
+  }
+  return Math.floor(wanted / perTask);
+}
+
+function wantedGPUs(given: string | null, byDefault: number | null, gpus: readonly GPUStatus[]): number {
+  const claimable = gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
+  if (given === 'all') {
+    if (claimable > 0) return claimable;
+    throw new GPUOwnerError(
+      'ERR_GPU_UNAVAILABLE',
+      `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
+      { gpus: reasons(gpus) },
+    );
+  }
+  if (given === null && byDefault !== null) return byDefault;
+  const free = gpus.filter(({ state }) => state === 'free').length;
+  const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
+  if (given === null) {
+    throw usage(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
+  }
+  const number = /^\d{1,4}$/.test(given) ? Number(given) : 0;
+  if (number >= 1) return number;
+  throw usage(`--gpus: ${showValue(given)} is not a number of GPUs; use 1, 2, … or all (${there})`);
+}
+
+function reasons(gpus: readonly GPUStatus[]) {
+  return gpus.map(({ index, instance, uuid, reason }) => ({
+    index,
+    instance,
+    uuid,
+    reason: reason ?? 'free',
+  }));
+}
+
+function usage(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
 interface WorkerPoolOptions extends WorkerSettings {

@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
 import { withKnownSeeds } from '../plan/index.ts';
+import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
   commandText,
-  isRedisURL,
   type Management,
   NO_COMMAND_TEXT,
   type Queue,
@@ -26,10 +26,8 @@ import { formatProgress, isOver, type Progress, readProgress } from './progress.
 
 export interface ManagerOptions {
   queue: Queue;
-  /** The directory of the project: it has the tables, and the log. */
-  project: string;
-  /** The directory for the project's own files. */
-  state: string;
+  /** Its directory has the tables, and the log. */
+  project: Project;
   host: string;
   pid: number;
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
@@ -74,12 +72,11 @@ export class Manager {
 
   constructor(options: ManagerOptions) {
     this.#options = options;
-    this.#log = new ManagerLog(join(options.project, LOG), (message) =>
+    const { directory, state, host } = options.project;
+    this.#log = new ManagerLog(join(directory, LOG), (message) =>
       options.tell(`warning: ${message}`, 'message'),
     );
-    this.#directories = isRedisURL(options.queue.url)
-      ? new OutputDirectories(options.project, options.state)
-      : null;
+    this.#directories = host === undefined ? null : new OutputDirectories(directory, state);
     this.#attemptEvents = new AttemptEvents(options, (text) => this.record(text));
   }
 
@@ -97,7 +94,7 @@ export class Manager {
     if (this.#leadership === null) return this.#tellWhoManages();
     this.#tables = new ResultTables(
       queue,
-      project,
+      project.directory,
       (message) => this.#note(message),
       (directory) => this.#directories?.includes(directory) ?? true,
     );
@@ -135,8 +132,8 @@ export class Manager {
   ): Promise<void> {
     const { queue, project } = this.#options;
     const sweep = await withKnownSeeds(asked, queue);
-    if (options.requireCommands) await refuseCommandless(sweep, queue, project);
-    await refuseUnusable(sweep, queue, project);
+    if (options.requireCommands) await refuseCommandless(sweep, queue, project.directory);
+    await refuseUnusable(sweep, queue, project.directory);
     this.#directories?.name(sweep);
     const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;
@@ -169,7 +166,7 @@ export class Manager {
     const { queue, project } = this.#options;
     for (const state of ['pending', 'active', 'failed', 'completed'] as const) {
       for await (const { task } of queue.tasks({ state })) {
-        const paths = task.places.map(({ outputDirectory }) => tablePath(project, outputDirectory));
+        const paths = task.places.map(({ outputDirectory }) => tablePath(project.directory, outputDirectory));
         const found = unreadable.find(({ path }) => paths.includes(path));
         if (found === undefined) continue;
         throw new GPUOwnerError(

@@ -21,7 +21,10 @@ export interface Project {
   directory: string;
   /** Where the queue and the attempts' files are; on a local disk, unless the queue isn't there. */
   state: string;
-  /** Workers of other machines may be in the same directory: the name of this one, for names of logs. */
+  /**
+   * The name of this machine, for names of logs, if the queue is on a server: workers of other machines may be in the same directory. Absent:
+   * the queue is this machine's.
+   */
   host?: string;
 }
 
@@ -29,7 +32,7 @@ export interface ProjectSettings {
   /** Tells the kind of network file system that a path is on; undefined: none. For tests. */
   network?: (path: string) => string | undefined;
   /** The queue is on a Redis: no state of the project needs a local disk, and many machines may work in its directory. Default: false. */
-  isShared?: boolean;
+  isOnServer?: boolean;
   /** For tests. Default: this machine's. */
   host?: string;
 }
@@ -66,12 +69,12 @@ export function findProject(directory: string, settings: ProjectSettings = {}): 
 
 function locate(
   directory: string,
-  { network = networkFileSystem, host = hostName(), isShared: onServer = false }: ProjectSettings,
+  { network = networkFileSystem, host = hostName(), isOnServer = false }: ProjectSettings,
 ): { project: Project; inside: string; exists: boolean } {
   const path = realDirectory(directory);
   const inside = join(path, STATE);
   const there = checkState(inside, path);
-  if (onServer) return { project: { directory: path, state: inside, host }, inside, exists: there };
+  if (isOnServer) return { project: { directory: path, state: inside, host }, inside, exists: there };
   const system = network(path);
   if (system === undefined) {
     refuseExchangeable(inside, path);

@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import type { Writable } from 'node:stream';
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
 import { stringify, type Value, type Values } from '../task/index.ts';
 import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
@@ -14,12 +12,18 @@ const PAGE = 500;
  * Writes all completed tasks, in the order of completion. CSV: one table for all directories, with the columns of their tables;
  * JSON lines: `{"task_id", "id", "phases", "parameters", "result", "source"}`, numbers as they were written (NaN and infinities
  * as Python's json has them).
- * @param output isn't ended
+ * @param output gets the text, some lines at a time
  * @returns how many
- * @throws ERR_QUEUE with the tasks whose records are damaged, once all others are written; what `output` fails with, e.g. EPIPE
+ * @throws ERR_QUEUE with the tasks whose records are damaged, once all others are written; what `output` throws
  */
-export async function exportResults(queue: Queue, output: Writable, format: ExportFormat): Promise<number> {
-  const write = writerTo(output);
+export async function exportResults(
+  queue: Queue,
+  output: (text: string) => void,
+  format: ExportFormat,
+): Promise<number> {
+  const write = (lines: readonly string[]) => {
+    if (lines.length > 0) output(`${lines.join('\n')}\n`);
+  };
   const damaged = new Map<string, string>();
   const inFull = async (after: number) => {
     const page = await queue.completions(after, PAGE);
@@ -40,7 +44,7 @@ export async function exportResults(queue: Queue, output: Writable, format: Expo
 async function exportTable(
   queue: Queue,
   inFull: (after: number) => Promise<Completion[]>,
-  write: (lines: readonly string[]) => Promise<void>,
+  write: (lines: readonly string[]) => void,
 ): Promise<number> {
   // Columns have to be known before the first row. What is completed meanwhile is left for the next time.
   const parameters = new Set<string>();
@@ -59,7 +63,7 @@ async function exportTable(
     }
   });
   const header = [...columns];
-  await write([formatRow(header)]);
+  write([formatRow(header)]);
   return eachPage(inFull, last, (page) =>
     write(
       sound(page).map(({ task, result }) => {
@@ -77,13 +81,13 @@ function sound(page: readonly Completion[]): Completion[] {
 async function eachPage<T extends Completed>(
   read: (after: number) => Promise<T[]>,
   last: number,
-  act: (page: readonly T[]) => Promise<void> | void,
+  act: (page: readonly T[]) => void,
 ): Promise<number> {
   let count = 0;
   for (let cursor = 0; ; ) {
     const page = await read(cursor);
     const wanted = page.filter(({ sequence }) => sequence <= last);
-    if (wanted.length > 0) await act(wanted);
+    if (wanted.length > 0) act(wanted);
     count += wanted.length;
     if (page.length === 0 || wanted.length < page.length) return count;
     cursor = (page.at(-1) as T).sequence;
@@ -100,12 +104,4 @@ function lineOf({ task, result, source }: Completion): string {
     source,
   };
   return stringify(line);
-}
-
-function writerTo(output: Writable): (lines: readonly string[]) => Promise<void> {
-  return async (lines) => {
-    if (lines.length === 0) return;
-    if (output.write(`${lines.join('\n')}\n`)) return;
-    await once(output, 'drain');
-  };
 }

@@ -49,8 +49,7 @@ function managerOf(queue: Queue): Manager {
   const tell = (text: string) => void told.push(text);
   return new Manager({
     queue,
-    project,
-    state: project,
+    project: { directory: project, state: project },
     host: 'here',
     pid: process.pid,
     tell,

@@ -88,7 +88,7 @@ describe('on a network file system', () => {
   test('with a queue on a Redis, many machines share the directory', () => {
     openProject(project, { network, host: 'alpha' }); // a queue of its own, once
     for (const host of ['beta', 'gamma']) {
-      expect(openProject(project, { network, host, isShared: true })).toEqual({
+      expect(openProject(project, { network, host, isOnServer: true })).toEqual({
         directory: project,
         state: join(project, '.gpu-owner'),
         host,

@@ -1,4 +1,3 @@
-import { Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../../lib/errors.ts';
 import { type Queue, STATES } from '../../../lib/experiments/queue/queue.ts';
@@ -24,8 +23,8 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   living: (queue) => queue.attempts('living'),
   completed: (queue) => pages((after) => queue.completed(after, 3)),
   completions: (queue) => pages((after) => queue.completions(after, 3)),
-  jsonl: (queue) => exportResults(queue, nowhere(), 'jsonl'),
-  csv: (queue) => exportResults(queue, nowhere(), 'csv'),
+  jsonl: (queue) => exportResults(queue, () => {}, 'jsonl'),
+  csv: (queue) => exportResults(queue, () => {}, 'csv'),
   attempts: async (queue) => {
     const ids: string[] = [];
     for await (const { task } of queue.tasks()) ids.push(task.id);
@@ -113,8 +112,4 @@ async function pages(read: (after: number) => Promise<{ sequence: number }[]>): 
     if (times > MAX_STEPS) throw new Error('no end');
     after = last.sequence;
   }
-}
-
-function nowhere(): Writable {
-  return new Writable({ write: (_chunk, _encoding, done) => done() });
 }

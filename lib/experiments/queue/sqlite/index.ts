@@ -141,7 +141,7 @@ interface OpenAttempt {
  * Notices changes by other processes: for those who wait for changes, and for the attempts of this process, whose tasks may be taken
  * from them. Costs nothing while there are neither.
  */
-export class Watch implements OpenAttempts {
+class Watch implements OpenAttempts {
   readonly #database: Database;
   readonly #locks: LockFile;
   /** Attempts of this process by their tokens. */
