@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
-import { openSweep } from '../../lib/experiments/sweep/sweep.ts';
+import { openSweep } from '../../lib/experiments/sweep/index.ts';
 import { show } from '../../lib/experiments/task/literal.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python } from '../support/machine.ts';

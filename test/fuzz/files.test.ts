@@ -16,11 +16,10 @@ import {
   valueOfCell,
 } from '../../lib/experiments/results/cell-value.ts';
 import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
-import { parseGrid } from '../../lib/experiments/sweep/grid.ts';
+import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
-import { parseShellLine } from '../../lib/experiments/sweep/placeholders.ts';
-import { commandsPhase } from '../../lib/experiments/sweep/sweep.ts';
-import { parseSweepFile } from '../../lib/experiments/sweep/sweep-file.ts';
+import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
+import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/task/literal.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 

@@ -1,7 +1,16 @@
-import { closest, listWords, sanitize, showValue } from '../../platform/index.ts';
-import type { TaskCommand } from '../task/index.ts';
-import { fillTemplate, parseShellLine, parseTemplate } from './placeholders.ts';
-import { mistake, type SourceLocation } from './source-location.ts';
+import { problem } from '../../config/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { closest, listWords, sanitize, shellWords, showValue } from '../../platform/index.ts';
+import { Literal, type TaskCommand, type Value, type Values } from '../task/index.ts';
+
+/** The place in a sweep file, or the option, where something was written. */
+export type SourceLocation = { readonly file: string; readonly line: number } | { readonly option: string };
+
+/** Makes an error that names the place: ERR_CONFIGURATION with file and line, or ERR_INVALID_ARGUMENT with the option. */
+export function mistake(location: SourceLocation, text: string, cause?: unknown): GPUOwnerError {
+  if ('file' in location) return problem(location.file, location.line, text, cause);
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `${location.option}: ${text}`, { cause });
+}
 
 /** The command of tasks, with placeholders in it. */
 export interface CommandTemplate {
@@ -132,4 +141,157 @@ function doubleQuoted(line: string, from: number, refuse: (why: string) => Error
 
 function expands(line: string, i: number): boolean {
   return line[i] === '`' || (line[i] === '$' && /[\w({@*#?!$-]/.test(line[i + 1] ?? ''));
+}
+
+/** A text with `{names}` in it: literal text and names in turn, text first and last. */
+interface Template {
+  readonly literals: readonly string[];
+  readonly names: readonly string[];
+}
+
+const SIGNS = /\{\{|\}\}|\{([^{}]*)\}|[{}]/g;
+
+/**
+ * `{name}` stands for a parameter, `{{` and `}}` for braces.
+ * @param refuse makes the error for a brace that is neither
+ */
+export function parseTemplate(text: string, refuse: (why: string) => Error): Template {
+  const literals: string[] = [];
+  const names: string[] = [];
+  let literal = '';
+  let from = 0;
+  for (const match of text.matchAll(SIGNS)) {
+    const [sign, name] = match;
+    literal += text.slice(from, match.index);
+    from = match.index + sign.length;
+    if (sign === '{{' || sign === '}}') literal += sign[0];
+    else if (name === undefined) throw refuse(`a single ${sign}; write ${sign}${sign} for a brace`);
+    else if (name === '') throw refuse('{} names no parameter; write {{}} for the braces themselves');
+    else {
+      literals.push(literal);
+      literal = '';
+      names.push(name);
+    }
+  }
+  literals.push(literal + text.slice(from));
+  return { literals, names };
+}
+
+/** @param textOf what a name stands for, as text */
+export function fillTemplate(
+  { literals, names }: Template,
+  textOf: (name: string, place: number) => string,
+): string {
+  let text = literals[0] as string;
+  for (let i = 0; i < names.length; i++) text += textOf(names[i] as string, i) + literals[i + 1];
+  return text;
+}
+
+/** A value, in whose strings placeholders may be. */
+export type Filler = { readonly value: Value; readonly names: readonly [] } | Unfilled;
+
+interface Unfilled {
+  readonly names: readonly string[];
+  fill(textOf: (name: string) => string): Value;
+}
+
+/** Strings inside of lists and maps are filled, too. @param refuse see {@link parseTemplate} */
+export function filler(value: Value, refuse: (why: string) => Error): Filler {
+  if (typeof value === 'string') {
+    if (!/[{}]/.test(value)) return { value, names: [] };
+    const template = parseTemplate(value, (why) => refuse(`'${sanitize(value, 60)}': ${why}`));
+    if (template.names.length === 0) return { value: template.literals[0] as string, names: [] };
+    return { names: template.names, fill: (textOf) => fillTemplate(template, textOf) };
+  }
+  if (typeof value !== 'object' || value === null || value instanceof Literal) return { value, names: [] };
+  const keys = Array.isArray(value) ? null : Object.keys(value);
+  const parts = Object.values(value as Values).map((each) => filler(each, refuse));
+  const assemble = (values: readonly Value[]): Value =>
+    keys === null ? values : Object.fromEntries(keys.map((key, i) => [key, values[i] as Value]));
+  if (parts.every(isFilled)) return { value: assemble(parts.map((part) => part.value)), names: [] };
+  return {
+    names: parts.flatMap((part) => part.names),
+    fill: (textOf) => assemble(parts.map((part) => (isFilled(part) ? part.value : part.fill(textOf)))),
+  };
+}
+
+export function isFilled(filled: Filler): filled is Extract<Filler, { value: Value }> {
+  return 'value' in filled;
+}
+
+/** The quotes around a placeholder, which decide how a value is quoted there. */
+type Quoting = 'none' | 'single' | 'double';
+
+/** A line for `sh -c`, in which values are filled in so that no shell can take them for anything but text. */
+export interface ShellLine {
+  readonly names: readonly string[];
+  fill(textOf: (name: string) => string): string;
+}
+
+/**
+ * @param refuse makes the error for a placeholder in a place where quoting depends on more than quotes, such as inside of
+ *   backquotes or a here-document
+ */
+export function parseShellLine(line: string, refuse: (why: string) => Error): ShellLine {
+  const template = parseTemplate(line, refuse);
+  const quotings = surroundings(template, refuse);
+  return {
+    names: template.names,
+    fill: (textOf) =>
+      fillTemplate(template, (name, place) => quoted(textOf(name), quotings[place] as Quoting)),
+  };
+}
+
+function quoted(value: string, quoting: Quoting): string {
+  if (quoting === 'none') return shellWords([value]);
+  return quoting === 'single' ? value.replaceAll("'", "'\\''") : value.replace(/[\\"$`]/g, '\\$&');
+}
+
+function surroundings({ literals, names }: Template, refuse: (why: string) => Error): Quoting[] {
+  const quotings: Quoting[] = [];
+  let quoting: Quoting = 'none';
+  /** The construct that makes quoting unsure from here to the end of the line. */
+  let unsure: string | null = null;
+  literals.forEach((text, place) => {
+    // To a shell, the line goes on as if a backslash and the line break behind it weren't there.
+    const literal = text.replace(/\\(.)/gs, (pair, escapee) => (escapee === '\n' ? '' : pair));
+    let escaped = false;
+    let dollar = false;
+    for (let i = 0; i < literal.length; i++) {
+      const c = literal[i] as string;
+      const before = literal[i - 1] ?? (place === 0 ? ' ' : '}');
+      dollar = c === '$' && !escaped && quoting !== 'single';
+      if (quoting === 'single') {
+        if (c === "'") quoting = 'none';
+      } else if (escaped) escaped = false;
+      else if (c === '\\') escaped = true;
+      else if (c === '"') quoting = quoting === 'double' ? 'none' : 'double';
+      else if (c === "'" && quoting === 'none') quoting = 'single';
+      else unsure ??= unsureFrom(literal, i, before, quoting);
+    }
+    const name = names[place];
+    if (name === undefined) return;
+    const shown = `{${sanitize(name, 60)}}`;
+    if (escaped) throw refuse(`${shown} after a backslash: the backslash would undo the quoting; remove it`);
+    if (dollar) {
+      throw refuse(`$${shown}: write ${shown} for the parameter, \${{...}} for a variable of the shell`);
+    }
+    if (unsure !== null) {
+      throw refuse(
+        `${shown} can't be quoted reliably after ${unsure}; begin the line with VALUE=${shown}; and write "$VALUE" there`,
+      );
+    }
+    quotings.push(quoting);
+  });
+  return quotings;
+}
+
+function unsureFrom(literal: string, i: number, before: string, quoting: Quoting): string | null {
+  if (/^\$\{\w+\}/.test(literal.slice(i, i + 100))) return null;
+  const two = literal.slice(i, i + 2);
+  if (two[0] === '`') return 'a backquote (`)';
+  if (quoting === 'double') return two === '$(' || two === '${' ? `${two} in double quotes` : null;
+  if (two === '$(' && literal[i + 2] === '(') return '$((';
+  if (two === "$'" || two === '${' || two === '<<' || two === '((') return two;
+  return two[0] === '#' && /[\s;&|()]/.test(before) ? '#' : null;
 }

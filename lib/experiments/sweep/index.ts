@@ -1,1 +1,368 @@
-export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';
+import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
+import { basename, join, resolve } from 'node:path';
+import { problem } from '../../config/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { decode, listWords, type Refuse, readAtMost, sanitize, showValue } from '../../platform/index.ts';
+import type { TaskCommand, TaskSpec } from '../task/index.ts';
+import {
+  type CommandTemplate,
+  checkPlaceholder,
+  commandTemplate,
+  fillTemplate,
+  mistake,
+  parseTemplate,
+  splitShellWords,
+} from './command.ts';
+import { checkPhaseName, compilePhase, outputDirectory, type Phase, type PhaseSource } from './phase.ts';
+import { parseGrid, parseSweepFile } from './sources.ts';
+
+/** More tasks than that must be meant. */
+const MAX_TASKS_UNASKED = 100_000;
+
+/** The sources of the tasks. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
+export interface SweepSource {
+  /** Its directory. */
+  project: string;
+  /** Sweep files, relative to the current directory. */
+  files?: readonly string[];
+  /** `width=1,2`, `seed=42..44`: the axes of an inline grid. */
+  grid?: readonly string[];
+  /** A file with a command per line; '-' is standard input. */
+  commands?: string;
+  /** The name of the phase of grid or commands: by default `grid`, or after the file. */
+  phase?: string;
+  /** The output directory of grid or commands: by default `results_{phase}`. */
+  outputDirectory?: string;
+  /** The command line behind `--`; instead of what the files say. */
+  command?: readonly string[];
+  /** Commands are lines for `sh -c`. */
+  shell?: boolean;
+  /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
+  yes?: boolean;
+  /** Whether a sweep without a command will do: its tasks have no words then. */
+  withoutCommand?: boolean;
+}
+
+export interface Sweep {
+  /** The sweep files, in the order in which they come. */
+  readonly files: readonly string[];
+  /** The parts of the sweep, in order. A name may occur more than once. */
+  readonly phases: readonly Phase[];
+  /** How many tasks there are, equal ones counted each time. */
+  readonly size: number;
+  /** The error where all tasks need a command: a phase has none. null: all have one. */
+  readonly commandless: GPUOwnerError | null;
+  /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
+  tasks(): Iterable<TaskSpec>;
+}
+
+/**
+ * Reads a sweep, and tries its tasks (of a phase with more than 100,000, the first).
+ * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
+ */
+export async function openSweep(source: SweepSource): Promise<Sweep> {
+  const { project, grid = [], commands, command, shell = false } = source;
+  const inline = grid.length > 0 || commands !== undefined;
+  checkInline(source, inline);
+  const named = source.files ?? [];
+  const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
+  const template =
+    command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
+  const sources: PhaseSource[] = files.flatMap((path) =>
+    parseSweepFile(readSweepFile(path), path, template, shell),
+  );
+  if (grid.length > 0) sources.push(gridPhase(source, template));
+  const commandless = withoutCommand(sources);
+  if (commandless !== null && !source.withoutCommand) throw commandless;
+  const phases = sources.map(compilePhase);
+  if (commands !== undefined) {
+    const text = await readCommands(commands);
+    phases.push(
+      commandsPhase(text, commands === '-' ? 'standard input' : commands, {
+        phase: source.phase ?? phaseOfFile(commands),
+        outputDirectory: source.outputDirectory ?? 'results_{phase}',
+        template,
+        shell,
+      }),
+    );
+  }
+  const size = phases.reduce((sum, phase) => sum + phase.size, 0);
+  if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
+  return {
+    files,
+    phases,
+    size,
+    commandless,
+    *tasks() {
+      for (const phase of phases) yield* phase.tasks();
+    },
+  };
+}
+
+/**
+ * Reads a sweep as {@link openSweep}, also one without commands: tasks that are left may have one in the queue.
+ * @returns null: none is asked for, and the project has no sweep files
+ */
+export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null> {
+  const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
+  if (!asked && source.command === undefined && !hasSweepFiles(source.project)) return null;
+  return openSweep({ ...source, withoutCommand: true });
+}
+
+function hasSweepFiles(project: string): boolean {
+  try {
+    return findSweepFiles(project).length > 0;
+  } catch {
+    return false;
+  }
+}
+
+/** Makes the error for a project with nothing to run: what {@link findSweepFiles} says. */
+export function noSweep(project: string): GPUOwnerError {
+  try {
+    findSweepFiles(project);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return error;
+  }
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    'there is nothing to run: name a sweep file, or use --grid or --commands',
+  );
+}
+
+function checkInline(source: SweepSource, inline: boolean): void {
+  const { phase, outputDirectory } = source;
+  if (!inline && (phase !== undefined || outputDirectory !== undefined)) {
+    throw mistake(
+      { option: phase === undefined ? '--output-dir' : '--phase' },
+      'it only works with --grid and --commands; in sweep files, the key of a phase is its name, and output_dir its directory',
+    );
+  }
+  if (phase !== undefined) {
+    checkPhaseName(phase, (why) => mistake({ option: '--phase' }, why));
+    if (source.commands !== undefined && source.grid?.length) {
+      throw mistake(
+        { option: '--phase' },
+        '--grid and --commands each make a phase; start them one after the other',
+      );
+    }
+  }
+}
+
+function gridPhase(
+  { grid = [], phase = 'grid', outputDirectory }: SweepSource,
+  command: CommandTemplate | null,
+): PhaseSource {
+  const axes = parseGrid(grid);
+  const location = { option: '--output-dir' };
+  if (outputDirectory !== undefined && axes.some(({ key }) => key === 'output_dir')) {
+    throw mistake(location, 'output_dir is an axis of the grid, too; remove one');
+  }
+  const fixed =
+    outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
+  return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+}
+
+function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
+  const found = phases.find(({ command }) => command === null);
+  if (found === undefined) return null;
+  const { name, location } = found;
+  return mistake(
+    location,
+    `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in location ? ", or write 'command:' into the file" : ''}`,
+  );
+}
+
+/** A file that is named twice is read once. */
+function withoutRepetition(paths: readonly string[]): string[] {
+  return Array.from(new Map(paths.toReversed().map((path) => [resolve(path), path])).values()).toReversed();
+}
+
+function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
+  const shown = phases
+    .toSorted((a, b) => b.size - a.size)
+    .slice(0, 5)
+    .map(({ name, factors, size: each }) => {
+      const product = factors
+        .map((factor) => `${showValue(factor.name).slice(1, -1)} ${formatCount(factor.count)}`)
+        .join(' x ');
+      return `${name}: ${product || '1'}${factors.length > 1 ? ` = ${formatCount(each)}` : ''}`;
+    });
+  if (phases.length > shown.length) shown.push(`${phases.length - shown.length} more phases`);
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`,
+  );
+}
+
+/** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
+function formatCount(count: number): string {
+  return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
+}
+
+const DIRECTORY = 'configs';
+const PATTERN = /^config_exp.*\.yaml$/s;
+const MIB = 1024 * 1024;
+/** A sweep has some kilobytes; the parser needs seconds, and hundreds of megabytes, for this. */
+const MAX_SWEEP_BYTES = MIB;
+const MAX_COMMANDS_BYTES = 64 * MIB;
+
+/**
+ * `configs/config_exp*.yaml` of a project, `config_exp2.yaml` before `config_exp10.yaml`.
+ * @throws ERR_INVALID_ARGUMENT if there are none
+ */
+function findSweepFiles(project: string): string[] {
+  const directory = join(project, DIRECTORY);
+  let names: string[] = [];
+  try {
+    names = readdirSync(directory);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOENT' && code !== 'ENOTDIR') {
+      throw problem(directory, null, `it can't be listed (${code ?? message})`, error);
+    }
+  }
+  const found = names.filter((name) => PATTERN.test(name));
+  if (found.length === 0) {
+    const similar = names.find((name) => /\.ya?ml$/.test(name));
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `there is no ${sanitize(join(directory, 'config_exp*.yaml'), 500)}; name a sweep file${similar ? ` (such as ${sanitize(join(directory, similar), 500)})` : ''}, or use --grid or --commands`,
+    );
+  }
+  const collator = new Intl.Collator('en', { numeric: true });
+  return found
+    .sort((a, b) => collator.compare(a, b) || (a < b ? -1 : 1))
+    .map((name) => join(directory, name));
+}
+
+/** @throws ERR_CONFIGURATION if it can't be read, is no regular file, is too large, or isn't UTF-8 */
+function readSweepFile(path: string): string {
+  return readRegular(
+    path,
+    MAX_SWEEP_BYTES,
+    'larger than 1 MiB; long ranges can be written as --grid seed=0..100000',
+  );
+}
+
+/** @param path '-': standard input @throws as {@link readSweepFile} */
+async function readCommands(path: string): Promise<string> {
+  if (path !== '-')
+    return readRegular(path, MAX_COMMANDS_BYTES, 'larger than 64 MiB; is it really a list of commands?');
+  const refuse: Refuse = (why, cause) => problem('standard input', null, why, cause);
+  const chunks: Buffer[] = [];
+  let total = 0;
+  try {
+    for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+      total += chunk.length;
+      if (total > MAX_COMMANDS_BYTES) break;
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
+  }
+  if (total > MAX_COMMANDS_BYTES) throw refuse('it is larger than 64 MiB; is it really a list of commands?');
+  return decode(Buffer.concat(chunks), refuse);
+}
+
+function readRegular(path: string, most: number, tooLarge: string): string {
+  const refuse: Refuse = (why, cause) => problem(path, null, why, cause);
+  let descriptor: number;
+  try {
+    // O_NONBLOCK: a FIFO must not hold us up.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') throw refuse("it doesn't exist", error);
+    if (code === 'EACCES') throw refuse('no permission to read it', error);
+    throw refuse(`it can't be opened (${code ?? message})`, error);
+  }
+  try {
+    const stat = fstatSync(descriptor);
+    if (stat.isDirectory()) throw refuse('it is a directory; name the files in it, such as DIRECTORY/*.yaml');
+    if (!stat.isFile())
+      throw refuse(
+        'it is not a regular file; copy its content to one (commands can also come from standard input: --commands -)',
+      );
+    return decode(readAtMost(descriptor, most, `it is ${tooLarge}`, refuse), refuse);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+interface CommandsOptions {
+  /** The phase's name. */
+  phase: string;
+  /** May have {phase} and {command} in it. */
+  outputDirectory: string;
+  /** The command that is run instead of the lines themselves, with {command} in it. */
+  template: CommandTemplate | null;
+  /** Whether each line is for `sh -c`. */
+  shell: boolean;
+}
+
+/**
+ * A task for each line; empty ones and those that begin with # are passed over, equal lines are one task. Braces are ordinary
+ * characters in them. The only parameter is `command`: the line.
+ * @param path of the file, for messages
+ * @throws ERR_CONFIGURATION, with file and line
+ */
+export function commandsPhase(text: string, path: string, options: CommandsOptions): Phase {
+  const { phase, template, shell } = options;
+  const known = ['command', 'phase', 'output_dir'];
+  for (const name of template?.names ?? []) {
+    checkPlaceholder(name, known, (why) =>
+      mistake((template as CommandTemplate).location, `the command: ${why}`),
+    );
+  }
+  const refuseDirectory = (why: string) => mistake({ option: '--output-dir' }, why);
+  const directory = parseTemplate(options.outputDirectory, refuseDirectory);
+  for (const name of directory.names) checkPlaceholder(name, ['command', 'phase'], refuseDirectory);
+
+  const lines = new Map<string, number>();
+  text.split('\n').forEach((each, i) => {
+    const line = each.trim();
+    if (line === '' || line.startsWith('#') || lines.has(line)) return;
+    if (line.includes('\0')) throw mistake({ file: path, line: i + 1 }, 'the character U+0000 is in it');
+    lines.set(line, i + 1);
+  });
+  if (lines.size === 0) throw mistake({ file: path, line: 1 }, 'there is no command in it; a task is a line');
+
+  const make = (line: string, number: number): TaskSpec => {
+    const textOf = (name: string) => (name === 'command' ? line : name === 'phase' ? phase : place);
+    const place: string = outputDirectory(fillTemplate(directory, textOf), refuseDirectory);
+    const refuse = (why: string) => mistake({ file: path, line: number }, why);
+    const command = template?.fill(textOf) ?? (shell ? { shell: line } : words(line, refuse));
+    return { phase, outputDirectory: place, parameters: { command: line }, command };
+  };
+  // All of them, so that a mistake in the last line is known before the first is run.
+  if (template === null && !shell) {
+    for (const [line, number] of lines) words(line, (why) => mistake({ file: path, line: number }, why));
+  }
+  return {
+    name: phase,
+    size: lines.size,
+    factors: [{ name: 'command', count: lines.size }],
+    *tasks() {
+      for (const [line, number] of lines) yield make(line, number);
+    },
+  };
+}
+
+/** `more/jobs.txt` -> `jobs`; `-`, standard input -> `commands`. */
+function phaseOfFile(path: string): string {
+  if (path === '-') return 'commands';
+  const name = basename(path).replace(/\.[^.]*$/, '');
+  return (
+    name
+      .replace(/[^\w.+-]/g, '_')
+      .replace(/^[-.]+/, '')
+      .slice(0, 100) || 'commands'
+  );
+}
+
+function words(line: string, refuse: (why: string) => Error): TaskCommand {
+  const split = splitShellWords(line, refuse);
+  if (split.length === 0 || split[0] === '') throw refuse('the command is empty');
+  return { words: split };
+}

@@ -1,9 +1,15 @@
 import { normalize } from 'node:path';
 import { listWords, sanitize, showValue } from '../../platform/index.ts';
 import { show, type TaskSpec, type Value } from '../task/index.ts';
-import { type CommandTemplate, checkPlaceholder } from './command.ts';
-import { type Filler, filler, isFilled } from './placeholders.ts';
-import { mistake, type SourceLocation } from './source-location.ts';
+import {
+  type CommandTemplate,
+  checkPlaceholder,
+  type Filler,
+  filler,
+  isFilled,
+  mistake,
+  type SourceLocation,
+} from './command.ts';
 
 /** A phase as it was written. */
 export interface PhaseSource {

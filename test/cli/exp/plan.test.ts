@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { openSweep } from '../../../lib/experiments/sweep/sweep.ts';
+import { openSweep } from '../../../lib/experiments/sweep/index.ts';
 import { command, python } from '../../support/machine.ts';
 
 let project = '';

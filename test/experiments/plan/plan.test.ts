@@ -6,7 +6,7 @@ import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { findRecordedTasks } from '../../../lib/experiments/results/find-results.ts';
-import { openSweep, type Sweep } from '../../../lib/experiments/sweep/sweep.ts';
+import { openSweep, type Sweep } from '../../../lib/experiments/sweep/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 
 const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };

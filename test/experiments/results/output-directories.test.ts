@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { refuseUnusable } from '../../../lib/experiments/results/output-directories.ts';
-import { openSweep } from '../../../lib/experiments/sweep/sweep.ts';
+import { openSweep } from '../../../lib/experiments/sweep/index.ts';
 import { taskId } from '../../../lib/experiments/task/task.ts';
 
 let project: string;

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { splitShellWords } from '../../../lib/experiments/sweep/command.ts';
-import type { SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
+import type { SweepSource } from '../../../lib/experiments/sweep/index.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const P = 'p: {combinations: [{a: ["x y"]}]}\n';

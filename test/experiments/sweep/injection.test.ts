@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { parseShellLine, type ShellLine } from '../../../lib/experiments/sweep/placeholders.ts';
+import { parseShellLine, type ShellLine } from '../../../lib/experiments/sweep/command.ts';
 
 const PIECES = [
   ...[

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import type { SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
+import type { SweepSource } from '../../../lib/experiments/sweep/index.ts';
 import { show } from '../../../lib/experiments/task/literal.ts';
 import { first, open, project, refusal } from './sweeps.ts';
 

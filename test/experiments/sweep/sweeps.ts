@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll } from 'vitest';
-import { openSweep, type Sweep, type SweepSource } from '../../../lib/experiments/sweep/sweep.ts';
+import { openSweep, type Sweep, type SweepSource } from '../../../lib/experiments/sweep/index.ts';
 import { show } from '../../../lib/experiments/task/literal.ts';
 import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
 
