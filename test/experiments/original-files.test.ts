@@ -7,7 +7,7 @@ import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/open.ts';
 import { openSweep } from '../../lib/experiments/sweep/index.ts';
-import { show } from '../../lib/experiments/task/literal.ts';
+import { formatValue } from '../../lib/experiments/task/index.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python } from '../support/machine.ts';
 
@@ -196,7 +196,7 @@ test('a queue from before tasks had a seed by default goes on', async () => {
   // And 5e-4 was a number in it.
   const before = [...sweep.tasks()].map(({ hasDefaultSeed: _, ...spec }) => {
     const { seed: __, lr = null, ...parameters } = spec.parameters;
-    return { ...spec, parameters: { ...parameters, lr: Number(show(lr)) } };
+    return { ...spec, parameters: { ...parameters, lr: Number(formatValue(lr)) } };
   });
   await queue.enqueue(before);
   const ids: string[] = [];

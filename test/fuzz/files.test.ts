@@ -17,10 +17,10 @@ import {
 } from '../../lib/experiments/results/cell-value.ts';
 import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
+import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
 import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
-import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
-import { canonical, parse, show, stringify, type Value } from '../../lib/experiments/task/literal.ts';
+import { canonical, parseValue, formatValue, stringifyValue, type Value } from '../../lib/experiments/task/index.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));
@@ -113,7 +113,7 @@ fuzz(
     for (const phase of phases) {
       let count = 0;
       for (const task of phase.tasks()) {
-        stringify(task.parameters);
+        stringifyValue(task.parameters);
         if (++count >= 20) break;
       }
       expect(count).toBe(Math.min(phase.size, 20));
@@ -195,17 +195,17 @@ fuzz(
     }
     let value: Value;
     try {
-      value = parse(written);
+      value = parseValue(written);
     } catch (error) {
       if (!(error instanceof SyntaxError)) throw error;
       if (isJSON) throw new Error('JSON.parse reads it', { cause: error });
       return;
     }
-    const again = stringify(value);
-    expect(stringify(parse(again))).toBe(again);
-    expect(canonical(parse(again))).toBe(canonical(value));
+    const again = stringifyValue(value);
+    expect(stringifyValue(parseValue(again))).toBe(again);
+    expect(canonical(parseValue(again))).toBe(canonical(value));
     if (isJSON) expect(canonical(value)).toBe(canonical(plain as Value));
-    show(value);
+    formatValue(value);
     // Cells of tables mean what they were written for.
     meaningOfValue(value);
     meaningOfCell(cellText(value));

@@ -11,7 +11,7 @@ import * as redis from '../../lib/experiments/queue/bullmq/queries.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import * as records from '../../lib/experiments/queue/records.ts';
 import { infoOf } from '../../lib/experiments/queue/sqlite/queries.ts';
-import { stringify } from '../../lib/experiments/task/literal.ts';
+import { stringifyValue } from '../../lib/experiments/task/index.ts';
 import { native } from '../../lib/native.ts';
 import { bootId } from '../../lib/platform/system.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
@@ -65,7 +65,7 @@ function damaged<T extends Record<string, string | null>>(record: T): fc.Arbitra
 function check(row: TaskRow, completion: Completion): void {
   const { id, name, parameters, command, places, damage } = row.task;
   expect(typeof id + typeof name).toBe('stringstring');
-  stringify(parameters);
+  stringifyValue(parameters);
   if ('words' in command) for (const word of command.words) expect(typeof word).toBe('string');
   else expect(typeof command.shell).toBe('string');
   for (const { phase, outputDirectory } of places)
@@ -75,7 +75,7 @@ function check(row: TaskRow, completion: Completion): void {
   expect(STATES).toContain(row.state);
   expect(Number.isSafeInteger(row.starts) && row.starts >= 0).toBe(true);
   if (row.ended !== null) new Date(row.ended).toISOString();
-  stringify(completion.result);
+  stringifyValue(completion.result);
 }
 
 /** A column may have any type in SQLite, whatever is declared. */

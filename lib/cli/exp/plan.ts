@@ -1,12 +1,12 @@
 import {
+  formatValue,
   type PhasePlan,
   type Plan,
   type PlannedTask,
   type PlanState,
   planExperiment,
   type Sweep,
-  show,
-  stringify,
+  stringifyValue,
   type Value,
   type Values,
 } from '../../experiments/index.ts';
@@ -35,14 +35,14 @@ function printTasks({ phases }: Sweep): (task: PlannedTask) => void {
 function printTaskJSON(): (task: PlannedTask) => void {
   let separator = '{"tasks":[\n';
   return (task) => {
-    print(separator + stringify(task as unknown as Value));
+    print(separator + stringifyValue(task as unknown as Value));
     separator = ',';
   };
 }
 
 /** Numbers as they were written. */
 function planJSON(planned: Plan): string {
-  return stringify(planned as unknown as Value);
+  return stringifyValue(planned as unknown as Value);
 }
 
 const STATES: Readonly<Record<PlanState, string>> = {
@@ -84,7 +84,7 @@ function taskLine({ name, phase, parameters, state, why }: PlannedTask, axes: re
 /** The parameters that tell a task from the others of its phase. The output directory is an axis at times, but no parameter. */
 function choices(parameters: Values, axes: readonly string[]): string {
   const shown = axes.filter((key) => Object.hasOwn(parameters, key));
-  return shown.map((key) => `${key}=${show(parameters[key] as Value)}`).join(' ');
+  return shown.map((key) => `${key}=${formatValue(parameters[key] as Value)}`).join(' ');
 }
 
 function numbers(size: number, { new: fresh, pending, active, completed, failed }: Plan['counts']): string[] {

@@ -283,7 +283,7 @@ function exposition(families: readonly Family[]): string {
   return families
     .map(({ name, type, help, samples }) => {
       const lines = samples.map(
-        ({ suffix = '', labels, value }) => `${name}${suffix}${formatLabels(labels)} ${formatValue(value)}\n`,
+        ({ suffix = '', labels, value }) => `${name}${suffix}${formatLabels(labels)} ${formatNumber(value)}\n`,
       );
       const explained = help.replace(/\\/g, '\\\\').replace(/\n/g, '\\n');
       return `# HELP ${name} ${explained}\n# TYPE ${name} ${type}\n${lines.join('')}`;
@@ -299,7 +299,7 @@ function formatLabels(labels: Readonly<Record<string, string>>): string {
   return pairs.length === 0 ? '' : `{${pairs.join(',')}}`;
 }
 
-function formatValue(value: number): string {
+function formatNumber(value: number): string {
   if (Number.isNaN(value)) return 'NaN';
   return Number.isFinite(value) ? String(value) : value > 0 ? '+Inf' : '-Inf';
 }

@@ -5,7 +5,7 @@ import { findRecordedTasks } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import {
   canonical,
-  show,
+  formatValue,
   type Task,
   type TaskCommand,
   type TaskSpec,
@@ -390,5 +390,5 @@ function name(key: string): string {
 }
 
 function shown(value: Value): string {
-  return sanitize(show(value), 60) || "''";
+  return sanitize(formatValue(value), 60) || "''";
 }

@@ -3,9 +3,9 @@ import type { AttemptInfo } from '../queue/index.ts';
 import {
   DEFAULT_SEED,
   Literal,
-  parse,
+  parseValue,
   seedOf,
-  stringify,
+  stringifyValue,
   type Task,
   type Value,
   type Values,
@@ -72,7 +72,7 @@ function parseObject(bytes: Uint8Array): Values {
   }
   let value: Value;
   try {
-    value = parse(text);
+    value = parseValue(text);
   } catch (error) {
     throw new RequestError(`the request is not JSON: ${sanitize((error as Error).message)}`);
   }
@@ -139,7 +139,7 @@ export function describeTask({ name, parameters, places }: Task, worker: string,
   const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
   const assigned = { status: 'assigned', assigned_to: worker, assigned_at: since / 1000 };
   const task = { task_id: name, phase, config, seed, output_dir: outputDirectory, ...assigned };
-  return stringify({ type: 'task', task });
+  return stringifyValue({ type: 'task', task });
 }
 
 /** Explains why a worker's message about a task is rejected. @param attempts its attempts at the task, the last first */

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import { Literal, show, type TaskCommand, type Value } from '../task/index.ts';
+import { formatValue, Literal, type TaskCommand, type Value } from '../task/index.ts';
 import { readCommand } from './records.ts';
 
 /** Limits that keep a name with a suffix short enough for a file. */
@@ -20,7 +20,7 @@ export function phaseInName(phase: string): string {
 /** A task's name: `exp1_vary_width_0_42`. @param phase from `phaseInName` @param seed null: none */
 export function taskName(phase: string, counter: number, seed: Value): string {
   if (seed === null || (seed instanceof Literal && seed.data === null)) return `${phase}_${counter}`;
-  return `${phase}_${counter}_${shorten(show(seed).replace(UNSAFE, '_'), MAX_SEED_BYTES)}`;
+  return `${phase}_${counter}_${shorten(formatValue(seed).replace(UNSAFE, '_'), MAX_SEED_BYTES)}`;
 }
 
 function shorten(text: string, bytes: number): string {

@@ -3,7 +3,7 @@ import { listWords, sanitize } from '../../platform/index.ts';
 import {
   type Destination,
   Literal,
-  parse,
+  parseValue,
   type Task,
   type TaskCommand,
   type Value,
@@ -43,7 +43,7 @@ class DamageReport {
 }
 
 function readValues(text: string): Values | undefined {
-  const value: Value = parse(text);
+  const value: Value = parseValue(text);
   const isMap =
     typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
   return isMap ? (value as Values) : undefined;

@@ -1,9 +1,9 @@
 import {
   canonical,
   type Destination,
+  formatValue,
   Literal,
-  parse,
-  show,
+  parseValue,
   type Task,
   type Value,
   type Values,
@@ -22,7 +22,7 @@ const SPECIAL = /^[\d+\-.[{(NnTtYyOoFfIi~]/;
 
 /** Writes a value as the text of a cell. Tables are text in UTF-8: they can hold no NUL, and no half of a character. */
 export function cellText(value: Value): string {
-  return show(value)
+  return formatValue(value)
     .replaceAll('\u0000', '\ufffd')
     .replace(/\p{Surrogate}/gu, '\ufffd');
 }
@@ -88,7 +88,7 @@ function nested(text: string): string | null {
 
 function parsed(text: string): Value {
   try {
-    return parse(text);
+    return parseValue(text);
   } catch {
     return null;
   }

@@ -1,5 +1,5 @@
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
-import { stringify, type Value, type Values } from '../task/index.ts';
+import { stringifyValue, type Value, type Values } from '../task/index.ts';
 import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
 import { formatRow } from './csv.ts';
 
@@ -103,5 +103,5 @@ function lineOf({ task, result, source }: Completion): string {
     result,
     source,
   };
-  return stringify(line);
+  return stringifyValue(line);
 }

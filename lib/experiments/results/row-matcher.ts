@@ -1,5 +1,5 @@
 import { sanitize } from '../../platform/index.ts';
-import { Literal, stringify, type Value, type Values } from '../task/index.ts';
+import { Literal, stringifyValue, type Value, type Values } from '../task/index.ts';
 import { cellText, columnOf, meaningOfCell, meaningOfValue, NAME_COLUMN } from './cell-value.ts';
 
 /** The task whose result a row is: one, none, or several that can't be told apart. */
@@ -260,7 +260,7 @@ export class TaskIndex {
   private meant(value: Value, written: number): number {
     if (typeof value === 'string') return written;
     if (typeof value !== 'object' || value instanceof Literal) return this.texts.add(meaningOfValue(value));
-    return remembered(this.meanings, stringify(value), () => this.texts.add(meaningOfValue(value)));
+    return remembered(this.meanings, stringifyValue(value), () => this.texts.add(meaningOfValue(value)));
   }
 
   private meaning(cell: string): number {

@@ -1,6 +1,6 @@
 import { normalize } from 'node:path';
 import { listWords, sanitize, showValue } from '../../platform/index.ts';
-import { show, type TaskSpec, type Value } from '../task/index.ts';
+import { formatValue, type TaskSpec, type Value } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
@@ -88,7 +88,7 @@ export function compilePhase(source: PhaseSource): Phase {
   const counts = axes.map(countOf);
   const directories = new Map<string, string>();
   const directory = (value: Value): string => {
-    const path = show(value);
+    const path = formatValue(value);
     let normal = directories.get(path);
     if (normal === undefined) {
       normal = outputDirectory(path, (why) => mistake(locations.get(OUTPUT) ?? source.location, why));
@@ -124,7 +124,7 @@ export function compilePhase(source: PhaseSource): Phase {
     }
     const textOf = (each: string): string => {
       if (each === OUTPUT) return place;
-      return each === PHASE && !(PHASE in shape) ? name : show(parameters[each] as Value);
+      return each === PHASE && !(PHASE in shape) ? name : formatValue(parameters[each] as Value);
     };
     if (fills.size > 0) {
       for (const key of order) {

@@ -1,5 +1,5 @@
 import { closest, listWords, showValue } from '../../platform/index.ts';
-import { DEFAULT_SEED, Literal, numberInString, show, type Value } from '../task/index.ts';
+import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import {
   type Axis,
@@ -125,7 +125,7 @@ function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | 
     const value = each.kind === 'scalar' ? each.value : null;
     if (!Number.isSafeInteger(value)) {
       const shown =
-        typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? show(value) : 'this';
+        typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? formatValue(value) : 'this';
       throw fail(each.line, `seeds: ${shown} is no plain whole number; use a list such as '[42, 43]'`);
     }
     return { value, location: { file, line: each.line } };
@@ -160,7 +160,7 @@ function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string
       checkParameterName(key, refuse);
       if (axes.has(key)) throw refuse(`${showValue(key)} is given twice; put all its values into one list`);
       if (node.kind !== 'list') {
-        const shown = node.kind === 'scalar' ? `[${show(node.value)}]` : '[...]';
+        const shown = node.kind === 'scalar' ? `[${formatValue(node.value)}]` : '[...]';
         throw refuse(`${showValue(key)} needs a list of values, such as ${showValue(`${key}: ${shown}`)}`);
       }
       if (node.items.length === 0)
@@ -211,7 +211,7 @@ function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): 
     );
   const word = (each: Node): string => {
     if (each.kind !== 'scalar' || each.value === null) throw refuse();
-    return show(each.value);
+    return formatValue(each.value);
   };
   const words = node.kind === 'list' ? node.items.map(word) : word(node);
   return commandTemplate(words, useShell, { file: path, line: node.line });

@@ -16,7 +16,7 @@ import { EXCLUSIVE, native, OFD } from '../../native.ts';
 import { sanitize } from '../../platform/index.ts';
 import { giveTo, isShared, locate, readable } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import { seedOf, stringify } from '../task/index.ts';
+import { seedOf, stringifyValue } from '../task/index.ts';
 
 /** A file in an attempt's directory that is locked while anything of the attempt lives. A directory without one stays. */
 const ALIVE = 'alive';
@@ -124,7 +124,7 @@ function lockedFile(path: string): number {
 /** The content of the file that GPU_OWNER_TASK names. */
 function describe({ task, start }: Attempt, worker: string): string {
   const { id, name, parameters, places } = task;
-  return stringify({
+  return stringifyValue({
     id,
     name,
     phase: places[0]?.phase ?? '',

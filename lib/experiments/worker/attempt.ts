@@ -6,7 +6,7 @@ import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
 import { Unsafe } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
-import { Literal, parse, type Task, type TaskCommand, type Values } from '../task/index.ts';
+import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
 
 /** Where a worker's commands run. Paths are absolute. */
@@ -350,7 +350,7 @@ function decode(bytes: Uint8Array): Result {
   }
   if (text.trim() === '') return { unreadable: 'it is empty' };
   try {
-    const value = parse(text);
+    const value = parseValue(text);
     if (typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal)) {
       return { values: value as Values };
     }

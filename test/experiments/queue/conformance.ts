@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Attempt, Queue, TaskRow, WorkerInfo } from '../../../lib/experiments/queue/queue.ts';
-import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
+import type { TaskSpec } from '../../../lib/experiments/task/index.ts';
 import { sendSignal } from '../../support/processes.ts';
 import { testArrival } from './contract/arrival.ts';
 import { testAttempts } from './contract/attempts.ts';

@@ -5,7 +5,7 @@ import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { Literal } from '../../../lib/experiments/task/literal.ts';
+import { Literal } from '../../../lib/experiments/task/index.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, taker } from './conformance.ts';

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { parse, stringify, type Value } from '../../../lib/experiments/task/literal.ts';
+import { parseValue, stringifyValue, type Value } from '../../../lib/experiments/task/index.ts';
 import { bundle } from '../bundle.ts';
 
 let program: string | undefined;
@@ -25,7 +25,7 @@ export class Remote {
     this.#child = child;
     this.ended = new Promise((resolve) => child.once('exit', () => resolve()));
     createInterface({ input: child.stdout as NonNullable<ChildProcess['stdout']> }).on('line', (line) => {
-      const message = parse(line) as unknown as Record<string, never>;
+      const message = parseValue(line) as unknown as Record<string, never>;
       if (message.ready !== undefined) ready();
       else if (message.aborted !== undefined)
         this.#aborted.set(message.aborted, message.why as unknown as string);
@@ -61,7 +61,7 @@ export class Remote {
         if (error === undefined) resolve(value as T);
         else reject(Object.assign(new Error(error), { code }));
       });
-      this.#child.stdin?.write(`${stringify({ id, method, args: args as Value[] })}\n`);
+      this.#child.stdin?.write(`${stringifyValue({ id, method, args: args as Value[] })}\n`);
     });
   }
 

@@ -8,8 +8,13 @@ import type {
   State,
   TaskRow,
 } from '../../../lib/experiments/queue/queue.ts';
-import { parse, type Values } from '../../../lib/experiments/task/literal.ts';
-import { type Task, type TaskSpec, taskId } from '../../../lib/experiments/task/task.ts';
+import {
+  parseValue,
+  type Task,
+  type TaskSpec,
+  taskId,
+  type Values,
+} from '../../../lib/experiments/task/index.ts';
 
 type Part =
   | 'tasks'
@@ -169,5 +174,5 @@ export class FakeQueue implements Pick<Queue, Part> {
 
 /** Values as a sweep has them, numbers as they are written. */
 export function values(json: string): Values {
-  return parse(json) as Values;
+  return parseValue(json) as Values;
 }

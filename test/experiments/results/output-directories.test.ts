@@ -6,7 +6,7 @@ import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { refuseUnusable } from '../../../lib/experiments/results/output-directories.ts';
 import { openSweep } from '../../../lib/experiments/sweep/index.ts';
-import { taskId } from '../../../lib/experiments/task/task.ts';
+import { taskId } from '../../../lib/experiments/task/index.ts';
 
 let project: string;
 let queue: Queue;

@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { ResultTables } from '../../../lib/experiments/results/result-tables.ts';
-import type { Task } from '../../../lib/experiments/task/task.ts';
+import type { Task } from '../../../lib/experiments/task/index.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
 let project: string;

@@ -6,8 +6,7 @@ import { meaningOfCell, valueOfCell } from '../../../lib/experiments/results/cel
 import { exportResults } from '../../../lib/experiments/results/export.ts';
 import { findResults } from '../../../lib/experiments/results/find-results.ts';
 import { RowMatcher, TaskIndex } from '../../../lib/experiments/results/row-matcher.ts';
-import { Literal, stringify } from '../../../lib/experiments/task/literal.ts';
-import { taskId } from '../../../lib/experiments/task/task.ts';
+import { Literal, stringifyValue, taskId } from '../../../lib/experiments/task/index.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
 async function matcher(header: string, ...tasks: string[]) {
@@ -62,7 +61,7 @@ test('other cells mean something else', () => {
 test.each(['0.930', '1', '-1e-07', 'true', '[1,2.50]', 'text', 'NaN'])(
   'the result %s stays as it was written',
   (cell) => {
-    expect(stringify(valueOfCell(cell)).replaceAll('"', '')).toBe(cell);
+    expect(stringifyValue(valueOfCell(cell)).replaceAll('"', '')).toBe(cell);
   },
 );
 

@@ -9,8 +9,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/index.ts';
 import { ResultTables } from '../../../lib/experiments/results/result-tables.ts';
-import type { Values } from '../../../lib/experiments/task/literal.ts';
-import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
+import type { TaskSpec, Values } from '../../../lib/experiments/task/index.ts';
 import { bundle } from '../bundle.ts';
 import { FakeQueue } from './fake-queue.ts';
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { type TaskSpec, taskId } from '../../../lib/experiments/task/task.ts';
+import { type TaskSpec, taskId } from '../../../lib/experiments/task/index.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const SEEDS = `

@@ -1,6 +1,6 @@
 // What holds for every sweep, on sweeps made at random.
 import { describe, expect, test } from 'vitest';
-import { taskId } from '../../../lib/experiments/task/task.ts';
+import { taskId } from '../../../lib/experiments/task/index.ts';
 import { tasks } from './sweeps.ts';
 
 /** The same numbers in every run. */

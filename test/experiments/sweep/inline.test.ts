@@ -2,13 +2,13 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import type { SweepSource } from '../../../lib/experiments/sweep/index.ts';
-import { show } from '../../../lib/experiments/task/literal.ts';
+import { formatValue } from '../../../lib/experiments/task/index.ts';
 import { first, open, project, refusal } from './sweeps.ts';
 
 const grid = (...words: string[]) => open({ grid: words });
 const values = async (word: string) => {
   const sweep = await grid(`a=${word}`);
-  return Array.from(sweep.tasks(), ({ parameters: { a } }) => show(a ?? null));
+  return Array.from(sweep.tasks(), ({ parameters: { a } }) => formatValue(a ?? null));
 };
 
 describe('an inline grid', () => {

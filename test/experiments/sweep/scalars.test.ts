@@ -2,8 +2,13 @@ import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/cell-value.ts';
 import { plainScalar } from '../../../lib/experiments/sweep/yaml-tree.ts';
-import { canonical, Literal, show, stringify } from '../../../lib/experiments/task/literal.ts';
-import { taskId } from '../../../lib/experiments/task/task.ts';
+import {
+  canonical,
+  formatValue,
+  Literal,
+  stringifyValue,
+  taskId,
+} from '../../../lib/experiments/task/index.ts';
 import { python } from '../../support/machine.ts';
 import { open, parameters, tasks } from './sweeps.ts';
 
@@ -135,7 +140,7 @@ json.dump([meaning(yaml.safe_load('a: ' + text)['a']) for text in json.load(sys.
 describe('a string that is a number to everybody else', () => {
   test('is a string where a task is handed out', () => {
     for (const text of NUMBERS_IN_STRINGS) {
-      expect(stringify(plainScalar(text, refuse))).toBe(JSON.stringify(text));
+      expect(stringifyValue(plainScalar(text, refuse))).toBe(JSON.stringify(text));
     }
   });
 
@@ -157,7 +162,7 @@ describe('a string that is a number to everybody else', () => {
 
   test('is a number on the command line, in lists too', async () => {
     const found = Array.from((await open({ grid: ['lr=5e-4', 'betas=[1e-3,.9],["1e-3"]'] })).tasks());
-    expect(found.map(({ parameters }) => stringify(parameters))).toEqual([
+    expect(found.map(({ parameters }) => stringifyValue(parameters))).toEqual([
       '{"lr":5e-4,"betas":[1e-3,0.9]}',
       '{"lr":5e-4,"betas":["1e-3"]}',
     ]);
@@ -173,7 +178,7 @@ describe('a string that is a number to everybody else', () => {
 
 describe('scalars are shown as they were written', () => {
   test.each([...SPELLINGS, ...STRINGS])('%s', (text) => {
-    expect(show(plainScalar(text, refuse))).toBe(text);
+    expect(formatValue(plainScalar(text, refuse))).toBe(text);
   });
 
   test('in commands, directories and other strings', async () => {

@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll } from 'vitest';
 import { openSweep, type Sweep, type SweepSource } from '../../../lib/experiments/sweep/index.ts';
-import { show } from '../../../lib/experiments/task/literal.ts';
-import type { TaskSpec } from '../../../lib/experiments/task/task.ts';
+import { formatValue, type TaskSpec } from '../../../lib/experiments/task/index.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-sweeps-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -42,7 +41,7 @@ export async function parameters(...lines: string[]): Promise<Record<string, str
     `p:\n  combinations: [{seed: [1]}]\n${lines.map((line) => `  ${line}\n`).join('')}`,
   );
   if (task === undefined || more.length > 0) throw new Error('not one task');
-  return Object.fromEntries(Object.entries(task.parameters).map(([key, value]) => [key, show(value)]));
+  return Object.fromEntries(Object.entries(task.parameters).map(([key, value]) => [key, formatValue(value)]));
 }
 
 /** Returns why it is refused, without the path of the file: `s.yaml:3: …`. */

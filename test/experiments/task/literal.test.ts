@@ -1,21 +1,27 @@
 import { describe, expect, test } from 'vitest';
-import { canonical, Literal, parse, show, stringify } from '../../../lib/experiments/task/literal.ts';
+import {
+  canonical,
+  formatValue,
+  Literal,
+  parseValue,
+  stringifyValue,
+} from '../../../lib/experiments/task/index.ts';
 
 describe('JSON as it was written', () => {
   test('numbers keep their spelling', () => {
     const text = '{"a":1.0,"b":[1e-3,-0.0,2],"c":12345678901234567890}';
-    expect(stringify(parse(text))).toBe(text);
+    expect(stringifyValue(parseValue(text))).toBe(text);
   });
 
   test('and mean what they mean', () => {
-    expect(canonical(parse('{"b":1.0,"a":1e-3}'))).toBe('{"a":0.001,"b":1}');
-    expect(canonical(parse('-0.0'))).toBe('0');
+    expect(canonical(parseValue('{"b":1.0,"a":1e-3}'))).toBe('{"a":0.001,"b":1}');
+    expect(canonical(parseValue('-0.0'))).toBe('0');
   });
 
   test("Python's NaN and infinities are accepted and written back", () => {
     const text = '[NaN,Infinity,-Infinity]';
-    expect(parse(text)).toEqual([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
-    expect(stringify(parse(text))).toBe(text);
+    expect(parseValue(text)).toEqual([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
+    expect(stringifyValue(parseValue(text))).toBe(text);
   });
 
   test.each([
@@ -23,22 +29,22 @@ describe('JSON as it was written', () => {
     ['"\\u00001.0"', '\u00001.0'],
     ['"\\u0000\\u00001.0"', '\u0000\u00001.0'],
   ])('strings stay strings: %s', (text, value) => {
-    expect(parse(text)).toBe(value);
+    expect(parseValue(text)).toBe(value);
   });
 
   test.each(['{"\\u0000a":1.0}', '{"\\u0000a" :"\\u0000b:"}', '["\\u0000:",{"a:":"b"}]'])(
     'what is written back is the same: %s',
     (text) => {
-      const back = stringify(parse(text));
+      const back = stringifyValue(parseValue(text));
       expect(JSON.parse(back)).toEqual(JSON.parse(text));
-      expect(stringify(parse(back))).toBe(back);
+      expect(stringifyValue(parseValue(back))).toBe(back);
     },
   );
 
   test.each(['01', '1.', '.5', '+1', '--1', 'NaN2', 'Infinit', '{"a":1', 'nul', '[1,]', ''])(
     '%s is refused',
     (text) => {
-      expect(() => parse(text)).toThrow(SyntaxError);
+      expect(() => parseValue(text)).toThrow(SyntaxError);
     },
   );
 
@@ -52,23 +58,23 @@ describe('JSON as it was written', () => {
           return (error as Error).message;
         }
       };
-      expect(messageOf(parse)).toBe(messageOf(JSON.parse));
+      expect(messageOf(parseValue)).toBe(messageOf(JSON.parse));
     },
   );
 
   test('200 levels are enough', () => {
     const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
-    expect(stringify(parse(nested(200)))).toBe(nested(200));
-    expect(() => parse(nested(201))).toThrow(/nested more than 200 levels deep/);
-    expect(parse(`["${nested(201)}",${'[],'.repeat(300)}1]`)).toHaveLength(302);
+    expect(stringifyValue(parseValue(nested(200)))).toBe(nested(200));
+    expect(() => parseValue(nested(201))).toThrow(/nested more than 200 levels deep/);
+    expect(parseValue(`["${nested(201)}",${'[],'.repeat(300)}1]`)).toHaveLength(302);
   });
 
   test('scalars are shown as they were written, the rest as JSON', () => {
-    expect(show(new Literal(true, 'yes'))).toBe('yes');
-    expect(show(parse('1.50'))).toBe('1.50');
-    expect(show(null)).toBe('');
-    expect(show(parse('[1.0,{"a":"b"}]'))).toBe('[1.0,{"a":"b"}]');
-    expect(stringify(new Literal(true, 'yes'))).toBe('true');
-    expect(stringify(new Literal(0.5, '.5'))).toBe('0.5');
+    expect(formatValue(new Literal(true, 'yes'))).toBe('yes');
+    expect(formatValue(parseValue('1.50'))).toBe('1.50');
+    expect(formatValue(null)).toBe('');
+    expect(formatValue(parseValue('[1.0,{"a":"b"}]'))).toBe('[1.0,{"a":"b"}]');
+    expect(stringifyValue(new Literal(true, 'yes'))).toBe('true');
+    expect(stringifyValue(new Literal(0.5, '.5'))).toBe('0.5');
   });
 });

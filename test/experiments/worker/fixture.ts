@@ -7,10 +7,13 @@ import { afterAll, afterEach } from 'vitest';
 import { type ClaimOptions, checkOptions } from '../../../lib/claims/options.ts';
 import { openQueue } from '../../../lib/experiments/queue/open.ts';
 import type { AttemptInfo, Queue, TaskRow } from '../../../lib/experiments/queue/queue.ts';
-import type { Values } from '../../../lib/experiments/task/literal.ts';
-import type { TaskCommand, TaskSpec } from '../../../lib/experiments/task/task.ts';
-import type { WorkerEnd, WorkerEvent, WorkerOptions } from '../../../lib/experiments/worker/worker.ts';
-import { Worker } from '../../../lib/experiments/worker/worker.ts';
+import type { TaskCommand, TaskSpec, Values } from '../../../lib/experiments/task/index.ts';
+import {
+  Worker,
+  type WorkerEnd,
+  type WorkerEvent,
+  type WorkerOptions,
+} from '../../../lib/experiments/worker/worker.ts';
 import { Machine, python, until } from '../../support/machine.ts';
 
 export const script = join(import.meta.dirname, 'fixtures/task.py');

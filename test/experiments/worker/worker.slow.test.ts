@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { Literal } from '../../../lib/experiments/task/literal.ts';
+import { Literal } from '../../../lib/experiments/task/index.ts';
 import { childrenOf, isAlive } from '../../support/keeper.ts';
 import { signalAll, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { stringify } from '../../task/index.ts';
+import { stringifyValue } from '../../task/index.ts';
 import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { Answer, Connection } from './connection.ts';
@@ -61,11 +61,11 @@ export function attemptMethods(
     },
 
     async submit(token, result) {
-      return (await connection.call('submit', token, stringify(result))) === 1;
+      return (await connection.call('submit', token, stringifyValue(result))) === 1;
     },
 
     async complete(token, result) {
-      const given = result === null ? ['', 0, ''] : [renewal.taskOf(token) ?? '', 1, stringify(result)];
+      const given = result === null ? ['', 0, ''] : [renewal.taskOf(token) ?? '', 1, stringifyValue(result)];
       return ended(token, (await connection.call('complete', token, ...given)) === 1);
     },
 

@@ -1,4 +1,4 @@
-import { seedOf, stringify, type TaskSpec, taskId } from '../../task/index.ts';
+import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
 import { commandText, conflict, conflictError, NO_COMMAND_TEXT, phaseInName, taskName } from '../new-task.ts';
 import { type Enqueued, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
 import { readPause, readTime } from '../records.ts';
@@ -28,7 +28,7 @@ export function bulkMethods(
         size = 0;
       };
       for (const { id, result } of rows) {
-        const text = stringify(result);
+        const text = stringifyValue(result);
         if (words.length === 2 * BATCH || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
         words.push(id, text);
         size += text.length;
@@ -123,7 +123,7 @@ function describe(spec: TaskSpec): string[] {
   // The script has the counter.
   const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
   const place = JSON.stringify([spec.phase, spec.outputDirectory]);
-  return [stringify(parameters), commandText(command), phase, suffix, place];
+  return [stringifyValue(parameters), commandText(command), phase, suffix, place];
 }
 
 function refusal([count, ...words]: (string | number)[]): Error {

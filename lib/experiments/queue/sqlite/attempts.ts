@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
-import { stringify } from '../../task/index.ts';
+import { stringifyValue } from '../../task/index.ts';
 import { type AttemptInfo, MAX_DELAY_MS, MAX_STARTS, type Queue, type WorkerInfo } from '../queue.ts';
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
@@ -59,7 +59,7 @@ export function attemptMethods(
     },
 
     submit(token, result) {
-      const text = stringify(result);
+      const text = stringifyValue(result);
       return database.write(() => {
         const attempt = findAttempt(database, token);
         if (attempt === undefined || !mayComplete(database, attempt)) return false;
@@ -72,7 +72,7 @@ export function attemptMethods(
     },
 
     async complete(token, result) {
-      const given = result === null ? null : stringify(result);
+      const given = result === null ? null : stringifyValue(result);
       return ended(token, await database.write(() => complete(database, token, given)));
     },
 

@@ -1,5 +1,12 @@
 import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
-import { type Destination, seedOf, stringify, type TaskSpec, taskId, type Value } from '../../task/index.ts';
+import {
+  type Destination,
+  seedOf,
+  stringifyValue,
+  type TaskSpec,
+  taskId,
+  type Value,
+} from '../../task/index.ts';
 import {
   commandText,
   conflict,
@@ -50,7 +57,7 @@ export function bulkMethods(
       for (let from = 0; from < rows.length; from += BATCH) {
         const batch = rows
           .slice(from, from + BATCH)
-          .map(({ id, result }) => ({ id, text: stringify(result) }));
+          .map(({ id, result }) => ({ id, text: stringifyValue(result) }));
         const done = await database.write(() =>
           batch.map(({ id, text }) => {
             const task = database.get<{ number: number }>(
@@ -135,7 +142,7 @@ function prepare(spec: TaskSpec): Prepared {
   const { parameters } = spec;
   return {
     id: taskId(parameters),
-    parameters: stringify(parameters),
+    parameters: stringifyValue(parameters),
     command: commandText(spec.command),
     seed: seedOf(parameters),
     spec,

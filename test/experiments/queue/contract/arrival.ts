@@ -1,6 +1,12 @@
 import { expect, test } from 'vitest';
-import { Literal, parse, stringify, type Values } from '../../../../lib/experiments/task/literal.ts';
-import { type TaskSpec, taskId } from '../../../../lib/experiments/task/task.ts';
+import {
+  Literal,
+  parseValue,
+  stringifyValue,
+  type TaskSpec,
+  taskId,
+  type Values,
+} from '../../../../lib/experiments/task/index.ts';
 import { pause } from '../../../support/machine.ts';
 import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
@@ -72,7 +78,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     const [row, ...others] = await all(queue.tasks());
     expect(others).toEqual([]);
     expect(row?.task.places).toEqual(places);
-    expect(stringify(row?.task.parameters ?? null)).toBe('{"lr":1.0,"seed":1}');
+    expect(stringifyValue(row?.task.parameters ?? null)).toBe('{"lr":1.0,"seed":1}');
   });
 
   test('equal parameters with another command are refused, and named', async () => {
@@ -158,7 +164,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     );
     const queue = await fixture().opened(...specs);
     const rows = await all((await fixture().open()).tasks());
-    expect(rows.map(({ task }) => stringify(task.parameters))).toEqual(parameters.map(stringify));
+    expect(rows.map(({ task }) => stringifyValue(task.parameters))).toEqual(parameters.map(stringifyValue));
     expect(rows.map(({ task }) => task.places[0])).toEqual(
       words.map((word) => ({ phase: word, outputDirectory: word })),
     );
@@ -190,12 +196,12 @@ export function testArrival(fixture: () => QueueFixture): void {
 
   test('results keep their spelling', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
-    const result = parse(
+    const result = parseValue(
       '{"loss": NaN, "lr": 1.0, "big": 12345678901234567890, "list": [1e-3, -Infinity, null]}',
     ) as Values;
     await queue.complete((await takeFrom(queue)).token, result);
     const [completion] = await queue.completions(0, 10);
-    expect(stringify(completion?.result ?? null)).toBe(stringify(result));
+    expect(stringifyValue(completion?.result ?? null)).toBe(stringifyValue(result));
     expect(completion?.task.id).toBe(taskId({ n: 0 }));
   });
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { taskId } from '../../../../lib/experiments/task/task.ts';
+import { taskId } from '../../../../lib/experiments/task/index.ts';
 import { all, type QueueFixture, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
