@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { parseConventions } from '../../lib/config/convention-choice.ts';
 import { CRITERIA_KEYS, normalizeCriteria, parseSelectors } from '../../lib/config/criteria.ts';
-import { parseNetworks } from '../../lib/experiments/protocol/endpoints.ts';
+import { parseNetworks } from '../../lib/experiments/protocol/access.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
 import { withoutPassword } from '../../lib/experiments/queue/open.ts';
 import { splitShellWords } from '../../lib/experiments/sweep/command.ts';

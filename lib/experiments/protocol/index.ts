@@ -1,3 +1,9 @@
-export { Authentication, readToken } from './authentication.ts';
-export { type Endpoint, formatEndpoint, parseEndpoint, parseNetworks } from './endpoints.ts';
+export {
+  Authentication,
+  type Endpoint,
+  formatEndpoint,
+  parseEndpoint,
+  parseNetworks,
+  readToken,
+} from './access.ts';
 export { ProtocolService } from './server.ts';

@@ -2,9 +2,8 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { sanitize } from '../../platform/index.ts';
 import type { AttemptInfo, Queue } from '../queue/index.ts';
-import type { Authentication, Client } from './authentication.ts';
+import { type Authentication, type Client, type Endpoint, formatEndpoint, plainAddress } from './access.ts';
 import { type Answer, Connection, errorAnswer } from './connection.ts';
-import { type Endpoint, formatEndpoint, plainAddress } from './endpoints.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
 

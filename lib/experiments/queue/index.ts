@@ -1,4 +1,3 @@
-export { commandText, NO_COMMAND_TEXT } from './new-task.ts';
 export { isRedisURL, openQueue, withoutPassword } from './open.ts';
 export {
   type Attempt,
@@ -18,4 +17,4 @@ export {
   type TaskRow,
   type WithoutResult,
 } from './queue.ts';
-export { damagedTasks, readJSON } from './records.ts';
+export { commandText, damagedTasks, NO_COMMAND_TEXT, readJSON } from './records.ts';

@@ -1,7 +1,15 @@
 import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
-import { commandText, conflict, conflictError, NO_COMMAND_TEXT, phaseInName, taskName } from '../new-task.ts';
 import { type Enqueued, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
-import { readPause, readTime } from '../records.ts';
+import {
+  commandText,
+  conflict,
+  conflictError,
+  NO_COMMAND_TEXT,
+  phaseInName,
+  readPause,
+  readTime,
+  taskName,
+} from '../records.ts';
 import type { Connection } from './connection.ts';
 
 /** Tasks per operation, at most: others wait for some ten milliseconds at most. */

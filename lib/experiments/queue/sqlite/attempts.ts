@@ -6,7 +6,7 @@ import { stringifyValue } from '../../task/index.ts';
 import { type AttemptInfo, MAX_DELAY_MS, MAX_STARTS, type Queue, type WorkerInfo } from '../queue.ts';
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
-import { DAMAGED, unusable } from './errors.ts';
+import { DAMAGED, unusable } from './files.ts';
 import { type HeldLock, hasOrphans, type LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 

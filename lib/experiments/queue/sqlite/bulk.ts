@@ -7,18 +7,19 @@ import {
   taskId,
   type Value,
 } from '../../task/index.ts';
+import type { Enqueued, Queue, Selection, State } from '../queue.ts';
 import {
   commandText,
   conflict,
   conflictError,
   isCommand,
-  MAX_NAMED,
+  MAX_CONFLICTS,
   NO_COMMAND_TEXT,
   phaseInName,
+  readCount,
+  readPlaces,
   taskName,
-} from '../new-task.ts';
-import type { Enqueued, Queue, Selection, State } from '../queue.ts';
-import { readCount, readPlaces } from '../records.ts';
+} from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { inState } from './queries.ts';
@@ -211,7 +212,7 @@ class Batch {
       const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
       if (!hasNone && !mayReplace) {
         this.#conflictCount++;
-        if (this.#conflicts.length < MAX_NAMED) {
+        if (this.#conflicts.length < MAX_CONFLICTS) {
           this.#conflicts.push(conflict(name, command, task.command));
         }
         return;

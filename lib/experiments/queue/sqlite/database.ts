@@ -2,8 +2,19 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { now } from '../../../platform/index.ts';
-import { explain, isBusy, notReadable, removed, unusable } from './errors.ts';
-import { findFile, inodes, isUnused, makeFile, narrowFiles, whyReadOnly } from './files.ts';
+import {
+  explain,
+  findFile,
+  inodes,
+  isBusy,
+  isUnused,
+  makeFile,
+  narrowFiles,
+  notReadable,
+  removed,
+  unusable,
+  whyReadOnly,
+} from './files.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';
 
 /** How long SQLite itself waits for another writer. The process does nothing else meanwhile. */

@@ -3,8 +3,7 @@ import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
 import { processIds, readLink, readLocks, systemError, warnOnce } from '../../../platform/index.ts';
 import { readCount, readJSON, readText } from '../records.ts';
 import type { Database } from './database.ts';
-import { unusable } from './errors.ts';
-import { openBeside } from './files.ts';
+import { openBeside, unusable } from './files.ts';
 
 /** The byte of the manager. The byte of an attempt is its number, from 1. */
 export const MANAGER = 0;

@@ -24,7 +24,7 @@ import {
 } from '../records.ts';
 import { nextTask, whyGone } from './attempts.ts';
 import type { Database } from './database.ts';
-import { DAMAGED, unusable } from './errors.ts';
+import { DAMAGED, unusable } from './files.ts';
 import { type LockFile, orphansRecheckTime } from './locks.ts';
 import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 
