@@ -5,7 +5,6 @@ export {
   type ExperimentPlace,
   ManagerController,
   openWorkplace,
-  type ProtocolSettings,
   RETRIED_STATES,
   type Reporter,
   RunController,
@@ -32,7 +31,14 @@ export {
   timestamp,
 } from './manager/index.ts';
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
-export { Authentication, type Endpoint, parseEndpoint, parseNetworks, readToken } from './protocol/index.ts';
+export {
+  Authentication,
+  type Endpoint,
+  type ProtocolSettings,
+  parseEndpoint,
+  parseNetworks,
+  readToken,
+} from './protocol/index.ts';
 export {
   type AttemptInfo,
   type Queue,

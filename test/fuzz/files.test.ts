@@ -20,7 +20,13 @@ import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
 import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
-import { canonical, parseValue, formatValue, stringifyValue, type Value } from '../../lib/experiments/task/index.ts';
+import {
+  canonical,
+  formatValue,
+  parseValue,
+  stringifyValue,
+  type Value,
+} from '../../lib/experiments/task/index.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));

@@ -13,7 +13,7 @@ export {
   withExperiment,
   withQueue,
 } from './experiment.ts';
-export { ManagerController, type ProtocolSettings } from './manager-controller.ts';
+export { ManagerController } from './manager-controller.ts';
 export { RunController } from './run-controller.ts';
 export { TaskLogs } from './task-logs.ts';
 export { countWorkers, describeStops, runWorkers, type WorkerSettings } from './worker-pool.ts';

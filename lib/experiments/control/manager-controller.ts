@@ -1,20 +1,10 @@
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { Collector, type Family, openMetrics, queueFamilies } from '../metrics/index.ts';
-import { type Authentication, type Endpoint, ProtocolService } from '../protocol/index.ts';
+import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { ControllerOptions, RunEnd } from './experiment.ts';
-
-/** How workers of the original system are served. */
-export interface ProtocolSettings {
-  endpoints: readonly Endpoint[];
-  authentication: Authentication;
-  /** How long a task may stay silent before another worker gets it, in ms. */
-  lifetime: number;
-  /** Whether no two workers share an id. */
-  unique: boolean;
-}
 
 export interface ManagerControllerOptions extends ControllerOptions {
   protocol: ProtocolSettings;

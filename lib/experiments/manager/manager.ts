@@ -95,7 +95,7 @@ export class Manager {
     this.#tables = new ResultTables(
       queue,
       project.directory,
-      (message) => this.#note(message),
+      (message) => this.tell(message),
       (directory) => this.#directories?.includes(directory) ?? true,
     );
     if (this.#told !== null) tell('the other manager is gone: this process now writes the tables', 'message');
@@ -141,10 +141,10 @@ export class Manager {
     if (enqueued === undefined) return;
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.placesChanged();
-    this.#note(`Generated ${added + known} total tasks`);
+    this.tell(`Generated ${added + known} total tasks`);
     if (known > 0) {
       const places = placed > 0 ? `, of which ${placed} get one more row` : '';
-      this.#note(`${added} of them are new, ${known} are known already${places}`);
+      this.tell(`${added} of them are new, ${known} are known already${places}`);
     }
   }
 
@@ -157,7 +157,7 @@ export class Manager {
     await this.#sync();
     await this.#refuseUnreadable(this.#tables.standing.unreadable);
     const { completed } = await this.look();
-    this.#note(`Marked ${completed} tasks as already completed`);
+    this.tell(`Marked ${completed} tasks as already completed`);
   }
 
   /** Refuses unreadable tables, unless all their tasks are cancelled. */
@@ -192,7 +192,7 @@ export class Manager {
       if (this.#gone === null) since = null;
       else {
         if (since === null && Number.isFinite(whileGone)) {
-          this.#note(
+          this.tell(
             `waiting ${whileGone / 1000} s for the queue to be restored or created again; then this process ends`,
           );
         }
@@ -214,7 +214,7 @@ export class Manager {
       if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
       if (this.#gone !== null) throw this.#gone;
       if (tries === 0) {
-        this.#note(
+        this.tell(
           'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
         );
       }
@@ -241,7 +241,7 @@ export class Manager {
         if (who.until === undefined || who.until > (first ?? 0) + JITTER_MS) return true;
         if (!told && performance.now() - since > RETRY_MS) {
           told = true;
-          this.#note(
+          this.tell(
             `pid ${who.pid} on ${who.host}, which writes the tables, sends no heartbeat. This process waits, and takes over when the other one's leadership expires. After Ctrl-C, the next start does that`,
           );
         }
@@ -263,13 +263,13 @@ export class Manager {
       this.#isComplete = inStep && isOver(now) && this.#tables?.standing.completed === now.completed;
       this.#logProgress(now);
       this.#log.flush();
-      if (this.#trouble !== null) this.#note('the queue works again');
+      if (this.#trouble !== null) this.tell('the queue works again');
       this.#trouble = null;
       this.#gone = null;
       return inStep;
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
-      if (this.#trouble !== error.message) this.#note(error.message);
+      if (this.#trouble !== error.message) this.tell(error.message);
       this.#trouble = error.message;
       this.#gone = error instanceof QueueRemovedError ? error : null;
       // A queue that begins anew has other tasks, and counts completions from 1.
@@ -339,18 +339,14 @@ export class Manager {
 
   /** Logs a message, and tells people. */
   tell(text: string): void {
-    this.#note(text);
+    if (this.manages) this.#log.write(text);
+    this.#options.tell(text, 'message');
   }
 
   /** Logs what a worker of this process does. */
   record(text: string): void {
     if (this.manages) this.#log.write(text);
     this.#options.tell(text, 'event');
-  }
-
-  #note(text: string): void {
-    if (this.manages) this.#log.write(text);
-    this.#options.tell(text, 'message');
   }
 
   async close(): Promise<void> {

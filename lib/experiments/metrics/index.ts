@@ -283,7 +283,8 @@ function exposition(families: readonly Family[]): string {
   return families
     .map(({ name, type, help, samples }) => {
       const lines = samples.map(
-        ({ suffix = '', labels, value }) => `${name}${suffix}${formatLabels(labels)} ${formatNumber(value)}\n`,
+        ({ suffix = '', labels, value }) =>
+          `${name}${suffix}${formatLabels(labels)} ${formatNumber(value)}\n`,
       );
       const explained = help.replace(/\\/g, '\\\\').replace(/\n/g, '\\n');
       return `# HELP ${name} ${explained}\n# TYPE ${name} ${type}\n${lines.join('')}`;

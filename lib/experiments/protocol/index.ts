@@ -6,4 +6,4 @@ export {
   parseNetworks,
   readToken,
 } from './access.ts';
-export { ProtocolService } from './server.ts';
+export { ProtocolService, type ProtocolSettings } from './server.ts';

@@ -1,7 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { sanitize } from '../../platform/index.ts';
-import type { AttemptInfo, Queue } from '../queue/index.ts';
 import { type Authentication, type Client, type Endpoint, formatEndpoint, plainAddress } from './access.ts';
 import { type Answer, Connection, errorAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
@@ -204,17 +203,13 @@ function unusable(endpoint: Endpoint, error: NodeJS.ErrnoException): GPUOwnerErr
   );
 }
 
-export interface ServiceOptions {
-  queue: Queue;
+/** How workers of the original system are served. */
+export interface ProtocolSettings extends Pick<RequestHandlerOptions, 'lifetime' | 'unique'> {
   endpoints: readonly Endpoint[];
   authentication: Authentication;
-  /** See {@link RequestHandlerOptions}. */
-  lifetime: number;
-  unique: boolean;
-  rowsOf: RequestHandlerOptions['rowsOf'];
-  report: (attempt: AttemptInfo) => void;
-  tell: (message: string) => void;
 }
+
+export interface ServiceOptions extends RequestHandlerOptions, ProtocolSettings {}
 
 /** Warnings per minute: a port scan mustn't fill the log. */
 const MAX_COMPLAINTS = 10;

@@ -4,19 +4,10 @@ import { createServer } from 'node:net';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
-import { Unsafe } from '../project/index.ts';
+import { type Project, Unsafe } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
-
-/** Where a worker's commands run. Paths are absolute. */
-export interface WorkerProject {
-  directory: string;
-  /** The directory for the worker's own files. */
-  state: string;
-  /** Names of logs begin with it. */
-  host?: string;
-}
 
 /** The end of an attempt, as its worker judges it. */
 export type AttemptResult =
@@ -30,7 +21,7 @@ export interface Running {
   claim: WorkerClaim;
   /** The worker's name. */
   name: string;
-  project: WorkerProject;
+  project: Project;
   /** Between SIGTERM and SIGKILL when this process dies, in ms. */
   grace: number;
   onLog(log: { path: string; from: number; to: number | null }): void;
@@ -41,7 +32,7 @@ const EX_TEMPFAIL = 75;
 const MAX_COMMAND_LENGTH = 200;
 
 /** The path of the log that an attempt's output goes to. */
-export function logPath(project: WorkerProject, { places }: Task, worker: string): string {
+export function logPath(project: Project, { places }: Task, worker: string): string {
   // Two machines that append to one file of a network file system overwrite each other.
   const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
   return resolve(project.directory, places[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);

@@ -2,9 +2,10 @@ import type { Settings, WaitingState } from '../../claims/index.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
 import { hostName } from '../../platform/index.ts';
+import type { Project } from '../project/index.ts';
 import { type Attempt, type Queue, QueueRemovedError, type State } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
-import { type AttemptResult, AttemptRun, logPath, type WorkerProject } from './attempt.ts';
+import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { delayOf, forgetDelay, retryClaim, retryQueue } from './retry.ts';
@@ -12,7 +13,7 @@ import { Shutdown } from './shutdown.ts';
 
 export interface WorkerOptions {
   queue: Queue;
-  project: WorkerProject;
+  project: Project;
   /** Which GPUs, and how many for each task. */
   settings: Settings;
   /** How long the current task may take to finish once the worker drains, in ms; null (default): as long as it takes. */
