@@ -256,16 +256,19 @@ test('values that are offered are right', () => {
   expect(cases.length).toBeGreaterThan(5);
   const places: Record<string, string[]> = { watch: [], machine: [], memory: [], format: [] };
   const exp = ['gpus-per-task', 'grace'];
-  const words = (name: string, value: string) => [
-    ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
-    ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
-    'true',
-  ];
+  const words = (name: string, value: string) => {
+    if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
+    return [
+      ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
+      ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
+      'true',
+    ];
+  };
   for (const [, name = '', values = ''] of cases) {
     if (places[name]) continue;
     for (const value of values.split(' ')) {
       const { stderr } = spawnSync(process.execPath, words(name, value), {
-        env,
+        env: { ...env, GPU_OWNER_SIMULATE_DIR: join(directory, 'machines') },
         encoding: 'utf8',
       });
       // It came as far as the driver, or ran.
