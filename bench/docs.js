@@ -13,12 +13,14 @@ import { dirname, join, relative } from 'node:path';
 import { chart } from './chart.js';
 import { machineText } from './machine.js';
 import { amount, duration, number, times, unitName } from './numbers.js';
+import { wrap } from './print.js';
 import { ratio, seriesOf } from './table.js';
 
 const root = dirname(import.meta.dirname);
 const directory = join(root, 'docs/benchmarks');
 const BLOCK = /(<!-- figures: (.+?) -->\n)[\s\S]*?(<!-- end of figures -->)/g;
 const ABSENT = '*Not measured in this run.*';
+const COLUMNS = 120;
 const FIGURE = /(<!-- figure: (.+?) -->)(.*?)(<!-- end -->)/g;
 
 /** Renders the documentation for these results. @returns path below the repository's root -> content */
@@ -84,7 +86,10 @@ function block(name, results, own, path) {
   if (name === 'rest') {
     const rest = Object.entries(results.benchmarks).filter(([each]) => !own.has(each));
     return rest
-      .map(([each, { title, question }]) => `## ${title}\n\n${question}\n\n${section(each, results, path)}`)
+      .map(
+        ([each, { title, question }]) =>
+          `## ${title}\n\n${broken(question)}\n\n${section(each, results, path)}`,
+      )
       .join('\n\n');
   }
   return section(name, results, path);
@@ -107,7 +112,12 @@ function heading(table) {
   const statistics = most === 1 ? 'one measurement each' : `median of ${many}, and the middle half`;
   const base = table.base === undefined ? '' : `; × is the ratio to “${table.base}”`;
   const note = table.note === undefined ? '' : ` ${capital(table.note)}.`.replace(/\.\.$/, '.');
-  return `**${table.title}**, in ${unitName(table.unit)}: ${statistics}${base}.${note}`;
+  return broken(`**${table.title}**, in ${unitName(table.unit)}: ${statistics}${base}.${note}`);
+}
+
+/** Text in lines as other pages have them. @param indent of all lines but the first */
+function broken(text, indent = '') {
+  return wrap(text, COLUMNS - indent.length).join(`\n${indent}`);
 }
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
@@ -139,7 +149,9 @@ function targetList({ targets: list = [] }) {
   if (list.length === 0) return [];
   return [
     list
-      .map(({ met, text, value }) => `- ${met ? 'met' : '**missed**'}: ${text}: ${number(value)}`)
+      .map(({ met, text, value }) =>
+        broken(`- ${met ? 'met' : '**missed**'}: ${text}: ${number(value)}`, '  '),
+      )
       .join('\n'),
   ];
 }
@@ -164,9 +176,9 @@ function chartPath(name, table) {
 }
 
 function conditions({ machine, date, load, seconds }) {
-  return (
+  return broken(
     `Measured on ${date.slice(0, 10)} in one run of ${duration(seconds)}: ${machineText(machine)}. ` +
-    `Load averages (1, 5 and 15 minutes) before it: ${load.before.join(', ')}; after it: ${load.after.join(', ')}.`
+      `Load averages (1, 5 and 15 minutes) before it: ${load.before.join(', ')}; after it: ${load.after.join(', ')}.`,
   );
 }
 
@@ -184,7 +196,7 @@ function targets({ benchmarks }) {
 
 function leftOut({ benchmarks }) {
   const lines = Object.values(benchmarks).flatMap(({ title, leftOut: list }) =>
-    list.map(({ what, why }) => `- ${title}: ${what}. Why: ${why}.`),
+    list.map(({ what, why }) => broken(`- ${title}: ${what}. Why: ${why}.`, '  ')),
   );
   return lines.length === 0 ? 'Nothing was left out.' : lines.join('\n');
 }

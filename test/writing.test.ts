@@ -5,13 +5,6 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { root } from './support/machine.ts';
 
-/** Places that don't keep a rule yet: beginnings of paths. A place that is mended leaves its list. */
-const OPEN = {
-  comments: [] as string[],
-  limits: [] as string[],
-  lines: ['docs/benchmarks.md'], // generated
-};
-
 const CODE =
   /^(?:lib|native|test|bench|scripts|python|examples)\/.*\.(?:ts|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
 const MAX_COLUMNS = 120;
@@ -39,10 +32,10 @@ const files = new Map(
   paths.filter((path) => CODE.test(path) || path.endsWith('.md')).map((path) => [path, linesOf(path)]),
 );
 
-/** The lines that break a rule, outside of the places that are open. */
-function violations(rule: keyof typeof OPEN, kind: RegExp, isWrong: (lines: Line[]) => Line[]): string[] {
+/** The lines of files of a kind that break a rule. */
+function violations(kind: RegExp, isWrong: (lines: Line[]) => Line[]): string[] {
   return [...files]
-    .filter(([path]) => kind.test(path) && !OPEN[rule].some((place) => path.startsWith(place)))
+    .filter(([path]) => kind.test(path))
     .flatMap(([, lines]) => isWrong(lines))
     .map(({ path, number, text }) => `${path}:${number}: ${text.trim()}`);
 }
@@ -66,7 +59,7 @@ test.each(COMMENTS)(
         ({ text }, index) =>
           oneLine.test(text) || (opening?.test(lines[index - 1]?.text ?? '') && next.test(text)),
       );
-    expect(violations('comments', kind, isWrong)).toEqual([]);
+    expect(violations(kind, isWrong)).toEqual([]);
   },
 );
 
@@ -74,13 +67,13 @@ test('a C++ comment begins with neither Of, Who nor What', () => {
   const first = new RegExp(`^\\s*// ${VAGUE}`);
   const isWrong = (lines: Line[]) =>
     lines.filter(({ text }, index) => first.test(text) && !/^\s*\/\//.test(lines[index - 1]?.text ?? ''));
-  expect(violations('comments', /\.(?:cc|c|h)$/, isWrong)).toEqual([]);
+  expect(violations(/\.(?:cc|c|h)$/, isWrong)).toEqual([]);
 });
 
 test('limits are named MAX_… and …_TIMEOUT_MS', () => {
   const name = /\b(?:MOST|LONGEST)(?:_[A-Z0-9_]+)?\b(?!`)|\b(?:[A-Z]+_)?PATIENCE\b(?!`)/;
   const isWrong = (lines: Line[]) => lines.filter(({ text }) => name.test(text));
-  const inCode = violations('limits', CODE, isWrong);
+  const inCode = violations(CODE, isWrong);
   expect(inCode.filter((line) => !line.startsWith('test/writing.test.ts'))).toEqual([]);
 });
 
@@ -94,7 +87,7 @@ test(`lines of Markdown have at most ${MAX_COLUMNS} columns, tables and code exc
       return !inCode && !isWhole && text.length > MAX_COLUMNS;
     });
   };
-  expect(violations('lines', /\.md$/, isWrong)).toEqual([]);
+  expect(violations(/\.md$/, isWrong)).toEqual([]);
 });
 
 /** The output of `gpu-owner COMMAND --help`. */
