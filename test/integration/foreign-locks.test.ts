@@ -195,7 +195,7 @@ test.skipIf(noOtherUser !== null)(
     expectFinding(
       await examine(),
       new RegExp(
-        `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that place`,
+        `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that slot`,
       ),
     );
   },
