@@ -12,8 +12,9 @@ import {
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { finished, launcher, Machine, output, python, root } from '../support/machine.ts';
+import { finished, launcher, Machine, output, python } from '../support/machine.ts';
 import { placeOf } from '../support/other-tools.ts';
+import { fence } from '../support/pages.ts';
 
 const worker = join(import.meta.dirname, 'fixtures/experiment_runner_gpu.py');
 const GPUS = [0, 1, 2].map((index) => `GPU-00000000-0000-4000-8000-00000000000${index}`);
@@ -38,14 +39,6 @@ beforeEach(() => {
   starting = { cwd: project, env: { PATH: `${bin}:${process.env.PATH}` } };
 });
 afterEach(() => machine.close());
-
-/** The code that docs/manager.md shows after this comment. */
-function recipe(comment: string): string {
-  const page = readFileSync(join(root, 'docs/manager.md'), 'utf8');
-  const [, body] = new RegExp(`<!-- ${comment} -->\n\`\`\`sh\n([\\s\\S]*?)\n\`\`\``).exec(page) ?? [];
-  if (body === undefined) throw new Error(`docs/manager.md shows nothing for ${comment}`);
-  return body;
-}
 
 /** Starts so many workers. @returns what they print; they go on working */
 async function said(child: ReturnType<Machine['start']>, workers: number): Promise<string[]> {
@@ -82,8 +75,9 @@ async function expectAllToWork(
 
 describe('the recipe of docs/manager.md', () => {
   test('unchanged workers: each has a GPU, and who comes later finds none', async () => {
-    await expectAllToWork(machine.start(['sh', '-c', recipe('unchanged workers')], starting), async () =>
-      expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),
+    await expectAllToWork(
+      machine.start(['sh', '-c', fence('manager.md', 'sh', '<!-- unchanged workers -->')], starting),
+      async () => expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),
     );
     expect(readdirSync(join(project, '.gpu_locks'))).toEqual([]);
   });
@@ -96,7 +90,10 @@ describe('the recipe of docs/manager.md', () => {
     writeFileSync(path, after);
     mkdirSync(join(project, '.gpu_locks'));
     await expectAllToWork(
-      machine.start(['sh', '-c', `${recipe('workers that take GPU 0')}; wait`], starting),
+      machine.start(
+        ['sh', '-c', `${fence('manager.md', 'sh', '<!-- workers that take GPU 0 -->')}wait`],
+        starting,
+      ),
     );
   });
 });

@@ -116,7 +116,9 @@ test('programs that hold both locks for ever are waited for half a minute in all
   const ended = finished(ours);
   await output(ours, new RegExp(`pid ${theirs[0]?.pid}.* has locked .*; waiting for it for at most 30 s`));
   expect(performance.now() - started).toBeLessThan(15_000);
-  expect((await ended).stderr).toMatch(new RegExp(`pid ${theirs[1]?.pid}.* has held .*; this claim proceeds`));
+  expect((await ended).stderr).toMatch(
+    new RegExp(`pid ${theirs[1]?.pid}.* has held .*; this claim proceeds`),
+  );
   const took = performance.now() - started;
   expect([took > 29_000, took < 55_000]).toEqual([true, true]);
 });

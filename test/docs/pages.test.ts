@@ -5,18 +5,11 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
 import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
+import { fence } from '../support/pages.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
 
 const text = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
 const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
-
-/** The first fence of this language, after this text. */
-function fence(page: string, language: string, after = ''): string {
-  const rest = text(page).slice(text(page).indexOf(after));
-  const body = new RegExp(`^ *\`\`\`${language}\\n([\\s\\S]*?)\\n *\`\`\``, 'm').exec(rest)?.[1];
-  if (body === undefined) throw new Error(`docs/${page} has no ${language} after ${after}`);
-  return `${body}\n`;
-}
 
 const has = (program: string) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
 
