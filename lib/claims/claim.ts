@@ -1,28 +1,9 @@
-import type { ConventionChoice, NormalizedCriteria } from '../config/index.ts';
-import {
-  type Claimant,
-  Conventions,
-  type Entry,
-  type Holders,
-  type Mark,
-  removeMark,
-} from '../conventions/index.ts';
+import { type Claimant, type Conventions, type Entry, type Mark, removeMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import {
-  checkDevices,
-  type GPU,
-  inheritedClaim,
-  inheritedDevices,
-  isPossible,
-  isWSL,
-  openDriver,
-  select,
-} from '../gpus/index.ts';
+import { type GPU, isPossible, select } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
-import { refuseImpossible, unavailable } from './claim-errors.ts';
-import { awaitDriverStartup } from './driver-startup.ts';
-import { type Effectful, takeSnapshot } from './effects.ts';
+import { type Effectful, reached, takeSnapshot } from './effects.ts';
 import {
   applyProblem,
   type Candidate,
@@ -33,35 +14,19 @@ import {
   gpuRequestOf,
   leaseKey,
   reasonsOf,
+  refuseImpossible,
   reserveForWaiters,
   scopeOf,
+  unavailable,
 } from './evaluate.ts';
 import type { GpuRequest } from './fairness.ts';
-import { claimantOf, leasesIn } from './interop-context.ts';
 import { Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
-import { findParentJob, type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
-import type { Binding } from './placeholder.ts';
+import type { ClaimRequest } from './options.ts';
+import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
-import { reached } from './trace-points.ts';
+import { claimantOf, survey } from './survey.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
-
-/** A claim, checked and with its defaults. */
-export interface ClaimRequest {
-  count: number;
-  criteria: NormalizedCriteria;
-  lockDirectory: string | undefined;
-  /** How long to wait for another claimant to decide, in ms. */
-  lockTimeout: number;
-  /** The other tools whose lock files count. */
-  conventions: ConventionChoice;
-  /** Whether other claims can be made inside of this one. */
-  isJob?: boolean;
-  /** The command in the record; default: this process's own. */
-  command?: string;
-  /** CUDA is bound to some GPUs in this process: only these will do. */
-  bound?: Binding;
-}
 
 /** GPUs that are leased by this process. */
 export interface Claim {
@@ -80,8 +45,6 @@ export interface Claim {
   job: ParentJob | null;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
-  /** When the last look at the GPUs began, on the clock of `now()`, in ms. */
-  seen: number;
 }
 
 /** Nothing is held. What was in the way, for those who want to wait for it. */
@@ -114,12 +77,10 @@ const CONTENTION_TIMEOUT_MS = 5_000;
  */
 export function* claim(
   request: ClaimRequest,
-  configuredDirectory: string | undefined,
   position: QueuePosition | null = null,
 ): Effectful<Claim | Refusal> {
   reached('start');
-  const { candidates, judging, directory, job, conventions } = yield* survey(request, configuredDirectory);
-  let gpus = candidates.map(({ gpu }) => gpu);
+  const { candidates, context, directory, job, conventions } = yield* survey(request, LockDirectory.open);
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
@@ -129,30 +90,25 @@ export function* claim(
   );
   const secret = request.isJob ? newJobSecret() : null;
   const record = ownRecord(bootId(), request.command, secret?.generation);
-  const left = reserveForQueue(candidates, judging, position);
-  if (obstacleOf(left, request.count) === 'use') {
-    // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
-    const outcome = { leases: null, candidates: left, obstacle: 'use' } as const;
-    return yield* refusal(request, outcome, judging, record, job);
-  }
-  const others = {
-    conventions,
-    claimant: claimantOf(directory, record, request.lockTimeout),
-  };
+  const claimant = claimantOf(directory, record, request.lockTimeout);
+  const deciding = { directory, context, record, secret, position, conventions, claimant };
+  const refuse = (left: Candidate[], isOutrun = false) => refusal(request, deciding, job, left, isOutrun);
+
+  const left = reserveForQueue(candidates, context, position);
+  // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
+  if (obstacleOf(left, request.count) === 'use') return yield* refuse(left);
 
   const started = now();
-  let fresh = true;
-  for (let pause = 1; ; ) {
+  let gpus = candidates.map(({ gpu }) => gpu);
+  for (let pause = 1; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
     const began = now(); // a process that is suspended in the middle shall not have tried once only
-    if (!fresh) gpus = yield* takeSnapshot();
-    const entry = yield* others.conventions.enter(others.claimant);
+    const entry = yield* conventions.enter(claimant);
     let outcome: Decision | undefined;
     try {
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         reached('acquisition-lock');
-        const found = { candidates, current: fresh && !lock.waited };
-        outcome = yield* decide(gpus, request.count, { judging, record, secret, position, others, found });
+        outcome = yield* decide(gpus, request.count, deciding);
       } finally {
         lock.release();
       }
@@ -161,76 +117,42 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, jobFile, all, seen } = outcome;
-      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, all, seen };
+      const { gpus, leases, marks, jobFile, all } = outcome;
+      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > patience) {
-      return yield* refusal(request, outcome, judging, record, job);
+      return yield* refuse(outcome.candidates, outcome.obstacle === 'contention');
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
-    pause = Math.min(2 * pause, MAX_PAUSE_MS);
-    fresh = false;
+    gpus = yield* takeSnapshot();
   }
-}
-
-export interface Survey {
-  candidates: Candidate[];
-  judging: EvaluationContext;
-  directory: LockDirectory;
-  job: ParentJob | null;
-  conventions: Conventions;
-}
-
-/** How the GPUs are as far as this request is concerned, whoever waits. Takes nothing. @throws as {@link claim} */
-export function* survey(request: ClaimRequest, configuredDirectory: string | undefined): Effectful<Survey> {
-  openDriver(); // before anything is made in the file system
-  const directory = LockDirectory.open(request.lockDirectory, { lockDirectory: configuredDirectory });
-  const gpus = yield* awaitDriverStartup(request.count);
-  reached('driver');
-  checkDevices(request.criteria, gpus);
-  const job = findParentJob(directory, gpus);
-  const inherited = job === null ? inheritedDevices(gpus) : inheritedClaim(gpus);
-  const visible = request.bound === undefined ? inherited : new Set(request.bound.uuids);
-  const judging: EvaluationContext = {
-    criteria: request.criteria,
-    visible,
-    directory,
-    job: job?.generation ?? null,
-    count: request.count,
-    wsl: isWSL(),
-  };
-  // The job's own marks would be in the way inside of it.
-  const conventions = new Conventions(job === null ? request.conventions : []);
-  judging.foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  return { candidates: evaluateAll(gpus, judging), judging, directory, job, conventions };
 }
 
 function* refusal(
   request: ClaimRequest,
-  outcome: Decision & { leases: null },
-  judging: EvaluationContext,
-  record: RecordContents,
+  { directory, context, record }: DecisionContext,
   job: ParentJob | null,
+  left: Candidate[],
+  isOutrun: boolean,
 ): Effectful<Refusal> {
-  const candidates = yield* explainLocks(outcome.candidates, judging);
-  const directory = judging.directory as LockDirectory;
+  const candidates = yield* explainLocks(left, context);
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {
     granted: false,
     candidates,
     directory,
-    gpuRequest: gpuRequestOf(candidates, request.count, scopeOf(job?.generation ?? null)),
+    gpuRequest: gpuRequestOf(candidates, request.count, scopeOf(context.job)),
     record,
     job,
     possible: isPossible(request.count, verdicts),
-    error: unavailable(request, candidates, outcome.obstacle === 'contention'),
+    error: unavailable(request, candidates, isOutrun),
   };
 }
 
 type Decision =
-  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[]; seen: number }
+  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[] }
   | {
       leases: null;
       candidates: Candidate[];
@@ -240,40 +162,27 @@ type Decision =
 
 /** Everything that a decision takes into account besides the GPUs. */
 interface DecisionContext {
-  judging: EvaluationContext;
+  directory: LockDirectory;
+  context: EvaluationContext;
   record: RecordContents;
   /** null: no claims can be made inside of this one. */
   secret: JobSecret | null;
   position: QueuePosition | null;
-  others: { conventions: Conventions; claimant: Claimant };
-  /** The candidates as found before the lock was taken. Not current: GPUs were looked at again, or others may have decided since. */
-  found: { candidates: readonly Candidate[]; current: boolean };
+  conventions: Conventions;
+  claimant: Claimant;
 }
 
-function* decide(
-  gpus: GPU[],
-  count: number,
-  { judging: before, record, secret, position, others: { conventions, claimant }, found }: DecisionContext,
-): Effectful<Decision> {
-  const known = found.current && conventions.sawNothing;
-  const foreign: Holders = known ? new Map() : yield* conventions.holders(gpus, claimant, true);
-  const judging: EvaluationContext = { ...before, foreign };
-  // What was found may just have changed. Then a lease can't be had, and all is looked at again: the leases decide in any case.
-  let trusting = found.current && foreign.size === 0;
-  const judged = () => {
-    trusting = false;
-    return reserveForQueue(evaluateAll(gpus, judging, found.candidates), judging, position);
-  };
-  let candidates = trusting ? reserveForQueue(found.candidates, judging, position) : judged();
+function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext): Effectful<Decision> {
+  const { position, conventions, claimant } = deciding;
+  const foreign = yield* conventions.holders(gpus, claimant, true);
+  const context: EvaluationContext = { ...deciding.context, foreign };
+  const evaluate = (all: readonly GPU[]) => reserveForQueue(evaluateAll(all, context), context, position);
+  let candidates = evaluate(gpus);
   for (;;) {
     const chosen = select(freeOf(candidates), count);
-    if (chosen === null) {
-      if (!trusting) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
-      candidates = judged();
-      continue;
-    }
+    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     reached('chosen');
-    const taken = takeLeases(chosen, judging, record, secret);
+    const taken = takeLeases(chosen, deciding);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -281,26 +190,20 @@ function* decide(
       );
       continue;
     }
-    if (taken.leases === null) {
-      if (!trusting) return { leases: null, candidates, obstacle: 'contention' };
-      candidates = judged();
-      continue;
-    }
+    if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     reached('leased');
     const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
     let seen: GPU[];
-    let at: number;
     try {
       const marked = yield* conventions.mark(chosen, gpus, claimant);
       if (marked.marks === null) {
         releaseClaim(holding);
         foreign.set(marked.uuid, marked.holder);
-        candidates = judged();
+        candidates = evaluate(gpus);
         continue;
       }
       holding.marks = marked.marks;
       reached('marked');
-      at = now(); // not later: this process may be suspended at any moment
       seen = yield* takeSnapshot(chosen.map(({ index }) => index));
     } catch (error) {
       releaseClaim(holding);
@@ -308,13 +211,12 @@ function* decide(
     }
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
-    const verdicts = after.map((gpu) => evaluateOne(gpu, judging, null));
-    if (verdicts.every(({ state }) => state === 'free'))
-      return { ...holding, gpus: after, all: seen, seen: at };
+    const verdicts = after.map((gpu) => evaluateOne(gpu, context, null));
+    if (verdicts.every(({ state }) => state === 'free')) return { ...holding, gpus: after, all: seen };
     releaseClaim(holding);
     return {
       leases: null,
-      candidates: reserveForQueue(evaluateAll(seen, judging), judging, position),
+      candidates: evaluate(seen),
       obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
         ? 'remains'
         : 'contention',
@@ -353,22 +255,20 @@ function obstacleOf(candidates: readonly Candidate[], count: number): 'remains' 
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeLeases(
   chosen: readonly GPU[],
-  { directory, job }: EvaluationContext,
-  claimant: RecordContents,
-  secret: JobSecret | null,
+  { directory, context, record: claimant, secret }: DecisionContext,
 ):
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
   // Before a lease, whose number everybody can see: nobody else can have made a file of that name.
-  const jobFile = secret === null ? null : makeJobFile(directory as LockDirectory, secret);
+  const jobFile = secret === null ? null : makeJobFile(directory, secret);
   const record = nameGPUs(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory as LockDirectory, leaseKey(gpu, job), record);
+      lease = Lease.tryTake(directory, leaseKey(gpu, context.job), record);
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;

@@ -5,38 +5,33 @@ import {
   normalizeCriteria,
   refuseNoObject,
 } from '../config/index.ts';
-import { Conventions } from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
   byPlace,
-  checkDevices,
   type GPU,
-  inheritedClaim,
-  inheritedDevices,
   isInstance,
   isPossible,
   type LeaseInfo,
   select,
   type Verdict,
 } from '../gpus/index.ts';
-import type { ClaimRequest, Refusal } from './claim.ts';
-import { listReasons, notEnough, refuseImpossible } from './claim-errors.ts';
-import { awaitDriverStartup } from './driver-startup.ts';
+import type { Refusal } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
   type Candidate,
-  evaluateAll,
   explainLocks,
   gpuRequestOf,
+  listReasons,
+  notEnough,
   reasonsOf,
+  refuseImpossible,
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
 import { reservedFor } from './fairness.ts';
-import { leasesIn } from './interop-context.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { findParentJob, type ParentJob } from './parent-job.ts';
+import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
 import { activeWaiters, type QueuePosition, readWaiters, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
@@ -106,28 +101,20 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
   const request: DiscoveryRequest = {
     criteria: mergeCriteria(options, configuration),
     lockDirectory,
+    configuredDirectory: configuration.lockDirectory,
     conventions: checkConventions(conventions, configuration, 'conventions'),
     count: 1,
   };
-  return discover(request, configuration.lockDirectory, perspective);
+  return discovering(request, perspective);
 }
 
-/**
- * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those
- * that it doesn't hold, and those that a waiter could use are left to them.
- */
-export type Perspective = 'machine' | 'claimant';
+/** As {@link getGPUs}, for a request that is checked already. */
+export async function discover(request: DiscoveryRequest, perspective: Perspective): Promise<GPUStatus[]> {
+  return runAsync(discovering(request, perspective));
+}
 
-/** The GPUs to look for, and the locks that count. */
-export type DiscoveryRequest = Pick<ClaimRequest, 'criteria' | 'lockDirectory' | 'conventions' | 'count'>;
-
-/** @param configured the lock directory of the configuration, if it names one */
-export function* discover(
-  request: DiscoveryRequest,
-  configured: string | undefined,
-  perspective: Perspective,
-): Effectful<GPUStatus[]> {
-  const { candidates } = yield* evaluateMachine(request, configured, perspective);
+function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
+  const { candidates } = yield* explainedSurvey(request, perspective);
   return candidates.map(statusOf);
 }
 
@@ -147,12 +134,10 @@ export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
 /** Finds the GPUs that a claim without a wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
 export function* findForClaim(
   request: DiscoveryRequest,
-  configured: string | undefined,
   position: QueuePosition | null = null,
 ): Effectful<Found | NotFound> {
   const { count } = request;
-  const found = yield* evaluateMachine(request, configured, 'claimant', position);
-  const { candidates } = found;
+  const { candidates, directory, job } = yield* explainedSurvey(request, 'claimant', position);
   const gpus = candidates.map(statusOf);
   const chosen = select(
     gpus.filter(({ state }) => state === 'free'),
@@ -164,44 +149,70 @@ export function* findForClaim(
   refuseImpossible(count, verdicts, () => reasons);
   const message = notEnough(count, verdicts) + listReasons(reasons);
   const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
-  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(found.job?.generation ?? null));
-  return { granted: false, ...found, gpuRequest, possible: isPossible(count, verdicts), error };
+  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.generation ?? null));
+  return {
+    granted: false,
+    candidates,
+    directory,
+    job,
+    gpuRequest,
+    possible: isPossible(count, verdicts),
+    error,
+  };
 }
 
-interface Judged {
-  candidates: Candidate[];
-  directory: LockDirectory | null;
-  job: ParentJob | null;
-}
-
-function* evaluateMachine(
+/** With what the kernel tells of locks. GPUs that somebody in line could use are left to them, to a claimant. */
+function* explainedSurvey(
   request: DiscoveryRequest,
-  configured: string | undefined,
   perspective: Perspective,
   position: QueuePosition | null = null,
-): Effectful<Judged> {
-  const { criteria, lockDirectory, count } = request;
-  const gpus = yield* awaitDriverStartup(1);
-  checkDevices(criteria, gpus);
-  const directory = LockDirectory.find(lockDirectory, { lockDirectory: configured });
-  const enclosing = perspective === 'machine' ? null : findParentJob(directory, gpus);
-  const job = enclosing?.generation ?? null;
-  const inherited = job === null ? inheritedDevices : inheritedClaim;
-  const visible = perspective === 'machine' ? null : inherited(gpus);
-  const conventions = new Conventions(job === null ? request.conventions : []);
-  const foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  const judging = { criteria, visible, directory, job, count, foreign };
-  const all = yield* explainLocks(evaluateAll(gpus, judging), judging);
+): Effectful<Survey<LockDirectory | null>> {
+  const found = yield* survey(request, LockDirectory.find, perspective);
+  const { context, directory } = found;
+  const all = yield* explainLocks(found.candidates, context);
   const candidates =
-    perspective === 'machine' ? all : reserveForWaiters(all, scopeOf(job), waitersAhead(directory, position));
-  return { candidates, directory, job: enclosing };
+    perspective === 'machine'
+      ? all
+      : reserveForWaiters(all, scopeOf(context.job), waitersAhead(directory, position));
+  return { ...found, candidates };
 }
 
 function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {
   return { ...gpu, state, reason, lease };
 }
 
-/** A request in the wait queue. */
+/** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */
+export function gpuJSON(gpu: GPUStatus) {
+  return {
+    index: gpu.index,
+    instance: gpu.instance,
+    uuid: gpu.uuid,
+    parent: gpu.parent,
+    name: gpu.name,
+    pciBusId: gpu.pciBusId,
+    // To a script, what may not be had is unavailable, for whichever reason.
+    state: gpu.state === 'excluded' ? 'unavailable' : gpu.state,
+    reason: gpu.reason,
+    memory: {
+      totalBytes: gpu.memory.totalBytes,
+      usedBytes: gpu.memory.usedBytes,
+      freeBytes: gpu.memory.freeBytes,
+      reservedBytes: gpu.memory.reservedBytes,
+    },
+    powerWatts: gpu.powerWatts,
+    powerLimitWatts: gpu.powerLimitWatts,
+    utilizationPercent: gpu.utilizationPercent,
+    temperatureCelsius: gpu.temperatureCelsius,
+    computeMode: gpu.computeMode,
+    displayActive: gpu.displayActive,
+    migEnabled: gpu.migEnabled,
+    migInstances: gpu.migInstances,
+    processes: gpu.processes,
+    lease: gpu.lease,
+  };
+}
+
+/** Somebody who stands in line. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
   /** 1 is served first. */
   position: number;
@@ -227,10 +238,11 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   const request = {
     criteria: normalizeCriteria({}),
     lockDirectory,
+    configuredDirectory: configuration.lockDirectory,
     conventions: checkConventions(options.conventions, configuration, 'conventions'),
     count: 1,
   };
-  const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
+  const gpus = await discover(request, 'machine');
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus

@@ -1,5 +1,4 @@
-export { locking, sleeping } from '../platform/index.ts';
-
+import { channel } from 'node:diagnostics_channel';
 import { GPUOwnerError } from '../errors.ts';
 import { type Asked, type GPU, interruptedError, snapshot, snapshotSync } from '../gpus/index.ts';
 import { errno, native, OFD } from '../native.ts';
@@ -13,12 +12,22 @@ export type Effect =
   /** Look at the driver. */
   { kind: 'look'; asked?: Asked } | Wait;
 
+/** A step that only a caller can wait for that doesn't block. */
+export interface Awaiting {
+  kind: 'await';
+  begin: () => Promise<unknown>;
+}
+
 /** A computation that yields effects; `yield*` its parts. */
-export type Effectful<Result> = Generator<Effect, Result, unknown>;
+export type Effectful<Result, Step = Effect> = Generator<Step, Result, unknown>;
 
 /** The GPUs: all of them, or only those with these indices (the others as they were). */
 export function* takeSnapshot(asked?: Asked): Effectful<GPU[]> {
   return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
+}
+
+export function* awaiting<Result>(begin: () => Promise<Result>): Effectful<Result, Awaiting> {
+  return (yield { kind: 'await', begin }) as Result;
 }
 
 /** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
@@ -64,7 +73,10 @@ function drive<Result>(claim: Effectful<Result>, perform: (effect: Effect) => un
 }
 
 /** Runs it without blocking. The signal ends every wait with ERR_ABORTED. */
-export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortSignal): Promise<Result> {
+export async function runAsync<Result>(
+  claim: Effectful<Result, Effect | Awaiting>,
+  signal?: AbortSignal,
+): Promise<Result> {
   let step = claim.next();
   while (!step.done) {
     let value: unknown;
@@ -80,8 +92,10 @@ export async function runAsync<Result>(claim: Effectful<Result>, signal?: AbortS
   return step.value;
 }
 
-async function performAsync(effect: Effect, signal: AbortSignal | undefined): Promise<unknown> {
+async function performAsync(effect: Effect | Awaiting, signal: AbortSignal | undefined): Promise<unknown> {
   switch (effect.kind) {
+    case 'await':
+      return effect.begin();
     case 'look':
       return snapshot(effect.asked);
     case 'lock':
@@ -136,4 +150,34 @@ function outcome(error: number): boolean {
   if (error === 0) return true;
   if (error === errno.EAGAIN || error === errno.ECANCELED) return false;
   throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `a lock failed with errno ${error}.`);
+}
+
+/** The steps of a claim, in order. `lease` is reached once per GPU. */
+export const TRACE_POINTS = [
+  'start',
+  'driver',
+  'acquisition-lock',
+  'chosen',
+  'lease',
+  'leased',
+  'marked',
+  'looked-again',
+  'unlocked',
+  'environment',
+  'placeholder',
+  'claimed',
+] as const;
+export type TracePoint = (typeof TRACE_POINTS)[number];
+
+const steps = channel('gpu-owner:step');
+/** Read once: each look into the environment costs a microsecond. */
+const stopAt = process.env.GPU_OWNER_STOP_AT;
+
+/**
+ * Marks that a claim has come this far. Subscribers of the diagnostics channel `gpu-owner:step` learn of it (benchmarks);
+ * with `GPU_OWNER_STOP_AT=<step>` the process stops itself here (SIGSTOP), so that tests can kill a claimant at any point.
+ */
+export function reached(step: TracePoint): void {
+  if (steps.hasSubscribers) steps.publish({ step, at: process.hrtime.bigint() });
+  if (stopAt === step) process.kill(process.pid, 'SIGSTOP');
 }

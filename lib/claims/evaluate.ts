@@ -1,6 +1,6 @@
 import type { NormalizedCriteria } from '../config/index.ts';
 import type { Holders } from '../conventions/index.ts';
-import type { GPUOwnerError, GPUReason } from '../errors.ts';
+import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
   describeListedProcess,
   type GPU,
@@ -9,6 +9,7 @@ import {
   type JudgeContext,
   judge,
   type LeaseInfo,
+  label,
   mayBecomeFree,
   separateKinds,
   type Verdict,
@@ -27,7 +28,6 @@ import {
   depthFor,
   endedWithin,
   findUnexplained,
-  findUntouched,
   type LeaseKey,
   mayHaveRemains,
   probeLease,
@@ -36,7 +36,8 @@ import {
   whyUntakable,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { usesCUDA } from './placeholder.ts';
+import type { ParentJob } from './parent-job.ts';
+import { type Binding, usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';
 import type { Waiter } from './wait-queue.ts';
 
@@ -63,8 +64,6 @@ export interface EvaluationContext {
   count?: number;
   /** Holders of GPUs by the locks of other programs; default: nobody. */
   foreign?: Holders;
-  /** Whether the GPUs are lent by Windows, for those who have asked already. */
-  wsl?: boolean;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -73,35 +72,20 @@ const NOT_OF_THE_JOB: Verdict = {
   transient: false,
 };
 
-/**
- * Every GPU with whether it is free, or why not. Takes nothing.
- * @param before what was found of the same GPUs: of those that were free, only whether somebody has taken them is asked anew
- */
-export function evaluateAll(
-  gpus: readonly GPU[],
-  judging: EvaluationContext,
-  before?: readonly Candidate[],
-): Candidate[] {
-  const { directory, job } = judging;
-  const keys = gpus.map((gpu) => leaseKey(gpu, job));
-  const untouched = findUntouched(directory, keys);
-  const candidates = gpus.map((gpu, i): Candidate => {
+/** Every GPU with whether it is free, or why not. Takes nothing. */
+export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): Candidate[] {
+  const { directory, job } = context;
+  const candidates = gpus.map((gpu): Candidate => {
     const leasable = directory !== null && gpu.uuid !== '';
-    const key = keys[i] as LeaseKey;
-    if (untouched[i] === 1) {
-      const lease = judging.foreign?.get(gpu.uuid) ?? null;
-      const earlier = before?.[i];
-      if (lease === null && earlier?.gpu === gpu && earlier.verdict.state === 'free') return earlier;
-      return { gpu, verdict: evaluateOne(gpu, judging, lease), lease, problem: null };
-    }
+    const key = leaseKey(gpu, job);
     if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const lease = (leasable ? whoHolds(directory, gpu, key) : null) ?? judging.foreign?.get(gpu.uuid) ?? null;
+    const lease = (leasable ? whoHolds(directory, gpu, key) : null) ?? context.foreign?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
-    return applyProblem({ gpu, verdict: evaluateOne(gpu, judging, lease), lease, problem });
+    return applyProblem({ gpu, verdict: evaluateOne(gpu, context, lease), lease, problem });
   });
-  return separateKinds(candidates, judging.count ?? 1);
+  return separateKinds(candidates, context.count ?? 1);
 }
 
 /** So long a holder may take to write who it is, in ms. */
@@ -111,15 +95,15 @@ const explanations = new Map<string, { at: number; found: UnexplainedLock }>();
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks of which nobody has written that they are theirs. For people. */
-export function* explainLocks(candidates: Candidate[], judging: EvaluationContext): Waiting<Candidate[]> {
-  const { directory, job } = judging;
+export function* explainLocks(candidates: Candidate[], context: EvaluationContext): Waiting<Candidate[]> {
+  const { directory, job } = context;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
   if (directory === null || !candidates.some(isUnexplained)) return candidates;
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
     const lease = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
-    return lease === null ? candidate : { ...candidate, lease, verdict: evaluateOne(gpu, judging, lease) };
+    return lease === null ? candidate : { ...candidate, lease, verdict: evaluateOne(gpu, context, lease) };
   };
   let present = candidates.map(again);
   const isNews = (candidate: Candidate) =>
@@ -224,9 +208,9 @@ function describeWaiter({ info, count }: Waiter): string {
 }
 
 /** @param lease who holds it; null also for a GPU whose lease is ours */
-export function evaluateOne(gpu: GPU, judging: EvaluationContext, lease: LeaseInfo | null): Verdict {
-  const { criteria, visible, directory, job } = judging;
-  const context: JudgeContext = {
+export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseInfo | null): Verdict {
+  const { criteria, visible, directory, job } = context;
+  const circumstances: JudgeContext = {
     lease,
     // One without a UUID may be the job's: that it has failed says more than that it isn't in the list.
     visible: job !== null && gpu.uuid === '' ? null : visible,
@@ -234,10 +218,10 @@ export function evaluateOne(gpu: GPU, judging: EvaluationContext, lease: LeaseIn
     ofOwnJob: job !== null,
     describe: describeListedProcess,
     ownPids: ownPidsOn(gpu),
-    wsl: judging.wsl ?? isWSL(),
+    wsl: isWSL(),
     hostname: lease === null ? undefined : hostName(),
   };
-  const verdict = judge(gpu, context);
+  const verdict = judge(gpu, circumstances);
   if (directory === null || verdict.state !== 'busy') return verdict;
   // Remains of a holder that has just died, or of a stranger? Only the former are worth waiting for. What still runs right
   // after the end of a tenure is most probably its placeholder.
@@ -267,4 +251,84 @@ export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
     uuid: gpu.uuid,
     reason: verdict.reason ?? 'free',
   }));
+}
+
+/** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
+export function refuseImpossible(
+  count: number,
+  verdicts: readonly Pick<Verdict, 'state'>[],
+  reasons: () => readonly GPUReason[],
+  bound?: Binding,
+  job: ParentJob | null = null,
+): void {
+  const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
+  if (allowed >= count) return;
+  const gpus = reasons();
+  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
+  const there =
+    instances === 0
+      ? `this machine has ${verdicts.length || 'none'}`
+      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
+  const [who, all] =
+    job === null
+      ? [there, verdicts.length]
+      : [`the \`gpu-owner run\` that this runs in has claimed only ${job.size}`, job.size];
+  const plain = allowed === all || (job !== null && job.size < count);
+  const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
+  const outside =
+    job === null
+      ? ''
+      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
+  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
+  if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
+  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listReasons(gpus), { gpus });
+}
+
+/** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
+function boundElsewhere(
+  { uuids, by }: Binding,
+  message: string,
+  gpus: readonly GPUReason[] = [],
+): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_CUDA_INITIALIZED',
+    `${message}: CUDA in this process was bound to ${uuids.length === 1 ? 'one' : uuids.length} by ${by}. Claim all GPUs at ` +
+      "once, or with placeholder: 'none', or in another process.",
+    { gpus },
+  );
+}
+
+/** Not enough can be had now. @param outrun others were quicker each time */
+export function unavailable(
+  { count, bound }: { count: number; bound?: Binding },
+  candidates: readonly Candidate[],
+  outrun: boolean,
+): GPUOwnerError {
+  const problem = candidates.find((each) => each.problem !== null)?.problem;
+  const usable = candidates.filter(
+    (each) => each.problem === null && each.verdict.state !== 'excluded',
+  ).length;
+  // No waiting helps then.
+  if (problem && usable < count) return problem;
+  const reasons = reasonsOf(candidates);
+  const message = outrun
+    ? 'other claimants were quicker, again and again'
+    : notEnough(
+        count,
+        candidates.map(({ verdict }) => verdict),
+      );
+  if (bound !== undefined) return boundElsewhere(bound, message, reasons);
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + listReasons(reasons), { gpus: reasons });
+}
+
+/** "2 GPUs asked for, only 1 is free" */
+export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state'>[]): string {
+  const free = verdicts.filter(({ state }) => state === 'free').length;
+  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
+  return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
+}
+
+export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
+  if (reasons.length === 0) return '.';
+  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

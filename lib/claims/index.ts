@@ -1,24 +1,20 @@
 export { EPOCHS, findUnexplainedDecision } from './acquisition-lock.ts';
-export { type Claim, claim, releaseClaim } from './claim.ts';
-export { listReasons, refuseImpossible } from './claim-errors.ts';
-export { findConflictingProcesses, unexpectedProcesses } from './conflicting-processes.ts';
+export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,
   discover,
-  findForClaim,
   findFreeGPUs,
   findFreeGPUsSync,
   type GPUStatus,
   getGPUs,
   getGPUsSync,
   getQueue,
+  gpuJSON,
   type QueueEntry,
   type QueueOptions,
 } from './discovery.ts';
-export { awaitDriverStartup } from './driver-startup.ts';
-export { runAsync, runSync, takeSnapshot } from './effects.ts';
-export { scopeOf } from './evaluate.ts';
-export { findOverwrittenMarks } from './interop-context.ts';
+export { runAsync } from './effects.ts';
+export { listReasons, refuseImpossible } from './evaluate.ts';
 export {
   FIRST_TENURE,
   findUnexplained,
@@ -37,10 +33,9 @@ export {
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner } from './owner.ts';
-export { removeOldJobFiles } from './parent-job.ts';
 export type { WaitingState } from './queued-waiter.ts';
 export { decodeRecord, leaseInfo, MAX_GENERATIONS, RECORD_SIZE } from './record.ts';
-export { gpuJSON } from './status-json.ts';
-export { reached } from './trace-points.ts';
-export { claimAtOnce, claimWhenFree, findWhenFree, type WaitOptions } from './wait.ts';
-export { activeWaiters, readWaiters, WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';
+export { claimForCommands, ShownClaim } from './shown-claim.ts';
+export { awaitDriverStartup } from './survey.ts';
+export { findGPUs, type WaitOptions } from './wait.ts';
+export { WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';

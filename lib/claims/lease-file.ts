@@ -178,33 +178,6 @@ function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
   };
 }
 
-/**
- * Flags GPUs of which a glance shows that nobody holds the lease on the machine, and nothing keeps this process from taking it: 1.
- * 0: it takes the closer looks of {@link probeLease} and {@link whyUntakable} to tell, as always within jobs and for MIG instances.
- */
-export function findUntouched(directory: LockDirectory | null, keys: readonly LeaseKey[]): Uint8Array {
-  const untouched = new Uint8Array(keys.length);
-  if (directory === null || directory.problem !== null) return untouched;
-  for (const [i, { uuid, parent = null, job = null }] of keys.entries()) {
-    if (uuid !== '' && parent === null && job === null) untouched[i] = 1;
-  }
-  const names = namesOf(keys);
-  directory.keepUntouched(names, LEASE, untouched);
-  return untouched;
-}
-
-let asked = { uuids: '', names: '' };
-
-/** A level without a file has never had a holder, and so none below it had: two names tell. */
-function namesOf(keys: readonly LeaseKey[]): string {
-  const uuids = keys.map(({ uuid }) => `${uuid},`).join(''); // one that is lost may have none
-  if (uuids !== asked.uuids) {
-    const names = keys.map(({ uuid }) => (uuid === '' ? '\n' : `${leaseName(uuid)}\n${leaseName(uuid, 1)}`));
-    asked = { uuids, names: names.join('\n') };
-  }
-  return asked.names;
-}
-
 /** As {@link probeLease}, for those who don't care who it is. */
 export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
   return isHeldFrom(directory, key.uuid, depthFor(directory, key) ?? 0);

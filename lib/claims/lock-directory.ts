@@ -178,16 +178,6 @@ export class LockDirectory {
     return this.#at(path)?.names() ?? [];
   }
 
-  /** Keeps the flags of locks that nobody holds, in none of the directories; see native/locks/directory.h. */
-  keepUntouched(names: string, byte: number, untouched: Uint8Array): void {
-    this.#directory?.keepUntouched(names, byte, untouched);
-    for (const path of this.others) {
-      const other = Directory.open(path);
-      if (typeof other !== 'number') other.keepUntouched(names, byte, untouched);
-      else if (other !== -errno.ENOENT) untouched.fill(0);
-    }
-  }
-
   #at(path: string): Directory | null {
     return path === this.path ? this.#directory : Directory.at(path);
   }

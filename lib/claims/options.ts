@@ -5,12 +5,13 @@ import {
   conventionsOfEnvironment,
   loadConfiguration,
   mergeCriteria,
+  type NormalizedCriteria,
   type OptionNames,
   parseConventions,
 } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
-import type { ClaimRequest } from './claim.ts';
+import type { Binding } from './placeholder.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -58,10 +59,29 @@ const DEFAULTS = {
   lockTimeout: 2_000,
 } as const;
 
+/** A claim, checked and with its defaults. */
+export interface ClaimRequest {
+  count: number;
+  criteria: NormalizedCriteria;
+  /** The caller's own choice. */
+  lockDirectory: string | undefined;
+  /** The choice of the configuration files. */
+  configuredDirectory: string | undefined;
+  /** How long to wait for another claimant to decide, in ms. */
+  lockTimeout: number;
+  /** The other tools whose lock files count. */
+  conventions: ConventionChoice;
+  /** Whether other claims can be made inside of this one. */
+  isJob?: boolean;
+  /** The command in the record; default: this process's own. */
+  command?: string;
+  /** CUDA is bound to some GPUs in this process: only these will do. */
+  bound?: Binding;
+}
+
 /** Options of a claim, checked. */
 export interface Settings {
   request: ClaimRequest;
-  configuration: Configuration;
   placeholder: 'auto' | 'keep' | 'none';
   visibleDevices: 'uuid' | 'index';
 }
@@ -84,13 +104,13 @@ export function checkOptions(
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
+      configuredDirectory: configuration.lockDirectory,
       lockTimeout: parseDuration(
         given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
         name('lockTimeout'),
       ),
       conventions: checkConventions(options.conventions, configuration, name('conventions')),
     },
-    configuration,
     placeholder: oneOf(
       given(options.placeholder, configuration.placeholder, DEFAULTS.placeholder),
       ['auto', 'keep', 'none'],

@@ -2,15 +2,18 @@ import { refuseNoObject } from '../config/index.ts';
 import { hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
-import { applyEnvironment, restoreEnvironment, type ShownGPUs } from '../gpus/index.ts';
-import { now, parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
-import { type Claim, type Refusal, releaseClaim } from './claim.ts';
-import { findConflictingProcesses } from './conflicting-processes.ts';
-import { type Effectful, runAsync, runSync, takeSnapshot } from './effects.ts';
-import { findOverwrittenMarks } from './interop-context.ts';
-import { type AcquireOptions, type ClaimOptions, checkOptions, type Settings } from './options.ts';
+import { parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
+import type { Claim } from './claim.ts';
+import { awaiting, type Effect, type Effectful, runAsync, runSync } from './effects.ts';
+import {
+  type AcquireOptions,
+  type ClaimOptions,
+  type ClaimRequest,
+  checkOptions,
+  type Settings,
+} from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
-import { reached } from './trace-points.ts';
+import { ShownClaim } from './shown-claim.ts';
 import { claimAtOnce, claimWhenFree } from './wait.ts';
 
 /** A GPU that is owned. */
@@ -25,22 +28,8 @@ export interface Device {
   totalMemoryBytes: number | null;
 }
 
-/** The parts of an owner, while it is being put together. */
-interface Holding {
-  claim: Claim;
-  share: ShownGPUs;
-  visibleDevices: string;
-  placeholder: Placeholder | null;
-}
-
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
 const FILE_CHECK_MS = 60_000;
-
-/** A look at the GPUs that is no older, in ms, needs no other one. */
-const FRESH_SNAPSHOT_MS = 20;
-
-/** How often a claim is tried again when somebody who doesn't claim came in between. */
-const MAX_CONFLICTS = 5;
 
 const living = new Set<GPUOwner>();
 let watching: NodeJS.Timeout | undefined;
@@ -59,7 +48,7 @@ export class GPUOwner {
   readonly devices: readonly Device[];
   /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
-  #holding: Holding | null;
+  #shown: ShownClaim<Placeholder> | null;
 
   /**
    * Claims now, without waiting for GPUs to become free.
@@ -72,19 +61,19 @@ export class GPUOwner {
   constructor(count: number, options?: ClaimOptions);
   constructor(first: number | ClaimOptions = {}, second?: ClaimOptions) {
     const options = optionsOf(first, second);
-    const holding = (options as { [ADOPT]?: Holding })[ADOPT] ?? claimNow(options);
-    this.#holding = holding;
-    this.visibleDevices = holding.visibleDevices;
-    this.devices = inCudaOrder(holding.claim.gpus).map(
-      ({ index, instance, uuid, name, pciBusId, memory }) => ({
-        index,
-        instance,
-        uuid,
-        name,
-        pciBusId,
-        totalMemoryBytes: memory.totalBytes,
-      }),
-    );
+    const shown =
+      (options as { [ADOPT]?: ShownClaim<Placeholder> })[ADOPT] ??
+      runSync(claimFor(prepare(options), claimAtOnce));
+    this.#shown = shown;
+    this.visibleDevices = shown.variables.CUDA_VISIBLE_DEVICES;
+    this.devices = inCudaOrder(shown.gpus).map(({ index, instance, uuid, name, pciBusId, memory }) => ({
+      index,
+      instance,
+      uuid,
+      name,
+      pciBusId,
+      totalMemoryBytes: memory.totalBytes,
+    }));
     living.add(this);
     watch();
   }
@@ -100,23 +89,19 @@ export class GPUOwner {
     const options = optionsOf(first, second);
     const { maxWait, signal } = options;
     checkSignal(signal);
-    const { settings, attempting } = prepare(options, ['maxWait', 'signal']);
-    const limits = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
-    for (let intrusions = 0; ; intrusions++) {
-      const granted = await claimWhenFree(attempting, limits);
-      const held = await runAsync(hold(granted, settings), signal);
-      if (!(held instanceof GPUOwnerError)) return adopt(held);
-      if (intrusions === MAX_CONFLICTS || currentBinding() !== null) throw held;
-    }
+    const settings = prepare(options, ['maxWait', 'signal']);
+    const wait = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
+    const take = (request: ClaimRequest) => awaiting(() => claimWhenFree(request, wait));
+    return adopt(await runAsync(claimFor(settings, take), signal));
   }
 
   /** Gives the GPUs back. CUDA must not be used on them afterwards. Does nothing the second time. */
   release(): void {
-    const holding = this.#holding;
-    if (holding === null) return;
-    this.#holding = null;
+    const shown = this.#shown;
+    if (shown === null) return;
+    this.#shown = null;
     living.delete(this);
-    letGo(holding);
+    shown.release();
   }
 
   [Symbol.dispose](): void {
@@ -126,8 +111,8 @@ export class GPUOwner {
   /** @internal */
   static noteEnd(): void {
     for (const owner of living) {
-      for (const mark of owner.#holding?.claim.marks ?? []) hideMark(mark);
-      for (const lease of owner.#holding?.claim.leases ?? []) lease.noteEnd();
+      for (const mark of owner.#shown?.claim.marks ?? []) hideMark(mark);
+      for (const lease of owner.#shown?.claim.leases ?? []) lease.noteEnd();
     }
   }
 
@@ -135,7 +120,7 @@ export class GPUOwner {
   static checkFiles(): void {
     if (living.size === 0) unwatch();
     for (const owner of living) {
-      for (const lease of owner.#holding?.claim.leases ?? []) {
+      for (const lease of owner.#shown?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
           `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: others no longer see this process's claim. ` +
@@ -147,8 +132,8 @@ export class GPUOwner {
 }
 
 /** Not in the class: it would be called _GPUOwner in the bundle, and by whoever prints one, if it spoke of itself. */
-function adopt(holding: Holding): GPUOwner {
-  return new GPUOwner({ [ADOPT]: holding } as ClaimOptions);
+function adopt(shown: ShownClaim<Placeholder>): GPUOwner {
+  return new GPUOwner({ [ADOPT]: shown } as ClaimOptions);
 }
 
 /** How many GPUs, options, or both. */
@@ -197,7 +182,7 @@ function unwatch(): void {
   process.off('exit', GPUOwner.noteEnd);
 }
 
-function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
+function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Settings {
   if (!isMainThread()) {
     throw new GPUOwnerError(
       'ERR_WORKER_THREAD',
@@ -209,65 +194,29 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []) {
   const binding = currentBinding();
   // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
   if (binding !== null && settings.placeholder !== 'none') settings.request.bound = binding;
-  const { request, configuration } = settings;
-  return { settings, attempting: { request, configuredDirectory: configuration.lockDirectory } };
+  return settings;
 }
 
-function claimNow(options: ClaimOptions): Holding {
-  const { settings, attempting } = prepare(options);
-  for (let intrusions = 0; ; intrusions++) {
-    const result: Claim | Refusal = runSync(claimAtOnce(attempting.request, attempting.configuredDirectory));
-    if (!result.granted) throw result.error;
-    const held = runSync(hold(result, settings));
-    if (!(held instanceof GPUOwnerError)) return held;
-    if (intrusions === MAX_CONFLICTS || currentBinding() !== null) throw held;
-  }
-}
-
-/** Shows the claimed GPUs to CUDA and to everybody; on failure all is given back. An intruder is returned, not thrown. */
-function* hold(granted: Claim, settings: Settings): Effectful<Holding | GPUOwnerError> {
-  const { gpus, all, job } = granted;
-  const holding: Partial<Holding> = { claim: granted, placeholder: null };
-  try {
-    const share: ShownGPUs = { gpus, all, as: settings.visibleDevices };
-    holding.share = share; // first: a failure below must undo what it has done
-    holding.visibleDevices = applyEnvironment(share);
-    reached('environment');
-    if (settings.placeholder !== 'none') holding.placeholder = Placeholder.take(gpus);
-    reached('placeholder');
-    granted.entry.leave(); // now others see it on the GPUs
-    const indices = gpus.map(({ index }) => index);
-    const overwritten = yield* findOverwrittenMarks(granted.marks, gpus);
-    const past = now() - granted.seen;
-    // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
-    const last =
-      settings.placeholder === 'none' && past < FRESH_SNAPSHOT_MS ? null : yield* takeSnapshot(indices);
-    const { allowProcesses, force } = settings.request.criteria;
-    const intruders =
-      overwritten ??
-      (last === null || allowProcesses || force || job !== null
-        ? null
-        : findConflictingProcesses(
-            gpus,
-            last.filter(({ index }) => indices.includes(index)),
-            () => (settings.placeholder === 'none' ? [] : [process.pid]),
-          ));
-    if (intruders !== null) {
-      letGo(holding);
-      return intruders;
-    }
-    reached('claimed');
-    return holding as Holding;
-  } catch (error) {
-    letGo(holding);
-    throw error;
-  }
-}
-
-function letGo({ claim, share, placeholder }: Partial<Holding>): void {
-  placeholder?.release();
-  if (share !== undefined) restoreEnvironment(share);
-  if (claim !== undefined) releaseClaim(claim);
+/** Claims GPUs and shows them in this process. */
+function claimFor<Step>(
+  settings: Settings,
+  take: (request: ClaimRequest) => Effectful<Claim, Step>,
+): Effectful<ShownClaim<Placeholder>, Step | Effect> {
+  return ShownClaim.take<Placeholder, Step>(
+    settings,
+    (conflict) => {
+      // No other GPUs can be shown once CUDA has seen some.
+      if (conflict !== null && currentBinding() !== null) throw conflict;
+      return take(settings.request);
+    },
+    {
+      ownEnvironment: true,
+      // biome-ignore lint/correctness/useYield: it blocks
+      *startPlaceholder({ gpus }) {
+        return settings.placeholder === 'none' ? null : Placeholder.take(gpus);
+      },
+    },
+  );
 }
 
 /** CUDA counts in the order of the variable that it read, and that was the one of the first claim with a placeholder. */

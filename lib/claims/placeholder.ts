@@ -38,10 +38,15 @@ export function refuseInitialized(): void {
 
 /** A CUDA context with a tiny allocation on each GPU, in this process. */
 export class Placeholder {
+  readonly pid = process.pid;
   readonly #id: number;
 
   private constructor(id: number) {
     this.#id = id;
+  }
+
+  isOn(): boolean {
+    return true;
   }
 
   /**
@@ -68,7 +73,7 @@ export class Placeholder {
     return new Placeholder(taken);
   }
 
-  release(): void {
+  end(): void {
     native().cudaRelease(this.#id);
   }
 }

@@ -1,11 +1,14 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, timerMs } from '../platform/index.ts';
-import { type ClaimRequest, type Refusal, survey } from './claim.ts';
+import type { Refusal } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
 import { findBlockers, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { isLeased, openLeases } from './lease-file.ts';
+import { LockDirectory } from './lock-directory.ts';
+import type { ClaimRequest } from './options.ts';
+import { survey } from './survey.ts';
 import {
   activeWaiters,
   HEARTBEAT_MS,
@@ -14,12 +17,6 @@ import {
   Slot,
   WaitQueue,
 } from './wait-queue.ts';
-
-/** How a claim is attempted: with which request, and under which configured lock directory. */
-export interface ClaimAttempt {
-  request: ClaimRequest;
-  configuredDirectory: string | undefined;
-}
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {
@@ -57,7 +54,7 @@ const MAX_REST_MS = 300_000;
 
 /** A claimant's stay in the queue: who is to be served before it, and whether they let themselves be served. */
 export class QueuedWaiter {
-  readonly #attempting: ClaimAttempt;
+  readonly #request: ClaimRequest;
   readonly #stallDetector = new StallDetector();
   #refusal: Refusal;
   #slot: Slot | null;
@@ -66,8 +63,8 @@ export class QueuedWaiter {
   #interval = HEARTBEAT_MS;
   #observed = 0;
 
-  constructor(attempting: ClaimAttempt, refusal: Refusal) {
-    this.#attempting = attempting;
+  constructor(request: ClaimRequest, refusal: Refusal) {
+    this.#request = request;
     this.#refusal = refusal;
     this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
   }
@@ -204,8 +201,7 @@ export class QueuedWaiter {
       )
     )
       return false;
-    const { request, configuredDirectory } = this.#attempting;
-    const { candidates } = await runAsync(survey(request, configuredDirectory), options.signal);
+    const { candidates } = await runAsync(survey(this.#request, LockDirectory.open), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
     this.#observe(candidates);
     const kept = reserveForWaiters(

@@ -2,13 +2,15 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping } from '../platform/index.ts';
-import { type Claim, type ClaimRequest, claim, type Refusal } from './claim.ts';
-import { type DiscoveryRequest, type Found, findForClaim, type NotFound } from './discovery.ts';
+import { type Claim, claim, type Refusal } from './claim.ts';
+import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
 import { reservedFor, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { findTenure } from './lease-file.ts';
-import { type ClaimAttempt, QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
+import type { ClaimRequest } from './options.ts';
+import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
+import type { DiscoveryRequest } from './survey.ts';
 import { activeWaiters, HEARTBEAT_MS, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
@@ -35,23 +37,22 @@ const MAX_WAIT_MS = 60_000;
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
-  attempting: ClaimAttempt,
+  request: ClaimRequest,
   { maxWait, ...options }: WaitOptions,
   first?: Refusal,
 ): Promise<Claim> {
-  const { request, configuredDirectory } = attempting;
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
   let waiter: QueuedWaiter | null = null;
   let pause = 0;
   try {
     for (let known = first; ; known = undefined) {
-      const attempt = () => claim(request, configuredDirectory, waiter?.position);
+      const attempt = () => claim(request, waiter?.position);
       const result = known ?? (await runAsync(attempt(), options.signal));
       if (result.granted) return result;
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
       if (!result.possible) throw impossibleError(result);
       if (now() >= end) throw timeoutError(maxWait ?? 0, result);
-      if (waiter === null) waiter = new QueuedWaiter(attempting, result);
+      if (waiter === null) waiter = new QueuedWaiter(request, result);
       else waiter.update(result);
       if (await waiter.waitForTurn({ ...options, end })) continue;
       const own = waiter.position?.slot ?? null;
@@ -64,18 +65,22 @@ export async function claimWhenFree(
 }
 
 /**
- * Waits until a claim that doesn't wait would be met. Takes nothing and has no slot in the wait queue: those who have one come first.
+ * Finds the GPUs that a claim would take, as far as that can be told without claiming. Takes nothing and has no slot in line: whoever
+ * stands there comes first.
+ * @param wait null: don't wait for them to become free
  * @throws as {@link claimWhenFree}
  */
-export async function findWhenFree(
-  request: DiscoveryRequest,
-  configured: string | undefined,
-  { maxWait, onWaiting, signal }: WaitOptions,
-): Promise<Found> {
+export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | null): Promise<Found> {
+  if (wait === null) {
+    const found = await runAsync(findForClaim(request));
+    if (found.granted) return found;
+    throw found.error;
+  }
+  const { maxWait, onWaiting, signal } = wait;
   const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
   const stalls = new UnqueuedStallDetector();
   for (let pause = 0; ; ) {
-    const found = await runAsync(findForClaim(request, configured, stalls.position), signal);
+    const found = await runAsync(findForClaim(request, stalls.position), signal);
     if (found.granted) return found;
     if (!found.possible) throw impossibleError(found);
     if (now() >= end) throw timeoutError(maxWait ?? 0, found);
@@ -240,19 +245,17 @@ class UnqueuedStallDetector {
 }
 
 /**
- * Claims without waiting for GPUs to come free, but for some seconds for waiters, where they could take what is free.
- * @throws as {@link claim}
+ * Claims without waiting for GPUs to come free, but for some seconds for those in line, where they could take what is free.
+ * @throws as {@link claim}, ERR_GPU_UNAVAILABLE
  */
-export function* claimAtOnce(
-  request: ClaimRequest,
-  configuredDirectory: string | undefined,
-): Effectful<Claim | Refusal> {
+export function* claimAtOnce(request: ClaimRequest): Effectful<Claim> {
   const stalls = new UnqueuedStallDetector();
   const started = now();
   for (let pause = MIN_PAUSE_MS; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
     const before = stalls.position.skipped.size;
-    const result = yield* claim(request, configuredDirectory, stalls.position);
-    if (result.granted || now() - started > STALL_LIMIT_MS || !stalls.observe(result)) return result;
+    const result = yield* claim(request, stalls.position);
+    if (result.granted) return result;
+    if (now() - started > STALL_LIMIT_MS || !stalls.observe(result)) throw result.error;
     if (stalls.position.skipped.size <= before) yield* sleeping(pause);
   }
 }

@@ -1,4 +1,4 @@
-import { checkOptions, findForClaim, findWhenFree, gpuJSON, runAsync } from '../claims/index.ts';
+import { checkOptions, findGPUs, gpuJSON } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
 import {
   CRITERIA_GROUP,
@@ -17,15 +17,9 @@ import { waitLimits } from './wait-progress.ts';
 async function find(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
-  const { request, configuration, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
-  const { lockDirectory } = configuration;
+  const { request, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
   const limits = waitLimits(values, false);
-  const found =
-    limits === null
-      ? await runAsync(findForClaim(request, lockDirectory))
-      : await findWhenFree(request, lockDirectory, limits).finally(limits.end);
-  if (!found.granted) throw found.error;
-  const { chosen, gpus } = found;
+  const { chosen, gpus } = await findGPUs(request, limits).finally(() => limits?.end());
   if (values.json) {
     const uuids = new Set(chosen.map(({ uuid }) => uuid));
     print(JSON.stringify(gpus.filter(({ uuid }) => uuids.has(uuid)).map(gpuJSON), null, 2));

@@ -31,7 +31,7 @@ async function hold(parsed: Parsed): Promise<void> {
     uuid,
     name,
   }));
-  becomeHolder(claim, JSON.stringify({ devices, visibleDevices: claim.visibleDevices }));
+  becomeHolder(claim, JSON.stringify({ devices, visibleDevices: claim.variables.CUDA_VISIBLE_DEVICES }));
 }
 
 /**

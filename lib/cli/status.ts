@@ -1,4 +1,4 @@
-import { checkOptions, discover, type GPUStatus, gpuJSON, runAsync } from '../claims/index.ts';
+import { checkOptions, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Parsed, refuseWords } from './options.ts';
@@ -9,10 +9,10 @@ import { statusTable } from './status-table.ts';
 async function status(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
-  const { request, configuration } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
   const show = async (prefix: string) => {
-    const gpus = await runAsync(discover(request, configuration.lockDirectory, 'machine'));
+    const gpus = await discover(request, 'machine');
     print(
       prefix +
         (values.json ? JSON.stringify(gpus.map(gpuJSON), null, interval === null ? 2 : 0) : table(gpus)),

@@ -27,4 +27,5 @@ export {
   isBusOrder,
   restoreEnvironment,
   type ShownGPUs,
+  type VisibleDevicesVariables,
 } from './visible-devices.ts';

@@ -7,10 +7,14 @@ import { label } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 import type { JobClaim } from './job-claim.ts';
+import type { PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
+
+/** What a keeper is given of a claim. */
+type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
 
 /**
  * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
@@ -18,7 +22,7 @@ export const INHERITED = 'GPU_OWNER_INHERITED';
  * @param words how many of this process's last arguments are the command and its arguments
  * @throws ERR_INTERNAL when the keeper can't be started
  */
-export function becomeKeeper(claim: JobClaim, words: number): never {
+export function becomeKeeper({ claim, placeholder }: JobClaim, words: number): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   Object.assign(process.env, environmentOf(claim));
@@ -26,18 +30,16 @@ export function becomeKeeper(claim: JobClaim, words: number): never {
   const args = [
     'gpu-owner-keeper',
     'run',
-    ...keeperArguments(claim),
-    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-    ...(inherited.nofile ? ['--nofile', inherited.nofile] : []),
-    '--gpus',
-    `GPU ${claim.gpus.map(label).join(', ')}`,
+    ...placeholderOptions(placeholder),
+    ...keeperOptions(claim, inheritable),
+    ...commandOptions(claim, inherited),
     '--',
   ];
   return become(args, words, inherited.descriptors, inherited.dropped);
 }
 
 /** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */
-export function environmentOf({ jobFile }: Pick<JobClaim, 'jobFile'>): { GPU_OWNER_JOB?: string } {
+export function environmentOf({ jobFile }: KeptClaim): { GPU_OWNER_JOB?: string } {
   return jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token };
 }
 
@@ -46,58 +48,74 @@ export function environmentOf({ jobFile }: Pick<JobClaim, 'jobFile'>): { GPU_OWN
  *
  * @param answer the line for standard output. The keeper writes it: whoever reads it may send a signal at once
  */
-export function becomeHolder(claim: JobClaim, answer: string): never {
-  return become(['gpu-owner-keeper', 'hold', ...keeperArguments(claim), '--answer', answer], 0, [], 0);
+export function becomeHolder({ claim, placeholder }: JobClaim, answer: string): never {
+  const options = [...placeholderOptions(placeholder), ...keeperOptions(claim, inheritable)];
+  return become(['gpu-owner-keeper', 'hold', ...options, '--answer', answer], 0, [], 0);
 }
 
-function keeperArguments({ leases, marks, jobFile, placeholder }: JobClaim): string[] {
+function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
   endHelpers(placeholder?.pid); // of earlier attempts
-  const input = placeholder === null ? null : inheritable(placeholder.input);
-  if (placeholder !== null) closeSync(placeholder.input); // this process may stay, and shall not keep it going
-  const first = leases[0];
-  const { pid: _, ...record } = first?.record ?? {};
-  const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
-  return [
-    '--leases',
-    leases.map(({ descriptor }) => inheritable(descriptor)).join(','),
-    ...(shared.length === 0 ? [] : ['--shared', shared.map(inheritable).join(',')]),
-    ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
-    ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
-    '--record',
-    JSON.stringify(record),
-    // The command has the proof of the job for as long as it has the lease.
-    ...(jobFile === null ? [] : ['--inherited', String(inheritable(jobFile.descriptor))]),
-    ...markOptions(jobFile === null ? marks : [...marks, jobFile], inheritable)(0),
-    ...(placeholder === null
-      ? []
-      : ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)]),
-  ];
+  if (placeholder === null) return [];
+  const input = inheritable(placeholder.input);
+  closeSync(placeholder.input); // this process may stay, and shall not keep it going
+  return ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)];
 }
 
 /**
- * Options for the marks that the keeper holds, and removes, for users of other conventions.
- * @param place gives a descriptor to it, and tells its number there, counted from what the result is called with
+ * Options for what a keeper holds, and removes at the end.
+ * @param place gives a descriptor to it, and tells its number there @param also descriptors that the command is to have open
+ * @param command in the leases' records; default: the claim's own
  */
-function markOptions(
-  marks: readonly Mark[],
+function keeperOptions(
+  { leases, marks, jobFile }: KeptClaim,
   place: (descriptor: number) => number,
-): (first: number) => string[] {
+  also: readonly number[] = [],
+  command?: string,
+): string[] {
+  const list = (option: string, descriptors: readonly number[]) =>
+    descriptors.length === 0 ? [] : [option, descriptors.map(place).join(',')];
+  const { pid: _, ...record } = leases[0]?.record ?? {};
+  return [
+    ...list(
+      '--leases',
+      leases.map(({ descriptor }) => descriptor),
+    ),
+    ...list(
+      '--shared',
+      leases.flatMap(({ parentDescriptor }) => parentDescriptor ?? []),
+    ),
+    ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
+    ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
+    '--record',
+    JSON.stringify(command === undefined ? record : { ...record, command }),
+    // The command has the proof of the job for as long as it has the lease.
+    ...list('--inherited', jobFile === null ? also : [...also, jobFile.descriptor]),
+    ...markOptions(jobFile === null ? marks : [...marks, jobFile], place),
+  ];
+}
+
+/** Options for the marks that the keeper holds, and removes, for users of other conventions. */
+function markOptions(marks: readonly Mark[], place: (descriptor: number) => number): string[] {
   const directories = new Map<Mark['directory'], number>();
-  const placed = marks.map((mark) => {
-    const { kind, directory } = mark;
-    if (kind !== 'lock' && !directories.has(directory))
-      directories.set(directory, place(directory.descriptor));
-    return { ...mark, at: place(mark.descriptor), in: directories.get(directory) ?? 0 };
+  return marks.flatMap(({ kind, directory, descriptor, token, name }) => {
+    if (kind === 'lock') return ['--held', String(place(descriptor))];
+    const within = directories.get(directory) ?? place(directory.descriptor);
+    directories.set(directory, within);
+    return [kind === 'pid' ? '--pid-marker' : '--marker', `${place(descriptor)}:${token}:${within}:${name}`];
   });
-  return (first) =>
-    placed.flatMap(({ kind, token, name, at, in: directory }) =>
-      kind === 'lock'
-        ? ['--held', String(first + at)]
-        : [
-            kind === 'pid' ? '--pid-marker' : '--marker',
-            `${first + at}:${token}:${first + directory}:${name}`,
-          ],
-    );
+}
+
+/** Options for the command of a keeper: what it is called in messages, and what Node.js has changed of its inheritance. */
+function commandOptions(
+  { gpus }: KeptClaim,
+  { sigign, nofile }: ReturnType<typeof parseInherited>,
+): string[] {
+  return [
+    '--gpus',
+    `GPU ${gpus.map(label).join(', ')}`,
+    ...(sigign ? ['--ignore-signals', sigign] : []),
+    ...(nofile ? ['--nofile', nofile] : []),
+  ];
 }
 
 function inheritable(descriptor: number): number {
@@ -158,7 +176,7 @@ export interface SupervisedTask {
   /** A descriptor of a file: its standard output and error. Standard input is /dev/null. */
   output: number;
   /** The claim that it runs under. */
-  claim: Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
+  claim: KeptClaim;
   /** Descriptors that are to stay open as long as anything of the command lives. */
   descriptors: readonly number[];
   /** The command in the leases' records, for people. */
@@ -178,51 +196,39 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
   });
 }
 
-/** Builds everything that the keeper of a task is given: descriptors, and its arguments once their numbers in it are known. */
+/** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
+const FIRST_DESCRIPTOR = 200;
+
+/** What the keeper of a task is given: descriptors, of which the first gets the number after `control`, and its arguments. */
 export function taskArguments({
   words,
   directory,
+  output,
   claim,
-  descriptors: others,
+  descriptors,
   title,
   grace,
 }: SupervisedTask) {
-  const { leases, marks, jobFile, gpus } = claim;
-  const descriptors: number[] = [];
-  // The socket comes first.
-  const place = (descriptor: number) => descriptors.push(descriptor);
-  const own = leases.map(({ descriptor }) => place(descriptor));
-  const shared = leases.map(({ parentDescriptor }) => parentDescriptor).filter((each) => each !== null);
-  const parents = shared.map(place);
-  const inherited = [...others, ...(jobFile === null ? [] : [jobFile.descriptor])].map(place);
-  const marked = markOptions(jobFile === null ? marks : [...marks, jobFile], place);
-  const { pid: _, ...record } = leases[0]?.record ?? {};
-  const ways = parseInherited(process.env[INHERITED]);
-  const args = (first: number) => {
-    const at = (places: readonly number[]) => places.map((each) => first + each).join(',');
-    return [
-      '--control',
-      String(first),
-      '--leases',
-      at(own),
-      ...(parents.length === 0 ? [] : ['--shared', at(parents)]),
-      ...(inherited.length === 0 ? [] : ['--inherited', at(inherited)]),
-      ...marked(first),
-      ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
-      ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
-      '--record',
-      JSON.stringify({ ...record, command: title.slice(0, MAX_TITLE_LENGTH) }),
-      '--gpus',
-      `GPU ${gpus.map(label).join(', ')}`,
-      '--grace',
-      String(grace),
-      '--directory',
-      directory,
-      ...(ways.sigign ? ['--ignore-signals', ways.sigign] : []),
-      ...(ways.nofile ? ['--nofile', ways.nofile] : []),
-      '--',
-      ...words,
-    ];
-  };
-  return { descriptors, args };
+  const optionsWith = (place: (descriptor: number) => number) =>
+    keeperOptions(claim, place, descriptors, title.slice(0, MAX_TITLE_LENGTH));
+  const given: number[] = [];
+  optionsWith((descriptor) => given.push(descriptor));
+  // The keeper's numbers are behind all of these.
+  const control = Math.max(FIRST_DESCRIPTOR, output + 1, ...given.map((each) => each + 1));
+  let last = control;
+  const args = [
+    'gpu-owner-keeper',
+    'task',
+    '--control',
+    String(control),
+    ...optionsWith(() => ++last),
+    ...commandOptions(claim, parseInherited(process.env[INHERITED])),
+    '--grace',
+    String(grace),
+    '--directory',
+    directory,
+    '--',
+    ...words,
+  ];
+  return { control, descriptors: given, args };
 }

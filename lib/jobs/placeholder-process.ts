@@ -1,4 +1,5 @@
 import { closeSync, writeSync } from 'node:fs';
+import type { Settings } from '../claims/index.ts';
 import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
@@ -20,59 +21,74 @@ export class PlaceholderProcess {
   /** The end of its standard input that keeps it going. */
   readonly input: number;
 
+  readonly #gpus: readonly GPU[];
   #ended = false;
-  /** Where it says how it went, until it has. */
-  #output: number | null;
 
-  private constructor(pid: number, input: number, output: number | null = null) {
+  private constructor(pid: number, input: number, gpus: readonly GPU[]) {
     registerHelper(pid);
     this.pid = pid;
     this.input = input;
-    this.#output = output;
+    this.#gpus = gpus;
   }
 
   /**
-   * Starts one for a claim that is yet to be decided, so that its start takes no time later. It touches no GPU, and loads nothing
-   * of the driver's, before {@link take}. @throws ERR_PLACEHOLDER
+   * Starts one for a command, blocking until it has its GPUs. CUDA_VISIBLE_DEVICES of this process must show them.
+   * @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
    */
-  static prepare(until: 'auto' | 'keep'): PlaceholderProcess {
-    const { pid, input, output } = spawn([...argumentsFor(until), '--told']);
-    return new PlaceholderProcess(pid, input, output);
-  }
-
-  /** After {@link prepare}. CUDA_VISIBLE_DEVICES of this process must show the GPUs. @throws ERR_PLACEHOLDER: it has ended then */
-  take(gpus: readonly GPU[]): void {
-    const words = [...uuids(gpus), ...VARIABLES.flatMap(variable), ''];
+  static start(gpus: readonly GPU[], until: Settings['placeholder']): PlaceholderProcess | null {
+    const started = PlaceholderProcess.#spawn(gpus, until);
+    if (started === null) return null;
+    const { placeholder, output } = started;
     try {
-      tell(this.input, words.map((word) => `${word}\0`).join(''));
-      check(native().processReadLine(this.#output as number, CUDA_START_TIMEOUT_MS), gpus);
+      check(native().processReadLine(output, CUDA_START_TIMEOUT_MS), gpus);
+      return placeholder;
     } catch (error) {
-      process.kill(this.pid, 'SIGKILL'); // it may hang in the driver; not collected yet, so the number is still its own
-      this.end();
+      placeholder.#kill();
       throw error;
+    } finally {
+      closeSync(output);
     }
-    this.#closeOutput();
   }
 
   /**
    * As {@link start} for a worker, which starts one command after the other: without blocking, and until {@link commandStarted} it doesn't
-   * look whether a command has come. @param env shows the GPUs @throws ERR_PLACEHOLDER
+   * look whether a command has come. @param variables show the GPUs
    */
   static async startIdle(
     gpus: readonly GPU[],
-    until: 'auto' | 'keep',
-    env: NodeJS.ProcessEnv,
-  ): Promise<PlaceholderProcess> {
-    const { pid, input, output } = spawn([...argumentsFor(until), ...uuids(gpus), '--idle'], env);
-    const placeholder = new PlaceholderProcess(pid, input);
+    until: Settings['placeholder'],
+    variables: Readonly<Record<string, string | undefined>>,
+  ): Promise<PlaceholderProcess | null> {
+    const started = PlaceholderProcess.#spawn(gpus, until, { ...process.env, ...variables });
+    if (started === null) return null;
+    const { placeholder, output } = started;
     try {
       check(await firstLine(output), gpus);
       return placeholder;
     } catch (error) {
-      process.kill(pid, 'SIGKILL');
-      placeholder.end();
+      placeholder.#kill();
       throw error;
     }
+  }
+
+  /** @param idleEnv the environment of one that is to be idle at first */
+  static #spawn(gpus: readonly GPU[], until: Settings['placeholder'], idleEnv?: NodeJS.ProcessEnv) {
+    const shared = gpus.filter(admitsPlaceholder);
+    if (until === 'none' || shared.length === 0) return null;
+    const uuids = shared.flatMap(({ uuid }) => ['--uuid', uuid]);
+    const args = [...argumentsFor(until), ...uuids, ...(idleEnv === undefined ? [] : ['--idle'])];
+    const { pid, input, output } = spawn(args, idleEnv);
+    return { placeholder: new PlaceholderProcess(pid, input, shared), output };
+  }
+
+  isOn(gpu: GPU): boolean {
+    return this.#gpus.some(({ uuid }) => uuid === gpu.uuid);
+  }
+
+  /** It may hang in the driver; not collected yet, so the number is still its own. */
+  #kill(): void {
+    process.kill(this.pid, 'SIGKILL');
+    this.end();
   }
 
   /** A command gets under way: once its processes show on the GPUs, or after 60 s, this one ends. @returns false: it has ended */
@@ -102,39 +118,17 @@ export class PlaceholderProcess {
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    // One that hasn't been told its GPUs has nothing to give back, and may not have got as far as to notice.
-    if (this.#output !== null) process.kill(this.pid, 'SIGKILL');
-    this.#closeOutput();
     closeSync(this.input);
     void waitForEnd(this.pid, Number.POSITIVE_INFINITY, false);
   }
-
-  #closeOutput(): void {
-    if (this.#output !== null) closeSync(this.#output);
-    this.#output = null;
-  }
 }
 
-/** Variables that tell CUDA which GPUs there are, and how they are named. */
-const VARIABLES = ['CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'];
-
-function variable(name: string): string[] {
-  const value = process.env[name];
-  return value === undefined ? ['--unset', name] : ['--set', `${name}=${value}`];
-}
-
-/** Where it has ended already, what it has said, or hasn't, tells why. */
-function tell(descriptor: number, text: string): void {
-  const bytes = Buffer.from(text);
-  try {
-    for (let done = 0; done < bytes.length; ) done += writeSync(descriptor, bytes, done);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error;
-  }
-}
-
-function uuids(gpus: readonly GPU[]): string[] {
-  return gpus.flatMap(({ uuid }) => ['--uuid', uuid]);
+/**
+ * In other modes a GPU serves one process only: the placeholder would lock the command out. An MPS server would let both in;
+ * but whether it would let this process in, only trying tells.
+ */
+function admitsPlaceholder({ computeMode }: GPU): boolean {
+  return computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread';
 }
 
 function argumentsFor(until: 'auto' | 'keep'): string[] {

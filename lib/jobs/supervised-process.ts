@@ -45,9 +45,6 @@ interface Event {
   processes?: { pid: number; name: string }[];
 }
 
-/** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
-const FIRST_DESCRIPTOR = 200;
-
 /** How often processes that should never be stopped are told to go on, in ms. */
 const HEARTBEAT_MS = 2_000;
 
@@ -60,15 +57,14 @@ const keepers = new Map<SupervisedProcess, number | null>();
 /** Starts a command under a keeper of its own, without blocking. Where that can't be done, its outcome says so. */
 export function supervise(supervising: SupervisedTask): Supervised {
   adoptOrphans();
-  const { descriptors, args } = taskArguments(supervising);
+  const { control: first, descriptors, args } = taskArguments(supervising);
   const env = { ...supervising.env };
   delete env[INHERITED];
   showSimulatedLibraries(env);
   const path = nativeFile('gpu-owner-keeper');
-  const first = Math.max(FIRST_DESCRIPTOR, supervising.output + 1, ...descriptors.map((each) => each + 1));
   const { error, pid, control } = native().processStart(
     path,
-    ['gpu-owner-keeper', 'task', ...args(first)],
+    args,
     changesTo(env),
     parseInherited(process.env[INHERITED]).dropped,
     supervising.output,

@@ -5,8 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vi
 import { type Claim, claim, type Refusal, releaseClaim } from '../../lib/claims/claim.ts';
 import { runSync } from '../../lib/claims/effects.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { checkOptions } from '../../lib/claims/options.ts';
-import type { ClaimAttempt } from '../../lib/claims/queued-waiter.ts';
+import { type ClaimRequest, checkOptions } from '../../lib/claims/options.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { claimWhenFree } from '../../lib/claims/wait.ts';
 import { Slot } from '../../lib/claims/wait-queue.ts';
@@ -24,12 +23,12 @@ afterAll(() => {
 });
 
 let directory: LockDirectory;
-let attempting: ClaimAttempt;
+let request: ClaimRequest;
 beforeEach(() => {
   const lockDirectory = mkdtempSync(join(machine.directory, 'locks-'));
   chmodSync(lockDirectory, 0o1777);
   directory = LockDirectory.open(lockDirectory, {});
-  attempting = { request: checkOptions({ lockDirectory }).request, configuredDirectory: undefined };
+  request = checkOptions({ lockDirectory }).request;
   vi.useFakeTimers({ toFake: ['setTimeout', 'setInterval'] });
 });
 afterEach(() => {
@@ -37,7 +36,7 @@ afterEach(() => {
 });
 
 function attempt(): Claim | Refusal {
-  return runSync(claim(attempting.request, undefined));
+  return runSync(claim(request));
 }
 
 function granted(result: Claim | Refusal): Claim {
@@ -70,7 +69,7 @@ test('a waiter ahead that has left is not waited for, though its place is reused
   const refusal = refused(attempt());
   expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
-  releaseClaim(await claimWhenFree(attempting, { maxWait: null }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null }, refusal));
 });
 
 test('a waiter ahead that has left is not waited for, though its place is reused by somebody behind', async () => {
@@ -83,7 +82,7 @@ test('a waiter ahead that has left is not waited for, though its place is reused
   const onWaiting = () => {
     behind ??= stand();
   };
-  releaseClaim(await claimWhenFree(attempting, { maxWait: null, onWaiting }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null, onWaiting }, refusal));
   expect(behind?.number).toBe(ahead.number);
   behind?.leave();
 });
@@ -92,7 +91,7 @@ test('a lease that has ended since is not waited for', async () => {
   const holder = granted(attempt());
   const refusal = refused(attempt());
   releaseClaim(holder);
-  releaseClaim(await claimWhenFree(attempting, { maxWait: null }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null }, refusal));
 });
 
 test('a lease that lasts is waited for, and its end is told', async () => {
@@ -102,7 +101,7 @@ test('a lease that lasts is waited for, and its end is told', async () => {
     attempts++;
     if (attempts === 1) setImmediate(() => releaseClaim(holder));
   };
-  releaseClaim(await claimWhenFree(attempting, { maxWait: null, onWaiting }));
+  releaseClaim(await claimWhenFree(request, { maxWait: null, onWaiting }));
   expect(attempts).toBe(1);
 });
 
@@ -112,7 +111,7 @@ test('no timer is asked for a negative time, which Node.js 22 warns of, when tim
   const timers = vi.spyOn(globalThis, 'setTimeout');
   readingsApart(100);
   for (let maxWait = 50; maxWait < 1_000; maxWait += 100) {
-    const waiting = claimWhenFree(attempting, { maxWait }, refusal);
+    const waiting = claimWhenFree(request, { maxWait }, refusal);
     let isOver = false;
     const outcome = expect(waiting.finally(() => (isOver = true))).rejects.toMatchObject({
       code: 'ERR_TIMEOUT',

@@ -3,7 +3,6 @@ import {
   type GPUStatus,
   listReasons,
   refuseImpossible,
-  runAsync,
   type Settings,
   type WaitingState,
 } from '../../claims/index.ts';
@@ -37,12 +36,12 @@ export interface WorkerSettings {
  * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
  */
 export async function countWorkers(
-  { request, configuration }: Settings,
+  { request }: Settings,
   gpus: string | null,
   byDefault: number | null,
 ): Promise<number> {
   const perTask = request.count;
-  const there = await runAsync(discover(request, configuration.lockDirectory, 'claimant'));
+  const there = await discover(request, 'claimant');
   const wanted = wantedGPUs(gpus, byDefault === null ? null : byDefault * perTask, there);
   refuseImpossible(Math.max(wanted, perTask), there, () => reasons(there));
   if (wanted % perTask !== 0 && (gpus !== 'all' || wanted < perTask)) {

@@ -1,0 +1,274 @@
+import { isIntact } from '../conventions/index.ts';
+import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import {
+  applyEnvironment,
+  describeListedProcess,
+  formatVisibleDevices,
+  type GPU,
+  isMPSServer,
+  label,
+  restoreEnvironment,
+  type ShownGPUs,
+  type VisibleDevicesVariables,
+} from '../gpus/index.ts';
+import { now, sleeping, type Waiting } from '../platform/index.ts';
+import { type Claim, releaseClaim } from './claim.ts';
+import {
+  type Awaiting,
+  awaiting,
+  type Effect,
+  type Effectful,
+  reached,
+  runAsync,
+  takeSnapshot,
+} from './effects.ts';
+import { listReasons, scopeOf } from './evaluate.ts';
+import type { Settings } from './options.ts';
+import { removeOldJobFiles } from './parent-job.ts';
+import { claimAtOnce, claimWhenFree, type WaitOptions } from './wait.ts';
+import { activeWaiters, readWaiters } from './wait-queue.ts';
+
+/** How often a claim is tried again when somebody who doesn't claim came in between. */
+const MAX_CONFLICTS = 5;
+
+/** When to look again at processes that can't be told from what the driver hasn't forgotten yet, in ms. */
+const REMAINS_POLLS_MS = [20, 100, 300, 600];
+
+/** A CUDA context of a claim's own on its GPUs, so that tools that only look at the driver see them as taken. */
+export interface ContextHolder {
+  /** The process that has it. */
+  readonly pid: number;
+  isOn(gpu: GPU): boolean;
+  end(): void;
+}
+
+/** How a claim's GPUs are shown to the program that will use them, and to others who look at the driver. */
+export interface Showing<Holder extends ContextHolder, Step = Effect> {
+  /** Whether the environment of this process shows them; otherwise {@link ShownClaim.variables} is for others. */
+  ownEnvironment: boolean;
+  /** null: these GPUs have none. @throws ERR_PLACEHOLDER */
+  startPlaceholder(claim: ShownClaim<Holder>): Effectful<Holder | null, Step>;
+}
+
+/** GPUs that are leased, shown to the program that will use them, and visibly taken. */
+export class ShownClaim<Holder extends ContextHolder> {
+  readonly claim: Claim;
+  readonly settings: Settings;
+  /** May be ended and replaced while the GPUs are held. */
+  placeholder: Holder | null = null;
+  #variables: VisibleDevicesVariables = { CUDA_VISIBLE_DEVICES: '' };
+  readonly #share: ShownGPUs;
+
+  private constructor(claim: Claim, settings: Settings) {
+    this.claim = claim;
+    this.settings = settings;
+    this.#share = { gpus: claim.gpus, all: claim.all, as: settings.visibleDevices };
+  }
+
+  /**
+   * Claims GPUs and shows them. If somebody who doesn't claim came in between, it gives them back and tries anew.
+   *
+   * @param take claims the GPUs; after a conflict with that
+   * @throws what `take` throws, ERR_PLACEHOLDER, ERR_GPU_UNAVAILABLE after too many conflicts; nothing is held then
+   */
+  static *take<Holder extends ContextHolder, Step>(
+    settings: Settings,
+    take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
+    { ownEnvironment, startPlaceholder }: Showing<Holder, Step>,
+  ): Effectful<ShownClaim<Holder>, Step | Effect> {
+    let conflict: GPUOwnerError | null = null;
+    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
+      const claim: Claim = yield* take(conflict);
+      const shown: ShownClaim<Holder> = new ShownClaim(claim, settings);
+      let isKept = false;
+      try {
+        shown.#setVariables(ownEnvironment);
+        reached('environment');
+        shown.placeholder = yield* startPlaceholder(shown);
+        reached('placeholder');
+        claim.entry.leave(); // now others see it on the GPUs
+        conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
+        if (conflict === null) {
+          reached('claimed');
+          if (claim.jobFile !== null) removeOldJobFiles(claim.directory);
+          isKept = true;
+          return shown;
+        }
+      } finally {
+        if (!isKept) shown.release();
+      }
+    }
+    throw conflict;
+  }
+
+  get gpus(): readonly GPU[] {
+    return this.claim.gpus;
+  }
+
+  /** What shows the GPUs to CUDA. */
+  get variables(): VisibleDevicesVariables {
+    return this.#variables;
+  }
+
+  /** Gives everything back. */
+  release(): void {
+    this.placeholder?.end();
+    this.placeholder = null;
+    restoreEnvironment(this.#share);
+    releaseClaim(this.claim);
+  }
+
+  /** Whether nothing but a compute process of this claim is to be expected on its GPUs. */
+  get excludesProcesses(): boolean {
+    const { allowProcesses, force } = this.settings.request.criteria;
+    return !allowProcesses && !force && this.claim.job === null;
+  }
+
+  /** Whether somebody of another process stands in line who could use one of the GPUs. Takes nothing. */
+  othersWait(): boolean {
+    const { directory, job, leases } = this.claim;
+    const ours = new Set(
+      this.gpus.flatMap(({ uuid, parent }) => (parent === null ? [uuid] : [uuid, parent])),
+    );
+    const scope = scopeOf(job?.generation ?? null);
+    const { pid, host } = leases[0]?.record ?? {};
+    for (const waiter of activeWaiters(readWaiters(directory))) {
+      if (waiter.scope !== scope || (waiter.info.pid === pid && waiter.info.host === host)) continue;
+      if (waiter.uuids.some((uuid) => ours.has(uuid))) return true;
+    }
+    return false;
+  }
+
+  /**
+   * The problem with these GPUs for which their program can't be blamed: somebody else is on them, or one has failed. To be
+   * asked when the program isn't running. null: nothing.
+   */
+  async foreignUse(): Promise<string | null> {
+    for (let looks = 0; ; looks++) {
+      const { reason, isCertain } = await runAsync(this.#findForeignUse());
+      const pause = REMAINS_POLLS_MS[looks];
+      if (reason === null || isCertain || pause === undefined) return reason;
+      await new Promise((resolve) => setTimeout(resolve, pause));
+    }
+  }
+
+  *#findForeignUse(): Effectful<{ reason: string | null; isCertain: boolean }> {
+    const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
+    let uncertain: string | null = null;
+    for (const gpu of this.gpus) {
+      const now =
+        seen.find(({ uuid }) => uuid === gpu.uuid) ??
+        seen.find(
+          ({ index, instance, uuid }) => index === gpu.index && instance === gpu.instance && uuid === '',
+        );
+      if (now === undefined)
+        return { reason: `GPU ${label(gpu)} isn't listed by the driver any longer`, isCertain: true };
+      if (now.health !== 'ok') {
+        return { reason: `GPU ${label(gpu)} has failed: ${now.healthReason ?? now.health}`, isCertain: true };
+      }
+      if (!this.excludesProcesses) continue;
+      for (const pid of this.#strangersOn(now, gpu)) {
+        const { alive } = describeListedProcess(pid);
+        if (alive === 'dying') continue;
+        const reason = `${describeStranger(pid)} uses GPU ${label(gpu)}, which is claimed, without a claim`;
+        if (alive === 'alive') return { reason, isCertain: true };
+        uncertain ??= reason; // perhaps our own command, which the driver hasn't forgotten yet
+      }
+    }
+    return { reason: uncertain, isCertain: false };
+  }
+
+  #setVariables(ownEnvironment: boolean): void {
+    const { gpus, as, all } = this.#share;
+    this.#variables = ownEnvironment
+      ? { CUDA_VISIBLE_DEVICES: applyEnvironment(this.#share) }
+      : formatVisibleDevices(gpus, as, all);
+  }
+
+  /**
+   * Whether somebody has replaced what shows them that GPUs are ours: a program that had looked before and wrote after us. Then it
+   * will use the GPU. Waits for those that write long after they have looked.
+   */
+  *#findOverwrittenMarks(): Waiting<GPUOwnerError | null> {
+    const { marks, gpus } = this.claim;
+    const contested = Math.max(0, ...marks.map(({ contestedUntil = 0 }) => contestedUntil)) - now();
+    if (contested > 0 && marks.every(isIntact)) yield* sleeping(contested);
+    const lost = marks.filter((mark) => !isIntact(mark));
+    if (lost.length === 0) return null;
+    return conflictError(
+      "another program's lock came in between",
+      lost.map(({ uuid, directory, name }) => ({
+        index: gpus.find((gpu) => gpu.uuid === uuid)?.index ?? -1,
+        uuid,
+        reason: `somebody replaced ${directory.pathOf(name)} while it was being claimed`,
+      })),
+    );
+  }
+
+  *#findNewProcesses(): Effectful<GPUOwnerError | null> {
+    if (!this.excludesProcesses) return null;
+    const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
+    const reasons = this.gpus.flatMap((gpu) => {
+      const now = seen.find(({ uuid }) => uuid === gpu.uuid);
+      const [stranger] = now === undefined ? [] : this.#strangersOn(now, gpu);
+      if (stranger === undefined) return [];
+      const reason = `${describeStranger(stranger)} started on it while it was being claimed`;
+      return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
+    });
+    return reasons.length === 0 ? null : conflictError("somebody who doesn't claim came in between", reasons);
+  }
+
+  /**
+   * Compute processes on a GPU that neither were there before nor are the placeholder. In a container the driver may call that by
+   * another number: then one new process that isn't known here is taken for it.
+   */
+  #strangersOn(gpu: GPU, before: GPU): number[] {
+    const { placeholder } = this;
+    const expected = placeholder?.isOn(before) ? [placeholder.pid] : [];
+    const known = new Set([...expected, ...computePids(before)]);
+    const present = computePids(gpu);
+    // Our own placeholder may have made the MPS control daemon start a server.
+    const strangers = present.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
+    const isRenumbered = expected.length > 0 && !present.some((pid) => expected.includes(pid));
+    return isRenumbered ? strangers.slice(1) : strangers;
+  }
+}
+
+function computePids({ processes }: GPU): number[] {
+  return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
+}
+
+function describeStranger(pid: number): string {
+  const { name, user, alive } = describeListedProcess(pid);
+  const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
+  return `${who} (pid ${pid}${user ? `, ${user}` : ''})`;
+}
+
+function conflictError(what: string, gpus: GPUReason[]): GPUOwnerError {
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `${what}${listReasons(gpus)}`, { gpus });
+}
+
+/**
+ * Claims GPUs for commands, without blocking.
+ *
+ * @param wait null: don't wait for GPUs to become free
+ * @param startPlaceholder null: these GPUs have none
+ * @throws as {@link ShownClaim.take}, ERR_TIMEOUT, ERR_ABORTED; nothing is held then
+ */
+export function claimForCommands<Holder extends ContextHolder>(
+  settings: Settings,
+  wait: WaitOptions | null,
+  ownEnvironment: boolean,
+  startPlaceholder: (claim: ShownClaim<Holder>) => Promise<Holder | null>,
+): Promise<ShownClaim<Holder>> {
+  const { request } = settings;
+  function* take(): Effectful<Claim, Effect | Awaiting> {
+    if (wait === null) return yield* claimAtOnce(request);
+    return yield* awaiting(() => claimWhenFree(request, wait));
+  }
+  const showing = {
+    ownEnvironment,
+    startPlaceholder: (claim: ShownClaim<Holder>) => awaiting(() => startPlaceholder(claim)),
+  };
+  return runAsync(ShownClaim.take(settings, take, showing), wait?.signal);
+}

@@ -1,0 +1,161 @@
+import { closeSync, readSync } from 'node:fs';
+import { type Claimant, Conventions, type Leases } from '../conventions/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import {
+  checkDevices,
+  type GPU,
+  inheritedClaim,
+  inheritedDevices,
+  isInstance,
+  openDriver,
+} from '../gpus/index.ts';
+import { native } from '../native.ts';
+import { now, sleeping, warnOnce } from '../platform/index.ts';
+import { type Effectful, reached, takeSnapshot } from './effects.ts';
+import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
+import { isLeased, isTenureHeld } from './lease-file.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import type { ClaimRequest } from './options.ts';
+import { findParentJob, type ParentJob } from './parent-job.ts';
+import { RECORD_SIZE, type RecordContents } from './record.ts';
+
+/** The GPUs to look for, and the locks that count. */
+export type DiscoveryRequest = Pick<
+  ClaimRequest,
+  'criteria' | 'lockDirectory' | 'configuredDirectory' | 'conventions' | 'count' | 'bound'
+>;
+
+/**
+ * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those that
+ * it doesn't hold.
+ */
+export type Perspective = 'machine' | 'claimant';
+
+/** How the GPUs are as far as a request is concerned, whoever stands in line. */
+export interface Survey<Directory> {
+  candidates: Candidate[];
+  context: EvaluationContext;
+  directory: Directory;
+  /** The job inside of which a claim would be made. */
+  job: ParentJob | null;
+  conventions: Conventions;
+}
+
+/**
+ * Looks at the GPUs. Takes nothing.
+ *
+ * @param open gives the lock directory: `LockDirectory.open` or `LockDirectory.find`
+ * @throws ERR_INVALID_ARGUMENT for devices that this machine doesn't have, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER
+ */
+export function* survey<Directory extends LockDirectory | null>(
+  request: DiscoveryRequest,
+  open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
+  perspective: Perspective = 'claimant',
+): Effectful<Survey<Directory>> {
+  const { criteria, count, bound } = request;
+  openDriver(); // before anything is made in the file system
+  const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
+  const gpus = yield* awaitDriverStartup(count);
+  reached('driver');
+  checkDevices(criteria, gpus);
+  const job = perspective === 'machine' ? null : findParentJob(directory, gpus);
+  const inherited = job === null ? inheritedDevices : inheritedClaim;
+  const visible =
+    bound !== undefined ? new Set(bound.uuids) : perspective === 'machine' ? null : inherited(gpus);
+  // The job's own marks would be in the way inside of it.
+  const conventions = new Conventions(job === null ? request.conventions : []);
+  const foreign = yield* conventions.holders(gpus, leasesIn(directory));
+  const context = { criteria, visible, directory, job: job?.generation ?? null, count, foreign };
+  return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
+}
+
+/** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
+const STARTUP_TIMEOUT_MS = 10_000;
+const STARTUP_POLL_MS = 100;
+const STARTUP_NOTICE_MS = 2_000;
+
+let startedUp = false;
+
+/**
+ * A look that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
+ * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
+ * rather than a GPU that hangs.
+ * @param wanted how many GPUs the caller needs
+ */
+export function* awaitDriverStartup(wanted: number): Effectful<GPU[]> {
+  const started = now();
+  for (;;) {
+    const gpus = yield* takeSnapshot();
+    const whole = gpus.filter((gpu) => !isInstance(gpu));
+    const silent = whole.filter(({ health }) => health === 'not-responding').length;
+    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
+    const passed = now() - started;
+    if (silent === 0 || enough || startedUp || passed > STARTUP_TIMEOUT_MS) {
+      startedUp = true;
+      return gpus;
+    }
+    if (passed > STARTUP_NOTICE_MS) {
+      warnOnce(
+        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
+      );
+    }
+    yield* sleeping(STARTUP_POLL_MS);
+  }
+}
+
+/** In which claims tell each other since when they have been sharing safe-gpu's lock. */
+const NOTE = 'safe-gpu.sharing';
+
+/** The leases, as other conventions ask for them. @param directory null: there are none yet */
+export function leasesIn(directory: LockDirectory | null): Leases {
+  return {
+    isLeased: (uuid) => directory !== null && isLeased(directory, { uuid }),
+    isHeld: (uuid, generation) => directory !== null && isTenureHeld(directory, uuid, generation),
+  };
+}
+
+/** A claim, as other conventions see it. @param patience how long to wait for somebody who doesn't move, in ms */
+export function claimantOf(directory: LockDirectory, record: RecordContents, patience: number): Claimant {
+  return {
+    user: record.user,
+    generation: record.generation,
+    ...leasesIn(directory),
+    note: {
+      read: () => readNote(directory),
+      write: (text) => writeNote(directory, noteBlock(text)),
+    },
+    patience,
+  };
+}
+
+function readNote(directory: LockDirectory): string {
+  for (const descriptor of directory.filesNamed(NOTE, [directory.path])) {
+    const block = Buffer.alloc(RECORD_SIZE);
+    const length = readSync(descriptor, block, 0, RECORD_SIZE, 0);
+    return block.toString('utf8', 0, length).replace(/[\s\0]+$/, '');
+  }
+  return '';
+}
+
+/** Without the note claims share the lock all the same: it only keeps others from starving. */
+function writeNote(directory: LockDirectory, block: Uint8Array): void {
+  let descriptor: number;
+  try {
+    descriptor = directory.openFile(NOTE);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return;
+    throw error;
+  }
+  try {
+    native().fileWriteBlock(descriptor, block);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function noteBlock(text: string): Uint8Array {
+  const block = Buffer.alloc(RECORD_SIZE, ' ');
+  block.write(text);
+  block[RECORD_SIZE - 1] = 0x0a;
+  return block;
+}
