@@ -78,8 +78,6 @@ export interface NativeDirectory {
   remove(name: string, descriptor: number): number;
   access(name: string, mode: number): number;
   names(): string[];
-  /** Clears the flags of those that call for a closer look; `names` has two lines for each: a lease, and the level below. */
-  keepUntouched(names: string, byte: number, untouched: Uint8Array): void;
 }
 
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */

@@ -161,7 +161,7 @@ export function* findForClaim(
   };
 }
 
-/** With what the kernel tells of locks. GPUs that somebody in line could use are left to them, to a claimant. */
+/** With what the kernel tells of locks. To a claimant, GPUs that a waiter could use are left to them. */
 function* explainedSurvey(
   request: DiscoveryRequest,
   perspective: Perspective,
@@ -212,7 +212,7 @@ export function gpuJSON(gpu: GPUStatus) {
   };
 }
 
-/** Somebody who stands in line. */
+/** A request in the wait queue. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
   /** 1 is served first. */
   position: number;

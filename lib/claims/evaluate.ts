@@ -272,7 +272,7 @@ export function refuseImpossible(
   const [who, all] =
     job === null
       ? [there, verdicts.length]
-      : [`the \`gpu-owner run\` that this runs in has claimed only ${job.size}`, job.size];
+      : [`the surrounding \`gpu-owner run\` has claimed only ${job.size}`, job.size];
   const plain = allowed === all || (job !== null && job.size < count);
   const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
   const outside =
@@ -298,7 +298,7 @@ function boundElsewhere(
   );
 }
 
-/** Not enough can be had now. @param outrun others were quicker each time */
+/** Not enough can be had now. @param outrun other claims took them first each time */
 export function unavailable(
   { count, bound }: { count: number; bound?: Binding },
   candidates: readonly Candidate[],
@@ -312,7 +312,7 @@ export function unavailable(
   if (problem && usable < count) return problem;
   const reasons = reasonsOf(candidates);
   const message = outrun
-    ? 'other claimants were quicker, again and again'
+    ? 'other claims took the free GPUs first, several times in a row'
     : notEnough(
         count,
         candidates.map(({ verdict }) => verdict),

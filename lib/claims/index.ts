@@ -1,4 +1,4 @@
-export { EPOCHS, findUnexplainedDecision } from './acquisition-lock.ts';
+export { EPOCHS } from './acquisition-lock.ts';
 export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,
@@ -13,17 +13,10 @@ export {
   type QueueEntry,
   type QueueOptions,
 } from './discovery.ts';
-export { runAsync } from './effects.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
-export {
-  FIRST_TENURE,
-  findUnexplained,
-  isLocked,
-  LEASE,
-  readHolder,
-  type UnexplainedLock,
-} from './lease-file.ts';
+export { readRecord } from './lease-file.ts';
 export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
+export { findRecordedLocks, findSpoiltQueue, findStrangeLocks, type StrangeLock } from './lock-inspection.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
@@ -34,8 +27,7 @@ export {
 } from './options.ts';
 export { type Device, GPUOwner } from './owner.ts';
 export type { WaitingState } from './queued-waiter.ts';
-export { decodeRecord, leaseInfo, MAX_GENERATIONS, RECORD_SIZE } from './record.ts';
-export { claimForCommands, ShownClaim } from './shown-claim.ts';
-export { awaitDriverStartup } from './survey.ts';
+export { leaseInfo } from './record.ts';
+export { claimForCommands, type ShownClaim } from './shown-claim.ts';
+export { lookAtGPUs } from './survey.ts';
 export { findGPUs, type WaitOptions } from './wait.ts';
-export { WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';

@@ -43,11 +43,11 @@ export function findStrangeLocks(directory: LockDirectory): StrangeLock[] {
 export interface RecordedLock {
   of: 'lease' | 'queue';
   path: string;
-  /** What the record says; anybody may have written it. */
+  /** As the record says; anybody may have written it. */
   uid: number | null;
   user: string;
   pid: number | null;
-  /** Who has the lock, as far as this user can see. */
+  /** The processes that have the lock, as far as this user can see. */
   owners: readonly LockOwner[];
 }
 
@@ -86,7 +86,10 @@ export function findSpoiltQueue(directory: LockDirectory): string | null {
 
 function leaseNames(directory: LockDirectory): string[] {
   const names = directory.all.flatMap((path) =>
-    directory.namesIn(path).filter((name) => name.endsWith('.lease')),
+    directory
+      .namesIn(path)
+      .filter((name) => name.endsWith('.lease'))
+      .sort(),
   );
   return [...new Set(names)];
 }

@@ -105,7 +105,7 @@ export class ShownClaim<Holder extends ContextHolder> {
     return this.claim.gpus;
   }
 
-  /** What shows the GPUs to CUDA. */
+  /** Variables that show the GPUs to CUDA. */
   get variables(): VisibleDevicesVariables {
     return this.#variables;
   }
@@ -118,13 +118,13 @@ export class ShownClaim<Holder extends ContextHolder> {
     releaseClaim(this.claim);
   }
 
-  /** Whether nothing but a compute process of this claim is to be expected on its GPUs. */
-  get excludesProcesses(): boolean {
+  /** Whether another compute process on the GPUs is a conflict. */
+  get #excludesProcesses(): boolean {
     const { allowProcesses, force } = this.settings.request.criteria;
     return !allowProcesses && !force && this.claim.job === null;
   }
 
-  /** Whether somebody of another process stands in line who could use one of the GPUs. Takes nothing. */
+  /** Whether a waiter of another process could use one of the GPUs. Takes nothing. */
   othersWait(): boolean {
     const { directory, job, leases } = this.claim;
     const ours = new Set(
@@ -166,11 +166,11 @@ export class ShownClaim<Holder extends ContextHolder> {
       if (now.health !== 'ok') {
         return { reason: `GPU ${label(gpu)} has failed: ${now.healthReason ?? now.health}`, isCertain: true };
       }
-      if (!this.excludesProcesses) continue;
+      if (!this.#excludesProcesses) continue;
       for (const pid of this.#strangersOn(now, gpu)) {
         const { alive } = describeListedProcess(pid);
         if (alive === 'dying') continue;
-        const reason = `${describeStranger(pid)} uses GPU ${label(gpu)}, which is claimed, without a claim`;
+        const reason = `${describeStranger(pid)} uses the claimed GPU ${label(gpu)} without a claim of its own`;
         if (alive === 'alive') return { reason, isCertain: true };
         uncertain ??= reason; // perhaps our own command, which the driver hasn't forgotten yet
       }
@@ -196,7 +196,7 @@ export class ShownClaim<Holder extends ContextHolder> {
     const lost = marks.filter((mark) => !isIntact(mark));
     if (lost.length === 0) return null;
     return conflictError(
-      "another program's lock came in between",
+      'another program locked these GPUs during the claim',
       lost.map(({ uuid, directory, name }) => ({
         index: gpus.find((gpu) => gpu.uuid === uuid)?.index ?? -1,
         uuid,
@@ -206,7 +206,7 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   *#findNewProcesses(): Effectful<GPUOwnerError | null> {
-    if (!this.excludesProcesses) return null;
+    if (!this.#excludesProcesses) return null;
     const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
     const reasons = this.gpus.flatMap((gpu) => {
       const now = seen.find(({ uuid }) => uuid === gpu.uuid);
@@ -215,7 +215,9 @@ export class ShownClaim<Holder extends ContextHolder> {
       const reason = `${describeStranger(stranger)} started on it while it was being claimed`;
       return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
     });
-    return reasons.length === 0 ? null : conflictError("somebody who doesn't claim came in between", reasons);
+    return reasons.length === 0
+      ? null
+      : conflictError('programs without a claim started on these GPUs during the claim', reasons);
   }
 
   /**
@@ -252,23 +254,23 @@ function conflictError(what: string, gpus: GPUReason[]): GPUOwnerError {
  * Claims GPUs for commands, without blocking.
  *
  * @param wait null: don't wait for GPUs to become free
- * @param startPlaceholder null: these GPUs have none
+ * @param showing as {@link Showing}, with a promise
  * @throws as {@link ShownClaim.take}, ERR_TIMEOUT, ERR_ABORTED; nothing is held then
  */
 export function claimForCommands<Holder extends ContextHolder>(
   settings: Settings,
   wait: WaitOptions | null,
-  ownEnvironment: boolean,
-  startPlaceholder: (claim: ShownClaim<Holder>) => Promise<Holder | null>,
+  showing: {
+    ownEnvironment: boolean;
+    startPlaceholder: (claim: ShownClaim<Holder>) => Promise<Holder | null>;
+  },
 ): Promise<ShownClaim<Holder>> {
   const { request } = settings;
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
     return yield* awaiting(() => claimWhenFree(request, wait));
   }
-  const showing = {
-    ownEnvironment,
-    startPlaceholder: (claim: ShownClaim<Holder>) => awaiting(() => startPlaceholder(claim)),
-  };
-  return runAsync(ShownClaim.take(settings, take, showing), wait?.signal);
+  const { ownEnvironment } = showing;
+  const startPlaceholder = (claim: ShownClaim<Holder>) => awaiting(() => showing.startPlaceholder(claim));
+  return runAsync(ShownClaim.take(settings, take, { ownEnvironment, startPlaceholder }), wait?.signal);
 }

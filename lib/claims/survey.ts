@@ -11,7 +11,7 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, sleeping, warnOnce } from '../platform/index.ts';
-import { type Effectful, reached, takeSnapshot } from './effects.ts';
+import { type Effectful, reached, runAsync, takeSnapshot } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
 import { isLeased, isTenureHeld } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -31,7 +31,7 @@ export type DiscoveryRequest = Pick<
  */
 export type Perspective = 'machine' | 'claimant';
 
-/** How the GPUs are as far as a request is concerned, whoever stands in line. */
+/** How the GPUs are as far as a request is concerned, whoever waits. */
 export interface Survey<Directory> {
   candidates: Candidate[];
   context: EvaluationContext;
@@ -69,6 +69,11 @@ export function* survey<Directory extends LockDirectory | null>(
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
+/** All GPUs, as soon as one can be told. Without the verdicts of {@link survey}. @throws ERR_NO_DRIVER, ERR_DRIVER */
+export function lookAtGPUs(): Promise<GPU[]> {
+  return runAsync(awaitDriverStartup(1));
+}
+
 /** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
 const STARTUP_TIMEOUT_MS = 10_000;
 const STARTUP_POLL_MS = 100;
@@ -82,7 +87,7 @@ let startedUp = false;
  * rather than a GPU that hangs.
  * @param wanted how many GPUs the caller needs
  */
-export function* awaitDriverStartup(wanted: number): Effectful<GPU[]> {
+function* awaitDriverStartup(wanted: number): Effectful<GPU[]> {
   const started = now();
   for (;;) {
     const gpus = yield* takeSnapshot();

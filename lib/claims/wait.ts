@@ -65,8 +65,8 @@ export async function claimWhenFree(
 }
 
 /**
- * Finds the GPUs that a claim would take, as far as that can be told without claiming. Takes nothing and has no slot in line: whoever
- * stands there comes first.
+ * Finds the GPUs that a claim would take, as far as that can be told without claiming. Takes nothing and has no slot in the wait
+ * queue: those who have one come first.
  * @param wait null: don't wait for them to become free
  * @throws as {@link claimWhenFree}
  */
@@ -245,7 +245,7 @@ class UnqueuedStallDetector {
 }
 
 /**
- * Claims without waiting for GPUs to come free, but for some seconds for those in line, where they could take what is free.
+ * Claims without waiting for GPUs to come free, but for some seconds for waiters, where they could take what is free.
  * @throws as {@link claim}, ERR_GPU_UNAVAILABLE
  */
 export function* claimAtOnce(request: ClaimRequest): Effectful<Claim> {

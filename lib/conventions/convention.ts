@@ -29,14 +29,6 @@ export interface Entry {
   leave(): void;
 }
 
-/** Files that killed claims of ours left behind. */
-export interface Tidying {
-  /** Whether to remove it: for one claimant at a time. */
-  readonly now: boolean;
-  /** Whether there is some, or a trace of others that is to be noted. */
-  needed: boolean;
-}
-
 /** GPUs by their UUIDs, with who holds them. */
 export type Holders = Map<string, LeaseInfo>;
 
@@ -58,8 +50,11 @@ export interface Convention {
   prepare(all: readonly GPU[], byName: boolean): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */
   enter(claimant: Claimant): Waiting<Entry | null>;
-  /** The holders of GPUs. Takes nothing. */
-  holders(gpus: readonly GPU[], leases: Leases, tidying: Tidying): Waiting<Holders>;
+  /**
+   * The holders of GPUs. Takes nothing.
+   * @param tidy also remove what claims of ours left behind that were killed, and note traces of others: for one claimant at a time
+   */
+  holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders>;
   /**
    * Shows others that a GPU is ours, whose lease we hold. Where it can't be shown, that is said and isn't an error.
    * @param all all GPUs of the machine

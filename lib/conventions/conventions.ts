@@ -80,7 +80,6 @@ export class Conventions {
   readonly #choice: ConventionChoice;
   #known: readonly Convention[] | null = null;
   #entered = false;
-  #sawNothing = false;
 
   constructor(choice: ConventionChoice) {
     this.#choice = choice;
@@ -112,11 +111,6 @@ export class Conventions {
     return { leave };
   }
 
-  /** Whether the last look found nobody, and nothing to be tidied up. Who comes after it is found when GPUs are marked. */
-  get sawNothing(): boolean {
-    return this.#sawNothing;
-  }
-
   #prepare(all: readonly GPU[]): void {
     const byName = this.#choice !== 'auto';
     for (const convention of byName ? this.#active : Object.values(ALL)) convention.prepare(all, byName);
@@ -130,13 +124,11 @@ export class Conventions {
   *holders(gpus: readonly GPU[], leases: Leases, tidy = false): Waiting<Holders> {
     const wholes = gpus.filter(isWhole);
     const holders: Holders = new Map();
-    const tidying = { now: tidy, needed: false };
     for (const convention of this.#active) {
-      for (const [uuid, holder] of yield* convention.holders(wholes, leases, tidying)) {
+      for (const [uuid, holder] of yield* convention.holders(wholes, leases, tidy)) {
         if (!holders.has(uuid)) holders.set(uuid, holder);
       }
     }
-    this.#sawNothing = holders.size === 0 && !tidying.needed;
     // Others know whole GPUs only.
     for (const gpu of gpus) {
       const holder = holders.get(parentOf(gpu));

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Leases, Tidying } from './convention.ts';
+import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { ensureDirectory, machinePath } from './paths.ts';
@@ -56,7 +56,7 @@ export class GPULock implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *holders(gpus: readonly GPU[], leases: Leases, tidying: Tidying): Waiting<Holders> {
+  *holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders> {
     const holders: Holders = new Map();
     for (const directory of this.#existing()) {
       let seen = false;
@@ -66,14 +66,10 @@ export class GPULock implements Convention {
         const lock = read(file, leases);
         if (lock.state === 'held') holders.set(gpu.uuid, lock.by);
         seen ||= lock.state === 'held' || lock.state === 'stale';
-        if (lock.state !== 'left behind') continue;
-        tidying.needed = true;
-        // gpu_lock itself never would: it finds our owner alive.
-        if (tidying.now && file.state === 'file') removeStale(directory, name, file);
+        // gpu_lock itself never would remove it: it finds our owner alive.
+        if (tidy && lock.state === 'left behind' && file.state === 'file') removeStale(directory, name, file);
       }
-      if (!seen) continue;
-      tidying.needed = true;
-      if (tidying.now) noteSighting(directory);
+      if (tidy && seen) noteSighting(directory);
     }
     return holders;
   }

@@ -1,12 +1,11 @@
 import { closeSync, constants, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import {
-  decodeRecord,
   type LockDirectory,
   leaseInfo,
   mayBeSomebodysOwn,
   namesCommand,
-  RECORD_SIZE,
+  readRecord,
 } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { type KernelLock, listWords, processIds, readLocks, userName } from '../platform/index.ts';
@@ -239,15 +238,13 @@ function statBehind(link: string): Stats | null {
 
 function recordOf(path: string): Record<string, unknown> | null {
   try {
-    const block = Buffer.alloc(RECORD_SIZE);
     // Whoever has it open may have put a FIFO there meanwhile.
     const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     try {
-      readSync(descriptor, block, 0, RECORD_SIZE, 0);
+      return readRecord(descriptor);
     } finally {
       closeSync(descriptor);
     }
-    return decodeRecord(block);
   } catch {
     return null;
   }

@@ -2,20 +2,13 @@ import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import {
   EPOCHS,
-  FIRST_TENURE,
-  findUnexplained,
-  findUnexplainedDecision,
-  isLocked,
-  LEASE,
+  findRecordedLocks,
+  findSpoiltQueue,
+  findStrangeLocks,
   type LockDirectory,
-  leaseInfo,
-  MAX_GENERATIONS,
-  readHolder,
-  type UnexplainedLock,
-  WAIT_QUEUE_FILE,
-  WaitQueue,
+  type StrangeLock,
 } from '../claims/index.ts';
-import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { native } from '../native.ts';
 import {
   describeOwner,
   describeProcess,
@@ -24,7 +17,6 @@ import {
   listWords,
   lockedFiles,
   mountOf,
-  ownersOf,
   parseLocks,
   processIds,
   readLink,
@@ -37,8 +29,6 @@ import { namesIn, readOrEmpty, statOf } from './system.ts';
 
 /** Longer than a claim takes to write who it is, in ms; the decision lock may change hands meanwhile. */
 const RECORDING_MS = 250;
-/** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_TENURE + 2 * MAX_GENERATIONS;
 const SEARCH_TIMEOUT_MS = 2_000;
 
 /**
@@ -47,51 +37,29 @@ const SEARCH_TIMEOUT_MS = 2_000;
  */
 export function reportForeignLocks(report: Report, directory: LockDirectory): void {
   report.step('looking for locks that no claim has');
-  const before = findAll(directory);
-  if (before.size > 0) {
+  const before = findStrangeLocks(directory).map(({ path }) => path);
+  if (before.length > 0) {
     native().processSleep(RECORDING_MS);
-    const after = findAll(directory);
-    for (const [path, { owners, effect }] of after) {
+    for (const lock of findStrangeLocks(directory)) {
+      const { path, owners } = lock;
       // A claim whose record can't be written is told of with its file.
-      if (before.has(path) && !owners.some(({ isClaim }) => isClaim))
-        report.add('foreign-lock', whatIsLocked(path, owners, effect), remedyFor(path, owners));
+      if (before.includes(path) && !owners.some(({ isClaim }) => isClaim))
+        report.add('foreign-lock', whatIsLocked(path, owners, effectOf(lock)), remedyFor(path, owners));
     }
   }
   const files = lockedFiles(SEARCH_TIMEOUT_MS).filter(({ pid }) => isOurNamespace(pid));
   reportForged(report, directory, files);
-  reportForgedPlaces(report, directory, files);
 }
 
-type LockedFiles = ReturnType<typeof lockedFiles>;
-type Found = UnexplainedLock & { effect: string };
-
-function findAll(directory: LockDirectory): Map<string, Found> {
-  const found = new Map<string, Found>();
-  const note = (lock: UnexplainedLock | null, effect: string) => {
-    if (lock !== null) found.set(lock.path, { ...lock, effect });
-  };
-  for (const name of leaseNames(directory)) {
-    const uuid = name.replace(/\..*$/, '');
-    note(findUnexplained(directory, { uuid }), `${uuid} can't be claimed until that lock is released`);
+function effectOf(lock: StrangeLock): string {
+  switch (lock.of) {
+    case 'lease':
+      return `${lock.uuid} can't be claimed until that lock is released`;
+    case 'decision':
+      return 'claims wait up to 2 s, then proceed without that lock, in no order';
+    case 'queue':
+      return 'no request can join the wait queue until that lock is released, so requests are served in no order';
   }
-  note(
-    findUnexplainedDecision(directory),
-    'claims wait up to 2 s, then proceed without that lock, in no order',
-  );
-  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
-    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
-    const lock = { path: `${directory.path}/${WAIT_QUEUE_FILE}`, owners: ownersOf(descriptor, NOBODYS) };
-    note(
-      lock,
-      'no request can join the wait queue until that lock is released, so requests are served in no order',
-    );
-  }
-  return found;
-}
-
-function leaseNames(directory: LockDirectory): string[] {
-  const names = directory.all.flatMap((path) => namesIn(path).filter((name) => name.endsWith('.lease')));
-  return [...new Set(names)];
 }
 
 function whatIsLocked(path: string, owners: readonly LockOwner[], effect: string): string {
@@ -109,42 +77,20 @@ function remedyFor(path: string, owners: readonly LockOwner[]): string {
   return `End it, as its user or as root: \`kill ${pids}\`. \`fuser -v ${path}\` shows who has the file open.`;
 }
 
-/** Leases whose record names a user to whom none of the processes belongs that have the lock. */
-function reportForged(report: Report, directory: LockDirectory, files: LockedFiles): void {
-  for (const name of leaseNames(directory)) {
-    for (const descriptor of directory.filesNamed(name)) {
-      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
-      const { uid, user, pid } = leaseInfo(record);
-      if (record === null || uid === null) continue;
-      const owners = ownersOf(descriptor, LEASE, files);
-      if (owners.length === 0 || owners.some((owner) => owner.uid === null || owner.uid === uid)) continue;
-      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
-      report.add(
-        'foreign-lock',
-        `${basename(path)} says that ${user} (pid ${pid ?? '?'}) holds the lease, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} it locked: the record is forged, or was made by a program that runs as somebody else.`,
-        remedyFor(path, owners),
-      );
-    }
-  }
-}
-
-/** Places in the wait queue whose record names a user to whom none of the processes belongs that have them. */
-function reportForgedPlaces(report: Report, directory: LockDirectory, files: LockedFiles): void {
-  const queue = WaitQueue.open(directory);
-  if (queue === null) return;
-  try {
-    for (const { slot, info } of queue.waiters(queue.slots())) {
-      const owners = ownersOf(queue.descriptor, slot, files);
-      if (owners.length === 0 || owners.some(({ uid }) => uid === null || uid === info.uid)) continue;
-      const path = `${directory.path}/${WAIT_QUEUE_FILE}`;
-      report.add(
-        'foreign-lock',
-        `${path} says that ${info.user} (pid ${info.pid ?? '?'}) waits there, but ${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'} that slot locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
-        remedyFor(path, owners),
-      );
-    }
-  } finally {
-    queue.close();
+/** Locks whose record names a user to whom none of the processes belongs that have them. */
+function reportForged(report: Report, directory: LockDirectory, files: ReturnType<typeof lockedFiles>): void {
+  for (const { of, path, uid, user, pid, owners } of findRecordedLocks(directory, files)) {
+    if (of === 'lease' && uid === null) continue;
+    if (owners.length === 0 || owners.some((owner) => owner.uid === null || owner.uid === uid)) continue;
+    const who = `${user} (pid ${pid ?? '?'})`;
+    const have = `${listWords(owners.map(describeOwner))} ${owners.length === 1 ? 'has' : 'have'}`;
+    report.add(
+      'foreign-lock',
+      of === 'lease'
+        ? `${basename(path)} says that ${who} holds the lease, but ${have} it locked: the record is forged, or was made by a program that runs as somebody else.`
+        : `${path} says that ${who} waits there, but ${have} that slot locked: the record is forged. A waiter that doesn't take a free GPU is skipped after some seconds.`,
+      remedyFor(path, owners),
+    );
   }
 }
 
@@ -173,12 +119,8 @@ const MIN_PLACES = 64;
 
 /** Processes that lock so much of the wait queue's file that it is of no use. */
 export function reportSpoiltQueue(report: Report, directory: LockDirectory): void {
-  const queue = WaitQueue.open(directory);
-  if (queue === null) return;
-  const isSpoilt = queue.isSpoilt;
-  queue.close();
-  if (!isSpoilt) return;
-  const path = join(directory.path, WAIT_QUEUE_FILE);
+  const path = findSpoiltQueue(directory);
+  if (path === null) return;
   const holders = lockersOf(path, MIN_PLACES);
   report.add(
     'queue-spoilt',

@@ -1,19 +1,39 @@
 import { closeSync } from 'node:fs';
-import type { Claim } from '../claims/index.ts';
+import {
+  type Claim,
+  claimForCommands,
+  type Settings,
+  type ShownClaim,
+  type WaitOptions,
+} from '../claims/index.ts';
 import { simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import type { JobClaim } from './job-claim.ts';
-import type { PlaceholderProcess } from './placeholder-process.ts';
+import { PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
 
-/** What a keeper is given of a claim. */
+/** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
+export type JobClaim = ShownClaim<PlaceholderProcess>;
+
+/**
+ * Claims GPUs for a command that will be started from this process.
+ * @param wait null: don't wait for GPUs to become free
+ * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
+ */
+export function claimForJob(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+  return claimForCommands(settings, wait, {
+    ownEnvironment: true,
+    startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
+  });
+}
+
+/** The parts of a claim that its keeper is given. */
 type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
 
 /**
@@ -199,7 +219,7 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
 /** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
 const FIRST_DESCRIPTOR = 200;
 
-/** What the keeper of a task is given: descriptors, of which the first gets the number after `control`, and its arguments. */
+/** Everything that the keeper of a task is given: descriptors, of which the first gets the number after `control`, and arguments. */
 export function taskArguments({
   words,
   directory,

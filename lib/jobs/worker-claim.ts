@@ -29,7 +29,9 @@ export class WorkerClaim {
    */
   static async claim({ request, ...settings }: Settings, wait: WaitOptions): Promise<WorkerClaim> {
     const forJobs = { ...settings, request: { ...request, isJob: true } };
-    return new WorkerClaim(await claimForCommands(forJobs, wait, false, startPlaceholder));
+    return new WorkerClaim(
+      await claimForCommands(forJobs, wait, { ownEnvironment: false, startPlaceholder }),
+    );
   }
 
   get gpus(): readonly GPU[] {

@@ -124,9 +124,4 @@ export class Directory {
   names(): string[] {
     return this.#native.names();
   }
-
-  /** See the native one. */
-  keepUntouched(names: string, byte: number, untouched: Uint8Array): void {
-    this.#native.keepUntouched(names, byte, untouched);
-  }
 }

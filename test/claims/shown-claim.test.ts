@@ -130,7 +130,7 @@ test('somebody who doesn’t claim comes in between: other GPUs are taken, up to
   await expect(claimWith(6)).rejects.toMatchObject({
     code: 'ERR_GPU_UNAVAILABLE',
     message: expect.stringMatching(
-      /came in between:\n {2}GPU \d: .*started on it while it was being claimed/,
+      /during the claim:\n {2}GPU \d: .*started on it while it was being claimed/,
     ),
   });
   expect(new Set(shownTo).size).toBe(6);

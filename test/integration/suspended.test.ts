@@ -288,22 +288,6 @@ test('an epoch that somebody scribbles on costs order and time, never a GPU', {
   witness.check();
 });
 
-test('a command that waits has no zombie beside it, even if its placeholder was suspended', async (context) => {
-  const { expect } = context;
-  const machine = newMachine(context, 1);
-  const holder = machine.startCommand(['run', '--', 'sleep', '60']);
-  await until(async () => (await machine.states())[0] === 'leased');
-  const waiting = machine.startCommand(['run', '--', 'true'], { env: { GPU_OWNER_STOP_AT: 'driver' } });
-  const children = () => childrenOf(waiting.pid as number);
-  await until(() => processState(waiting.pid as number) === 'T');
-  signalLiving(children()[0], 'SIGSTOP');
-  waiting.kill('SIGCONT');
-  await output(waiting, /waiting for/);
-  await until(() => children().length === 0);
-  expect(waiting.exitCode).toBeNull();
-  holder.kill();
-});
-
 /** Where they are, and how a group is frozen and thawed. */
 const FREEZERS = {
   'cgroup v1': ['/sys/fs/cgroup/freezer', 'freezer.state', 'FROZEN', 'THAWED'],
