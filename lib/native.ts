@@ -223,7 +223,7 @@ function refuseMissing(path: string): object {
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
         `the native addon at ${path} is from another version of gpu-owner: it has no ${name}(). ` +
-          'Rebuild it with `npm rebuild gpu-owner`, or in a clone with `npm run -s install`.',
+          'Rebuild it with `npm rebuild gpu-owner`, or in a clone with `npm run install`.',
       );
     },
   });
