@@ -23,8 +23,8 @@ struct GroupSignalMonitor::Note {
 namespace {
 
 constexpr int last_signal = 64;
-// A group's members get a signal within microseconds, the processes of a control group one by one.
-constexpr int looks = 4;
+// A group's members get a signal within microseconds, or when a hypervisor gives the sender its processor back.
+constexpr int looks = 20;
 constexpr long between_looks_ns = 500'000;
 // A second and more, for one that has a signal, and no processor to note it on.
 constexpr int most_looks = 2'000;
