@@ -510,22 +510,23 @@ class Racing(OnMachine):
     machine = "2"
 
     def test_nobody_meets_anybody(self):
-        """The witness is a lock of another kind, which each takes on a file of its GPU's while it has it."""
+        """
+        The witness is a lock of another kind, which each takes on a file of its GPU's while it has it. The kernel ends POSIX locks of
+        a killed process before it closes the pipe to `hold`; locks of flock end in any order with that.
+        """
         source = """
             import fcntl, random
             random.seed(int(sys.argv[1]))
-            sys.stderr = open(os.devnull, "w")
-            # Opened before the claim: a killed process closes its files in this order.
             witnesses = {gpu.uuid: open(gpu.uuid, "w") for gpu in gpu_owner.status()}
             for _ in range(6):
                 gpus = gpu_owner.claim()
                 witness = witnesses[gpus[0].uuid]
-                fcntl.flock(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(witness, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 print(gpus[0].index, flush=True)
                 time.sleep(random.uniform(0, 0.05))
                 if random.random() < 0.15:
                     os.kill(os.getpid(), 9)
-                fcntl.flock(witness, fcntl.LOCK_UN)
+                fcntl.lockf(witness, fcntl.LOCK_UN)
                 gpus.release()
             """
         words = [sys.executable, "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]

@@ -73,7 +73,9 @@ test('a check that crashes or throws is a finding, and the others go on', async 
 
 test('a check whose process can not end, as the driver has a thread of it: its word counts', async () => {
   const begin = performance.now();
-  const diagnosis = await hooked(`if (part === 'driver') process.exit = () => setInterval(() => {}, 1_000);`);
+  // Only once: a process that nobody reads from any longer must still be able to end.
+  const diagnosis = await hooked(`const { exit } = process;
+    if (part === 'driver') process.exit = () => { process.exit = exit; setInterval(() => {}, 1_000); };`);
   expect(performance.now() - begin).toBeLessThan(8_000);
   expect(diagnosis).toMatchObject({ code: 0, ids: [] });
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);

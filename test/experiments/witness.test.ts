@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { finished, Machine, output, pause, python } from '../support/machine.ts';
+import { finished, Machine, output, python } from '../support/machine.ts';
+import { until } from '../support/time.ts';
 import {
   type Fate,
   type Row,
@@ -213,8 +214,8 @@ describe('the witness in the processes themselves', () => {
     const env = begin();
     const holder = machine.startCommand(['hold'], { env });
     const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);
-    const one = machine.start(claimant(0.5), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } });
-    await pause(250);
+    const one = machine.start(claimant(2), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } });
+    await until(() => readTestimony(directory).length > 0, 'the claimant’s first line');
     holder.stdin?.end();
     await finished(one);
     expect(violationsIn(readTestimony(directory))).toEqual([

@@ -53,9 +53,7 @@ describe('normalizeCriteria', () => {
     expect(refusal(() => normalizeCriteria({ minFreeMemroy: 1 }))).toBe(
       "there is no option 'minFreeMemroy'; did you mean 'minFreeMemory'?",
     );
-    expect(refusal(() => normalizeCriteria({ colour: 1 }))).toContain(
-      'there are minFreeMemory, maxUsedMemory',
-    );
+    expect(refusal(() => normalizeCriteria({ colour: 1 }))).toContain('minFreeMemory, maxUsedMemory');
     expect(refusal(() => normalizeCriteria({ colour: undefined }))).toContain('colour');
     expect(refusal(() => normalizeCriteria({ maxwait: 1 }, { alsoKnown: ['maxWait'] }))).toContain(
       "'maxWait'",
