@@ -18,11 +18,12 @@ test('package.json and the lock file pin the version of BullMQ that the scripts 
   const json = (name: string) => JSON.parse(readFileSync(join(root, name), 'utf8'));
   const { packages } = json('package-lock.json');
   expect([
-    json('package.json').dependencies.bullmq,
-    packages[''].dependencies.bullmq,
+    json('package.json').peerDependencies.bullmq,
+    packages[''].peerDependencies.bullmq,
+    packages[''].devDependencies.bullmq,
     packages['node_modules/bullmq'].version,
     version,
-  ]).toEqual(Array(4).fill(BULLMQ_VERSION));
+  ]).toEqual(Array(5).fill(BULLMQ_VERSION));
 });
 
 test('another version of BullMQ is refused before Redis is asked', async () => {

@@ -85,7 +85,7 @@ test('waiting for a GPU ends when others have done the work, and when it is told
   expect((await third.ended).why).toBe('drained');
   writeFileSync(fixture.path('go'), '');
   expect((await first.ended).why).toBe('finished');
-  // Waiters of the same process are no others.
+  // Those of the same process that stand in line are no others.
   expect(first.types().filter((type) => type === 'claimed')).toHaveLength(1);
   expect((await second.ended).why).toBe('finished');
 });

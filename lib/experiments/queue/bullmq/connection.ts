@@ -5,6 +5,7 @@ import { GPUOwnerError } from '../../../errors.ts';
 import { now, sanitize, showValue, warnOnce } from '../../../platform/index.ts';
 import { QueueRemovedError } from '../queue.ts';
 import type { Address } from './address.ts';
+import { BULLMQ_VERSION } from './bullmq-scripts.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;
@@ -34,6 +35,22 @@ export interface Script {
 type ScriptFactory = (name: string, lock: number, interval: number) => Promise<ReadonlyMap<string, Script>>;
 
 /** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
+/** @throws ERR_QUEUE where the packages of the Redis engine aren't installed: those who only claim GPUs don't need them */
+function loadClient(): typeof IORedis {
+  const require = createRequire(import.meta.filename);
+  try {
+    require.resolve('bullmq');
+    return require('ioredis') as typeof IORedis;
+  } catch (cause) {
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      'queues on Redis need two packages that are not installed beside gpu-owner: ' +
+        `npm install bullmq@${BULLMQ_VERSION} ioredis@6`,
+      { cause },
+    );
+  }
+}
+
 export class Connection {
   readonly address: Address;
   /** How long a lock lasts, and how often it is renewed, in ms. */
@@ -61,7 +78,7 @@ export class Connection {
   /** @throws ERR_QUEUE if the server isn't reached within 5 s */
   static async open(address: Address, scripts: ScriptFactory): Promise<Connection> {
     // Not imported: only those who have such a queue need it.
-    const { Redis } = createRequire(import.meta.filename)('ioredis') as typeof IORedis;
+    const { Redis } = loadClient();
     const options: IORedis.RedisOptions = {
       ...address.connection,
       lazyConnect: true,

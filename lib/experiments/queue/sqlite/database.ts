@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
+import { GPUOwnerError } from '../../../errors.ts';
 import { now } from '../../../platform/index.ts';
 import {
   explain,
@@ -52,6 +53,7 @@ export class Database {
   readonly readOnly: boolean;
 
   readonly #connection: SQLite.DatabaseSyncInstance;
+  #isOpen = true;
   readonly #statements = new Map<string, SQLite.StatementSyncInstance>();
   /** The files that the connection has open: what is written to files without a name is lost. */
   readonly #files: readonly string[];
@@ -85,15 +87,12 @@ export class Database {
     narrowFiles(path);
     const obstacle = look ? whyReadOnly(path) : null;
     const readOnly = obstacle !== null;
-    // Not imported: only those who have a queue need it, and it is loaded in the same way from either bundle.
-    const { DatabaseSync } = createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
-    const connection = await retryWhileBusy(
-      path,
-      () => new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS, readOnly }),
-    );
+    const { DatabaseSync } = loadSQLite();
+    const connection = await retryWhileBusy(path, () => new DatabaseSync(path, { readOnly }));
     const database = new Database(path, connection, readOnly);
     try {
       await retryWhileBusy(path, () => {
+        connection.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
         if (readOnly) expectCurrent(connection, path);
         else {
           connection.exec(SETTINGS);
@@ -175,7 +174,7 @@ export class Database {
   }
 
   get isOpen(): boolean {
-    return this.#connection.isOpen;
+    return this.#isOpen;
   }
 
   close(): void {
@@ -189,6 +188,7 @@ export class Database {
       // Nothing is lost: the log stays beside the file.
     }
     this.#statements.clear();
+    this.#isOpen = false;
     this.#connection.close();
   }
 
@@ -230,11 +230,40 @@ export class Database {
         this.#connection.exec('COMMIT');
         return result;
       } catch (error) {
-        // Some errors have done so already.
-        if (this.#connection.isTransaction) this.#connection.exec('ROLLBACK');
+        try {
+          this.#connection.exec('ROLLBACK');
+        } catch {
+          // Some errors have done so already.
+        }
         throw error;
       }
     });
+  }
+}
+
+/**
+ * Node.js's own SQLite, from 22.13 on, without its warning that it is experimental; for older ones, the package that has the
+ * same interface. Neither is imported: only those who have a queue need it.
+ * @throws ERR_QUEUE
+ */
+function loadSQLite(): typeof SQLite {
+  const { emitWarning } = process;
+  process.emitWarning = () => {};
+  try {
+    const own: unknown = process.getBuiltinModule('node:sqlite' as 'node:fs');
+    if (own !== undefined) return own as typeof SQLite;
+  } finally {
+    process.emitWarning = emitWarning;
+  }
+  try {
+    return createRequire(import.meta.filename)('@photostructure/sqlite') as typeof SQLite;
+  } catch (cause) {
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      `Node.js ${process.versions.node} has no SQLite, which queues on one machine need. Use Node.js 22.13 or newer, ` +
+        'or install the package that stands in for it beside gpu-owner: npm install @photostructure/sqlite',
+      { cause },
+    );
   }
 }
 
