@@ -19,9 +19,21 @@ case "${BASH_VERSION:+bash} $* " in
   ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*) gpu_owner_d=$$ ;;
   *) gpu_owner_d= ;;
 esac
-# A link to this file, as npm makes it, lies in node_modules/.bin, or in PREFIX/bin with the package in PREFIX/lib/node_modules.
-for gpu_owner_a in "${0%/*}/.." "${0%/*}/../gpu-owner" "${0%/*}/../lib/node_modules/gpu-owner"; do
-  [ "$gpu_owner_a/bin/gpu-owner.cjs" -ef "$0" ] || continue
+# Links to this file lie in node_modules/.bin, or in PREFIX/bin with the package in PREFIX/lib/node_modules or PREFIX/lib. Other
+# links take a program more to follow.
+gpu_owner_0=$0
+while :; do
+  for gpu_owner_a in "${gpu_owner_0%/*}/.." "${gpu_owner_0%/*}/../gpu-owner" "${gpu_owner_0%/*}/../lib/node_modules/gpu-owner" \
+    "${gpu_owner_0%/*}/../lib/gpu-owner"; do
+    [ ! "$gpu_owner_a/bin/gpu-owner.cjs" -ef "$gpu_owner_0" ] || break 2
+  done
+  gpu_owner_a=
+  [ -L "$gpu_owner_0" ] && gpu_owner_0=$(readlink -f "$gpu_owner_0") || break
+done
+gpu_owner_n=${GPU_OWNER_NODE:-node}
+if [ -n "$gpu_owner_a" ]; then
+  # Releases for machines without Node.js bring their own.
+  [ -n "$GPU_OWNER_NODE" ] || [ ! -x "$gpu_owner_a/bin/node" ] || gpu_owner_n=$gpu_owner_a/bin/node
   gpu_owner_b=$gpu_owner_a/build/Release
   if [ ! -x "$gpu_owner_b/gpu-owner-inherited" ]; then
     # Which processor this is, by where its systems have their loaders.
@@ -34,8 +46,7 @@ for gpu_owner_a in "${0%/*}/.." "${0%/*}/../gpu-owner" "${0%/*}/../lib/node_modu
   [ ! -x "$gpu_owner_b/gpu-owner-inherited" ] ||
     # Without what LD_PRELOAD loads, which may open descriptors or print.
     GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_b/gpu-owner-inherited" "$0" $gpu_owner_d 2>/dev/null)
-  break
-done
+fi
 # In its first line what was inherited, in others the variables.
 gpu_owner_digits=
 case $GPU_OWNER_INHERITED in
@@ -100,11 +111,11 @@ if [ -n "$gpu_owner_digits" ]; then
   GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED dropped=$gpu_owner_a"
 fi
 export GPU_OWNER_INHERITED
-if ! command -v "${GPU_OWNER_NODE:-node}" >/dev/null; then
-  echo "gpu-owner: ${GPU_OWNER_NODE:-node}: not found; gpu-owner needs Node.js 20.19 or newer in PATH (or GPU_OWNER_NODE=its path)" >&2
+if ! command -v "$gpu_owner_n" >/dev/null; then
+  echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19 or newer in PATH (or GPU_OWNER_NODE=its path)" >&2
   exit 127
 fi
-exec "${GPU_OWNER_NODE:-node}" "$0" "$@"
+exec "$gpu_owner_n" "$gpu_owner_0" "$@"
 exit 126
 */
 'use strict';

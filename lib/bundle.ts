@@ -1,9 +1,9 @@
 /**
  * Runs a bundle of this package, from V8's own compiled form where there is one that fits. That saves some 10 ms at each start.
  * Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't. Compiled forms are made by the build for its own
- * Node.js, and by npm's install script for the user's. V8 refuses one of another Node.js, or with other flags; then, as where
- * there is none, it compiles. V8 itself compares only the length of the source, so a copy of the source ends the file, and
- * any other source has no compiled form.
+ * Node.js; for another one, the first process that ends in an orderly way leaves its own beside the bundle, if it may write
+ * there. V8 refuses one of another Node.js, or with other flags; then, as where there is none, it compiles. V8 itself
+ * compares only the length of the source, so a copy of the source ends the file, and any other source has no compiled form.
  *
  * `import()` of what isn't bundled can't work in there: packages that are ES modules only have to be development
  * dependencies, which are bundled.
@@ -13,13 +13,14 @@
  */
 export function runBundle(name: string, directory: string, require: (id: string) => unknown): unknown {
   // An ES module that imports them by name loads streams along with them.
-  const { readFileSync, writeFileSync } = process.getBuiltinModule('node:fs');
+  const { readFileSync } = process.getBuiltinModule('node:fs');
   const { Script } = process.getBuiltinModule('node:vm');
   const file = `${directory}/${name}.cjs`;
+  const path = `${directory}/${name}.${process.version}-${process.arch}.cache`;
   const source = readFileSync(file);
   let cachedData: Buffer | undefined;
   try {
-    const cache = readFileSync(`${directory}/${name}.${process.version}-${process.arch}.cache`);
+    const cache = readFileSync(path);
     const end = Math.max(0, cache.length - source.length);
     if (cache.subarray(end).equals(source)) cachedData = cache.subarray(0, end);
   } catch {}
@@ -33,13 +34,36 @@ export function runBundle(name: string, directory: string, require: (id: string)
   const module = { exports: {} };
   run(module, module.exports, require, file, directory);
 
-  const path = process.env.GPU_OWNER_WRITE_CODE_CACHE;
-  if (path?.startsWith(`${name}=`)) {
-    process.on('exit', () =>
-      writeFileSync(path.slice(name.length + 1), Buffer.concat([script.createCachedData(), source])),
-    );
+  const asked = process.env.GPU_OWNER_WRITE_CODE_CACHE;
+  const isAsked = asked?.startsWith(`${name}=`) === true;
+  if (isAsked || cachedData === undefined) {
+    const target = isAsked ? asked.slice(name.length + 1) : path;
+    const write = () => writeCodeCache(target, () => Buffer.concat([script.createCachedData(), source]));
+    process.once('exit', write);
+    process.once(BEFORE_EXEC, write);
   }
   return module.exports;
+}
+
+/** An event of the process: it is about to become another program. */
+export const BEFORE_EXEC = 'gpu-owner:exec';
+
+/** Renames the file when it is complete, and never writes over one: package managers link files into several projects. */
+function writeCodeCache(path: string, data: () => Buffer): void {
+  const { openSync, renameSync, rmSync, writeFileSync } = process.getBuiltinModule('node:fs');
+  const unfinished = `${path}.${process.pid}`;
+  let descriptor: number;
+  try {
+    descriptor = openSync(unfinished, 'wx', 0o644);
+  } catch {
+    return; // somebody else's installation, or a read-only file system: the next start compiles again
+  }
+  try {
+    writeFileSync(descriptor, data());
+    renameSync(unfinished, path);
+  } catch {
+    rmSync(unfinished, { force: true });
+  }
 }
 
 const PARAMETERS = 'module, exports, require, __filename, __dirname';

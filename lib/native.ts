@@ -206,7 +206,7 @@ function load() {
       if (cause instanceof GPUOwnerError) throw cause;
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
-        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Rebuild it with \`npm rebuild gpu-owner\`.`,
+        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Install gpu-owner again; in a clone, run \`npm run -s install\`.`,
         { cause },
       );
     }
@@ -223,7 +223,7 @@ function refuseMissing(path: string): object {
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
         `the native addon at ${path} is from another version of gpu-owner: it has no ${name}(). ` +
-          'Rebuild it with `npm rebuild gpu-owner`, or in a clone with `npm run install`.',
+          'Install gpu-owner again; in a clone, run `npm run -s install`.',
       );
     },
   });
@@ -241,8 +241,8 @@ function addonPath(): string {
   } catch (cause) {
     throw new GPUOwnerError(
       'ERR_UNSUPPORTED_PLATFORM',
-      `there is no native addon for ${process.platform}-${process.arch}. Build one with \`npm rebuild gpu-owner\` ` +
-        '(needs Python, make and a C++17 compiler; npm 12 runs it only after `npm install-scripts approve gpu-owner`).',
+      `there is no native addon for this system (${process.platform}-${process.arch}). Releases have one for Linux with glibc 2.28 ` +
+        'or newer, on x64 and arm64. For another one, Alpine for instance, build gpu-owner from its sources: `npm ci` in a clone.',
       { cause },
     );
   }

@@ -1,52 +1,92 @@
-"""Lets pip install gpu_owner.py: a build backend (PEP 517) that needs nothing but the standard library."""
+"""
+Makes wheels with nothing but the standard library.
+
+As a build backend (PEP 517) it lets pip install gpu_owner.py alone, for the command of a clone or of npm. Called as a program,
+build_wheel.py TAG LAUNCHER TREE DIRECTORY LEVEL, it makes the wheel that brings the command, with its Node.js: TREE becomes
+PREFIX/lib/gpu-owner, LAUNCHER PREFIX/bin/gpu-owner.
+"""
 
 import base64
 import hashlib
 import os
 import re
+import stat
+import sys
 import zipfile
-from typing import Any
+from typing import Any, Iterator, Tuple
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+File = Tuple[str, bytes, bool]
+"""Path in the wheel, content, whether it is a program."""
 
 
-def _read(name: str) -> bytes:
-    with open(os.path.join(HERE, name), "rb") as file:
+def _read(path: str) -> bytes:
+    with open(os.path.join(HERE, path), "rb") as file:
         return file.read()
 
 
 MODULE = _read("gpu_owner.py")
 VERSION = re.findall(rb'(?m)^__version__ = "(.+)"$', MODULE)[0].decode()
+NAME = f"gpu_owner-{VERSION}"
 METADATA = f"""\
 Metadata-Version: 2.1
 Name: gpu-owner
 Version: {VERSION}
-Summary: Exclusive use of NVIDIA GPUs on a shared machine, from Python
+Summary: Exclusive use of NVIDIA GPUs on a shared machine
 License: MIT
 Requires-Python: >=3.8
 Classifier: Operating System :: POSIX :: Linux
 Description-Content-Type: text/markdown
 
 {_read("README.md").decode()}"""
-WHEEL = """\
-Wheel-Version: 1.0
-Generator: gpu-owner
-Root-Is-Purelib: true
-Tag: py3-none-any
-"""
+# The same sources make the same wheel.
+TIME = (2020, 1, 1, 0, 0, 0)
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    info = f"gpu_owner-{VERSION}.dist-info"
-    files = {"gpu_owner.py": MODULE, f"{info}/METADATA": METADATA.encode(), f"{info}/WHEEL": WHEEL.encode()}
-    record = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
-    name = f"gpu_owner-{VERSION}-py3-none-any.whl"
-    with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as wheel:
-        for path, data in files.items():
-            wheel.writestr(path, data)
+    return _write(wheel_directory, "py3-none-any", iter(()), 9)
+
+
+def _write(directory: str, tag: str, others: Iterator[File], level: int) -> str:
+    info = f"{NAME}.dist-info"
+    pure = str(tag.endswith("-any")).lower()
+    wheel = f"Wheel-Version: 1.0\nGenerator: gpu-owner\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
+    name = f"{NAME}-{tag}.whl"
+    record = []
+    with zipfile.ZipFile(os.path.join(directory, name), "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def add(path: str, data: bytes, is_program: bool = False) -> None:
+            entry = zipfile.ZipInfo(path, TIME)
+            entry.external_attr = (stat.S_IFREG | (0o755 if is_program else 0o644)) << 16
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED, level)
+            record.append(f"{path},sha256={_digest(data)},{len(data)}")
+
+        add("gpu_owner.py", MODULE)
+        for file in others:
+            add(*file)
+        add(f"{info}/METADATA", METADATA.encode())
+        add(f"{info}/WHEEL", wheel.encode())
+        add(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,", ""]).encode())
     return name
 
 
 def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _command(launcher: str, tree: str) -> Iterator[File]:
+    yield f"{NAME}.data/scripts/gpu-owner", _read(os.path.abspath(launcher)), True
+    for directory, names, files in os.walk(tree):
+        names.sort()
+        for name in sorted(files):
+            path = os.path.join(directory, name)
+            place = os.path.relpath(path, tree)
+            # The module is where Python looks for it.
+            if place != "python/gpu_owner.py":
+                data = _read(os.path.abspath(path))
+                yield f"{NAME}.data/data/lib/gpu-owner/{place}", data, os.access(path, os.X_OK)
+
+
+if __name__ == "__main__":
+    TAG, LAUNCHER, TREE, DIRECTORY, LEVEL = sys.argv[1:]
+    print(_write(DIRECTORY, TAG, _command(LAUNCHER, TREE), int(LEVEL)))

@@ -225,8 +225,8 @@ _ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 
 def _command(command: Optional[Command]) -> List[str]:
     """
-    The words that start gpu-owner: `command`, else GPU_OWNER_COMMAND, `gpu-owner` in PATH, the one that this file came with,
-    or one in a usual place.
+    The words that start gpu-owner: `command`, else GPU_OWNER_COMMAND, the one that this file was installed with (the PATH of a
+    notebook's kernel lacks its environment's programs), `gpu-owner` in PATH, or one in a usual place.
     """
     given = command if command is not None else os.environ.get("GPU_OWNER_COMMAND") or None
     if given is not None:
@@ -237,10 +237,16 @@ def _command(command: Optional[Command]) -> List[str]:
         if not words:
             raise UsageError("command: it is empty; use '/usr/local/bin/gpu-owner' or ['npx', 'gpu-owner']")
         return words
+    here = os.path.dirname(os.path.abspath(__file__))
+    # PREFIX/lib/pythonX.Y/site-packages, or the directory of `pip install --target`.
+    for prefix in (os.path.dirname(os.path.dirname(os.path.dirname(here))), here):
+        installed = os.path.join(prefix, "bin", "gpu-owner")
+        if os.path.exists(os.path.join(prefix, "lib", "gpu-owner")) and os.access(installed, os.X_OK):
+            return [installed]
     found = shutil.which("gpu-owner")
     if found is not None:
         return [found]
-    beside = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "bin", "gpu-owner.cjs")
+    beside = os.path.join(os.path.dirname(here), "bin", "gpu-owner.cjs")
     usual = ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs", os.path.expanduser("~/.local/bin/gpu-owner"))
     for path in (beside, *usual):
         if os.access(path, os.X_OK):

@@ -17,7 +17,7 @@ import { writeCodeCaches } from './code-cache.js';
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
 const dist = join(root, 'dist');
-const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+const { dependencies, peerDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 
 const common = {
   absWorkingDir: root,
@@ -25,7 +25,7 @@ const common = {
   platform: 'node',
   target: 'node20.19',
   // Dependencies stay dependencies: users update them, and `yaml` is loaded only by those who need it.
-  external: Object.keys(dependencies),
+  external: Object.keys({ ...dependencies, ...peerDependencies }),
   logLevel: 'warning',
   // Code that only works in one of the two formats must not get into a release unnoticed.
   logOverride: { 'empty-import-meta': 'error' },

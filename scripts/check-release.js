@@ -19,10 +19,15 @@ const section = read('CHANGELOG.md')
 if (section === undefined || section.includes('unreleased')) {
   problems.push(`CHANGELOG.md has no released section for ${version}`);
 }
-for (const target of ['linux-x64', 'linux-arm64']) {
-  if (!existsSync(join(root, 'prebuilds', target))) {
-    problems.push(`prebuilds/${target} is missing; run npm run prebuild`);
-  }
+const PACKAGES = [
+  `gpu-owner-${version}.tgz`,
+  ...['x64', 'arm64'].map((arch) => `gpu-owner-${version}-linux-${arch}.tar.xz`),
+  ...['x86_64', 'aarch64'].map((arch) => `gpu_owner-${version}-py3-none-manylinux_2_28_${arch}.whl`),
+  ...['amd64', 'arm64'].map((arch) => `gpu-owner_${version}_${arch}.deb`),
+];
+for (const name of PACKAGES) {
+  if (!existsSync(join(root, 'release', name)))
+    problems.push(`release/${name} is missing; run npm run package`);
 }
 
 for (const problem of problems) console.error(`check-release: ${problem}`);

@@ -1,11 +1,11 @@
 // Writes V8's compiled form of the library and of the command to dist/, for the Node.js that runs this: it saves each start some
 // 10 ms. What isn't compiled before it is called is compiled now by calling it, on simulated GPUs: a claim of a program, a
-// `run` up to where it would become the keeper, a `status` and an experiment. Without the native part there is nothing to
+// `run`, a `status` and an experiment. Without the native part there is nothing to
 // call, and everything works without a cache.
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const root = dirname(import.meta.dirname);
@@ -16,22 +16,24 @@ import { GPUOwner } from ${JSON.stringify(pathToFileURL(join(root, 'dist/index.j
 new GPUOwner(1).release();
 (await GPUOwner.acquire(1)).release();`;
 
+/** A program for each bundle that does what its users wait for. */
+const RUNS = {
+  library: ['--input-type=module', '-e', CLAIM],
+  claim: [command, 'run', '-n', '2', '--', 'true'],
+  command: [command, 'status', '--simulate', '2'],
+  experiments: [command, 'exp', 'run', '--gpus', '2', '--grid', 'a=1,2', '--', 'true'],
+};
+
 /**
  * @param addon the native part's addon; what was built along with it lies beside it
+ * @param names of the bundles
  * @returns what went wrong, a line for each bundle; the others have their caches
  */
-export async function writeCodeCaches(addon) {
+export async function writeCodeCaches(addon, names = Object.keys(RUNS)) {
   const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-cache-'));
   try {
-    const build = links(addon, join(directory, 'build'), () => true);
-    const noKeeper = links(addon, join(directory, 'no-keeper'), (name) => name !== 'gpu-owner-keeper');
-    const experiment = ['exp', 'run', '--gpus', '2', '--grid', 'a=1,2', '--', 'true'];
-    const problems = await Promise.all([
-      write('library', ['--input-type=module', '-e', CLAIM], directory, build),
-      write('claim', [command, 'run', '-n', '2', '--', 'true'], directory, noKeeper),
-      write('command', [command, 'status', '--simulate', '2'], directory, build),
-      write('experiments', [command, ...experiment], directory, build),
-    ]);
+    const build = links(resolve(addon), join(directory, 'build'));
+    const problems = await Promise.all(names.map((name) => write(name, RUNS[name], directory, build)));
     return problems.filter((problem) => problem !== null);
   } finally {
     rmSync(directory, { recursive: true, force: true });
@@ -39,11 +41,11 @@ export async function writeCodeCaches(addon) {
 }
 
 /** A directory with the native part as a build has it, whatever a release calls its files. */
-function links(addon, directory, wanted) {
+function links(addon, directory) {
   mkdirSync(directory);
   symlinkSync(addon, join(directory, 'gpu_owner.node'));
   for (const name of readdirSync(dirname(addon))) {
-    if (!/^(simulator|gpu-owner-\w+)$/.test(name) || !wanted(name)) continue;
+    if (!/^(simulator|gpu-owner-\w+)$/.test(name)) continue;
     symlinkSync(join(dirname(addon), name), join(directory, name));
   }
   return directory;
@@ -81,7 +83,7 @@ async function write(name, args, directory, build) {
     child.on('error', resolve).on('close', resolve);
   });
   try {
-    if (status !== 0 && !said.includes('keeper')) throw new Error(said || String(status));
+    if (status !== 0) throw new Error(said.slice(-500) || String(status));
     renameSync(unfinished, cache);
     return null;
   } catch (error) {

@@ -1,13 +1,9 @@
-// npm's install script: builds the native part where no prebuilt binary fits, and has V8 compile the rest for this Node.js.
+// The install script of a clone: compiles what changed of the native part. Published packages have none, as their binaries are
+// compiled already (scripts/package.js).
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
-import { dirname, join } from 'node:path';
-import { writeCodeCaches } from './code-cache.js';
+import { dirname } from 'node:path';
 import { headersEnvironment } from './node-headers.js';
-
-const root = dirname(import.meta.dirname);
 
 if (process.platform !== 'linux') {
   console.log(
@@ -16,11 +12,8 @@ if (process.platform !== 'linux') {
   process.exit();
 }
 
-// In a clone the sources change: compile what did. Elsewhere node-gyp-build takes a prebuilt binary, or compiles.
-const clone = existsSync(join(root, 'native/tests'));
-const command = clone ? 'node-gyp configure build' : 'node-gyp-build';
-const { status } = spawnSync(command, {
-  cwd: root,
+const { status } = spawnSync('node-gyp configure build', {
+  cwd: dirname(import.meta.dirname),
   shell: true,
   stdio: 'inherit',
   env: { JOBS: String(cpus().length), ...headersEnvironment(), ...process.env },
@@ -31,11 +24,3 @@ if (status !== 0) {
   );
 }
 process.exitCode = status ?? 1;
-
-// Of a clone, the build does it. A start without takes longer, and that is all: nothing to speak of.
-if (status === 0 && !clone) {
-  try {
-    const { path } = createRequire(import.meta.url)('node-gyp-build');
-    await writeCodeCaches(path(root));
-  } catch {}
-}

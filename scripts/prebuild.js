@@ -11,7 +11,8 @@ import { headersEnvironment } from './node-headers.js';
 
 const root = dirname(import.meta.dirname);
 const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
-const COMPANIONS = [
+/** Files that are built along with the addon, and lie beside it. */
+export const COMPANIONS = [
   'gpu-owner-inherited',
   'gpu-owner-keeper',
   'gpu-owner-placeholder',
@@ -86,16 +87,20 @@ function prebuild(arch) {
   rmSync(copy, { recursive: true, force: true });
 }
 
-const asked = process.argv.slice(2);
-const skipped = [];
-for (const arch of asked.length > 0 ? asked : Object.keys(TRIPLES)) {
-  if (TRIPLES[arch] === undefined) throw new Error(`${arch}: not one of ${Object.keys(TRIPLES).join(', ')}`);
-  const compiler = `${TRIPLES[arch]}-g++`;
-  if (arch === machine() || exists(compiler)) prebuild(arch);
-  else if (asked.length > 0) throw new Error(`${arch}: ${compiler} is not installed`);
-  else
-    skipped.push(
-      `${arch} left out: ${compiler} is not installed (Debian, Ubuntu: apt-get install g++-${compiler.slice(0, -4).replace('_', '-')})`,
-    );
+if (process.argv[1] === import.meta.filename) main(process.argv.slice(2));
+
+function main(asked) {
+  const skipped = [];
+  for (const arch of asked.length > 0 ? asked : Object.keys(TRIPLES)) {
+    if (TRIPLES[arch] === undefined)
+      throw new Error(`${arch}: not one of ${Object.keys(TRIPLES).join(', ')}`);
+    const compiler = `${TRIPLES[arch]}-g++`;
+    if (arch === machine() || exists(compiler)) prebuild(arch);
+    else if (asked.length > 0) throw new Error(`${arch}: ${compiler} is not installed`);
+    else
+      skipped.push(
+        `${arch} left out: ${compiler} is not installed (Debian, Ubuntu: apt-get install g++-${compiler.slice(0, -4).replace('_', '-')})`,
+      );
+  }
+  for (const line of skipped) console.log(line);
 }
-for (const line of skipped) console.log(line);

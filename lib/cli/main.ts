@@ -1,16 +1,15 @@
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, onWarning, showValue } from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
+import { versionText } from './installation.ts';
 import { parse, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 async function main(args: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
-  if (args[0] === '--version') return print(version());
+  if (args[0] === '--version') return print(versionText());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);
   const isNamed = await runCommand({ called: 'gpu-owner', commands: COMMANDS, help }, args);
   if (!isNamed) process.exitCode = EXIT_CODES.ERR_INVALID_ARGUMENT;
@@ -65,11 +64,6 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   if (parsed.values.help) await explain();
   else await command.run(parsed);
   return true;
-}
-
-function version(): string {
-  const path = join(import.meta.dirname, '..', 'package.json');
-  return (JSON.parse(readFileSync(path, 'utf8')) as { version: string }).version;
 }
 
 /** The error for a user, if it is one. */

@@ -12,6 +12,7 @@ import {
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
+import { refuseThrowAway } from './installation.ts';
 import { isLostDuration, type Parsed, usage } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
@@ -23,6 +24,7 @@ async function run({ values, command }: Parsed): Promise<void> {
   if (isLostDuration(values, duration)) {
     throw usage(`'${duration}' would be the command; write --wait=${duration}`);
   }
+  refuseThrowAway();
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
   settings.request.isJob = true;

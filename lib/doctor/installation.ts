@@ -20,8 +20,7 @@ const PROGRAMS = {
   'gpu-owner-placeholder': 'GPUs of a command are not kept visibly taken while it starts',
 };
 const SIMULATOR = ['gpu-owner-simulator', 'simulator/libnvidia-ml.so.1', 'simulator/libcuda.so.1'];
-const REBUILD =
-  'Build it: `npm rebuild gpu-owner` (with npm 12 `npm install-scripts approve gpu-owner` before), or in a clone `npm ci`.';
+const REBUILD = 'Install gpu-owner again; in a clone, run `npm ci`.';
 
 /** Checks the files of gpu-owner itself, and who may run and change them. */
 export function checkInstallation(report: Report): void {

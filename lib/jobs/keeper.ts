@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { BEFORE_EXEC } from '../bundle.ts';
 import {
   type Claim,
   claimForCommands,
@@ -150,6 +151,7 @@ function inheritable(descriptor: number): number {
 function become(args: string[], words: number, descriptors: readonly number[], dropped: number): never {
   const path = nativeFile('gpu-owner-keeper');
   const { driverHasCallOut, processExec, processExecInChild } = native();
+  process.emit(BEFORE_EXEC as 'exit', 0);
   // A thread that is stuck in the kernel lets no process become another program.
   const error = (driverHasCallOut() ? processExecInChild : processExec)(
     path,

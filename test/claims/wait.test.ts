@@ -56,7 +56,7 @@ function readingsApart(milliseconds: number): void {
   vi.spyOn(process.hrtime, 'bigint').mockImplementation(() => (time += step));
 }
 
-/** A slot of another process in the wait queue, for the machine's only GPU. */
+/** Somebody else's place in line, for the machine's only GPU. */
 function stand(): Slot {
   const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
   const place = Slot.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });

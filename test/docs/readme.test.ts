@@ -371,7 +371,7 @@ describe('a fresh clone', () => {
 
   test('a link to the command in another directory works', () => {
     const { stdout } = spawnSync('gpu-owner', ['--version'], { env: variables, cwd: '/', encoding: 'utf8' });
-    expect(stdout.trim()).toBe(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
+    expect(stdout.split('\n')[0]).toBe(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
   });
 });
 
@@ -423,7 +423,7 @@ describe('names', () => {
       ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
       ...['--device', '--nv', '--no-capture-output'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
-      ...['--poll-interval', '--max-wait-time'],
+      ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
     ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
       for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);

@@ -58,7 +58,7 @@ test('without the native part: that is said once, and elsewhere that nothing was
     diagnosis.findings.filter(({ id }) => id === 'check-skipped').map(({ subject }) => subject),
   ).toContain('driver');
   expect(said(diagnosis, 'native-missing')).toMatch(
-    /The native addon at .*can't be loaded.*npm rebuild gpu-owner/,
+    /The native addon at .*can't be loaded.*Install gpu-owner again/,
   );
 });
 

@@ -1,4 +1,4 @@
-// Many waiters with different requests: who waits for what, and whether anybody is denied a GPU that they could have had.
+// Many who stand in line with mixed wishes: who waits for what, and whether anybody is denied what they could have had.
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
@@ -6,7 +6,7 @@ import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '.
 
 const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 32;
 const GPUS = 8;
-/** Longer than it takes until a suspended waiter is skipped. */
+/** Longer than it takes that who is stopped is passed over. */
 const LIFELESS = 5_000;
 /** Longest time that a hand-over may take on a machine that is busy with other things. */
 const DENIED = 3_000;

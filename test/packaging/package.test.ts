@@ -1,18 +1,62 @@
-// The package as users get it: what is in it, and that an installed copy works with prebuilt binaries, types included.
-import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+// The packages as users get them: what is in them, and that each works where it is installed, by whoever installs it.
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
+import { root } from '../support/machine.ts';
 
-const packageRoot = resolve(import.meta.dirname, '../..');
+const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
+const venv = spawnSync('python3', ['-m', 'ensurepip', '--version']).status === 0;
+const MIB = 2 ** 20;
+
 let scratch: string;
-
+let releases: string;
 beforeAll(() => {
   scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-package-'));
-});
+  releases = join(scratch, 'releases');
+  const kinds = ['npm', 'tarball', 'wheel', ...(hasDpkg ? ['deb'] : [])];
+  const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', releases];
+  execFileSync(process.execPath, [join(root, 'scripts/package.js'), ...from, ...kinds], { stdio: 'pipe' });
+}, 300_000);
 afterAll(() => rmSync(scratch, { recursive: true }));
+
+/** As a user's shell has it: no Node.js but in `path`, nothing of what runs these tests. */
+function environment(path = '/usr/bin:/bin'): NodeJS.ProcessEnv {
+  const home = join(scratch, 'home');
+  mkdirSync(home, { recursive: true });
+  return {
+    PATH: path,
+    HOME: home,
+    GPU_OWNER_SIMULATE: '2',
+    GPU_OWNER_SIMULATE_DIR: join(scratch, 'machines'),
+    GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+  };
+}
+
+/** No Node.js can be found in there, but what shell scripts need. */
+function withoutNode(): string {
+  const directory = join(scratch, 'few-programs');
+  if (!existsSync(directory)) {
+    mkdirSync(directory);
+    for (const name of ['sh', 'env', 'readlink', 'python3', 'true', 'cat']) {
+      symlinkSync(join('/usr/bin', name), join(directory, name));
+    }
+  }
+  return directory;
+}
 
 function npm(directory: string, ...args: string[]): string {
   // What the `npm` that runs the tests has set is meant for this package, not for the one in the scratch directory.
@@ -22,174 +66,285 @@ function npm(directory: string, ...args: string[]): string {
   return execFileSync('npm', [...args, '--loglevel=error'], { cwd: directory, encoding: 'utf8', env });
 }
 
-const isCache = (name: string) => name.endsWith('.cache');
-
-/** A copy of the package as a release has it: built, with prebuilt binaries for this machine. */
-function release(): string {
-  const directory = join(scratch, 'release');
-  mkdirSync(directory);
-  for (const name of [
-    'package.json',
-    'binding.gyp',
-    'bin',
-    'dist',
-    'native',
-    'scripts',
-    'docs',
-    'python',
-    'README.md',
-    'LICENSE',
-  ]) {
-    if (existsSync(join(packageRoot, name)))
-      cpSync(join(packageRoot, name), join(directory, name), { recursive: true });
-  }
-  const prebuilt = join(directory, `prebuilds/linux-${process.arch}`);
-  mkdirSync(join(prebuilt, 'simulator'), { recursive: true });
-  cpSync(join(binaries(), 'gpu_owner.node'), join(prebuilt, 'gpu-owner.glibc.node'));
-  for (const name of [
-    'gpu-owner-inherited',
-    'gpu-owner-keeper',
-    'gpu-owner-placeholder',
-    'gpu-owner-simulator',
-  ]) {
-    cpSync(join(binaries(), name), join(prebuilt, name));
-  }
-  for (const name of ['libnvidia-ml.so.1', 'libcuda.so.1']) {
-    cpSync(join(binaries(), 'simulator', name), join(prebuilt, 'simulator', name));
-  }
-  return directory;
+function files(...command: [string, ...string[]]): string[] {
+  const [program, ...args] = command;
+  return execFileSync(program, args, { encoding: 'utf8', maxBuffer: 16 * MIB })
+    .split('\n')
+    .filter((line) => line !== '');
 }
 
-describe.skipIf(process.env.GPU_OWNER_BUILD !== undefined)('the package', () => {
+/** Expects of a command what every installation of it must do. */
+function expectWorking(command: string, env = environment(withoutNode())): void {
+  const run = (...args: string[]) => execFileSync(command, args, { encoding: 'utf8', env, cwd: scratch });
+  expect(run('run', '-n', '2', '--', 'sh', '-c', 'echo "$CUDA_VISIBLE_DEVICES"')).toMatch(
+    /^GPU-[\w-]{36},GPU-[\w-]{36}\n$/,
+  );
+  expect(run('status').match(/free/g)).toHaveLength(2);
+  const project = mkdtempSync(join(scratch, 'sweep-'));
+  run('exp', 'run', '--project', project, '--gpus', '2', '--grid', 'a=1,2', '--', 'true');
+  expect(
+    files(
+      'sh',
+      '-c',
+      `cat "${project}"/*/final_results.csv "${project}"/final_results.csv 2>/dev/null || true`,
+    ),
+  ).toHaveLength(3);
+}
+
+describe('for npm', () => {
+  let project: string;
   let tarball: string;
-  let files: string[];
-
   beforeAll(() => {
-    const packed = JSON.parse(
-      npm(release(), 'pack', '--ignore-scripts', '--json', '--pack-destination', scratch),
+    tarball = join(releases, `gpu-owner-${version}.tgz`);
+    project = join(scratch, 'project');
+    mkdirSync(project);
+    writeFileSync(
+      join(project, 'package.json'),
+      JSON.stringify({ name: 'project', type: 'module', private: true }),
     );
-    const [{ filename, files: list }] = Array.isArray(packed) ? packed : Object.values(packed);
-    tarball = join(scratch, filename);
-    files = list.map(({ path }: { path: string }) => path);
+    npm(
+      project,
+      'install',
+      tarball,
+      '--omit=dev',
+      '--ignore-scripts',
+      '--prefer-offline',
+      '--no-audit',
+      '--no-fund',
+    );
+  }, 120_000);
+
+  it('has what is needed to run, nothing to compile, no script, and no compiled code of V8’s', () => {
+    const names = files('tar', 'tf', tarball).map((path) => path.replace(/^package\//, ''));
+    expect(names).toEqual(
+      expect.arrayContaining([
+        'bin/gpu-owner.cjs',
+        'dist/index.js',
+        'dist/index.d.ts',
+        'dist/library.cjs',
+        'python/gpu_owner.py',
+        'LICENSE',
+      ]),
+    );
+    expect(names).toContain(`prebuilds/linux-${process.arch}/simulator/libcuda.so.1`);
+    expect(
+      names.filter((path) =>
+        /^(lib|test|bench|build|native|scripts|node_modules)\/|binding\.gyp|\.cache$/.test(path),
+      ),
+    ).toEqual([]);
+    const manifest = JSON.parse(
+      execFileSync('tar', ['xOf', tarball, 'package/package.json'], { encoding: 'utf8' }),
+    );
+    expect(manifest).not.toHaveProperty('scripts');
+    expect(manifest).not.toHaveProperty('private');
+    expect(Object.keys(manifest.dependencies)).toEqual(['node-gyp-build', 'yaml']);
+    expect(statSync(tarball).size).toBeLessThan(4 * MIB);
   });
 
-  it('has what is needed to run and to compile, and no more', () => {
-    const wanted = [
-      'bin/gpu-owner.cjs',
-      'dist/index.js',
-      'dist/library.cjs',
-      'dist/index.d.ts',
-      'dist/gpu-owner.cjs',
-      'binding.gyp',
-    ];
-    const compiled = [
-      'native/sources.json',
-      'native/addon.cc',
-      'native/exports/addon.map',
-      'native/compat/glibc.h',
-    ];
-    const prebuilt = `prebuilds/linux-${process.arch}`;
-    expect(files).toEqual(expect.arrayContaining([...wanted, ...compiled, 'scripts/install.js', 'LICENSE']));
-    expect(files).toContain(`${prebuilt}/simulator/libcuda.so.1`);
-    expect(files.filter((path) => path.startsWith('python/')).sort()).toEqual([
-      'python/README.md',
-      'python/build_wheel.py',
-      'python/gpu_owner.py',
-      'python/pyproject.toml',
-    ]);
-    const unwanted = files.filter((path) =>
-      /^(lib|test|bench|build|node_modules|native\/tests)\//.test(path),
-    );
-    expect(unwanted).toEqual([]);
-    // Compiled code that no reviewer could read.
-    expect(readdirSync(join(scratch, 'release/dist')).filter(isCache)).toHaveLength(4);
-    expect(files.filter(isCache)).toEqual([]);
+  it('brings neither a Redis client nor SQLite to those who only claim', () => {
+    expect(
+      readdirSync(join(project, 'node_modules'))
+        .filter((name) => !name.startsWith('.'))
+        .sort(),
+    ).toEqual(['gpu-owner', 'node-gyp-build', 'yaml']);
   });
 
-  describe('installed elsewhere', () => {
-    let project: string;
+  it('has a working command and keeper, and leaves V8’s compiled form for the next start', () => {
+    const command = join(project, 'node_modules/.bin/gpu-owner');
+    const env = environment(`${join(process.execPath, '..')}:/usr/bin:/bin`);
+    const print = ['run', '--', 'sh', '-c', 'echo "$CUDA_VISIBLE_DEVICES"'];
+    for (let i = 0; i < 2; i++) {
+      expect(execFileSync(command, print, { encoding: 'utf8', env })).toMatch(/^GPU-[0-9a-f-]{36}\n$/);
+    }
+    execFileSync(command, ['status'], { env });
+    const caches = readdirSync(join(project, 'node_modules/gpu-owner/dist')).filter((name) =>
+      name.includes('.cache'),
+    );
+    expect(caches).toEqual(
+      ['claim', 'command'].map((name) => `${name}.${process.version}-${process.arch}.cache`),
+    );
+  });
 
-    beforeAll(() => {
-      project = join(scratch, 'project');
-      mkdirSync(project);
-      writeFileSync(
-        join(project, 'package.json'),
-        JSON.stringify({ name: 'project', type: 'module', private: true }),
+  it('says what to install for an experiment where Node.js or the package lacks the queue', () => {
+    const command = join(project, 'node_modules/gpu-owner/bin/gpu-owner.cjs');
+    const env = environment(process.env.PATH);
+    const exp = (...more: string[]) =>
+      spawnSync(
+        process.execPath,
+        [command, 'exp', 'run', '--gpus', '1', '--grid', 'a=1', ...more, '--', 'true'],
+        { cwd: project, encoding: 'utf8', env },
       );
-      npm(project, 'install', tarball, '--omit=dev', '--prefer-offline', '--no-audit', '--no-fund');
-    }, 120_000);
+    const onRedis = exp('--queue', 'redis://127.0.0.1:1?project=x');
+    expect(onRedis.status).toBe(69);
+    expect(onRedis.stderr).toMatch(/npm install bullmq@[\d.]+ ioredis@/);
+    const onSQLite = exp();
+    if (process.getBuiltinModule('node:sqlite' as 'node:fs') === undefined) {
+      expect(onSQLite.status).toBe(69);
+      expect(onSQLite.stderr).toMatch(/npm install @photostructure\/sqlite/);
+    } else expect(onSQLite.status).toBe(0);
+  });
 
-    const env = () => ({
-      ...process.env,
-      GPU_OWNER_SIMULATE: '2',
-      GPU_OWNER_SIMULATE_DIR: join(scratch, 'machines'),
-    });
+  it('has a working library', () => {
+    const program = `
+      import { GPUOwner } from 'gpu-owner';
+      const owner = new GPUOwner(2);
+      console.log(owner.devices.length, process.env.CUDA_VISIBLE_DEVICES.split(',').length);
+      owner.release();`;
+    const args = ['--input-type=module', '--eval', program];
+    const env = { ...process.env, ...environment(process.env.PATH) };
+    expect(execFileSync(process.execPath, args, { cwd: project, encoding: 'utf8', env })).toBe('2 2\n');
+  });
 
-    it('compiles nothing where a prebuilt binary fits', () => {
-      expect(readdirSync(join(project, 'node_modules/gpu-owner'))).not.toContain('build');
-    });
-
-    it('has everything compiled by V8 for the Node.js that installed it', () => {
-      const caches = readdirSync(join(project, 'node_modules/gpu-owner/dist')).filter(isCache);
-      const version = `${process.version}-${process.arch}`;
-      expect(caches).toEqual(
-        ['claim', 'command', 'experiments', 'library'].map((name) => `${name}.${version}.cache`),
-      );
-    });
-
-    it('has a working command, keeper and simulator', () => {
-      const command = join(project, 'node_modules/.bin/gpu-owner');
-      const print = ['run', '--', 'sh', '-c', 'echo "$CUDA_VISIBLE_DEVICES"'];
-      const output = execFileSync(command, print, { encoding: 'utf8', env: env() });
-      expect(output).toMatch(/^GPU-[0-9a-f-]{36}\n$/);
-    });
-
-    it('has a working library', () => {
-      const program = `
-        import { GPUOwner } from 'gpu-owner';
-        const owner = new GPUOwner(2);
-        console.log(owner.devices.length, process.env.CUDA_VISIBLE_DEVICES.split(',').length);
-        owner.release();`;
-      const args = ['--input-type=module', '--eval', program];
-      expect(execFileSync(process.execPath, args, { cwd: project, encoding: 'utf8', env: env() })).toBe(
-        '2 2\n',
-      );
-    });
-
-    it.each(['nodenext', 'bundler'])('has types that a strict program can use (%s)', (resolution) => {
-      writeFileSync(
-        join(project, 'program.ts'),
-        `import { GPUOwner, GPUOwnerError, getGPUs, type GPU } from 'gpu-owner';
-         const owner: GPUOwner = new GPUOwner({ count: 2, minFreeMemory: '20GiB' });
-         const visible: string = owner.visibleDevices;
-         const first: GPU | undefined = (await getGPUs())[0];
-         const watts: number | null | undefined = first?.powerWatts;
-         // @ts-expect-error counts are numbers
-         new GPUOwner({ count: 'two' });
-         export { GPUOwnerError, visible, watts };`,
-      );
-      const options = {
-        compilerOptions: {
-          strict: true,
-          noEmit: true,
-          target: 'es2022',
-          module: resolution === 'nodenext' ? 'nodenext' : 'esnext',
-          moduleResolution: resolution,
-          typeRoots: [join(packageRoot, 'node_modules/@types')],
-          types: ['node'],
-        },
-        files: ['program.ts'],
-      };
-      writeFileSync(join(project, 'tsconfig.json'), JSON.stringify(options));
-      const tsc = join(packageRoot, 'node_modules/.bin/tsc');
-      expect(execFileSync(tsc, ['-p', project], { encoding: 'utf8' })).toBe('');
-    });
+  it.each(['nodenext', 'bundler'])('has types that a strict program can use (%s)', (resolution) => {
+    writeFileSync(
+      join(project, 'program.ts'),
+      `import { GPUOwner, GPUOwnerError, getGPUs, type GPU } from 'gpu-owner';
+       const owner: GPUOwner = new GPUOwner({ count: 2, minFreeMemory: '20GiB' });
+       const visible: string = owner.visibleDevices;
+       const first: GPU | undefined = (await getGPUs())[0];
+       const watts: number | null | undefined = first?.powerWatts;
+       // @ts-expect-error counts are numbers
+       new GPUOwner({ count: 'two' });
+       export { GPUOwnerError, visible, watts };`,
+    );
+    const options = {
+      compilerOptions: {
+        strict: true,
+        noEmit: true,
+        target: 'es2022',
+        module: resolution === 'nodenext' ? 'nodenext' : 'esnext',
+        moduleResolution: resolution,
+        typeRoots: [join(root, 'node_modules/@types')],
+        types: ['node'],
+      },
+      files: ['program.ts'],
+    };
+    writeFileSync(join(project, 'tsconfig.json'), JSON.stringify(options));
+    expect(execFileSync(join(root, 'node_modules/.bin/tsc'), ['-p', project], { encoding: 'utf8' })).toBe('');
   });
 });
 
-it('installs on other systems without compiling', () => {
+describe('the tarball', () => {
+  it('works where it was unpacked, by links from elsewhere, without any Node.js, by a user who may not write there', () => {
+    const directory = join(scratch, 'opt');
+    mkdirSync(directory);
+    execFileSync('tar', [
+      'xf',
+      join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.xz`),
+      '-C',
+      directory,
+    ]);
+    const command = join(directory, `gpu-owner-${version}-linux-${process.arch}`, 'bin/gpu-owner');
+    expectWorking(command);
+    const [first, second] = [join(scratch, 'first'), join(scratch, 'second')];
+    symlinkSync(command, first);
+    symlinkSync(first, second);
+    const [said, where] = files(second, '--version');
+    expect(said).toBe(version);
+    expect(where).toMatch(/opt\/.*\(tarball\)$/);
+  });
+
+  it('has its sum beside it', () => {
+    expect(() =>
+      execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: releases }),
+    ).not.toThrow();
+  });
+});
+
+describe.skipIf(!venv)(`the wheel${venv ? '' : ' (skipped: python3 has no ensurepip)'}`, () => {
+  let prefix: string;
+  beforeAll(() => {
+    prefix = join(scratch, 'environment');
+    execFileSync('python3', ['-m', 'venv', prefix]);
+    const wheel = readdirSync(releases).find((name) => name.endsWith('.whl')) as string;
+    execFileSync(join(prefix, 'bin/pip'), ['install', '--quiet', '--no-index', join(releases, wheel)]);
+  }, 120_000);
+
+  it('has a command that needs no Node.js', () => expectWorking(join(prefix, 'bin/gpu-owner')));
+
+  it('has a module that finds its own command, as a notebook’s kernel has none in PATH', () => {
+    const program = 'import gpu_owner\nwith gpu_owner.claim(2) as gpus: print(len(gpus), gpu_owner.__file__)';
+    const [line] = files(
+      'env',
+      '-i',
+      ...Object.entries(environment(withoutNode())).map(([key, value]) => `${key}=${value}`),
+      join(prefix, 'bin/python'),
+      '-c',
+      program,
+    );
+    expect(line).toMatch(/^2 .*environment\/lib\//);
+  });
+
+  it('starts no Python, and no program but Node.js before the command’s', () => {
+    const command = join(prefix, 'bin/gpu-owner');
+    expect(readFileSync(command, 'utf8').split('\n')[0]).toBe('#!/bin/sh');
+  });
+
+  it('is gone after pip uninstall, all of it', () => {
+    execFileSync(join(prefix, 'bin/pip'), ['uninstall', '--quiet', '--yes', 'gpu-owner']);
+    expect(files('find', prefix, '-name', '*gpu*owner*')).toEqual([]);
+  });
+});
+
+test('an environment that is thrown away runs nothing', () => {
+  const archive = join(scratch, '.cache/uv/archive-v0/aBcDeF');
+  mkdirSync(archive, { recursive: true });
+  execFileSync('tar', [
+    'xf',
+    join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.xz`),
+    '-C',
+    archive,
+    '--strip-components=1',
+  ]);
+  const command = join(archive, 'bin/gpu-owner');
+  const env = environment(withoutNode());
+  for (const words of [
+    ['run', '--', 'true'],
+    ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'],
+  ]) {
+    const { status, stderr } = spawnSync(command, words, { encoding: 'utf8', env, cwd: scratch });
+    expect({ status, stderr }).toMatchObject({
+      status: 69,
+      stderr: expect.stringMatching(/uv tool install gpu-owner/),
+    });
+  }
+  expect(spawnSync(command, ['status'], { env }).status).toBe(0);
+});
+
+describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs dpkg-deb)'}`, () => {
+  it('works where it is unpacked, with manual pages, completion, units, and a configuration that is accepted', () => {
+    const directory = join(scratch, 'debian');
+    const deb = readdirSync(releases).find((name) => name.endsWith('.deb')) as string;
+    execFileSync('dpkg-deb', ['-x', join(releases, deb), directory]);
+    expectWorking(join(directory, 'usr/bin/gpu-owner'));
+    const has = (path: string) => existsSync(join(directory, path));
+    const wanted = [
+      'etc/gpu-owner/config.yaml',
+      'usr/lib/tmpfiles.d/gpu-owner.conf',
+      'usr/lib/systemd/user/gpu-owner-worker.service',
+      'usr/lib/python3/dist-packages/gpu_owner.py',
+      'usr/share/bash-completion/completions/gpu-owner',
+      'usr/share/zsh/vendor-completions/_gpu-owner',
+      'usr/share/fish/vendor_completions.d/gpu-owner.fish',
+      'usr/share/doc/gpu-owner/copyright',
+      ...['', '-run', '-exp-run', '-status'].map((name) => `usr/share/man/man1/gpu-owner${name}.1.gz`),
+    ];
+    expect(wanted.filter((path) => !has(path))).toEqual([]);
+    const file = join(directory, 'etc/gpu-owner/config.yaml');
+    const text = readFileSync(file, 'utf8');
+    writeFileSync(file, text.replace(/^#(?=\w+:)/gm, ''));
+    expect(readFileSync(file, 'utf8')).toMatch(/^exclude: /m);
+    const { status, stderr } = spawnSync(join(directory, 'usr/bin/gpu-owner'), ['status'], {
+      encoding: 'utf8',
+      env: { ...environment(withoutNode()), GPU_OWNER_MACHINE_CONFIG: file },
+    });
+    expect({ status, stderr }).toMatchObject({ status: 0, stderr: '' });
+  });
+});
+
+it('a clone compiles nothing on other systems', () => {
   const elsewhere = "Object.defineProperty(process, 'platform', { value: 'darwin' });";
   const args = ['--import', `data:text/javascript,${encodeURIComponent(elsewhere)}`, 'scripts/install.js'];
-  const output = execFileSync(process.execPath, args, { cwd: packageRoot, encoding: 'utf8' });
+  const output = execFileSync(process.execPath, args, { cwd: root, encoding: 'utf8' });
   expect(output).toContain('ERR_UNSUPPORTED_PLATFORM');
 });

@@ -2,6 +2,7 @@ import { openSweepIfAny, RunController, withExperiment } from '../../experiments
 import { onWarning } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
+import { refuseThrowAway } from '../installation.ts';
 import type { Parsed } from '../options.ts';
 import {
   METRICS,
@@ -18,6 +19,7 @@ import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 
 async function run(parsed: Parsed): Promise<void> {
+  refuseThrowAway();
   const { values } = parsed;
   const place = placeOf(values);
   const workers = await workerSettings(values, null);

@@ -2,12 +2,14 @@ import { openWorkplace, runWorkers, ShutdownSignals, withQueue } from '../../exp
 import { onWarning } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
+import { refuseThrowAway } from '../installation.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { METRICS, metricsEndpoint, placeOf, QUEUE, workerOptions, workerSettings } from './options.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
 
 async function worker(parsed: Parsed): Promise<void> {
+  refuseThrowAway();
   refuseWords(parsed);
   const { values } = parsed;
   const place = placeOf(values);

@@ -1,0 +1,47 @@
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import { nativeFile } from '../native.ts';
+
+const root = dirname(import.meta.dirname);
+
+/** The text of `--version`: the version alone in the first line, then what to say in a bug report. */
+export function versionText(): string {
+  const { version, distribution = 'sources' } = JSON.parse(
+    readFileSync(join(root, 'package.json'), 'utf8'),
+  ) as { version: string; distribution?: string };
+  return [
+    version,
+    `package: ${root} (${distribution})`,
+    `Node.js: ${process.execPath} (${process.versions.node})`,
+    `native:  ${nativeDirectory()}`,
+  ].join('\n');
+}
+
+function nativeDirectory(): string {
+  try {
+    return dirname(nativeFile('addon'));
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+/**
+ * Environments that a tool makes for one command and deletes later: uv's cache (uvx), and pipx's (pipx run).
+ * https://docs.astral.sh/uv/concepts/tools/#execution-vs-installation
+ */
+const THROW_AWAY =
+  /\/archive-v\d+\/[^/]+\/lib\/gpu-owner$|\/(?:pipx\/\.cache|\.cache\/pipx)\/[^/]+\/lib\/gpu-owner$/;
+
+/**
+ * For commands that run others.
+ * @throws ERR_UNSUPPORTED_PLATFORM where this program may be deleted at any time
+ */
+export function refuseThrowAway(): void {
+  if (!THROW_AWAY.test(root)) return;
+  throw new GPUOwnerError(
+    'ERR_UNSUPPORTED_PLATFORM',
+    `this gpu-owner is in a throw-away environment, ${dirname(dirname(root))}: its python would not be yours, and ` +
+      'clearing the cache would delete it under a running job. Install it: uv tool install gpu-owner, or pipx install gpu-owner',
+  );
+}

@@ -1,0 +1,177 @@
+// What a Debian package has besides lib/gpu-owner: its control files, and what administrators expect of a package: manual pages,
+// completion for three shells, the lock directory, a configuration file, units for users (disabled).
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+
+const root = dirname(import.meta.dirname);
+const command = join(root, 'bin/gpu-owner.cjs');
+
+/** Depends on what Node.js needs beyond what every system has: nothing. libc6 of Debian 10, Ubuntu 18.10. */
+const CONTROL = ({ version, arch, size }) => `Package: gpu-owner
+Version: ${version}
+Architecture: ${arch}
+Maintainer: gpu-owner maintainers <maintainers@gpu-owner.invalid>
+Installed-Size: ${size}
+Depends: libc6 (>= 2.28), libgcc-s1 | libgcc1, libstdc++6 (>= 8)
+Suggests: python3
+Section: utils
+Priority: optional
+Description: exclusive use of N NVIDIA GPUs on a shared machine
+ Gives a process exclusive use of GPUs, without a daemon: claims are decided under
+ kernel locks, wait in one queue, and end with the last process of a job. Runs sweeps
+ of experiments with a worker on every GPU. Brings its own Node.js.
+`;
+
+/** /run is empty after each boot; where there is no systemd, the first claim makes /var/tmp/gpu-owner. */
+const POSTINST = `#!/bin/sh
+set -e
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
+  systemd-tmpfiles --create gpu-owner.conf || true
+fi
+`;
+
+/** Running jobs need the files that they have open only. The lock directory stays while somebody may hold a lock in it. */
+const POSTRM = `#!/bin/sh
+set -e
+if [ "$1" = purge ]; then
+  rmdir --ignore-fail-on-non-empty /etc/gpu-owner 2>/dev/null || true
+fi
+`;
+
+/** Removes files that the package doesn't list: Python's and V8's compiled forms. */
+const PRERM = `#!/bin/sh
+set -e
+rm -f /usr/lib/python3/dist-packages/__pycache__/gpu_owner.*.pyc
+rm -f /usr/lib/gpu-owner/dist/*.cache.[0-9]*
+`;
+
+const TMPFILES = `# The lock directory of gpu-owner: everybody may claim, nobody may remove the files of others.
+d /run/lock/gpu-owner 1777 root root -
+`;
+
+/** @param directory of what is installed, with usr/lib/gpu-owner in it */
+export function writeDebian(directory, { version, arch, node }) {
+  const place = (path, text, mode = 0o644) => {
+    mkdirSync(dirname(join(directory, path)), { recursive: true });
+    writeFileSync(join(directory, path), text);
+    chmodSync(join(directory, path), mode);
+  };
+  mkdirSync(join(directory, 'usr/bin'), { recursive: true });
+  symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'usr/bin/gpu-owner'));
+  place('usr/lib/python3/dist-packages/gpu_owner.py', readFileSync(join(root, 'python/gpu_owner.py')));
+  for (const [name, text] of manualPages(version)) {
+    place(`usr/share/man/man1/${name}.1.gz`, gzipSync(text, { level: 9 }));
+  }
+  place('usr/share/bash-completion/completions/gpu-owner', output('completion', 'bash'));
+  place('usr/share/zsh/vendor-completions/_gpu-owner', output('completion', 'zsh'));
+  place('usr/share/fish/vendor_completions.d/gpu-owner.fish', output('completion', 'fish'));
+  place('usr/lib/tmpfiles.d/gpu-owner.conf', TMPFILES);
+  place('etc/gpu-owner/config.yaml', readFileSync(join(root, 'examples/config.yaml')));
+  for (const name of readdirSync(join(root, 'examples/systemd'))) {
+    const unit = readFileSync(join(root, 'examples/systemd', name), 'utf8')
+      .replace(/^Environment=GPU_OWNER_NODE=.*\n/m, '')
+      .replaceAll('/usr/local/bin/gpu-owner', '/usr/bin/gpu-owner');
+    place(`usr/lib/systemd/user/${name}`, unit);
+  }
+  const documents = 'usr/share/doc/gpu-owner';
+  cpSync(join(root, 'docs'), join(directory, documents), { recursive: true });
+  copyFileSync(join(root, 'README.md'), join(directory, documents, 'README.md'));
+  place(`${documents}/changelog.gz`, gzipSync(readFileSync(join(root, 'CHANGELOG.md')), { level: 9 }));
+  place(`${documents}/copyright`, copyright(node));
+  const size = Math.ceil(sizeOf(directory) / 1024);
+  place('DEBIAN/control', CONTROL({ version, arch, size }));
+  place('DEBIAN/conffiles', '/etc/gpu-owner/config.yaml\n');
+  place('DEBIAN/postinst', POSTINST, 0o755);
+  place('DEBIAN/prerm', PRERM, 0o755);
+  place('DEBIAN/postrm', POSTRM, 0o755);
+}
+
+function output(...args) {
+  return execFileSync(command, args, { encoding: 'utf8' });
+}
+
+/** A page for each command, from its help: [name, text]. */
+function manualPages(version) {
+  const pages = [];
+  const visit = (words) => {
+    const help = output(...words, '--help');
+    // The help of `simulate` is the simulator's own, whatever follows.
+    if (!help.startsWith(`Usage: ${['gpu-owner', ...words].join(' ')} `)) return;
+    pages.push([['gpu-owner', ...words].join('-'), manualPage(words, help, version)]);
+    const listed = /^Commands:\n((?: {2}.*\n?)*)/m.exec(help)?.[1] ?? '';
+    for (const [, name] of listed.matchAll(/^ {2}([a-z][\w-]*) /gm)) visit([...words, name]);
+  };
+  visit([]);
+  return pages;
+}
+
+function manualPage(words, help, version) {
+  const name = ['gpu-owner', ...words].join('-');
+  const [usage, , ...rest] = help.trimEnd().split('\n');
+  const about = rest.slice(0, rest.indexOf('')).join(' ');
+  const purpose = about.split(/(?<=\.) /)[0].replace(/\.$/, '');
+  const literal = (lines) =>
+    lines.map((line) =>
+      line
+        .replaceAll('\\', '\\e')
+        .replace(/^([.'])/, '\\&$1')
+        .replaceAll('-', '\\-'),
+    );
+  return [
+    `.TH ${name.toUpperCase().replaceAll('-', '\\-')} 1 "" "gpu\\-owner ${version}" "gpu\\-owner"`,
+    '.SH NAME',
+    `${name.replaceAll('-', '\\-')} \\- ${literal([purpose])}`,
+    '.SH SYNOPSIS',
+    ...literal([usage.replace(/^Usage: /, '')]),
+    '.SH DESCRIPTION',
+    '.nf',
+    ...literal(rest),
+    '.fi',
+    '.SH SEE ALSO',
+    '/usr/share/doc/gpu\\-owner',
+    '',
+  ].join('\n');
+}
+
+function copyright(node) {
+  return `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: gpu-owner
+
+Files: *
+Copyright: the authors of gpu-owner
+License: MIT
+${indented(readFileSync(join(root, 'LICENSE'), 'utf8'))}
+
+Files: usr/lib/gpu-owner/bin/node
+Copyright: the authors of Node.js ${node}
+License: Node.js
+ See /usr/lib/gpu-owner/LICENSE.node.
+
+Files: usr/lib/gpu-owner/node_modules/* usr/lib/gpu-owner/dist/experiments.cjs
+Copyright: the authors of the packages
+License: as in the packages
+ See the LICENSE files beside them, and /usr/lib/gpu-owner/dist/experiments.licenses.txt.
+`;
+}
+
+function indented(text) {
+  return text.trimEnd().replace(/^/gm, ' ').replace(/^ $/gm, ' .');
+}
+
+function sizeOf(path) {
+  return readdirSync(path, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .reduce((sum, entry) => sum + statSync(join(entry.parentPath ?? entry.path, entry.name)).size, 0);
+}
