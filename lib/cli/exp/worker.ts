@@ -1,4 +1,4 @@
-import { openWorkplace, runWorkers, ShutdownSignals, withQueue } from '../../experiments/index.ts';
+import { joinExperiment, runWorkers } from '../../experiments/index.ts';
 import { onWarning } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
@@ -12,20 +12,13 @@ async function worker(parsed: Parsed): Promise<void> {
   refuseThrowAway();
   refuseWords(parsed);
   const { values } = parsed;
-  const place = placeOf(values);
-  await withQueue(place, async (queue) => {
+  await joinExperiment(placeOf(values), async (experiment) => {
     const settings = await workerSettings(values, 1);
     const metrics = await metricsEndpoint(values);
     const tell = (text: string) => plainScreen().line(text);
-    const signals = new ShutdownSignals();
     onWarning((message) => tell(`warning: ${message}`));
-    try {
-      const project = openWorkplace(place);
-      const end = await runWorkers({ ...settings, queue, project, signals, metrics, tell });
-      process.exitCode = exitCodeOfWorkers(end.progress, end.workers, signals.exitCode);
-    } finally {
-      signals.close();
-    }
+    const end = await runWorkers({ ...settings, ...experiment, metrics, tell });
+    process.exitCode = exitCodeOfWorkers(end.progress, end.workers, experiment.signals.exitCode);
   });
 }
 

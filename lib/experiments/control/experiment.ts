@@ -16,8 +16,8 @@ export interface ExperimentPlace {
   url: string | null;
 }
 
-/** Opens the project of an experiment. @throws as `openProject` */
-export function openWorkplace({ directory, url }: ExperimentPlace): Project {
+/** @throws as `openProject` */
+function openWorkplace({ directory, url }: ExperimentPlace): Project {
   return openProject(directory, { isOnServer: url !== null && isRedisURL(url) });
 }
 
@@ -71,6 +71,21 @@ export async function withQueue(
   } finally {
     await queue.close();
   }
+}
+
+/** As {@link withQueue}, for workers of an experiment that exists. */
+export function joinExperiment(
+  place: ExperimentPlace,
+  use: (experiment: Experiment) => Promise<void>,
+): Promise<void> {
+  return withQueue(place, async (queue) => {
+    const signals = new ShutdownSignals();
+    try {
+      await use({ queue, project: openWorkplace(place), signals });
+    } finally {
+      signals.close();
+    }
+  });
 }
 
 /** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */
@@ -194,7 +209,7 @@ type Signal = (typeof SIGNALS)[number];
  * Ends a run in three steps: the first signal drains the workers, the second stops them, the third ends the process. Signals that
  * were ignored when the process was started (`nohup`, a job in the background of a script) stay ignored.
  */
-export class ShutdownSignals {
+class ShutdownSignals {
   readonly #drain = new AbortController();
   readonly #stop = new AbortController();
   readonly #handlers: [Signal, () => void][];

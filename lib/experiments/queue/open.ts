@@ -43,13 +43,13 @@ export async function openQueue(
     const { openBullMQQueue } = await import('./bullmq/index.ts');
     return openBullMQQueue(url, project, create);
   }
-  if (url !== null) {
-    const path = pathOf(url, project);
-    return create ? openSQLiteQueue(path) : findSQLiteQueue(path, look);
+  let path: string;
+  if (url !== null) path = pathOf(url, project);
+  else {
+    const found = create ? openProject(project) : findProject(project);
+    if (found === null) return null;
+    path = resolve(found.state, 'queue.db');
   }
-  const found = create ? openProject(project) : findProject(project);
-  if (found === null) return null;
-  const path = resolve(found.state, 'queue.db');
   return create ? openSQLiteQueue(path) : findSQLiteQueue(path, look);
 }
 
