@@ -18,7 +18,7 @@ class Directory : public Napi::ObjectWrap<Directory> {
          InstanceMethod<&Directory::open_for_probe>("openForProbe"),
          InstanceMethod<&Directory::open_to_share>("openToShare"), InstanceMethod<&Directory::create>("create"),
          InstanceMethod<&Directory::remove>("remove"), InstanceMethod<&Directory::access>("access"),
-         InstanceMethod<&Directory::names>("names"), InstanceMethod<&Directory::keep_untouched>("keepUntouched")});
+         InstanceMethod<&Directory::names>("names")});
   }
 
   // new Directory(path, mode?): with a mode, it is made if it is missing
@@ -75,13 +75,6 @@ class Directory : public Napi::ObjectWrap<Directory> {
     auto array = Napi::Array::New(info.Env(), names.size());
     for (uint32_t i = 0; i < names.size(); i++) array.Set(i, names[i]);
     return array;
-  }
-
-  // keepUntouched(names, byte, untouched): see locks::Directory
-  Napi::Value keep_untouched(const Napi::CallbackInfo& info) {
-    auto flags = info[2].As<Napi::Uint8Array>();
-    directory_.keep_untouched(text(info[0]), long_integer(info[1]), flags.Data(), flags.ElementLength());
-    return info.Env().Undefined();
   }
 
   static Napi::Value number(const Napi::CallbackInfo& info, double value) {

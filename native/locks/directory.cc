@@ -123,8 +123,8 @@ int open_directory(const std::string& path, bool follow_last) {
 
 bool is_entry(const char* name) { return *name != '\0' && strchr(name, '/') == nullptr && strcmp(name, "..") != 0; }
 
-int open_entry(int directory, const char* name, int access, bool to_lock, mode_t* mode = nullptr) {
-  return is_entry(name) ? open_regular(directory, name, access, to_lock, mode) : -EINVAL;
+int open_entry(int directory, const char* name, int access, bool to_lock) {
+  return is_entry(name) ? open_regular(directory, name, access, to_lock) : -EINVAL;
 }
 
 int write_zeros(int descriptor, int64_t size) {
@@ -292,34 +292,6 @@ std::vector<std::string> Directory::names() const {
   }
   closedir(list);
   return result;
-}
-
-Presence Directory::presence_of(const char* name, int64_t byte) const {
-  mode_t mode = 0;
-  const int descriptor = open_entry(descriptor_, name, O_RDONLY, false, &mode);
-  if (descriptor < 0) return descriptor == -ENOENT ? Presence::missing : Presence::unclear;
-  Conflict conflict;
-  const bool free = probe(descriptor, Mode::exclusive, {byte, 1}, conflict) == 0 && !conflict.exists;
-  close(descriptor);
-  return free && (mode & 0666) == 0666 ? Presence::untouched : Presence::unclear;
-}
-
-void Directory::keep_untouched(const std::string& names, int64_t byte, uint8_t* untouched, size_t count) const {
-  size_t at = 0;
-  std::string name;
-  const auto presence_of_next = [&](bool wanted) {
-    if (at > names.size()) return Presence::unclear;
-    const size_t end = std::min(names.find('\n', at), names.size());
-    name.assign(names, at, end - at);
-    at = end + 1;
-    return wanted ? presence_of(name.c_str(), byte) : Presence::unclear;
-  };
-  for (size_t i = 0; i < count; i++) {
-    const Presence presence = presence_of_next(untouched[i] != 0);
-    const Presence nested = presence_of_next(presence == Presence::untouched);
-    const bool kept = presence == Presence::missing || nested == Presence::missing;
-    if (!kept) untouched[i] = 0;
-  }
 }
 
 }  // namespace gpu_owner::locks

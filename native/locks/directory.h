@@ -11,12 +11,6 @@
 
 namespace gpu_owner::locks {
 
-enum class Presence {
-  unclear,   // something that calls for a closer look: locked, a link, not for everybody, not to be seen
-  missing,   // nothing has that name
-  untouched  // a regular file for everybody on which no OFD lock reaches that byte
-};
-
 class Directory {
  public:
   Directory() = default;
@@ -50,12 +44,6 @@ class Directory {
   // As access(2): whether this user could; 0 or -errno. "." is the directory.
   int access(const char* name, int mode) const;
   std::vector<std::string> names() const;
-
-  // Tells what has this name to a caller that wants a lock on that byte. Takes nothing.
-  Presence presence_of(const char* name, int64_t byte) const;
-  // The same for many at once. `names` has two lines for each of the flags: a lock's file, and one that is made only if
-  // that has had a holder. A flag stays set where the first is missing, or untouched while the second is missing.
-  void keep_untouched(const std::string& names, int64_t byte, uint8_t* untouched, size_t count) const;
 
  private:
   int descriptor_ = -1;

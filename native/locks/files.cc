@@ -10,16 +10,13 @@
 
 namespace gpu_owner::locks {
 
-int open_regular(int directory, const char* path, int access, bool to_lock, mode_t* mode) {
+int open_regular(int directory, const char* path, int access, bool to_lock) {
   // Without O_CREAT: fs.protected_regular makes it fail on other people's files in sticky directories, even for root.
   const int descriptor = openat(directory, path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
   struct stat status;
   // Looking whether it is locked harms nobody, whosever it is.
-  if (fstat(descriptor, &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode))) {
-    if (mode != nullptr) *mode = status.st_mode;
-    return descriptor;
-  }
+  if (fstat(descriptor, &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode))) return descriptor;
   close(descriptor);
   return -ENXIO;
 }

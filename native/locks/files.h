@@ -9,9 +9,8 @@
 namespace gpu_owner::locks {
 
 // Opens a regular file that is there. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file,
-// or is to be locked though it has several names and isn't for everybody, is -ENXIO. `directory` as of openat(2);
-// `mode` is told where it isn't null.
-int open_regular(int directory, const char* path, int access, bool to_lock, mode_t* mode = nullptr);
+// or is to be locked though it has several names and isn't for everybody, is -ENXIO. `directory` as of openat(2).
+int open_regular(int directory, const char* path, int access, bool to_lock);
 
 // Opens for reading only, whatever names and mode a regular file has, for those who look at a path.
 int open_for_probe(const char* path);

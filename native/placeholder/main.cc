@@ -5,17 +5,12 @@
 // lease: should the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the
 // other, it waits with
 // --idle until one has got under way.
-//
-// With --told it starts while the claim is still being decided, and touches nothing of the driver's until it has read
-// on standard input which GPUs they are: the rest of its arguments and variables, each ended by a zero byte, and an
-// empty one behind them.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -45,7 +40,6 @@ struct Options {
   int64_t seconds = 60;  // 0 = until standard input is closed
   bool idle = false;     // no command is under way as yet
   bool list = false;     // instead: print the UUIDs of CUDA's devices in CUDA's order
-  bool told = false;     // the rest comes on standard input
 };
 
 int usage(const char* problem) {
@@ -64,10 +58,6 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
       options.idle = true;
       continue;
     }
-    if (name == "--told") {
-      options.told = true;
-      continue;
-    }
     if (i + 1 == words.size()) {
       problem = name + " needs a value";
       return false;
@@ -83,32 +73,11 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
       options.bytes = strtoull(value, nullptr, 10);
     } else if (name == "--seconds") {
       options.seconds = strtoll(value, nullptr, 10);
-    } else if (name == "--set") {
-      const char* equals = strchr(value, '=');
-      if (equals != nullptr) setenv(std::string(value, static_cast<size_t>(equals - value)).c_str(), equals + 1, 1);
-    } else if (name == "--unset") {
-      unsetenv(value);
     } else {
       problem = "unknown option " + name;
       return false;
     }
   }
-  return true;
-}
-
-// False where the other end was closed before all was said: the claim has come to nothing.
-bool read_words(std::string& text, std::vector<const char*>& words) {
-  const auto complete = [&text] {
-    const size_t size = text.size();
-    return size > 0 && text[size - 1] == '\0' && (size == 1 || text[size - 2] == '\0');
-  };
-  char buffer[4096];
-  while (!complete()) {
-    const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
-    if (got == 0 || (got < 0 && errno != EINTR)) return false;
-    if (got > 0) text.append(buffer, static_cast<size_t>(got));
-  }
-  for (size_t start = 0; text[start] != '\0'; start += strlen(&text[start]) + 1) words.push_back(&text[start]);
   return true;
 }
 
@@ -224,10 +193,6 @@ int main(int argc, char** argv) {
   // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
   if (!parse(std::vector<const char*>(argv + 1, argv + argc), options, problem)) return usage(problem.c_str());
-  std::string text;
-  std::vector<const char*> words;
-  if (options.told && !read_words(text, words)) return 0;
-  if (!parse(words, options, problem)) return usage(problem.c_str());
   if (options.uuids.empty() && !options.list) return usage("no --uuid given");
 
   changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

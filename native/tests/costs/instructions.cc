@@ -48,13 +48,6 @@ void lease(const locks::Directory& directory, const std::string& path, const std
   close(file);
 }
 
-void glance(const locks::Directory& directory, const std::string& names) {
-  uint8_t untouched[kGpus];
-  memset(untouched, 1, sizeof untouched);
-  directory.keep_untouched(names, 0, untouched, kGpus);
-  for (const uint8_t each : untouched) REQUIRE_EQUAL(each, 1);
-}
-
 void join(const std::string& path) {
   const int file = open(path.c_str(), O_RDWR);
   REQUIRE_EQUAL(locks::join_queue(file), kWaiters);
@@ -69,15 +62,6 @@ void read_line(const std::string& path) {
   close(file);
 }
 
-std::string names_of_leases() {
-  std::string names;
-  for (int gpu = 0; gpu < kGpus; gpu++) {
-    const std::string uuid = tests::SimulatedMachine::uuid(gpu);
-    names += uuid + ".lease\n" + uuid + ".nested-1\n";
-  }
-  return names;
-}
-
 struct Bound {
   const char* what;
   int64_t counted;  // instructions each time, with g++ 12
@@ -86,7 +70,6 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"asking 8 GPUs", 9688, 1.03},
     {"a snapshot of 8 GPUs, by a thread", 14990, 1.1},
-    {"a glance at the leases of 8 GPUs", 6800, 1.1},
     {"a lease, taken and given back", 865, 1.1},
     {"joining a queue of 200", 20221, 1.1},
     {"reading a queue of 200", 37538, 1.1},
@@ -119,7 +102,7 @@ void measure(Act act) {
 PROGRAM(instructions) {
   REQUIRE_EQUAL(count, 1);
   const std::string directory = arguments[0];
-  const std::string line = in(directory, "line"), path = in(directory, "lease"), names = names_of_leases();
+  const std::string line = in(directory, "line"), path = in(directory, "lease");
   const std::string record(kRecord, ' ');
   // On one processor nobody spins while waiting, which would take as many instructions as there is time.
   cpu_set_t processors;
@@ -146,9 +129,6 @@ PROGRAM(instructions) {
 
   locks::Directory opened;
   REQUIRE_EQUAL(opened.open(directory), 0);
-  for (int gpu = 0; gpu < kGpus; gpu++)
-    close(opened.open_shared((tests::SimulatedMachine::uuid(gpu) + ".lease").c_str(), kRecord));
-  measure([&] { glance(opened, names); });
   measure([&] { lease(opened, path, record); });
 
   std::vector<int> waiters;

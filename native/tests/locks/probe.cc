@@ -1,13 +1,10 @@
 // Asking who stands in the way takes nothing and disturbs nobody.
-#include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "locks/files.h"
 #include "locks/locks.h"
 #include "support/directory.h"
-#include "support/opened.h"
 #include "support/processes.h"
 #include "test.h"
 
@@ -131,45 +128,4 @@ TEST("a probe tells whose lock a process's own is; one of an open file is nobody
   });
   locked.hear();
   CHECK_EQUAL(probed(probing, Mode::shared, {0, 0}).pid, process);
-}
-
-TEST("at a glance: missing, untouched, or worth a closer look") {
-  CHECK(tests::opened().presence_of("lock", 3) == Presence::missing);
-  const int file = tests::opened().open_shared("lock", 1);
-  CHECK(tests::opened().presence_of("lock", 3) == Presence::untouched);
-  for (const Mode mode : {Mode::shared, Mode::exclusive}) {
-    REQUIRE_EQUAL(try_lock(file, Kind::ofd, mode, {3, 1}), 0);
-    CHECK(tests::opened().presence_of("lock", 3) == Presence::unclear);
-    CHECK(tests::opened().presence_of("lock", 4) == Presence::untouched);
-    REQUIRE_EQUAL(unlock(file, Kind::ofd, {3, 1}), 0);
-  }
-  CHECK(tests::opened().presence_of("lock", 3) == Presence::untouched);
-  REQUIRE_EQUAL(chmod(path(), 0644), 0);
-  CHECK(tests::opened().presence_of("lock", 3) == Presence::unclear);  // not for everybody
-  REQUIRE_EQUAL(chmod(path(), 0666), 0);
-  REQUIRE_EQUAL(rename(path(), tests::path_of("elsewhere").c_str()), 0);
-  REQUIRE_EQUAL(symlink("elsewhere", path()), 0);
-  CHECK(tests::opened().presence_of("lock", 3) == Presence::unclear);
-  mkdir(tests::path_of("directory").c_str(), 0777);
-  CHECK(tests::opened().presence_of("directory", 3) == Presence::unclear);
-}
-
-TEST("at a glance: many at once") {
-  const int locked = tests::opened().open_shared("locked", 1);
-  REQUIRE_EQUAL(try_lock(locked, Kind::ofd, Mode::exclusive, {3, 1}), 0);
-  for (const char* name : {"free", "nesting", "nesting-1"}) tests::opened().open_shared(name, 1);
-  const auto glance = [](const std::string& directory) {
-    const char* const names = "missing\nmissing-1\nfree\nfree-1\nlocked\nlocked-1\nnesting\nnesting-1\nfree\nfree-1";
-    uint8_t flags[] = {1, 1, 1, 1, 0};
-    tests::opened(directory).keep_untouched(names, 3, flags, sizeof flags);
-    std::string seen;
-    for (const uint8_t flag : flags) seen += flag != 0 ? '1' : '0';
-    return seen;
-  };
-  CHECK_EQUAL(glance(tests::directory()), "11000");
-  REQUIRE_EQUAL(mkdir(tests::path_of("empty").c_str(), 0777), 0);
-  CHECK_EQUAL(glance(tests::path_of("empty")), "11110");
-  uint8_t nameless[] = {1, 1};
-  tests::opened().keep_untouched("\n", 3, nameless, sizeof nameless);
-  CHECK_EQUAL(int{nameless[0]} + nameless[1], 0);
 }
