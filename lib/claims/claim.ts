@@ -43,6 +43,8 @@ export interface Claim {
   directory: LockDirectory;
   /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
   job: ParentJob | null;
+  /** When the GPUs were last looked at, on the monotonic clock. */
+  seenAt: number;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
 }
@@ -117,8 +119,8 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, jobFile, all } = outcome;
-      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, all };
+      const { gpus, leases, marks, jobFile, all, seenAt } = outcome;
+      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, seenAt, all };
     }
     const patience = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > patience) {
@@ -152,7 +154,7 @@ function* refusal(
 }
 
 type Decision =
-  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[] }
+  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[]; seenAt: number }
   | {
       leases: null;
       candidates: Candidate[];
@@ -194,6 +196,7 @@ function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext)
     reached('leased');
     const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
     let seen: GPU[];
+    let seenAt: number;
     try {
       const marked = yield* conventions.mark(chosen, gpus, claimant);
       if (marked.marks === null) {
@@ -204,6 +207,7 @@ function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext)
       }
       holding.marks = marked.marks;
       reached('marked');
+      seenAt = now();
       seen = yield* takeSnapshot(chosen.map(({ index }) => index));
     } catch (error) {
       releaseClaim(holding);
@@ -212,7 +216,8 @@ function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext)
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => evaluateOne(gpu, context, null));
-    if (verdicts.every(({ state }) => state === 'free')) return { ...holding, gpus: after, all: seen };
+    if (verdicts.every(({ state }) => state === 'free'))
+      return { ...holding, gpus: after, all: seen, seenAt };
     releaseClaim(holding);
     return {
       leases: null,

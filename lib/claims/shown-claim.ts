@@ -12,7 +12,7 @@ import {
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import { now, sleeping, type Waiting } from '../platform/index.ts';
-import { type Claim, releaseClaim } from './claim.ts';
+import { type Claim, claim, releaseClaim } from './claim.ts';
 import {
   type Awaiting,
   awaiting,
@@ -30,6 +30,9 @@ import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
 const MAX_CONFLICTS = 5;
+
+/** How old a snapshot may be, in ms, that needs no other one. */
+const FRESH_SNAPSHOT_MS = 20;
 
 /** When to look again at processes that can't be told from what the driver hasn't forgotten yet, in ms. */
 const REMAINS_POLLS_MS = [20, 100, 300, 600];
@@ -207,10 +210,12 @@ export class ShownClaim<Holder extends ContextHolder> {
 
   *#findNewProcesses(): Effectful<GPUOwnerError | null> {
     if (!this.#excludesProcesses) return null;
+    // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
+    if (this.placeholder === null && now() - this.claim.seenAt < FRESH_SNAPSHOT_MS) return null;
     const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
     const reasons = this.gpus.flatMap((gpu) => {
-      const now = seen.find(({ uuid }) => uuid === gpu.uuid);
-      const [stranger] = now === undefined ? [] : this.#strangersOn(now, gpu);
+      const after = seen.find(({ uuid }) => uuid === gpu.uuid);
+      const [stranger] = after === undefined ? [] : this.#strangersOn(after, gpu);
       if (stranger === undefined) return [];
       const reason = `${describeStranger(stranger)} started on it while it was being claimed`;
       return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
@@ -268,9 +273,12 @@ export function claimForCommands<Holder extends ContextHolder>(
   const { request } = settings;
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
-    return yield* awaiting(() => claimWhenFree(request, wait));
+    const first = yield* claim(request);
+    return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first));
   }
   const { ownEnvironment } = showing;
   const startPlaceholder = (claim: ShownClaim<Holder>) => awaiting(() => showing.startPlaceholder(claim));
-  return runAsync(ShownClaim.take(settings, take, { ownEnvironment, startPlaceholder }), wait?.signal);
+  const taking = ShownClaim.take(settings, take, { ownEnvironment, startPlaceholder });
+  // With an environment of its own, this process is about to become the command, and does nothing else.
+  return runAsync(taking, wait?.signal, ownEnvironment);
 }
