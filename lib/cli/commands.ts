@@ -30,6 +30,10 @@ export const COMMANDS: Commands = {
     summary: 'report what is wrong on this machine, and what to do',
     load: async () => (await import('./doctor.ts')).COMMAND,
   },
+  selftest: {
+    summary: 'prove on this machine that claims work with its driver',
+    load: async () => (await import('./selftest.ts')).COMMAND,
+  },
   simulate: {
     summary: 'control a simulated machine',
     load: async () => (await import('./simulate.ts')).COMMAND,

@@ -392,7 +392,7 @@ const EXPERIMENTS = [
 describe('names', () => {
   const helps = new Map<string, string>();
   beforeAll(() => {
-    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'simulate', ...EXPERIMENTS]) {
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'selftest', 'simulate', ...EXPERIMENTS]) {
       const { stdout } = spawnSync(command, [...name.split(' '), '--help'], {
         env: variables,
         encoding: 'utf8',
@@ -404,7 +404,9 @@ describe('names', () => {
 
   test('options in commands exist in the help of the command', () => {
     const lines = [
-      ...everything.matchAll(/\bgpu-owner (run|hold|status|find|doctor|simulate|exp [a-z]+)\b([^\n`|;#]*)/g),
+      ...everything.matchAll(
+        /\bgpu-owner (run|hold|status|find|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+      ),
     ];
     expect(lines.length).toBeGreaterThan(20);
     for (const [line, name = '', rest = ''] of lines) {
@@ -431,8 +433,8 @@ describe('names', () => {
   });
 
   test('every option of the commands is explained in docs/claims.md, or in the README', () => {
-    const page = `${texts.get('docs/claims.md')}${readme}${texts.get('docs/simulator.md')}`;
-    for (const name of ['run', 'hold', 'status', 'find', 'doctor']) {
+    const page = `${texts.get('docs/claims.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}`;
+    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'selftest']) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);
       }

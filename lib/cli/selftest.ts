@@ -1,0 +1,132 @@
+import { checkOptions } from '../claims/index.ts';
+import { parseDuration, wrapText } from '../platform/index.ts';
+import { type CheckResult, runPart, runSelftest, type SelftestReport } from '../selftest/index.ts';
+import {
+  CRITERIA_GROUP,
+  claimOptions,
+  countOption,
+  LOCKS,
+  NAMES,
+  waitOption,
+  waitOptions,
+} from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type Parsed, refuseWords, type Values } from './options.ts';
+import { isTerminal, print, say } from './output.ts';
+
+const EXIT_FAILED = 1;
+const DEFAULT_TIMEOUT = '5m';
+
+async function selftest(parsed: Parsed): Promise<void> {
+  const { values } = parsed;
+  refuseWords(parsed);
+  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
+  const common = {
+    command: [process.execPath, ...process.execArgv, process.argv[1] as string],
+    claim: repeated({ ...CRITERIA_GROUP.options, ...LOCKS }, values),
+  };
+  if (typeof values.part === 'string') {
+    const on = typeof values.on === 'string' ? values.on.split(',') : null;
+    await runPart(values.part, { ...common, on, write: print });
+    process.exit(0); // whatever thread of the driver's is stuck
+  }
+  const wait = waitOption(values, false);
+  const page = new Page();
+  const report = await runSelftest({
+    ...common,
+    count: values.gpus === undefined ? null : request.count,
+    wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
+    timeoutMs,
+    onResult: (result) => {
+      if (!values.json) page.add(result);
+    },
+    onProgress: say,
+  });
+  print(values.json ? JSON.stringify(report, null, 2) : page.conclusion(report));
+  process.exit(report.checks.some(({ result }) => result === 'failed') ? EXIT_FAILED : 0);
+}
+
+/** The options as they were given, for commands that this one starts. */
+function repeated(table: object, values: Values): string[] {
+  return Object.keys(table).flatMap((name) => {
+    const value = values[name];
+    if (value === undefined) return [];
+    return [value].flat().map((one) => (one === true ? `--${name}` : `--${name}=${one}`));
+  });
+}
+
+const COLOURS = { passed: '32', failed: '31', skipped: '36' } as const;
+const RESULT_WIDTH = 'skipped'.length;
+const NAME_WIDTH = 22;
+const MIN_WIDTH = 60;
+/** Longer lines are hard to read, however wide the terminal is. */
+const MAX_WIDTH = 110;
+
+/** Results for people, one line each as soon as it is known, and a summary at the end. */
+class Page {
+  readonly #width = Math.min(
+    Math.max((isTerminal(1) && process.stdout.columns) || Number(process.env.COLUMNS) || 80, MIN_WIDTH),
+    MAX_WIDTH,
+  );
+  readonly #colour = isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
+
+  add({ name, result, detail, remedy }: CheckResult): void {
+    const start = RESULT_WIDTH + 2 + NAME_WIDTH;
+    const margin = ' '.repeat(start);
+    const [first = '', ...rest] = wrapText(detail, this.#width - start);
+    const advice = remedy === null ? [] : wrapText(remedy, this.#width - start - 3);
+    const label = this.#paint(result, COLOURS[result]) + ' '.repeat(RESULT_WIDTH - result.length);
+    const lines = [
+      `${label}  ${name.padEnd(NAME_WIDTH)}${first}`,
+      ...rest.map((line) => margin + line),
+      ...advice.map((line, i) => `${margin}${i === 0 ? '-> ' : '   '}${line}`),
+    ];
+    print(lines.join('\n'));
+  }
+
+  conclusion({ driver, gpus, checks }: SelftestReport): string {
+    const counts = (['passed', 'failed', 'skipped'] as const).map((result) => {
+      const count = checks.filter((check) => check.result === result).length;
+      return count === 0 ? `${count} ${result}` : this.#paint(`${count} ${result}`, COLOURS[result]);
+    });
+    const where = driver.simulated === null ? `driver ${driver.version}` : 'a simulated driver';
+    return `\n${counts.join(', ')}: ${gpus.length === 1 ? '1 GPU' : `${gpus.length} GPUs`}, ${where}.`;
+  }
+
+  #paint(text: string, code: string): string {
+    return this.#colour ? `\u001b[${code}m${text}\u001b[0m` : text;
+  }
+}
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Claims GPUs, and checks on them whatever gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and gives all back, also after Ctrl-C.`,
+  groups: [
+    {
+      options: {
+        gpus: {
+          ...countOption('claim').gpus,
+          help: 'claim N GPUs (default: two, or one where two are not free)',
+        },
+        ...waitOptions(false),
+        timeout: {
+          value: 'DURATION',
+          help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,
+          candidates: ['1m', '5m'],
+        },
+        json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
+        ...LOCKS,
+        part: {
+          value: 'NAME',
+          help: 'make some of the checks; the self-test calls itself by it',
+          isHidden: true,
+        },
+        on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
+      },
+    },
+    CRITERIA_GROUP,
+  ],
+  notes: `Exit code: 0 if no check failed (some may not be possible here), 1 if one failed, 75 if no GPU is free.`,
+  run: selftest,
+};

@@ -1,0 +1,116 @@
+import { homedir, userInfo } from 'node:os';
+import { hostName, sanitize } from '../platform/index.ts';
+
+/**
+ * Every check, in the order of the report, with the most that it may take in ms. Scripts depend on these names; docs/selftest.md
+ * explains each.
+ */
+export const CHECKS = {
+  'cuda-devices': 60_000,
+} as const satisfies Record<string, number>;
+
+export type CheckName = keyof typeof CHECKS;
+
+/** A line of the report, a contract of `selftest --json`. */
+export interface CheckResult {
+  name: CheckName;
+  result: 'passed' | 'failed' | 'skipped';
+  /** What was found; of a skipped check, why it isn't possible here. */
+  detail: string;
+  /** What to do; null unless the check failed. */
+  remedy: string | null;
+}
+
+/** Ends a check that has found something wrong. */
+class CheckFailure extends Error {
+  readonly remedy: string;
+
+  constructor(detail: string, remedy: string) {
+    super(detail);
+    this.remedy = remedy;
+  }
+}
+
+/** Ends a check that can't be made on this machine. */
+class NotPossible extends Error {}
+
+export const REPORT_IT = 'Please report it, with the output of `gpu-owner selftest --json`.';
+
+export function fail(detail: string, remedy = REPORT_IT): never {
+  throw new CheckFailure(detail, remedy);
+}
+
+export function skip(why: string): never {
+  throw new NotPossible(why);
+}
+
+/** Makes one check: `run` returns what it has found, or ends with {@link fail} or {@link skip}. @returns whether it passed */
+export type Examine = (name: CheckName, run: () => Promise<string> | string) => Promise<boolean>;
+
+/** @param tell is told that a check begins, and what came of it */
+export function examiner(tell: (message: { begun: CheckName } | { result: CheckResult }) => void): Examine {
+  return async (name, run) => {
+    tell({ begun: name });
+    const result = await attempt(name, run);
+    tell({ result });
+    return result.result === 'passed';
+  };
+}
+
+async function attempt(name: CheckName, run: () => Promise<string> | string): Promise<CheckResult> {
+  try {
+    return resultOf(name, 'passed', await run());
+  } catch (error) {
+    if (error instanceof NotPossible) return resultOf(name, 'skipped', error.message);
+    if (error instanceof CheckFailure) return resultOf(name, 'failed', error.message, error.remedy);
+    const text = error instanceof Error ? error.message : String(error);
+    return resultOf(name, 'failed', `The check itself failed: ${text}`, REPORT_IT);
+  }
+}
+
+const MAX_TEXT = 1_000;
+
+export function resultOf(
+  name: CheckName,
+  result: CheckResult['result'],
+  detail: string,
+  remedy: string | null = null,
+): CheckResult {
+  return {
+    name,
+    result,
+    detail: sanitize(anonymize(detail), MAX_TEXT),
+    remedy: remedy === null ? null : sanitize(anonymize(remedy), MAX_TEXT),
+  };
+}
+
+/** Who is hidden. */
+interface Person {
+  user: string;
+  home: string;
+  host: string;
+}
+
+/** Removes what tells whose machine it is: a report is attached to bug reports, which everybody can read. */
+export function anonymize(text: string, { user, home, host }: Person = thisPerson()): string {
+  const word = (name: string, stands: string) => (all: string) =>
+    name.length < 2 || name === 'root'
+      ? all
+      : all.replace(new RegExp(`(?<![\\w-])${name.replace(/[^\w]/g, '\\$&')}(?![\\w-])`, 'g'), stands);
+  const homeless = home.length > 1 ? text.replaceAll(home, '~') : text;
+  const withoutPaths = homeless
+    .replace(/\/(home|Users)\/[^/\s'"`,:)]+/g, '~')
+    .replace(/\b(GPU|MIG)-(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}(\/\d+\/\d+)?/gi, '$1-…');
+  return [word(host, 'HOST'), word(host.split('.')[0] as string, 'HOST'), word(user, 'USER')].reduce(
+    (all, hide) => hide(all),
+    withoutPaths,
+  );
+}
+
+function thisPerson(): Person {
+  let user = '';
+  try {
+    user = userInfo().username;
+  } catch {} // no entry in the password database
+  return { user, home: homedir(), host: hostName() };
+}

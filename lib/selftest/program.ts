@@ -1,0 +1,150 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+
+export interface Ended {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** After its standard input was closed, and again after SIGTERM, in ms. */
+const END_TIMEOUT_MS = 5_000;
+/** After SIGKILL: a process that is stuck in the driver doesn't end. */
+const KILL_TIMEOUT_MS = 2_000;
+const MAX_OUTPUT = 1_000_000;
+
+const living = new Set<Program>();
+
+/**
+ * A program that the self-test has started. All of them end when their standard input is closed, so none outlives the process that has
+ * started it, however that ends.
+ */
+export class Program {
+  readonly pid: number;
+  /** When it ended; never rejected. */
+  readonly ended: Promise<Ended>;
+  readonly #child: ChildProcess;
+  readonly #lines: string[] = [];
+  #waiting: (() => void) | null = null;
+  #isOver = false;
+
+  /** @param onError is given what it says on standard error, line by line */
+  constructor(
+    words: readonly string[],
+    env: NodeJS.ProcessEnv = process.env,
+    onError?: (line: string) => void,
+  ) {
+    const [program = '', ...args] = words;
+    // In a session of its own, so that Ctrl-C reaches the process that started it, which then ends all in order.
+    const child = spawn(program, args, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
+    this.#child = child;
+    this.pid = child.pid ?? -1;
+    living.add(this);
+    let stdout = '';
+    let stderr = '';
+    let rest = '';
+    let errors = '';
+    child.stdin?.on('error', () => {}); // it has ended
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      stdout = (stdout + text).slice(0, MAX_OUTPUT);
+      const lines = (rest + text).split('\n');
+      rest = (lines.pop() ?? '').slice(0, MAX_OUTPUT);
+      this.#lines.push(...lines);
+      this.#waiting?.();
+    });
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      stderr = (stderr + text).slice(-MAX_OUTPUT);
+      const lines = (errors + text).split('\n');
+      errors = lines.pop() ?? '';
+      for (const line of lines) onError?.(line);
+    });
+    this.ended = new Promise((resolve) => {
+      const end = (code: number | null, signal: NodeJS.Signals | null) => {
+        this.#isOver = true;
+        living.delete(this);
+        this.#waiting?.();
+        resolve({ code, signal, stdout, stderr });
+      };
+      child.once('error', (error) => {
+        stderr += error.message;
+        end(127, null);
+      });
+      child.once('close', end);
+    });
+  }
+
+  /** The next line of its standard output; null: it has ended, or says nothing for so many ms. */
+  async line(timeoutMs: number): Promise<string | null> {
+    const end = performance.now() + timeoutMs;
+    for (;;) {
+      const line = this.#lines.shift();
+      if (line !== undefined) return line;
+      const left = end - performance.now();
+      if (this.#isOver || left <= 0) return null;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, left);
+        this.#waiting = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#waiting = null;
+    }
+  }
+
+  /** Sends a signal to it alone. */
+  kill(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  /** Closes its standard input, and waits for its end; one that stays is killed with its session. */
+  async stop(): Promise<void> {
+    this.#child.stdin?.destroy();
+    for (const [signal, milliseconds] of [
+      [null, END_TIMEOUT_MS],
+      ['SIGTERM', END_TIMEOUT_MS],
+      ['SIGKILL', KILL_TIMEOUT_MS],
+    ] as const) {
+      if (signal !== null) this.#killGroup(signal);
+      if (await within(this.ended, milliseconds)) return;
+    }
+    this.#child.unref();
+  }
+
+  #killGroup(signal: NodeJS.Signals): void {
+    // Collected by now, its number could be another's.
+    if (this.#isOver || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    try {
+      process.kill(-this.pid, signal);
+    } catch {} // it has just ended
+  }
+}
+
+/** Runs a program to its end; one that takes too long is stopped. */
+export async function runProgram(
+  words: readonly string[],
+  timeoutMs: number,
+  env?: NodeJS.ProcessEnv,
+): Promise<Ended> {
+  const program = new Program(words, env);
+  const timer = setTimeout(() => void program.stop(), timeoutMs);
+  const ended = await program.ended;
+  clearTimeout(timer);
+  return ended;
+}
+
+/** Ends all programs that this process has started. */
+export async function stopPrograms(): Promise<void> {
+  await Promise.all([...living].map((program) => program.stop()));
+}
+
+/** @returns whether it was settled within so many ms */
+export async function within(promise: Promise<unknown>, milliseconds: number): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = setTimeout(() => resolve(false), milliseconds);
+  });
+  const inTime = await Promise.race([promise.then(() => true), late]);
+  clearTimeout(timer);
+  return inTime;
+}

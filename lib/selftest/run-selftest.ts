@@ -1,0 +1,203 @@
+import { GPUOwnerError } from '../errors.ts';
+import { formatDuration, sanitize } from '../platform/index.ts';
+import { CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
+import type { DriverReport, GPUReport, PartMessage } from './part.ts';
+import { Program, stopPrograms, within } from './program.ts';
+
+export interface SelftestOptions {
+  /** The words that start this program again, up to its own arguments. */
+  command: readonly string[];
+  /** Which GPUs, and whose locks count, as the options of claims. */
+  claim: readonly string[];
+  /** How many GPUs to claim; null: two, or one where two aren't free. */
+  count: number | null;
+  /** The options with which the GPUs are waited for. */
+  wait: readonly string[];
+  /** For everything after the first claim. */
+  timeoutMs: number;
+  /** Is told each result as soon as it is known. */
+  onResult: (result: CheckResult) => void;
+  /** Is told what a claim says while it waits. */
+  onProgress: (line: string) => void;
+}
+
+/** The contract of `selftest --json`. Nothing in it tells whose machine it is. */
+export interface SelftestReport {
+  driver: DriverReport;
+  gpus: GPUReport[];
+  checks: CheckResult[];
+}
+
+/** A part that says nothing has crashed, or isn't part of this program. */
+const START_TIMEOUT_MS = 60_000;
+
+/**
+ * Proves gpu-owner on this machine's driver. Each part runs in processes of its own, so that this one ends also where the driver hangs.
+ * Only claimed GPUs are used, and all are given back, however it ends.
+ *
+ * @throws what a claim throws, where no GPU can be had
+ */
+export async function runSelftest(options: SelftestOptions): Promise<SelftestReport> {
+  const run = new Selftest(options);
+  let interrupted: NodeJS.Signals | null = null;
+  const interrupt = (signal: NodeJS.Signals) => {
+    interrupted ??= signal;
+    void stopPrograms();
+  };
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  for (const signal of signals) process.on(signal, interrupt);
+  try {
+    return await run.report(() => interrupted !== null);
+  } finally {
+    await stopPrograms();
+    for (const signal of signals) process.off(signal, interrupt);
+    // As it would have ended without us: who waits for it learns which signal it was.
+    if (interrupted !== null) await endBy(interrupted);
+  }
+}
+
+/** Two claims, and what came of the checks under them. */
+class Selftest {
+  readonly #options: SelftestOptions;
+  readonly #results = new Map<CheckName, CheckResult>();
+  #driver: DriverReport | null = null;
+  #gpus: GPUReport[] = [];
+  #claimed: readonly string[] = [];
+  #end = Number.POSITIVE_INFINITY;
+  /** Why checks that haven't begun won't be made. */
+  #obstacle = 'an earlier check did not end';
+
+  constructor(options: SelftestOptions) {
+    this.#options = options;
+  }
+
+  async report(isInterrupted: () => boolean): Promise<SelftestReport> {
+    await this.#claimAndCheck(isInterrupted);
+    if (!isInterrupted()) await this.#supervise(this.#part('outside', [`--on=${this.#claimed.join()}`]));
+    for (const name of Object.keys(CHECKS) as CheckName[]) {
+      if (!this.#results.has(name)) this.#note(resultOf(name, 'skipped', this.#obstacle));
+    }
+    return {
+      driver: this.#driver as DriverReport,
+      gpus: this.#gpus,
+      checks: (Object.keys(CHECKS) as CheckName[]).map((name) => this.#results.get(name) as CheckResult),
+    };
+  }
+
+  /** The first claim: as many GPUs as were asked for, or two, or one. */
+  async #claimAndCheck(isInterrupted: () => boolean): Promise<void> {
+    const { count, wait } = this.#options;
+    const attempts =
+      count !== null
+        ? [{ count, wait }]
+        : [
+            { count: 2, wait: ['--no-wait'] },
+            { count: 1, wait },
+          ];
+    for (const attempt of attempts) {
+      const words = [
+        ...this.#options.command,
+        ...['run', `--gpus=${attempt.count}`, '--placeholder=none'],
+        ...attempt.wait,
+        ...this.#options.claim,
+        '--',
+        ...this.#part('inside'),
+      ];
+      const error = await this.#supervise(words);
+      if (this.#driver !== null || isInterrupted()) return;
+      const isLast = attempt === attempts.at(-1);
+      const isTooMany = ['ERR_GPU_UNAVAILABLE', 'ERR_INVALID_ARGUMENT'].includes(error.code);
+      if (isLast || !isTooMany) throw error;
+    }
+  }
+
+  #part(name: string, more: readonly string[] = []): string[] {
+    return [...this.#options.command, 'selftest', `--part=${name}`, ...more, ...this.#options.claim];
+  }
+
+  #note(result: CheckResult): void {
+    if (this.#results.has(result.name)) return;
+    this.#results.set(result.name, result);
+    this.#options.onResult(result);
+  }
+
+  /** Runs a process that makes checks, and gives up on it where one takes too long. @returns why it ended before any check */
+  async #supervise(words: readonly string[]): Promise<GPUOwnerError> {
+    let error: GPUOwnerError | null = null;
+    const program = new Program(words, { ...process.env, GPU_OWNER_ERRORS: 'json' }, (line) => {
+      error ??= errorIn(line);
+      if (error === null) this.#options.onProgress(line.replace(/^gpu-owner: /, ''));
+    });
+    let checking: CheckName | null = null;
+    let isDone = false;
+    while (!isDone) {
+      const limit = checking !== null ? CHECKS[checking] : START_TIMEOUT_MS;
+      const left = this.#end - performance.now();
+      // Until the first GPUs are claimed, the options of the claim say how long that may take.
+      const line = await program.line(this.#driver === null ? 2 ** 31 - 1 : Math.min(limit, left));
+      const message = line === null ? null : messageIn(line);
+      if (line === null) {
+        const isOver = await within(program.ended, 0);
+        const isLate = !isOver && this.#end <= performance.now();
+        if (isLate)
+          this.#obstacle = `no time was left (--timeout ${formatDuration(this.#options.timeoutMs)})`;
+        if (checking !== null)
+          this.#note(await given(checking, isOver ? program : null, isLate ? left : limit));
+        break;
+      }
+      if (message === null) continue; // not ours: a library of the driver's prints as well
+      if ('machine' in message) {
+        this.#driver = message.machine.driver;
+        this.#gpus = message.machine.gpus;
+        this.#claimed = message.machine.claimed;
+        this.#end = performance.now() + this.#options.timeoutMs;
+      } else if ('begun' in message) checking = message.begun;
+      else if ('result' in message) {
+        this.#note(message.result);
+        checking = null;
+      } else isDone = true;
+    }
+    await program.stop();
+    const { stderr } = (await within(program.ended, 0)) ? await program.ended : { stderr: '' };
+    const last = sanitize(stderr.trim().split('\n').at(-1) ?? '');
+    return error ?? new GPUOwnerError('ERR_INTERNAL', `the self-test's own process ended: ${last}`);
+  }
+}
+
+/** The result of a check that didn't tell one. @param program has ended; null: it takes too long */
+async function given(name: CheckName, program: Program | null, limit: number): Promise<CheckResult> {
+  if (program === null) {
+    return resultOf(
+      name,
+      'failed',
+      `No answer within ${formatDuration(Math.max(0, limit))}.`,
+      'See `dmesg | grep -i nvrm`: a GPU or its driver may hang. If it is only slow, use a longer --timeout.',
+    );
+  }
+  const { code, signal } = await program.ended;
+  return resultOf(name, 'failed', `Its process ended with ${signal ?? `exit code ${code}`}.`, REPORT_IT);
+}
+
+function messageIn(line: string): PartMessage | null {
+  try {
+    const message = JSON.parse(line);
+    return typeof message === 'object' && message !== null ? (message as PartMessage) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What a command of ours says where GPU_OWNER_ERRORS=json. */
+function errorIn(line: string): GPUOwnerError | null {
+  try {
+    const { code, message } = JSON.parse(line).error;
+    return new GPUOwnerError(code, message);
+  } catch {
+    return null;
+  }
+}
+
+async function endBy(signal: NodeJS.Signals): Promise<void> {
+  process.kill(process.pid, signal);
+  await new Promise((resolve) => setTimeout(resolve, 1_000)); // it is on its way
+}

@@ -1,0 +1,54 @@
+// `gpu-owner selftest` where all is well, and what its report tells. What it finds where something is wrong: selftest.slow.test.ts.
+import { hostname, userInfo } from 'node:os';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { anonymize, CHECKS } from '../../lib/selftest/check.ts';
+import { Machine, uuidOf } from '../support/machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(3);
+});
+afterEach(() => machine.close());
+
+test('a plain machine: no check fails, and nothing stays claimed', async () => {
+  const { code, stdout, stderr } = await machine.runCommand(['selftest', '--json']);
+  const report = JSON.parse(stdout);
+  expect(report.checks.filter(({ result }: { result: string }) => result === 'failed')).toEqual([]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(Object.keys(report)).toEqual(['driver', 'gpus', 'checks']);
+  expect(report.driver).toMatchObject({ version: expect.stringMatching(/^\d+\.\d+/), simulated: '3' });
+  expect(report.gpus.map(({ index }: { index: number }) => index)).toEqual([0, 1]);
+  expect(report.checks.map(({ name }: { name: string }) => name)).toEqual(Object.keys(CHECKS));
+  for (const check of report.checks) {
+    expect(Object.keys(check)).toEqual(['name', 'result', 'detail', 'remedy']);
+    expect(check.detail).toMatch(/\S/);
+    expect(check.remedy).toBeNull();
+  }
+  expect(await machine.states()).toEqual(['free', 'free', 'free']);
+  // Nothing personal.
+  expect(stdout).not.toMatch(/GPU-0000|MIG-0000/);
+  for (const secret of [hostname(), machine.directory, process.cwd(), process.execPath, 'gpu-owner.cjs']) {
+    expect(stdout).not.toContain(secret);
+  }
+});
+
+test('no GPU is free: it says why, and exits with 75', async () => {
+  const holder = machine.startCommand(['hold', '-n', '3', '--placeholder', 'none']);
+  await new Promise((resolve) => holder.stdout?.once('data', resolve));
+  const { code, stdout, stderr } = await machine.runCommand(['selftest', '--json']);
+  expect({ code, stdout }).toEqual({ code: 75, stdout: '' });
+  expect(stderr).toMatch(/^gpu-owner: no free GPU[\s\S]* GPU 0: leased by /);
+  holder.stdin?.end();
+});
+
+test('what tells whose machine it is, is removed', () => {
+  const person = { user: 'alice', home: '/data/people/alice', host: 'gpu7.lab.example' };
+  const hidden = (text: string) => anonymize(text, person);
+  expect(hidden('/data/people/alice/x.so, /home/bob/y, /usr/lib/z.so')).toBe('~/x.so, ~/y, /usr/lib/z.so');
+  expect(hidden(`${uuidOf(1)} and MIG-${uuidOf(2)}/1/0`)).toBe('GPU-… and MIG-…');
+  expect(hidden('leased by alice on gpu7 (gpu7.lab.example), not malice')).toBe(
+    'leased by USER on HOST (HOST), not malice',
+  );
+  expect(anonymize('As root: reboot', { ...person, user: 'root' })).toBe('As root: reboot');
+  expect(anonymize(`${userInfo().homedir}/x`)).not.toContain(userInfo().homedir);
+});
