@@ -90,6 +90,18 @@ export interface Native {
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;
+  /** In mJ; NaN: the driver doesn't tell. */
+  driverEnergy(uuid: string): number;
+  /** In microseconds per look; blocks. */
+  driverLookTimes(
+    uuids: readonly string[],
+    milliseconds: number,
+  ): { code: number; alone: number[]; together: number[] };
+  driverUseBeside(
+    path: string,
+    uuid: string,
+    rounds: number,
+  ): { other: number; ours: number; sameMemory: boolean };
 
   cudaState(path: string): 'not-loaded' | 'loaded' | 'initialized';
   cudaLibrary(path: string): LoadedLibrary;

@@ -28,7 +28,7 @@ async function selftest(parsed: Parsed): Promise<void> {
   };
   if (typeof values.part === 'string') {
     const on = typeof values.on === 'string' ? values.on.split(',') : null;
-    await runPart(values.part, { ...common, on, write: print });
+    await runPart(values.part, { ...common, claimOptions: claimOptions(values), on, write: print });
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const wait = waitOption(values, false);

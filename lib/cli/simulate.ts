@@ -57,12 +57,16 @@ const KEYS_OF_THE_MACHINE: Entries = [
     'pid-offset=NUMBER',
     'the driver adds NUMBER to PIDs, as older drivers do in a container, where they report PIDs of the host',
   ],
+  [
+    'quirks=QUIRK,...|off',
+    'the driver differs from what `selftest` proves: serial, all-visible, uncounted-shutdown, frozen-energy, small-contexts',
+  ],
   ['count=on|off', 'count each call from 0; `show --json` prints the counts'],
 ];
 
 /** As the simulator names them: native/simulator/calls.h. */
 const CALLS =
-  'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
+  'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
 
 /** Words to complete: 'key=on|off' is the beginning of a word, and two words; 'key=WATTS' is a beginning only. */
 function settings(keys: Entries): string[] {

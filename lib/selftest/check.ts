@@ -6,7 +6,26 @@ import { hostName, sanitize } from '../platform/index.ts';
  * explains each.
  */
 export const CHECKS = {
+  snapshot: 60_000,
+  fields: 90_000,
+  'idle-memory': 30_000,
+  energy: 30_000,
+  'side-by-side': 30_000,
+  'other-nvml-user': 60_000,
   'cuda-devices': 60_000,
+  'cuda-listed': 70_000,
+  'cuda-memory': 20_000,
+  'nvidia-smi-processes': 30_000,
+  'cuda-files': 20_000,
+  'cuda-killed': 30_000,
+  'pytorch-devices': 170_000,
+  'nested-claims': 180_000,
+  placeholder: 80_000,
+  exclusion: 130_000,
+  'hand-over': 150_000,
+  'owner-killed': 120_000,
+  'keeper-killed': 120_000,
+  mig: 150_000,
 } as const satisfies Record<string, number>;
 
 export type CheckName = keyof typeof CHECKS;

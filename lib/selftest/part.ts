@@ -1,13 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { arch, release } from 'node:os';
 import { dirname, join } from 'node:path';
-import { awaitDriverStartup, runSync } from '../claims/index.ts';
+import { awaitDriverStartup, type ClaimOptions, GPUOwner, runSync } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
-import { native, nativeFile } from '../native.ts';
+import { native } from '../native.ts';
 import { now, onWarning, showValue } from '../platform/index.ts';
-import { type CheckName, type CheckResult, type Examine, examiner } from './check.ts';
+import { type CheckName, type CheckResult, examiner } from './check.ts';
+import { type Context, persistenceOf } from './context.ts';
+import { checkInside } from './inside.ts';
+import { checkOutside } from './outside.ts';
 import { stopPrograms } from './program.ts';
 
 /** The driver, and what of the system changes how it behaves. */
@@ -45,22 +48,11 @@ export type PartMessage =
   | { result: CheckResult }
   | { done: true };
 
-/** What all checks of a part know. */
-export interface Context {
-  examine: Examine;
-  /** The words that start this program again, up to its own arguments. */
-  command: readonly string[];
-  /** Which GPUs, and whose locks count, as the options of claims. */
-  claim: readonly string[];
-  /** The GPUs to be used, as they were found. */
-  gpus: readonly GPU[];
-  /** How long the first snapshot took, in ms. */
-  startedInMs: number;
-}
-
 export interface PartOptions {
   command: readonly string[];
   claim: readonly string[];
+  /** The same for claims of this process. */
+  claimOptions: ClaimOptions;
   /** UUIDs of the GPUs to be claimed; null: CUDA_VISIBLE_DEVICES has those that are claimed. */
   on: readonly string[] | null;
   write: (line: string) => void;
@@ -68,10 +60,12 @@ export interface PartOptions {
 
 /** Makes the checks of one part for the process that has started this one, and tells it line by line. */
 export async function runPart(name: string, options: PartOptions): Promise<void> {
-  const { command, claim, on } = options;
+  const { command, claim, claimOptions, on } = options;
   // Whoever started this process is gone, or has given up on it.
   process.stdin.on('close', () => void stopPrograms().then(() => process.exit(0))).resume();
   onWarning(() => {});
+  if (name === 'owner')
+    return ownUntilKilled({ ...claimOptions, count: on?.length ?? 1, devices: on ?? [] }, options);
   const tell = (message: PartMessage) => options.write(JSON.stringify(message));
   const began = now();
   const all = runSync(awaitDriverStartup(1));
@@ -81,11 +75,20 @@ export async function runPart(name: string, options: PartOptions): Promise<void>
   const context: Context = { examine: examiner(tell), command, claim, gpus, startedInMs };
   if (name === 'inside') {
     tell({ machine: { driver: driverReport(), gpus: gpus.map(gpuReport), claimed: uuids } });
-    await (await import('./inside.ts')).checkInside(context);
-  } else if (name !== 'outside') {
+    await checkInside(context);
+  } else if (name === 'outside') {
+    await checkOutside(context, claimOptions);
+  } else {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no part ${showValue(name)} of the self-test`);
   }
   tell({ done: true });
+}
+
+/** Claims for this process, as a program with the library does, and is killed. */
+async function ownUntilKilled(claimOptions: ClaimOptions, { write }: PartOptions): Promise<void> {
+  const owner = new GPUOwner(claimOptions);
+  write(JSON.stringify({ owned: owner.devices.length }));
+  await new Promise(() => {}); // until standard input is closed
 }
 
 function driverReport(): DriverReport {
@@ -107,28 +110,4 @@ function driverReport(): DriverReport {
 function gpuReport({ index, instance, name, memory, computeMode, migEnabled }: GPU): GPUReport {
   const { totalBytes } = memory;
   return { index, instance, name, totalBytes, computeMode, migEnabled, persistence: persistenceOf(index) };
-}
-
-/** Whether the driver keeps the GPU awake without a process; null: it doesn't tell. */
-export function persistenceOf(index: number): boolean | null {
-  return native().driverDescribe()[index]?.persistence ?? null;
-}
-
-/** The words that start our small CUDA program: it has a context on each GPU until its standard input is closed. */
-export function cudaProgram(gpus: readonly GPU[]): string[] {
-  return [...smallProgram(), '--seconds', '0', ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];
-}
-
-/** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */
-export function cudaList(): string[] {
-  return [...smallProgram(), '--list'];
-}
-
-function smallProgram(): string[] {
-  const { nvml, cuda } = driverLibraries();
-  return [
-    nativeFile('gpu-owner-placeholder'),
-    ...(nvml ? ['--nvml', nvml] : []),
-    ...(cuda ? ['--cuda', cuda] : []),
-  ];
 }

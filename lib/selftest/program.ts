@@ -14,6 +14,7 @@ const KILL_TIMEOUT_MS = 2_000;
 const MAX_OUTPUT = 1_000_000;
 
 const living = new Set<Program>();
+let isStopping = false;
 
 /**
  * A program that the self-test has started. All of them end when their standard input is closed, so none outlives the process that has
@@ -34,6 +35,7 @@ export class Program {
     env: NodeJS.ProcessEnv = process.env,
     onError?: (line: string) => void,
   ) {
+    if (isStopping) throw new Error('the self-test is being ended');
     const [program = '', ...args] = words;
     // In a session of its own, so that Ctrl-C reaches the process that started it, which then ends all in order.
     const child = spawn(program, args, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
@@ -133,8 +135,10 @@ export async function runProgram(
   return ended;
 }
 
-/** Ends all programs that this process has started. */
-export async function stopPrograms(): Promise<void> {
+/** Ends all programs that this process has started; it can start none after that. */
+export async function stopPrograms(signal?: NodeJS.Signals): Promise<void> {
+  isStopping = true;
+  if (signal !== undefined) for (const program of living) program.kill(signal);
   await Promise.all([...living].map((program) => program.stop()));
 }
 

@@ -42,7 +42,8 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
   let interrupted: NodeJS.Signals | null = null;
   const interrupt = (signal: NodeJS.Signals) => {
     interrupted ??= signal;
-    void stopPrograms();
+    // A claim that waits doesn't read its standard input.
+    void stopPrograms(run.hasClaimed ? undefined : 'SIGTERM');
   };
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, interrupt);
@@ -71,9 +72,14 @@ class Selftest {
     this.#options = options;
   }
 
+  get hasClaimed(): boolean {
+    return this.#driver !== null;
+  }
+
   async report(isInterrupted: () => boolean): Promise<SelftestReport> {
     await this.#claimAndCheck(isInterrupted);
-    if (!isInterrupted()) await this.#supervise(this.#part('outside', [`--on=${this.#claimed.join()}`]));
+    if (!isInterrupted() && performance.now() < this.#end)
+      await this.#supervise(this.#part('outside', [`--on=${this.#claimed.join()}`]));
     for (const name of Object.keys(CHECKS) as CheckName[]) {
       if (!this.#results.has(name)) this.#note(resultOf(name, 'skipped', this.#obstacle));
     }

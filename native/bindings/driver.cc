@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "locks/held.h"
 #include "nvml/driver.h"
+#include "nvml/probe.h"
 #include "process/fair_mutex.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
@@ -373,6 +374,44 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
   return array;
 }
 
+// driverEnergy(uuid) -> millijoules that the GPU has used since the driver was loaded, or NaN
+Napi::Value energy(const Napi::CallbackInfo& info) {
+  const nvml::Library& library = Driver::instance().library();
+  nvml::Device device = nullptr;
+  uint64_t value = 0;
+  const bool known = library.device_handle(text(info[0]), device) == nvml::SUCCESS &&
+                     library.energy_millijoules(device, value) == nvml::SUCCESS;
+  return Napi::Number::New(info.Env(), known ? static_cast<double>(value) : NAN);
+}
+
+// driverLookTimes(uuids, milliseconds) -> { code, alone, together }: microseconds of a look at each GPU. Blocks for so
+// long per GPU, and once more.
+Napi::Value look_times(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto times = nvml::measure_looks(Driver::instance().library(), texts(info[0]), integer(info[1]));
+  const auto array = [env](const std::vector<double>& values) {
+    auto result = Napi::Array::New(env, values.size());
+    for (uint32_t i = 0; i < values.size(); i++) result.Set(i, values[i]);
+    return result;
+  };
+  auto result = Napi::Object::New(env);
+  result.Set("code", static_cast<int>(times.code));
+  result.Set("alone", array(times.alone));
+  result.Set("together", array(times.together));
+  return result;
+}
+
+// driverUseBeside(path, uuid, rounds) -> { other, ours, sameMemory }: NVML's codes for a second user and for this one.
+// Blocks.
+Napi::Value use_beside(const Napi::CallbackInfo& info) {
+  const auto used = nvml::use_beside(Driver::instance().library(), text(info[0]), text(info[1]), integer(info[2]));
+  auto result = Napi::Object::New(info.Env());
+  result.Set("other", static_cast<int>(used.other));
+  result.Set("ours", static_cast<int>(used.ours));
+  result.Set("sameMemory", used.same_memory);
+  return result;
+}
+
 // driverCodeText(code) -> words for a return code of NVML
 Napi::Value code_text(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), nvml::code_text(integer(info[0])));
@@ -388,6 +427,9 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
+  exports.Set("driverEnergy", Napi::Function::New<energy>(env));
+  exports.Set("driverLookTimes", Napi::Function::New<look_times>(env));
+  exports.Set("driverUseBeside", Napi::Function::New<use_beside>(env));
   exports.Set("driverCodeText", Napi::Function::New<code_text>(env));
 }
 

@@ -43,12 +43,14 @@ bool Library::load(const std::string& path) {
   need(handle_, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex");
   need(uuid_, "nvmlDeviceGetUUID");
   need(memory_v1_, "nvmlDeviceGetMemoryInfo");
+  resolve(shutdown_, "nvmlShutdown");
   resolve(memory_v2_, "nvmlDeviceGetMemoryInfo_v2");
   resolve(handle_by_uuid_, "nvmlDeviceGetHandleByUUID");
   resolve(name_, "nvmlDeviceGetName");
   resolve(pci_, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2");
   resolve(power_, "nvmlDeviceGetPowerUsage");
   resolve(power_limit_, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit");
+  resolve(energy_, "nvmlDeviceGetTotalEnergyConsumption");
   resolve(utilization_, "nvmlDeviceGetUtilizationRates");
   resolve(temperature_v_, "nvmlDeviceGetTemperatureV");
   resolve(temperature_, "nvmlDeviceGetTemperature");
@@ -80,6 +82,8 @@ Code Library::init() {
   if (code == SUCCESS) detect_early_r535();
   return code;
 }
+
+Code Library::shutdown() { return call(shutdown_); }
 
 // The first R535 drivers (535.54) had a longer process entry under the name _v3; they know confidential computing but
 // not yet the detailed process list. Found by nvitop (its pull requests 79, 89, 94).
@@ -129,6 +133,8 @@ Code Library::power_milliwatts(Device device, uint32_t& value) const { return ca
 Code Library::power_limit_milliwatts(Device device, uint32_t& value) const {
   return call(power_limit_, device, &value);
 }
+
+Code Library::energy_millijoules(Device device, uint64_t& value) const { return call(energy_, device, &value); }
 
 Code Library::utilization_percent(Device device, uint32_t& value) const {
   Utilization utilization = {};

@@ -20,6 +20,8 @@ class Library {
   bool load(const std::string& path);
   // nvmlInit, once. Attaches no GPU.
   Code init();
+  // nvmlShutdown: for a user of NVML that comes and goes. Ours never ends.
+  Code shutdown();
 
   const std::string& path() const { return opened_.path; }
   // The file that the linker took for it.
@@ -38,6 +40,8 @@ class Library {
   Code memory(Device device, Memory& memory) const;
   Code power_milliwatts(Device device, uint32_t& value) const;
   Code power_limit_milliwatts(Device device, uint32_t& value) const;
+  // Since the driver was loaded; Volta and newer.
+  Code energy_millijoules(Device device, uint64_t& value) const;
   Code utilization_percent(Device device, uint32_t& value) const;
   Code temperature_celsius(Device device, int32_t& value) const;
   Code compute_mode(Device device, uint32_t& value) const;
@@ -66,7 +70,7 @@ class Library {
   dl::Opened opened_;
   std::string missing_;
 
-  Call<> init_ = nullptr;
+  Call<> init_ = nullptr, shutdown_ = nullptr;
   Call<uint32_t*> count_ = nullptr;
   Call<uint32_t, Device*> handle_ = nullptr;
   Call<const char*, Device*> handle_by_uuid_ = nullptr;
@@ -76,6 +80,7 @@ class Library {
   Call<Device, MemoryV2*> memory_v2_ = nullptr;
   Call<Device, uint32_t*> power_ = nullptr, power_limit_ = nullptr, compute_mode_ = nullptr, display_active_ = nullptr;
   Call<Device, uint32_t*> persistence_ = nullptr;
+  Call<Device, uint64_t*> energy_ = nullptr;
   Call<Device, Utilization*> utilization_ = nullptr;
   Call<Device, TemperatureV1*> temperature_v_ = nullptr;
   Call<Device, uint32_t, uint32_t*> temperature_ = nullptr;

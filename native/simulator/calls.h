@@ -17,6 +17,7 @@ namespace simulator {
   X(Memory, "memory")                        \
   X(Power, "power")                          \
   X(PowerLimit, "power-limit")               \
+  X(Energy, "energy")                        \
   X(Utilization, "utilization")              \
   X(Temperature, "temperature")              \
   X(ComputeMode, "compute-mode")             \

@@ -1,5 +1,6 @@
 #include "simulator/faults.h"
 
+#include <pthread.h>
 #include <ctime>
 
 namespace simulator {
@@ -30,6 +31,13 @@ void delay(uint32_t microseconds) {
     if (left <= 0) return;
     if (left > kOvershoot + 20000) sleepFor(left - kOvershoot);
   }
+}
+
+void delayOneByOne(uint32_t microseconds) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&mutex);
+  delay(microseconds);
+  pthread_mutex_unlock(&mutex);
 }
 
 }  // namespace simulator

@@ -10,6 +10,8 @@ void hang(const std::atomic<uint64_t>& mask, uint64_t bit);
 
 // Accurate: sleeps when there is time to, spins for the rest.
 void delay(uint32_t microseconds);
+// As delay, one thread of this process after the other.
+void delayOneByOne(uint32_t microseconds);
 
 // Only when asked for: processes would take each other's cache lines away.
 inline void count(const Machine& machine, unsigned call) {
@@ -28,7 +30,7 @@ inline void stall(const Machine& machine, uint32_t gpu, Call call) {
   if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
   uint32_t latency = own.latencyUs[i].load(std::memory_order_relaxed);
   if (!latency) latency = all.latencyUs[i].load(std::memory_order_relaxed);
-  if (__builtin_expect(latency != 0, 0)) delay(latency);
+  if (__builtin_expect(latency != 0, 0)) hasQuirk(machine, kSerial) ? delayOneByOne(latency) : delay(latency);
 }
 
 // For a call that concerns no single GPU.

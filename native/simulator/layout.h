@@ -13,7 +13,7 @@
 namespace simulator {
 
 constexpr uint64_t kMagic = 0x4d49532d4f555047;  // "GPUO-SIM"
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 constexpr uint32_t kMaxGpus = 64;
 constexpr uint32_t kSlots = 1024;
 constexpr uint32_t kSlotWords = kSlots / 64;
@@ -22,10 +22,16 @@ constexpr uint32_t kUnits = 8;
 constexpr uint32_t kCallSpace = 48;
 constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kContextBytes = 416 * kMiB;
+constexpr uint64_t kSmallContextBytes = 40 * kMiB;
 constexpr uint64_t kMpsServerBytes = 30 * kMiB;  // an MPS server's own, per GPU
 constexpr uint32_t kMaxTeardownMs = 10 * 60 * 1000;
 
 static_assert(kCalls <= kCallSpace, "room for every call");
+
+// Ways in which a driver may differ from what programs rely on, by their names in the tool.
+enum Quirk : uint32_t { kSerial = 1, kUncountedShutdown = 2, kAllVisible = 4, kFrozenEnergy = 8, kSmallContexts = 16 };
+constexpr const char* kQuirkNames[] = {"serial", "uncounted-shutdown", "all-visible", "frozen-energy",
+                                       "small-contexts"};
 
 enum Health : uint32_t { kLost = 1, kResetRequired = 2, kNoPermission = 4 };
 
@@ -51,6 +57,7 @@ struct alignas(64) Header {
   std::atomic<uint64_t> slotsInode;  // of the `slots` file that belongs to this state
   std::atomic<uint32_t> teardownMs;
   std::atomic<uint32_t> pidOffset;  // added to the PIDs that NVML lists
+  std::atomic<uint32_t> quirks;
   Faults faults;
   alignas(64) CallCounts calls;
 };
@@ -65,6 +72,9 @@ struct alignas(64) GpuState {
   std::atomic<uint32_t> powerMw;
   std::atomic<uint32_t> temperature;
   std::atomic<uint64_t> hiddenMemory;
+  // Energy used until power was last set, and when that was.
+  std::atomic<uint64_t> energyMj;
+  std::atomic<uint64_t> energySinceMs;
   Faults faults;
   // MIG instances of the machine's description that don't exist at present: a bit each.
   std::atomic<uint32_t> absentInstances;
@@ -80,8 +90,6 @@ struct Holding {
 
 // kBoth is listed twice; kMpsServer as computing, and so are its clients: all that compute on a GPU where there is one.
 enum ProcessType : uint32_t { kCompute = 0, kGraphics = 1, kBoth = 2, kMpsServer = 3 };
-
-constexpr uint64_t contextBytes(uint32_t type) { return type == kMpsServer ? kMpsServerBytes : kContextBytes; }
 
 struct alignas(64) Slot {
   std::atomic<uint32_t> generation;

@@ -125,7 +125,7 @@ NVML_EXPORT nvmlShutdown() {
   pthread_mutex_lock(&g_mutex);
   if (g_references == 0)
     result = NVML_ERROR_UNINITIALIZED;
-  else if (--g_references == 0)
+  else if (--g_references == 0 || hasQuirk(*g_last, kUncountedShutdown))
     g_machine.store(nullptr, std::memory_order_release);
   pthread_mutex_unlock(&g_mutex);
   return result;

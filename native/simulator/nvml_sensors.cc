@@ -78,6 +78,14 @@ NVML_EXPORT nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned* out
   return nvmlDeviceGetEnforcedPowerLimit(handle, out);
 }
 
+NVML_EXPORT nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t handle, unsigned long long* out) {
+  Question question;
+  const nvmlReturn_t result = askGpu(&question, handle, Call::Energy, out);
+  if (result != NVML_SUCCESS) return result;
+  *out = hasQuirk(*question.machine, kFrozenEnergy) ? question.state().energyMj.load() : energyOf(question.state());
+  return NVML_SUCCESS;
+}
+
 NVML_EXPORT nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
   Question question;
   const nvmlReturn_t result = askGpu(&question, handle, Call::Utilization, out);

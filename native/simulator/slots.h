@@ -30,6 +30,10 @@ bool isLingering(const Machine& machine, Slot* slot, uint32_t generation);
 // Empties a dead slot for reuse. Only a matter of tidiness: dead slots are ignored anyway.
 void reap(const Machine& machine, uint32_t index);
 
+inline uint64_t contextBytes(const Machine& machine, uint32_t type) {
+  return type == kMpsServer ? kMpsServerBytes : hasQuirk(machine, kSmallContexts) ? kSmallContextBytes : kContextBytes;
+}
+
 struct ProcessEntry {
   uint32_t pid;
   ProcessType type;
@@ -68,7 +72,7 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
           if (contexts > 4096) contexts = 4096;
           if (bytes > total) bytes = total;
           const uint32_t type = slot->type.load(std::memory_order_relaxed);
-          bytes += contexts * contextBytes(type);
+          bytes += contexts * contextBytes(machine, type);
           entries[count++] = {slot->pid.load(std::memory_order_relaxed),
                               type <= kMpsServer ? static_cast<ProcessType>(type) : kCompute,
                               unit,

@@ -6,10 +6,17 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <initializer_list>
 
 namespace simulator {
 namespace {
+
+uint64_t milliseconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
+}
 
 bool describe(MachineDescription* out, Error* error) {
   char names[512];
@@ -165,6 +172,17 @@ int reopenSlots(const Machine& machine) {
   return -1;
 }
 
+uint64_t energyOf(const GpuState& gpu) {
+  const uint64_t now = milliseconds(), since = gpu.energySinceMs;
+  // The state outlives a boot, the clock doesn't.
+  return gpu.energyMj + (now > since ? (now - since) * gpu.powerMw / 1000 : 0);
+}
+
+void keepEnergy(GpuState* gpu) {
+  gpu->energyMj = energyOf(*gpu);
+  gpu->energySinceMs = milliseconds();
+}
+
 void applyDefaults(const MachineDescription& description, Header* header, GpuState* gpus) {
   const auto clear = [](Faults& faults) {
     faults.hang = 0;
@@ -174,6 +192,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
   clear(header->faults);
   header->teardownMs = 0;
   header->pidOffset = 0;
+  header->quirks = 0;
   header->calls.on = 0;
   for (uint32_t i = 0; i < description.gpuCount; ++i) {
     const Gpu& gpu = description.gpus[i];
@@ -187,14 +206,18 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     state.hiddenProcesses = 0;
     state.hiddenMemory = 0;
     state.utilization = 0;
+    keepEnergy(&state);
     state.powerMw = gpu.model->idlePowerMw;
     state.temperature = gpu.model->idleTemperature;
     constexpr uint32_t kNotSupported = 3;
     const auto unsupported = [&](Call call) { state.faults.error[static_cast<unsigned>(call)] = kNotSupported; };
-    if (gpu.model->noPowerSensor) unsupported(Call::Power);
+    if (gpu.model->noPowerSensor) {
+      unsupported(Call::Power);
+      unsupported(Call::Energy);
+    }
     if (description.integrated) {
       for (const Call call : {Call::Memory, Call::Processes, Call::GraphicsProcesses, Call::MpsProcesses,
-                              Call::PowerLimit, Call::ComputeMode, Call::Display, Call::Topology})
+                              Call::PowerLimit, Call::Energy, Call::ComputeMode, Call::Display, Call::Topology})
         unsupported(call);
     }
     if (description.wsl) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 
 #include "simulator/tool.h"
 
@@ -156,6 +157,7 @@ int setReading(const Target& target, const std::string& key, const std::string& 
   eachGpu(target, [&](GpuState& state, const Gpu& gpu) {
     if (key == "utilization") state.utilization = static_cast<uint32_t>(number);
     const auto milliwatts = static_cast<uint32_t>(std::lround(number * 1000));
+    if (key == "power") keepEnergy(&state);
     if (key == "power") state.powerMw = usual ? gpu.model->idlePowerMw : milliwatts;
     if (key == "temperature") state.temperature = usual ? gpu.model->idleTemperature : static_cast<uint32_t>(number);
   });
@@ -180,6 +182,27 @@ int setInstances(const Target& target, const std::string& value) {
         return usageError("instances=%s: GPU %u of this machine has no room for an instance %u", value.c_str(), gpu, i);
   if (!target.apply) return 0;
   eachGpu(target, [&](GpuState& state, const Gpu&) { state.absentInstances = value == "default" ? 0 : ~wanted; });
+  return 0;
+}
+
+// "serial,all-visible": those that the driver has from now on.
+int setQuirks(const Target& target, const std::string& value) {
+  if (target.gpus) return usageError("quirks is the whole machine's: leave out gpu=");
+  uint32_t quirks = 0;
+  for (size_t at = 0; value != "off" && at <= value.size();) {
+    size_t end = value.find(',', at);
+    if (end == std::string::npos) end = value.size();
+    const std::string item = value.substr(at, end - at);
+    uint32_t bit = 1;
+    for (const char* name : kQuirkNames) {
+      if (item == name) break;
+      bit <<= 1;
+    }
+    if (bit >> std::size(kQuirkNames)) return usageError("quirks=%s: no quirk %s", value.c_str(), item.c_str());
+    quirks |= bit;
+    at = end + 1;
+  }
+  if (target.apply) target.machine->header->quirks = quirks;
   return 0;
 }
 
@@ -217,6 +240,7 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
     return 0;
   }
   if (key == "count") return setCount(target, value);
+  if (key == "quirks") return setQuirks(target, value);
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
   const bool isSwitch = isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
   if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances"}))

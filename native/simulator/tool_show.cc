@@ -65,6 +65,16 @@ std::string faultsText(const Faults& faults) {
   return text;
 }
 
+std::string quirksText(const Machine& machine) {
+  std::string text;
+  uint32_t bit = 1;
+  for (const char* name : kQuirkNames) {
+    if (machine.header->quirks & bit) text += (text.empty() ? "" : ",") + std::string(name);
+    bit <<= 1;
+  }
+  return text;
+}
+
 std::string gpuText(const GpuState& state) {
   std::string text;
   const auto add = [&](bool on, const std::string& what) {
@@ -91,6 +101,7 @@ void showText(const Machine& machine) {
   if (const uint32_t teardown = machine.header->teardownMs) printf("teardown=%u\n", teardown);
   if (machine.header->calls.on) printf("count=on\n");
   if (const uint32_t offset = machine.header->pidOffset) printf("pid-offset=%u\n", offset);
+  if (const std::string quirks = quirksText(machine); !quirks.empty()) printf("quirks=%s\n", quirks.c_str());
   const std::string faults = faultsText(machine.header->faults);
   if (!faults.empty()) printf("%s\n", faults.c_str());
   for (uint32_t i = 0; i < machine.gpuCount; ++i) {
@@ -241,9 +252,9 @@ void showJson(const Machine& machine) {
   const MachineDescription& description = machine.description;
   printf(
       "{\"machine\":\"%s\",\"directory\":%s,\"driverVersion\":\"%s\",\"cudaVersion\":%d,\"teardownMs\":%u,"
-      "\"faults\":{",
+      "\"quirks\":\"%s\",\"faults\":{",
       description.name, quoted(machine.directory).c_str(), description.driverVersion, description.cudaVersion,
-      machine.header->teardownMs.load());
+      machine.header->teardownMs.load(), quirksText(machine).c_str());
   faultsJson(machine.header->faults);
   printf("},\"calls\":");
   callsJson(machine.header->calls);

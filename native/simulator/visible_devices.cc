@@ -119,7 +119,7 @@ uint32_t onlyOneInstance(const Machine& machine, VisibleDevice (&devices)[kMaxGp
 uint32_t visibleDevices(const Machine& machine, const char* list, const char* order, VisibleDevice (&out)[kMaxGpus]) {
   const Enumeration all = enumerate(machine, order);
   uint32_t count = 0;
-  if (!list) {
+  if (!list || hasQuirk(machine, kAllVisible)) {
     for (uint32_t i = 0; i < all.count; ++i) count += allOf(machine, all.gpus[i], out, count);
     return onlyOneInstance(machine, out, count);
   }

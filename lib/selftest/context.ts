@@ -1,0 +1,52 @@
+import { driverLibraries } from '../config/index.ts';
+import type { GPU } from '../gpus/index.ts';
+import { native, nativeFile } from '../native.ts';
+import type { Examine } from './check.ts';
+
+/** What all checks of a part know. */
+export interface Context {
+  examine: Examine;
+  /** The words that start this program again, up to its own arguments. */
+  command: readonly string[];
+  /** Which GPUs, and whose locks count, as the options of claims. */
+  claim: readonly string[];
+  /** The GPUs to be used, as they were found. */
+  gpus: readonly GPU[];
+  /** How long the first snapshot took, in ms. */
+  startedInMs: number;
+}
+
+/** Whether the driver keeps the GPU awake without a process; null: it doesn't tell. */
+export function persistenceOf(index: number): boolean | null {
+  return native().driverDescribe()[index]?.persistence ?? null;
+}
+
+/** The words that start our small CUDA program: it has a context on each GPU until its standard input is closed. */
+export function cudaProgram(gpus: readonly GPU[]): string[] {
+  return [...smallProgram(), '--seconds', '0', ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];
+}
+
+/** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */
+export function cudaList(): string[] {
+  return [...smallProgram(), '--list'];
+}
+
+function smallProgram(): string[] {
+  const { nvml, cuda } = driverLibraries();
+  return [
+    nativeFile('gpu-owner-placeholder'),
+    ...(nvml ? ['--nvml', nvml] : []),
+    ...(cuda ? ['--cuda', cuda] : []),
+  ];
+}
+
+/** 'GPU-8-4-4-4-12' without the prefix, which CUDA doesn't know; older drivers call an instance 'MIG-GPU-…/gi/ci'. */
+export function digitsOf(uuid: string): string {
+  return uuid.replace(/^MIG-GPU-|^GPU-|^MIG-/, '').replace(/\/.*/, '');
+}
+
+/** '0.042 ms', '12 ms', '1.4 s' */
+export function milliseconds(time: number): string {
+  if (time >= 1_000) return `${(time / 1_000).toFixed(1)} s`;
+  return `${time >= 10 ? Math.round(time) : time.toPrecision(2)} ms`;
+}

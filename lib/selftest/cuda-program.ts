@@ -1,0 +1,220 @@
+import { readdirSync } from 'node:fs';
+import { describeListedProcess, type GPU, hasPidNamespace, label, snapshotSync } from '../gpus/index.ts';
+import { formatBytes, listWords, now, readLink } from '../platform/index.ts';
+import { fail, skip } from './check.ts';
+import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
+import { queryProcesses } from './nvidia-smi.ts';
+import { Program, runProgram } from './program.ts';
+
+/** What CUDA shows to a program: the digits of UUIDs, in CUDA's order. */
+export async function cudaDevices(words: readonly string[]): Promise<string[]> {
+  const { code, signal, stdout, stderr } = await runProgram(words, 50_000);
+  if (code !== 0) {
+    fail(
+      `CUDA does not start: ${stdout.trim() || stderr.trim() || `exit code ${signal ?? code}`}.`,
+      'Run `gpu-owner doctor`: it looks for the CUDA library.',
+    );
+  }
+  return stdout.split('\n').filter(Boolean).map(digitsOf);
+}
+
+const START_TIMEOUT_MS = 60_000;
+/** How long a driver may take to list a process that has a context. */
+const MAX_LISTING_MS = 2_000;
+/** How long a claim waits for remains of a dead process. */
+const MAX_FORGETTING_MS = 2_000;
+/** How long they are looked for, to tell a slow driver from one that never forgets. */
+const FORGETTING_TIMEOUT_MS = 10_000;
+const POLL_MS = 5;
+const MiB = 2 ** 20;
+/** More than a driver's own fluctuation, less than a context. */
+const SLACK_BYTES = 32 * MiB;
+
+/** Makes the checks about one CUDA program: who sees it, what it has open, and what is left of it after kill -9. */
+export async function checkCudaProgram({ examine, gpus }: Context): Promise<void> {
+  const look = () => {
+    const all = snapshotSync(gpus.map(({ index }) => index));
+    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
+  };
+  const before = look();
+  const began = now();
+  const program = new Program(cudaProgram(gpus));
+  let listed: Listing | null = null;
+  let hasStarted = false;
+  await examine('cuda-listed', async () => {
+    const watched = await watchStart(program, began, before, look);
+    hasStarted = true;
+    listed = watched.listing;
+    return tellStart(watched, before);
+  });
+  if (!hasStarted) return;
+  await examine('cuda-memory', () => checkMemory(before, look()));
+  await examine('nvidia-smi-processes', () => checkNvidiaSmi(look(), program.pid));
+  await examine('cuda-files', () => checkFiles(program.pid));
+  await examine('cuda-killed', () => checkKilled(program, before, look, listed));
+}
+
+/** own: by its PID on every GPU; other: each GPU has a new process, by another PID. */
+type Listing = 'own' | 'other';
+
+export function listingOf(pid: number, before: readonly GPU[], after: readonly GPU[]): Listing | null {
+  const news = after.map((gpu, i) => newPids(before[i] as GPU, gpu));
+  if (news.every((pids) => pids.includes(pid))) return 'own';
+  return news.every((pids) => pids.length > 0) ? 'other' : null;
+}
+
+function newPids(before: GPU, after: GPU): number[] {
+  const known = computePids(before);
+  return computePids(after).filter((pid) => !known.includes(pid));
+}
+
+export function computePids({ processes }: GPU): number[] {
+  return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
+}
+
+interface WatchedStart {
+  readyMs: number;
+  listedMs: number | null;
+  listing: Listing | null;
+}
+
+async function watchStart(
+  program: Program,
+  began: number,
+  before: readonly GPU[],
+  look: () => GPU[],
+): Promise<WatchedStart> {
+  let readyMs: number | null = null;
+  let listedMs: number | null = null;
+  let listing: Listing | null = null;
+  for (;;) {
+    const line =
+      readyMs === null ? await program.line(POLL_MS) : await program.line(POLL_MS).then(() => null);
+    if (line?.startsWith('ready')) readyMs = now() - began;
+    else if (line !== null)
+      fail(`A CUDA program fails on the claimed GPUs: ${line}`, 'Run `gpu-owner doctor`.');
+    const found = listingOf(program.pid, before, look());
+    if (found !== null) {
+      listedMs ??= now() - began;
+      listing = found;
+    }
+    if (readyMs !== null && (listing !== null || now() - began - readyMs > MAX_LISTING_MS))
+      return { readyMs, listedMs, listing };
+    if (readyMs === null && now() - began > START_TIMEOUT_MS)
+      fail(
+        `A CUDA program is not ready after ${milliseconds(START_TIMEOUT_MS)}.`,
+        'See `dmesg | grep -i nvrm`.',
+      );
+  }
+}
+
+function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonly GPU[]): string {
+  const start = `CUDA starts in ${milliseconds(readyMs)}`;
+  if (before.every(({ processes }) => processes === null))
+    skip(`${start}, but the driver lists no processes, as under WSL`);
+  if (listing === null || listedMs === null) {
+    fail(
+      `${start}, but the driver does not list the process on its GPUs ${milliseconds(MAX_LISTING_MS)} later.`,
+      'Programs that only look at the driver do not see who uses a GPU, so use claims for all. In a container, try `--pid=host`.',
+    );
+  }
+  const when = `the driver lists it ${milliseconds(listedMs)} after its start`;
+  if (listing === 'own') return `${start}; ${when}, by its own PID.`;
+  if (hasPidNamespace()) return `${start}; ${when}, by another PID, as drivers may in a PID namespace.`;
+  return fail(`${start}; ${when}, but by a PID that is not its own.`);
+}
+
+/** A context takes more than the 100 MiB that count as idle: so programs that aren't listed are noticed, too. */
+function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
+  const rises = after.map((gpu, i) => {
+    const [old, current] = [before[i]?.memory.usedBytes ?? null, gpu.memory.usedBytes];
+    return { gpu, bytes: old === null || current === null ? null : current - old };
+  });
+  const known = rises.flatMap(({ gpu, bytes }) => (bytes === null ? [] : [{ gpu, bytes }]));
+  if (known.length === 0) skip('the driver does not tell how much memory is in use');
+  const small = known.filter(({ bytes }) => bytes < 100 * MiB);
+  if (small.length > 0) {
+    fail(
+      `A CUDA context takes ${listWords(small.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`))}, less than the 100 MiB that count as idle.`,
+      'Programs in other containers, which the driver may not list, can look idle: claim with a smaller `--max-used-memory`.',
+    );
+  }
+  return `A CUDA context takes ${listWords(known.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`))}.`;
+}
+
+/** nvidia-smi lists the same compute processes. */
+async function checkNvidiaSmi(gpus: readonly GPU[], pid: number): Promise<string> {
+  const wholes = gpus.filter(({ instance }) => instance === null);
+  if (wholes.length === 0) skip('nvidia-smi lists the processes of MIG instances by their GPU');
+  const listed = await queryProcesses();
+  const wrong = wholes.filter((gpu) => {
+    const theirs = [...(listed.get(gpu.uuid) ?? [])].sort((a, b) => a - b);
+    return (
+      theirs.join() !==
+      computePids(gpu)
+        .sort((a, b) => a - b)
+        .join()
+    );
+  });
+  if (wrong.length > 0) {
+    const tell = (gpu: GPU) =>
+      `GPU ${label(gpu)}: ${(listed.get(gpu.uuid) ?? []).join(', ') || 'none'} in nvidia-smi, ${computePids(gpu).join(', ') || 'none'} here`;
+    fail(
+      `nvidia-smi lists other compute processes (a CUDA program with pid ${pid} runs): ${wrong.map(tell).join('; ')}.`,
+    );
+  }
+  const sees = wholes.every((gpu) => listed.get(gpu.uuid)?.includes(pid));
+  return sees ? 'nvidia-smi lists the same PIDs.' : 'nvidia-smi lists the same processes.';
+}
+
+/** gpu-owner recognises a process that uses the driver by the files that it has open. */
+function checkFiles(pid: number): string {
+  const directory = `/proc/${pid}/fd`;
+  const paths = readdirSync(directory).map((descriptor) => readLink(`${directory}/${descriptor}`) ?? '');
+  const devices = [
+    ...new Set(paths.filter((path) => /^\/dev\/(nvidia|dri|dxg|nvhost|nvmap|nvgpu)/.test(path))),
+  ].sort();
+  const text = `A CUDA process has open: ${devices.length === 0 ? 'no device of the driver' : devices.join(', ')}`;
+  const { alive, name } = describeListedProcess(pid);
+  if (alive !== 'alive' || name === null) {
+    fail(
+      `${text}. gpu-owner does not recognise it as one that uses the driver, and takes it for a process of another container.`,
+    );
+  }
+  return `${text}, and ${paths.length - devices.length} other files.`;
+}
+
+/** After kill -9, the driver forgets the process while a claim waits for that. */
+async function checkKilled(
+  program: Program,
+  before: readonly GPU[],
+  look: () => GPU[],
+  listing: Listing | null,
+): Promise<string> {
+  const began = now();
+  program.kill('SIGKILL');
+  let listedMs: number | null = listing === null ? 0 : null;
+  let memoryMs: number | null = null;
+  while ((listedMs === null || memoryMs === null) && now() - began < FORGETTING_TIMEOUT_MS) {
+    const after = look();
+    const passed = now() - began;
+    if (after.every((gpu, i) => newPids(before[i] as GPU, gpu).length === 0)) listedMs ??= passed;
+    if (after.every((gpu, i) => isBackTo(before[i] as GPU, gpu))) memoryMs ??= passed;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  const at = (time: number | null) =>
+    time === null ? `not within ${milliseconds(FORGETTING_TIMEOUT_MS)}` : `after ${milliseconds(time)}`;
+  const text = `After kill -9, the driver stops listing the process ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
+  if (listedMs === null || memoryMs === null || Math.max(listedMs, memoryMs) > MAX_FORGETTING_MS) {
+    fail(
+      `${text}. A claim waits ${milliseconds(MAX_FORGETTING_MS)} for that.`,
+      'Wait for GPUs with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
+    );
+  }
+  return `${text}.`;
+}
+
+function isBackTo(before: GPU, after: GPU): boolean {
+  const [old, current] = [before.memory.usedBytes, after.memory.usedBytes];
+  return old === null || current === null || current <= old + SLACK_BYTES;
+}

@@ -1,0 +1,263 @@
+import { type ClaimOptions, type GPUStatus, getGPUs, getQueue } from '../claims/index.ts';
+import { type GPU, label, snapshotSync } from '../gpus/index.ts';
+import { now } from '../platform/index.ts';
+import { fail, REPORT_IT, skip } from './check.ts';
+import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
+import { computePids, cudaDevices, listingOf } from './cuda-program.ts';
+import { Program, runProgram } from './program.ts';
+
+/** With the start of CUDA, which takes seconds on a machine of many GPUs. */
+const CLAIM_TIMEOUT_MS = 60_000;
+/** A hand-over takes as long as CUDA's start; longer than this, something waits for a timeout. */
+const MAX_HAND_OVER_MS = 10_000;
+const POLL_MS = 5;
+
+/** Makes the checks that claim from the machine as anybody does. Nothing is claimed before and after. */
+export async function checkOutside(context: Context, options: ClaimOptions): Promise<void> {
+  const { examine } = context;
+  const claims = new Claims(context, options);
+  await examine('placeholder', () => checkPlaceholder(claims));
+  await examine('exclusion', () => checkExclusion(claims));
+  await examine('hand-over', () => checkHandOver(claims));
+  await examine('owner-killed', () => checkOwnerKilled(claims));
+  await examine('keeper-killed', () => checkKeeperKilled(claims));
+  await examine('mig', () => checkInstance(claims));
+}
+
+/** Claims of the same GPUs, again and again, by commands of their own. */
+class Claims {
+  readonly gpus: readonly GPU[];
+  readonly options: ClaimOptions;
+  readonly #command: readonly string[];
+  readonly #claim: readonly string[];
+
+  constructor({ command, claim, gpus }: Context, options: ClaimOptions) {
+    this.#command = command;
+    this.#claim = claim.filter((word) => !word.startsWith('--devices'));
+    this.gpus = gpus;
+    this.options = options;
+  }
+
+  /** The words of a command that claims these GPUs, all of them. */
+  words(name: 'run' | 'hold', more: readonly string[] = ['--no-wait'], gpus = this.gpus): string[] {
+    const which = [`--gpus=${gpus.length}`, `--devices=${gpus.map(({ uuid }) => uuid).join()}`];
+    return [...this.#command, name, ...which, ...more, ...this.#claim];
+  }
+
+  owner(): string[] {
+    const on = this.gpus.map(({ uuid }) => uuid).join();
+    return [...this.#command, 'selftest', '--part=owner', `--on=${on}`, ...this.#claim];
+  }
+
+  look(gpus = this.gpus): GPU[] {
+    const all = snapshotSync(gpus.map(({ index }) => index));
+    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
+  }
+
+  async states(gpus = this.gpus): Promise<GPUStatus[]> {
+    const { lockDirectory, conventions } = this.options;
+    const all = await getGPUs({
+      ...(lockDirectory && { lockDirectory }),
+      ...(conventions && { conventions }),
+    });
+    return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
+  }
+
+  /** Why a claim of free GPUs was refused. Somebody else may have them by now, which is nobody's fault. */
+  async explainRefusal(what: string, remedy = REPORT_IT): Promise<never> {
+    const states = await this.states();
+    if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');
+    const reasons = states.flatMap((gpu) =>
+      gpu.state === 'free' ? [] : [`GPU ${label(gpu)} is ${kindOf(gpu)}`],
+    );
+    return fail(`${what}: ${reasons.join(', ') || 'though the GPUs are free'}.`, remedy);
+  }
+
+  /** Claims by `hold`. @returns null: it was refused */
+  async hold(more?: readonly string[], gpus?: readonly GPU[]): Promise<Program | null> {
+    const holder = new Program(this.words('hold', more, gpus));
+    const line = await holder.line(CLAIM_TIMEOUT_MS);
+    if (line !== null) return holder;
+    await holder.stop();
+    return null;
+  }
+}
+
+/** Without what names processes and users. */
+function kindOf({ state, health, processes, memory }: GPUStatus): string {
+  if (health !== 'ok') return health;
+  const pids = (processes ?? []).length;
+  return `${state} (${pids} processes listed, ${Math.round((memory.usedBytes ?? 0) / 2 ** 20)} MiB in use)`;
+}
+
+/** A claim is seen on the GPUs by everybody who asks the driver, before it is answered. */
+async function checkPlaceholder(claims: Claims): Promise<string> {
+  const { gpus } = claims;
+  if (gpus.some(({ computeMode }) => computeMode?.startsWith('exclusive-')))
+    skip('in an exclusive compute mode, claims have no placeholder');
+  const before = claims.look();
+  const began = now();
+  const holder = new Program(claims.words('hold'));
+  let seenMs: number | null = null;
+  let claimedMs: number | null = null;
+  try {
+    for (const end = began + CLAIM_TIMEOUT_MS; now() < end; ) {
+      const isAnswered = (await holder.line(POLL_MS)) !== null;
+      if (seenMs === null && areAllNew(before, claims.look())) seenMs = now() - began;
+      if (isAnswered) claimedMs = now() - began;
+      if (claimedMs !== null || (await hasEnded(holder))) break;
+    }
+    if (claimedMs === null) return await claims.explainRefusal('A claim is refused');
+    const text = `A claim takes ${milliseconds(claimedMs)}`;
+    const states = await claims.states();
+    if (states.some(({ state }) => state !== 'leased'))
+      fail(`${text}, but \`gpu-owner status\` does not show the lease.`);
+    if (before.every(({ processes }) => processes === null))
+      skip(`${text}; the driver lists no processes, as under WSL`);
+    if (seenMs === null) {
+      fail(
+        `${text}, but the driver lists no process of it on the GPUs.`,
+        'Tools that only look at the driver take claimed GPUs for free, so use claims for all. In a container, try `--pid=host`.',
+      );
+    }
+    return `${text}. The driver lists its placeholder ${milliseconds(seenMs)} after its start, before the command runs.`;
+  } finally {
+    await holder.stop();
+  }
+}
+
+function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
+  return listingOf(-1, before, after) !== null;
+}
+
+async function hasEnded(program: Program): Promise<boolean> {
+  return Promise.race([program.ended.then(() => true), Promise.resolve(false)]);
+}
+
+/** Nobody else gets claimed GPUs. */
+async function checkExclusion(claims: Claims): Promise<string> {
+  const holder = await claims.hold(['--no-wait', '--placeholder=none']);
+  if (holder === null) return claims.explainRefusal('A claim is refused');
+  try {
+    const began = now();
+    const { code } = await runProgram([...claims.words('run'), '--', 'true'], CLAIM_TIMEOUT_MS);
+    const took = now() - began;
+    if (code === 0) {
+      fail(
+        'A second claim gets GPUs that are claimed.',
+        'Locks do not work in the lock directory: run `gpu-owner doctor`, and use another file system (--lock-dir).',
+      );
+    }
+    if (code !== 75) fail(`A second claim fails with exit code ${code} in place of 75.`);
+    return `A second claim is refused, in ${milliseconds(took)}.`;
+  } finally {
+    await holder.stop();
+  }
+}
+
+/** GPUs that are given back go to the one who waits for them. */
+async function checkHandOver(claims: Claims): Promise<string> {
+  const holder = await claims.hold();
+  if (holder === null) return claims.explainRefusal('A claim is refused');
+  const waiter = new Program(claims.words('hold', ['--wait=60s']));
+  try {
+    const waits = async () => (await getQueue(claims.options)).some(({ pid }) => pid === waiter.pid);
+    for (const end = now() + 20_000; now() < end && !(await waits()); )
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    const began = now();
+    const [line] = await Promise.all([waiter.line(CLAIM_TIMEOUT_MS), holder.stop()]);
+    const took = now() - began;
+    if (line === null) return await claims.explainRefusal('Who waits does not get GPUs that were given back');
+    const text = `GPUs that are given back are claimed by who waits after ${milliseconds(took)}, with CUDA's start`;
+    if (took > MAX_HAND_OVER_MS)
+      fail(`${text}.`, 'See the time that CUDA takes to start (check cuda-listed), and persistence mode.');
+    return `${text}.`;
+  } finally {
+    await holder.stop();
+    await waiter.stop();
+  }
+}
+
+/** A program that holds GPUs and uses CUDA is killed: the next claim gets them at once, and the right ones. */
+async function checkOwnerKilled(claims: Claims): Promise<string> {
+  const owner = new Program(claims.owner());
+  const line = await owner.line(CLAIM_TIMEOUT_MS);
+  if (line === null) {
+    await owner.stop();
+    return claims.explainRefusal('A claim by the library is refused');
+  }
+  owner.kill('SIGKILL');
+  return nextClaim(claims, 'a program that had claimed');
+}
+
+/** The process that holds the lease for a command is killed. */
+async function checkKeeperKilled(claims: Claims): Promise<string> {
+  const holder = await claims.hold();
+  if (holder === null) return claims.explainRefusal('A claim is refused');
+  holder.kill('SIGKILL');
+  return nextClaim(claims, 'the process that had the leases');
+}
+
+async function nextClaim(claims: Claims, killed: string): Promise<string> {
+  const began = now();
+  const next = new Program([
+    ...claims.words('run', ['--no-wait', '--placeholder=none']),
+    '--',
+    ...cudaList(),
+  ]);
+  const { code, stdout } = await next.ended;
+  const took = now() - began;
+  if (code === 75) {
+    await claims.explainRefusal(
+      `After kill -9 of ${killed}, the next claim is refused`,
+      'Claim with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
+    );
+  }
+  if (code !== 0) fail(`After kill -9 of ${killed}, the next command fails with exit code ${code}.`);
+  const seen = stdout.split('\n').filter(Boolean).map(digitsOf).sort();
+  if (
+    seen.join() !==
+    claims.gpus
+      .map(({ uuid }) => digitsOf(uuid))
+      .sort()
+      .join()
+  )
+    fail(`After kill -9 of ${killed}, the next command sees other GPUs than the claimed ones.`);
+  return `After kill -9 of ${killed}, the next claim gets the GPUs, and its command has run ${milliseconds(took)} later.`;
+}
+
+/** A MIG instance is claimed, seen and listed as a GPU is. */
+async function checkInstance(claims: Claims): Promise<string> {
+  const { lockDirectory, conventions, devices, exclude } = claims.options;
+  const allowed = await getGPUs({
+    ...(lockDirectory && { lockDirectory }),
+    ...(conventions && { conventions }),
+    ...(devices !== undefined && { devices }),
+    ...(exclude !== undefined && { exclude }),
+  });
+  const instances = allowed.filter(({ instance }) => instance !== null);
+  if (instances.length === 0) skip('no GPU is divided by MIG');
+  const free = instances.find(({ state }) => state === 'free');
+  if (free === undefined) skip('no MIG instance is free');
+  const words = claims.words('run', ['--no-wait', '--placeholder=none'], [free]);
+  const seen = await cudaDevices([...words, '--', ...cudaList()]);
+  if (seen.join() !== digitsOf(free.uuid))
+    fail(
+      `A command with MIG instance ${label(free)} sees ${seen.length} devices, and ${seen.includes(digitsOf(free.uuid)) ? 'others, too' : 'not this one'}.`,
+    );
+  const before = claims.look([free]);
+  const holder = await claims.hold(undefined, [free]);
+  if (holder === null) return claims.explainRefusal(`A claim of MIG instance ${label(free)} is refused`);
+  try {
+    const after = claims.look([free]);
+    const text = `A command with MIG instance ${label(free)} sees exactly that`;
+    if (before[0]?.processes === null) return `${text}. The driver lists no processes there.`;
+    if (!areAllNew(before, after))
+      fail(
+        `${text}, but the driver does not list its placeholder there (${computePids(after[0] as GPU).length} processes).`,
+      );
+    return `${text}, and the driver lists its placeholder there.`;
+  } finally {
+    await holder.stop();
+  }
+}

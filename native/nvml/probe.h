@@ -1,0 +1,29 @@
+// What the self-test asks of the driver, and nothing else does: how it serves several threads, and another user of NVML
+// in the same process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nvml/library.h"
+
+namespace gpu_owner::nvml {
+
+// How long one look at a GPU (its memory and its processes) takes, in microseconds.
+struct LookTimes {
+  Code code = SUCCESS;
+  std::vector<double> alone;     // while no other GPU is looked at
+  std::vector<double> together;  // while a thread for each GPU looks at all of them
+};
+LookTimes measure_looks(const Library& library, const std::vector<std::string>& uuids, int milliseconds);
+
+// Opens NVML once more, as another part of this process would, and looks at a GPU, again and again: opened, looked,
+// closed. Meanwhile `library` is used from another thread, which is to notice nothing of it.
+struct Neighbours {
+  Code other = SUCCESS;  // the first code that isn't success, of the user that comes and goes
+  Code ours = SUCCESS;
+  bool same_memory = true;  // whether both read the same total
+};
+Neighbours use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds);
+
+}  // namespace gpu_owner::nvml

@@ -1,0 +1,314 @@
+// What `gpu-owner selftest` finds on simulated drivers that differ from what gpu-owner relies on, and that it always gives everything back.
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CHECKS, type CheckName } from '../../lib/selftest/check.ts';
+import { binaries } from '../support/binaries.ts';
+import { because, compile, noCompiler } from '../support/doctor.ts';
+import { finished, Machine, output, root, type Starting, until } from '../support/machine.ts';
+import { processesWith } from '../support/processes.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(2);
+});
+afterEach(() => machine.close());
+
+interface Ran {
+  code: number | null;
+  stderr: string;
+  /** Names of the checks with this result, in the order of the report. */
+  failed: CheckName[];
+  skipped: CheckName[];
+  /** The detail of a check, and the remedy. */
+  said: (name: CheckName) => string;
+}
+
+async function selftest(args: string[] = [], starting: Starting = {}, on = machine): Promise<Ran> {
+  const { code, stdout, stderr } = await on.runCommand(['selftest', '--json', ...args], starting);
+  if (stdout === '') throw new Error(`exit code ${code}: ${stderr}`);
+  const checks = JSON.parse(stdout).checks as {
+    name: CheckName;
+    result: string;
+    detail: string;
+    remedy: string | null;
+  }[];
+  for (const { result, remedy } of checks) {
+    if (result === 'failed') expect(remedy).toMatch(/\S/);
+    else expect(remedy).toBeNull();
+  }
+  const named = (result: string) => checks.filter((check) => check.result === result).map(({ name }) => name);
+  const said = (name: CheckName) => {
+    const check = checks.find((each) => each.name === name);
+    return `${check?.result}: ${check?.detail} -> ${check?.remedy}`;
+  };
+  return { code, stderr, failed: named('failed'), skipped: named('skipped'), said };
+}
+
+/** A directory of programs that come first in PATH. */
+function programs(): { directory: string; env: Record<string, string> } {
+  const directory = join(machine.directory, 'bin');
+  mkdirSync(directory, { recursive: true });
+  const env = {
+    PATH: `${directory}:${process.env.PATH}`,
+    SIMULATOR_TOOL: join(binaries(), 'gpu-owner-simulator'),
+  };
+  return { directory, env };
+}
+
+function withNvidiaSmi(): Record<string, string> {
+  const { directory, env } = programs();
+  copyFileSync(join(import.meta.dirname, 'fixtures/nvidia_smi.js'), join(directory, 'nvidia-smi'));
+  chmodSync(join(directory, 'nvidia-smi'), 0o755);
+  return env;
+}
+
+/** A Python that has a PyTorch which counts so many GPUs. */
+function withPyTorch(count: number): Record<string, string> {
+  const { directory, env } = programs();
+  writeFileSync(join(directory, 'python3'), `#!/bin/sh\necho 2.9.0+cu130 ${count}\n`, { mode: 0o755 });
+  return env;
+}
+
+describe('beside other programs', () => {
+  test('with nvidia-smi and PyTorch, whatever can be checked passes', async () => {
+    const env = { ...withNvidiaSmi(), ...withPyTorch(2) };
+    const { code, failed, skipped, said } = await selftest([], { env });
+    expect({ code, failed, skipped }).toEqual({ code: 0, failed: [], skipped: ['mig'] });
+    expect(said('fields')).toMatch(/^passed: 13 fields of 2 GPUs are what nvidia-smi says\./);
+    expect(said('nvidia-smi-processes')).toMatch(/^passed: nvidia-smi lists the same PIDs\./);
+    expect(said('snapshot')).toMatch(/nvidia-smi takes [\d.]+ m?s/);
+    expect(said('pytorch-devices')).toMatch(/^passed: PyTorch 2\.9\.0\+cu130 counts 2\./);
+  });
+
+  test('fields and processes that differ from nvidia-smi, and a PyTorch that sees too much', async () => {
+    const env = { ...withNvidiaSmi(), ...withPyTorch(8), WRONG: 'all' };
+    const { code, failed, said } = await selftest(['-n', '1'], { env });
+    expect({ code, failed }).toEqual({
+      code: 1,
+      failed: ['fields', 'nvidia-smi-processes', 'pytorch-devices'],
+    });
+    const [, fixture = ''] = readFileSync(join(import.meta.dirname, 'fixtures/nvidia_smi.js'), 'utf8').split(
+      'FIELDS = {',
+    );
+    const names = [...(fixture.split('\n};')[0] as string).matchAll(/^ {2}'?([\w.]+)'?: \[/gm)].map(
+      ([, name]) => name,
+    );
+    expect(names.length).toBe(13);
+    // Without index and UUID, that GPU isn't among those of nvidia-smi at all.
+    expect(said('fields')).toMatch(/GPU 0 is not among the GPUs of nvidia-smi/);
+    expect(said('pytorch-devices')).toMatch(/PyTorch \S+ counts 8 GPUs where 1 is claimed\. -> /);
+    expect(said('nvidia-smi-processes')).toMatch(/^failed: nvidia-smi lists other compute processes/);
+  });
+
+  test('each field that differs is named; one that this nvidia-smi does not know is left out', async () => {
+    const wrong = [
+      'name',
+      'pci.bus_id',
+      'memory.total',
+      'memory.used',
+      'memory.free',
+      'power.draw',
+      'utilization.gpu',
+    ];
+    const more = ['temperature.gpu', 'compute_mode', 'persistence_mode'];
+    const env = { ...withNvidiaSmi(), WRONG: [...wrong, ...more].join(), WITHOUT: 'mig.mode.current' };
+    const { code, failed, said } = await selftest(['-n', '1'], { env });
+    expect({ code, failed }).toEqual({ code: 1, failed: ['fields'] });
+    for (const name of [...wrong, ...more]) expect(said('fields')).toContain(`GPU 0: ${name} is `);
+    expect(said('fields')).not.toMatch(/index is|uuid is|mig/);
+    expect(said('fields')).toMatch(/power\.draw is 300\.00 in nvidia-smi, 60 here/);
+  });
+});
+
+describe('drivers that differ', () => {
+  test('counters, small contexts, threads that wait for each other, a shutdown that ends NVML for all', async () => {
+    machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:4000');
+    const { code, failed, said } = await selftest();
+    expect({ code, failed }).toEqual({
+      code: 1,
+      failed: ['energy', 'side-by-side', 'other-nvml-user', 'cuda-memory'],
+    });
+    expect(said('energy')).toMatch(/60\.0 W read, 0\.0 W counted.* -> Do not rely on energy/);
+    expect(said('side-by-side')).toMatch(/the driver serves one after the other.* -> .*persistence mode/);
+    expect(said('other-nvml-user')).toMatch(/NVML is not initialised.* -> .*keep them in another process/);
+    expect(said('cuda-memory')).toMatch(
+      /takes 4[01](\.\d)? MiB .*less than the 100 MiB.* -> .*--max-used-memory/,
+    );
+  });
+
+  test('slow calls that are served side by side are no problem', async () => {
+    machine.set('latency=memory:4000');
+    const { code, failed, said } = await selftest();
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(said('side-by-side')).toMatch(/^passed: A look at a GPU takes \d.* side by side\./);
+  });
+
+  test('processes that are not listed, and a GPU that needs more memory when idle', async () => {
+    const three = new Machine(3);
+    try {
+      three.set('gpu=all', 'hidden-processes=on', 'gpu=2', 'hidden-memory=150MiB');
+      const { code, failed, said } = await selftest([], {}, three);
+      expect({ code, failed }).toEqual({ code: 1, failed: ['idle-memory', 'cuda-listed', 'placeholder'] });
+      expect(said('idle-memory')).toMatch(/GPU 2: 150 MiB.* -> .*--max-used-memory/);
+      expect(said('cuda-listed')).toMatch(/does not list the process.* -> .*--pid=host/);
+      expect(said('placeholder')).toMatch(/the driver lists no process of it on the GPUs\. -> /);
+    } finally {
+      await three.close();
+    }
+  });
+
+  test('a driver that never forgets who was killed', async () => {
+    machine.set('teardown=600000');
+    const { code, failed, said } = await selftest(['-n', '1']);
+    expect(code).toBe(1);
+    expect(failed).toEqual(
+      expect.arrayContaining(['cuda-killed', 'placeholder', 'hand-over', 'owner-killed']),
+    );
+    expect(said('cuda-killed')).toMatch(
+      /stops listing the process not within 10\.0 s.* -> Wait for GPUs with `--wait`/,
+    );
+    expect(said('owner-killed')).toMatch(/GPU 0 is busy \(1 processes listed, 4\d\d MiB in use\)/);
+  });
+
+  test('a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
+    machine.set('quirks=all-visible');
+    const { code, failed, said } = await selftest(['-n', '1']);
+    expect({ code, failed }).toEqual({
+      code: 1,
+      failed: ['cuda-devices', 'nested-claims', 'owner-killed', 'keeper-killed'],
+    });
+    expect(said('cuda-devices')).toMatch(
+      /CUDA shows 2 GPUs .* for which 1 was claimed, 1 of them not claimed\. -> /,
+    );
+  });
+
+  test('a slow driver, and time that is up', async () => {
+    machine.set('latency=memory:600000');
+    const { code, failed, skipped, said } = await selftest(['-n', '1', '--timeout', '5s']);
+    expect(code).toBe(1);
+    expect(failed).toEqual(expect.arrayContaining(['snapshot']));
+    expect(said('snapshot')).toMatch(/every claim takes at least as long.* -> .*nvidia-smi -pm 1/);
+    expect(skipped).toContain('mig');
+    expect(said('mig')).toMatch(/no time was left \(--timeout 5 s\)/);
+  });
+
+  test('a call that never returns: the check is given up on, and the GPU is free again', async () => {
+    machine.set('hang=energy');
+    const began = performance.now();
+    const { code, failed, skipped, said } = await selftest(['--timeout', '4s']);
+    expect(performance.now() - began).toBeLessThan(60_000);
+    expect({ code, failed }).toEqual({ code: 1, failed: ['energy'] });
+    expect(said('energy')).toMatch(/^failed: No answer within .* -> .*dmesg/);
+    expect(skipped).toContain('hand-over');
+    machine.set('hang=off');
+    expect(await machine.states()).toEqual(['free', 'free']);
+  });
+
+  test.skipIf(noCompiler !== null)(`locks that exclude nobody${because(noCompiler)}`, async () => {
+    const env = {
+      LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
+      DEAF_LOCKS: '1',
+    };
+    const { code, failed, said } = await selftest(['-n', '1'], { env });
+    expect(code).toBe(1);
+    expect(failed).toEqual(expect.arrayContaining(['exclusion']));
+    expect(said('exclusion')).toMatch(/A second claim gets GPUs that are claimed\. -> Locks do not work/);
+  });
+});
+
+test('MIG instances: one is claimed, and CUDA shows exactly that', async () => {
+  const divided = new Machine('a100x4-mig');
+  try {
+    const { code, failed, said } = await selftest([], {}, divided);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(said('mig')).toMatch(
+      /^passed: A command with MIG instance 0:0 sees exactly that, and the driver lists/,
+    );
+  } finally {
+    await divided.close();
+  }
+});
+
+test('machines that tell little: what is not possible is said', async () => {
+  const wsl = new Machine('wsl');
+  try {
+    const { code, failed, skipped, said } = await selftest(['-n', '1'], {}, wsl);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(skipped).toEqual(expect.arrayContaining(['cuda-listed', 'placeholder']));
+    expect(said('cuda-listed')).toMatch(/the driver lists no processes, as under WSL/);
+  } finally {
+    await wsl.close();
+  }
+});
+
+describe.each([
+  ['the first check', 'snapshot', 'SIGINT'],
+  ['a CUDA program', 'cuda-listed', 'SIGINT'],
+  ['claims of its own', 'exclusion', 'SIGTERM'],
+] as const)('ended after %s', (_, after, signal) => {
+  test(`by ${signal}: no GPU stays claimed, and no process is left`, async () => {
+    const mark = `SELFTEST_MARK_${process.pid}_${after}`;
+    const child = machine.startCommand(['selftest'], { env: { [mark]: '1' } });
+    const end = finished(child);
+    await output(child, new RegExp(`passed +${after}`));
+    child.kill(signal);
+    expect((await end).signal).toBe(signal);
+    expect(processesWith(mark)).toEqual([]);
+    expect(await machine.states()).toEqual(['free', 'free']);
+    expect(machine.allProcesses()).toEqual([[], []]);
+  });
+});
+
+test('ended while it waits for a GPU', async () => {
+  const holder = machine.startCommand(['hold', '-n', '2', '--placeholder', 'none']);
+  await output(holder, /visibleDevices/);
+  const mark = `SELFTEST_MARK_${process.pid}_waiting`;
+  const child = machine.startCommand(['selftest', '--wait'], { env: { [mark]: '1' } });
+  const end = finished(child);
+  await output(child, /waiting for a GPU/);
+  child.kill('SIGINT');
+  expect((await end).signal).toBe('SIGINT');
+  expect(processesWith(mark)).toEqual([]);
+  holder.stdin?.end();
+  await until(async () => (await machine.states()).every((state) => state === 'free'));
+});
+
+test('killed with -9, it leaves nothing claimed either', async () => {
+  const mark = `SELFTEST_MARK_${process.pid}_killed`;
+  const child = machine.startCommand(['selftest'], { env: { [mark]: '1' } });
+  await output(child, /passed +cuda-listed/);
+  child.kill('SIGKILL');
+  await until(() => processesWith(mark).length === 0);
+  expect(await machine.states()).toEqual(['free', 'free']);
+});
+
+test('text: results are aligned, with the remedy below a failed one', async () => {
+  machine.set('quirks=small-contexts');
+  const { code, stdout } = await machine.runCommand(['selftest', '-n', '1'], { env: { COLUMNS: '100' } });
+  expect(code).toBe(1);
+  const lines = stdout.split('\n');
+  const at = lines.findIndex((line) => /^failed {3}cuda-memory {11}A CUDA context takes /.test(line));
+  expect(at).toBeGreaterThan(0);
+  expect(lines.slice(at).find((line) => line.includes('->'))).toMatch(
+    /^ {31}-> Programs in other containers/,
+  );
+  expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(100);
+  expect(stdout).toMatch(/\n\n\d+ passed, 1 failed, \d+ skipped: 1 GPU, a simulated driver\.\n$/);
+});
+
+test('docs/selftest.md explains each check, in the order of the report, and no other', () => {
+  const page = readFileSync(join(root, 'docs/selftest.md'), 'utf8');
+  const rows = [...page.matchAll(/^\| `([a-z-]+)` \| (.+?) \| (.+?) \|$/gm)].map(([, name]) => name);
+  expect(rows).toEqual(Object.keys(CHECKS));
+});
+
+test('each check is looked for failing by a test', () => {
+  const source = readFileSync(import.meta.filename, 'utf8');
+  const lists = [...source.matchAll(/\bfailed(?::|\)\.toEqual)[^\n]*?\[([^\]]*)\]/g)]
+    .map(([, list]) => list)
+    .join();
+  for (const name of Object.keys(CHECKS)) {
+    if (name !== 'cuda-files') expect([name, lists.includes(`'${name}'`)]).toEqual([name, true]);
+  }
+});
