@@ -11,7 +11,6 @@ export const CHECKS = {
   'idle-memory': 30_000,
   energy: 30_000,
   'side-by-side': 30_000,
-  'other-nvml-user': 60_000,
   'cuda-devices': 60_000,
   'cuda-listed': 70_000,
   'cuda-memory': 20_000,
@@ -20,6 +19,7 @@ export const CHECKS = {
   'cuda-killed': 30_000,
   'pytorch-devices': 170_000,
   'nested-claims': 180_000,
+  'other-nvml-user': 60_000,
   placeholder: 80_000,
   exclusion: 130_000,
   'hand-over': 150_000,
@@ -34,9 +34,9 @@ export type CheckName = keyof typeof CHECKS;
 export interface CheckResult {
   name: CheckName;
   result: 'passed' | 'failed' | 'skipped';
-  /** What was found; of a skipped check, why it isn't possible here. */
+  /** The finding; of a skipped check, why it isn't possible here. */
   detail: string;
-  /** What to do; null unless the check failed. */
+  /** Tells what to do; null unless the check failed. */
   remedy: string | null;
 }
 
@@ -54,6 +54,9 @@ class CheckFailure extends Error {
 class NotPossible extends Error {}
 
 export const REPORT_IT = 'Please report it, with the output of `gpu-owner selftest --json`.';
+
+export const SEE_STATUS =
+  'Run `gpu-owner status`: it says what is in the way. If an earlier check has left it there, see that one first.';
 
 export function fail(detail: string, remedy = REPORT_IT): never {
   throw new CheckFailure(detail, remedy);
@@ -103,7 +106,7 @@ export function resultOf(
   };
 }
 
-/** Who is hidden. */
+/** Names that a report must not have. */
 interface Person {
   user: string;
   home: string;

@@ -3,7 +3,7 @@ import type { GPU } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import type { Examine } from './check.ts';
 
-/** What all checks of a part know. */
+/** Facts that all checks of a part need. */
 export interface Context {
   examine: Examine;
   /** The words that start this program again, up to its own arguments. */

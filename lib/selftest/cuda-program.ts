@@ -1,21 +1,22 @@
 import { readdirSync } from 'node:fs';
 import { describeListedProcess, type GPU, hasPidNamespace, label, snapshotSync } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink } from '../platform/index.ts';
-import { fail, skip } from './check.ts';
+import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
 import { Program, runProgram } from './program.ts';
 
-/** What CUDA shows to a program: the digits of UUIDs, in CUDA's order. */
+/** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
 export async function cudaDevices(words: readonly string[]): Promise<string[]> {
   const { code, signal, stdout, stderr } = await runProgram(words, 50_000);
-  if (code !== 0) {
-    fail(
-      `CUDA does not start: ${stdout.trim() || stderr.trim() || `exit code ${signal ?? code}`}.`,
-      'Run `gpu-owner doctor`: it looks for the CUDA library.',
-    );
-  }
-  return stdout.split('\n').filter(Boolean).map(digitsOf);
+  if (code === 0) return stdout.split('\n').filter(Boolean).map(digitsOf);
+  // Its message would name users and their commands.
+  const refusal = /"code":"(ERR_\w+)"/.exec(stderr)?.[1];
+  if (refusal !== undefined) fail(`A claim of free GPUs fails (${refusal}).`, SEE_STATUS);
+  return fail(
+    `CUDA does not start: ${stdout.trim() || stderr.trim().split('\n').at(-1) || `exit code ${signal ?? code}`}.`,
+    'Run `gpu-owner doctor`: it looks for the CUDA library.',
+  );
 }
 
 const START_TIMEOUT_MS = 60_000;

@@ -18,11 +18,12 @@ export async function checkInside(context: Context): Promise<void> {
   await examine('idle-memory', () => checkIdleMemory(gpus));
   await examine('energy', () => checkEnergy(gpus));
   await examine('side-by-side', () => checkSideBySide(gpus));
-  await examine('other-nvml-user', () => checkOtherUser(gpus));
   await examine('cuda-devices', () => checkCudaDevices(gpus));
   await checkCudaProgram(context);
   await examine('pytorch-devices', () => checkPyTorch(gpus));
   await examine('nested-claims', () => checkNestedClaims(context));
+  // Last: if it fails, this process has no NVML any more.
+  await examine('other-nvml-user', () => checkOtherUser(gpus));
 }
 
 /** Longer, and every claim is slow; a GPU that doesn't answer for 0.8 s counts as hung. In ms. */
@@ -51,7 +52,7 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
 }
 
 const MiB = 2 ** 20;
-/** What a GPU uses that nobody uses: more than this is somebody's. */
+/** A driver needs less than this on an idle GPU: more is somebody's. */
 const MAX_IDLE_BYTES = 1024 * MiB;
 
 /** Idle GPUs stay below the 100 MiB that count as use: this one's, and those of others that nobody has claimed. */

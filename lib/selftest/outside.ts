@@ -1,7 +1,7 @@
 import { type ClaimOptions, type GPUStatus, getGPUs, getQueue } from '../claims/index.ts';
 import { type GPU, label, snapshotSync } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
-import { fail, REPORT_IT, skip } from './check.ts';
+import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { computePids, cudaDevices, listingOf } from './cuda-program.ts';
 import { Program, runProgram } from './program.ts';
@@ -64,7 +64,7 @@ class Claims {
   }
 
   /** Why a claim of free GPUs was refused. Somebody else may have them by now, which is nobody's fault. */
-  async explainRefusal(what: string, remedy = REPORT_IT): Promise<never> {
+  async explainRefusal(what: string, remedy = SEE_STATUS): Promise<never> {
     const states = await this.states();
     if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');
     const reasons = states.flatMap((gpu) =>

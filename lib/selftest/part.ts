@@ -18,7 +18,7 @@ export interface DriverReport {
   version: string;
   /** The newest CUDA that it supports: '13.0'; null: it doesn't tell. */
   cuda: string | null;
-  /** Of gpu-owner. */
+  /** The version of gpu-owner. */
   gpuOwner: string;
   node: string;
   kernel: string;

@@ -193,7 +193,7 @@ function messageIn(line: string): PartMessage | null {
   }
 }
 
-/** What a command of ours says where GPU_OWNER_ERRORS=json. */
+/** Parses the error of a command of ours, as it prints it where GPU_OWNER_ERRORS=json. */
 function errorIn(line: string): GPUOwnerError | null {
   try {
     const { code, message } = JSON.parse(line).error;

@@ -1,5 +1,5 @@
-// What the self-test asks of the driver, and nothing else does: how it serves several threads, and another user of NVML
-// in the same process.
+// Questions of the self-test to the driver: how it serves several threads, and another user of NVML in the same
+// process.
 #pragma once
 
 #include <string>

@@ -27,7 +27,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
   [['doctor'], /\[simulated\]/],
-  [['selftest'], /^passed +cuda-devices .* 0 failed, /ms],
+  [['selftest', '-n', '1'], /^passed +cuda-devices .*\n\d+ passed, 0 failed, /ms],
   [['simulate', 'show'], /^GPU 1 /m],
   [['completion', 'bash'], /^complete .*gpu-owner/m],
   [['exp', 'plan', ...sweep('0.1,0.2')], /^grid +2 +2 +0 +0 +results$/m],
