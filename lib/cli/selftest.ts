@@ -113,7 +113,6 @@ export const COMMAND: Command = {
         timeout: {
           value: 'DURATION',
           help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,
-          candidates: ['1m', '5m'],
         },
         json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
         ...LOCKS,

@@ -4,13 +4,19 @@ import { now } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { computePids, cudaDevices, listingOf } from './cuda-program.ts';
-import { Program, runProgram } from './program.ts';
+import { Program, runProgram, within } from './program.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
 const CLAIM_TIMEOUT_MS = 60_000;
 /** A hand-over takes as long as CUDA's start; longer than this, something waits for a timeout. */
 const MAX_HAND_OVER_MS = 10_000;
 const POLL_MS = 5;
+/** How long a claim may take to join the wait queue. */
+const QUEUE_TIMEOUT_MS = 20_000;
+const QUEUE_POLL_MS = 20;
+
+const LOCKS_FAIL =
+  'Locks do not work in the lock directory: run `gpu-owner doctor`, and use another file system (--lock-dir).';
 
 /** Makes the checks that claim from the machine as anybody does. Nothing is claimed before and after. */
 export async function checkOutside(context: Context, options: ClaimOptions): Promise<void> {
@@ -105,7 +111,7 @@ async function checkPlaceholder(claims: Claims): Promise<string> {
       const isAnswered = (await holder.line(POLL_MS)) !== null;
       if (seenMs === null && areAllNew(before, claims.look())) seenMs = now() - began;
       if (isAnswered) claimedMs = now() - began;
-      if (claimedMs !== null || (await hasEnded(holder))) break;
+      if (claimedMs !== null || (await within(holder.ended, 0))) break;
     }
     if (claimedMs === null) return await claims.explainRefusal('A claim is refused');
     const text = `A claim takes ${milliseconds(claimedMs)}`;
@@ -130,10 +136,6 @@ function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
   return listingOf(-1, before, after) !== null;
 }
 
-async function hasEnded(program: Program): Promise<boolean> {
-  return Promise.race([program.ended.then(() => true), Promise.resolve(false)]);
-}
-
 /** Nobody else gets claimed GPUs. */
 async function checkExclusion(claims: Claims): Promise<string> {
   const holder = await claims.hold(['--no-wait', '--placeholder=none']);
@@ -143,10 +145,7 @@ async function checkExclusion(claims: Claims): Promise<string> {
     const { code } = await runProgram([...claims.words('run'), '--', 'true'], CLAIM_TIMEOUT_MS);
     const took = now() - began;
     if (code === 0) {
-      fail(
-        'A second claim gets GPUs that are claimed.',
-        'Locks do not work in the lock directory: run `gpu-owner doctor`, and use another file system (--lock-dir).',
-      );
+      fail('A second claim gets GPUs that are claimed.', LOCKS_FAIL);
     }
     if (code !== 75) fail(`A second claim fails with exit code ${code} in place of 75.`);
     return `A second claim is refused, in ${milliseconds(took)}.`;
@@ -161,9 +160,11 @@ async function checkHandOver(claims: Claims): Promise<string> {
   if (holder === null) return claims.explainRefusal('A claim is refused');
   const waiter = new Program(claims.words('hold', ['--wait=60s']));
   try {
-    const waits = async () => (await getQueue(claims.options)).some(({ pid }) => pid === waiter.pid);
-    for (const end = now() + 20_000; now() < end && !(await waits()); )
-      await new Promise((resolve) => setTimeout(resolve, 20));
+    const isQueued = async () => (await getQueue(claims.options)).some(({ pid }) => pid === waiter.pid);
+    for (const end = now() + QUEUE_TIMEOUT_MS; now() < end && !(await isQueued()); ) {
+      if ((await waiter.line(QUEUE_POLL_MS)) !== null)
+        fail('Who waits gets GPUs that are still claimed.', LOCKS_FAIL);
+    }
     const began = now();
     const [line] = await Promise.all([waiter.line(CLAIM_TIMEOUT_MS), holder.stop()]);
     const took = now() - began;

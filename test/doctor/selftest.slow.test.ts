@@ -190,7 +190,41 @@ describe('drivers that differ', () => {
     expect(failed).toEqual(expect.arrayContaining(['snapshot']));
     expect(said('snapshot')).toMatch(/every claim takes at least as long.* -> .*nvidia-smi -pm 1/);
     expect(skipped).toContain('mig');
-    expect(said('mig')).toMatch(/^passed: A command with MIG instance 0:0 sees exactly that, and the driver lists/);
+    expect(said('mig')).toMatch(/no time was left \(--timeout 5 s\)/);
+  });
+
+  test('a call that never returns: the check is given up on, and the GPU is free again', async () => {
+    machine.set('hang=energy');
+    const began = performance.now();
+    const { code, failed, skipped, said } = await selftest(['--timeout', '4s']);
+    expect(performance.now() - began).toBeLessThan(60_000);
+    expect({ code, failed }).toEqual({ code: 1, failed: ['energy'] });
+    expect(said('energy')).toMatch(/^failed: No answer within .* -> .*dmesg/);
+    expect(skipped).toContain('hand-over');
+    machine.set('hang=off');
+    expect(await machine.states()).toEqual(['free', 'free']);
+  });
+
+  test.skipIf(noCompiler !== null)(`locks that exclude nobody${because(noCompiler)}`, async () => {
+    const env = {
+      LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
+      DEAF_LOCKS: '1',
+    };
+    const { code, failed, said } = await selftest(['-n', '1', '--conventions', 'none'], { env });
+    expect(code).toBe(1);
+    expect(failed).toEqual(expect.arrayContaining(['exclusion']));
+    expect(said('exclusion')).toMatch(/A second claim gets GPUs that are claimed\. -> Locks do not work/);
+  });
+});
+
+test('MIG instances: one is claimed, and CUDA shows exactly that', async () => {
+  const divided = new Machine('a100x4-mig');
+  try {
+    const { code, failed, said } = await selftest([], {}, divided);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(said('mig')).toMatch(
+      /^passed: A command with MIG instance 0:0 sees exactly that, and the driver lists/,
+    );
     divided.set('quirks=all-visible');
     // Instances that may not be used are left alone.
     const excluded = await selftest(['-n', '1', '--devices', '2'], {}, divided);
@@ -198,7 +232,9 @@ describe('drivers that differ', () => {
     expect(excluded.skipped).toContain('mig');
     const wrong = await selftest(['-n', '1'], {}, divided);
     expect(wrong.failed).toEqual(expect.arrayContaining(['cuda-devices', 'mig']));
-    expect(wrong.said('mig')).toMatch(/A command with MIG instance 0:0 sees \d+ devices, and others, too\. -> /);
+    expect(wrong.said('mig')).toMatch(
+      /A command with MIG instance 0:0 sees \d+ devices, and others, too\. -> /,
+    );
   } finally {
     await divided.close();
   }
@@ -279,7 +315,9 @@ test('docs/selftest.md explains each check, in the order of the report, and no o
 
 test('each check is seen failing by a test', () => {
   const source = readFileSync(import.meta.filename, 'utf8').replace(/\s+/g, ' ');
-  const lists = [...source.matchAll(/\bfailed(?:: |\)\.toEqual\(expect\.arrayContaining\()\[([^\]]*)\]/g)];
+  const lists = [
+    ...source.matchAll(/\bfailed(?:: |\)\.toEqual\( ?expect\.arrayContaining\( ?)\[([^\]]*)\]/g),
+  ];
   const seen = new Set(lists.flatMap(([, list = '']) => list.match(/[a-z-]+/g) ?? []));
   // On a simulated machine, every CUDA process has the machine's files open.
   for (const name of Object.keys(CHECKS)) if (name !== 'cuda-files') expect([...seen]).toContain(name);
