@@ -188,7 +188,7 @@ async function checkOwnerKilled(claims: Claims): Promise<string> {
     return claims.explainRefusal('A claim by the library is refused');
   }
   owner.kill('SIGKILL');
-  return nextClaim(claims, 'a program that had claimed');
+  return nextClaim(claims, 'a program that had claimed', '--no-wait');
 }
 
 /** The process that holds the lease for a command is killed. */
@@ -196,17 +196,14 @@ async function checkKeeperKilled(claims: Claims): Promise<string> {
   const holder = await claims.hold();
   if (holder === null) return claims.explainRefusal('A claim is refused');
   holder.kill('SIGKILL');
-  return nextClaim(claims, 'the process that had the leases');
+  // Its placeholder notices a moment later.
+  return nextClaim(claims, 'the process that had the leases', '--wait=10s');
 }
 
-async function nextClaim(claims: Claims, killed: string): Promise<string> {
+async function nextClaim(claims: Claims, killed: string, wait: string): Promise<string> {
   const began = now();
-  const next = new Program([
-    ...claims.words('run', ['--no-wait', '--placeholder=none']),
-    '--',
-    ...cudaList(),
-  ]);
-  const { code, stdout } = await next.ended;
+  const words = claims.words('run', [wait, '--placeholder=none']);
+  const { code, stdout } = await runProgram([...words, '--', ...cudaList()], CLAIM_TIMEOUT_MS);
   const took = now() - began;
   if (code === 75) {
     await claims.explainRefusal(
