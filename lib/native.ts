@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
 
@@ -218,7 +218,7 @@ function load() {
       if (cause instanceof GPUOwnerError) throw cause;
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
-        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Install gpu-owner again; in a clone, run \`npm run -s install\`.`,
+        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Install gpu-owner again; in a clone, run \`npm run install\`.`,
         { cause },
       );
     }
@@ -235,7 +235,7 @@ function refuseMissing(path: string): object {
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
         `the native addon at ${path} is from another version of gpu-owner: it has no ${name}(). ` +
-          'Install gpu-owner again; in a clone, run `npm run -s install`.',
+          'Install gpu-owner again; in a clone, run `npm run install`.',
       );
     },
   });
@@ -276,6 +276,29 @@ export function nativeOrNull(): Native | null {
 /** Where the programs and libraries are that are built along with the addon. */
 export function nativeFile(name: string): string {
   return `${load().directory}/${name}`;
+}
+
+const kept = new Map<string, string>();
+
+/**
+ * Opens programs that are built along with the addon, for processes that will start them much later: the package may have been
+ * upgraded or removed by then, and another version's would be told what it doesn't understand.
+ */
+export function keepPrograms(...names: readonly string[]): void {
+  for (const name of names) {
+    if (kept.has(name)) continue;
+    try {
+      const path = `/proc/self/fd/${openSync(nativeFile(name), 'r')}`;
+      if (existsSync(path)) kept.set(name, path);
+    } catch {
+      // Whoever starts it will find out, and say so.
+    }
+  }
+}
+
+/** Where a program is that is built along with the addon, or the one that {@link keepPrograms} has opened. */
+export function nativeProgram(name: string): string {
+  return kept.get(name) ?? nativeFile(name);
 }
 
 /** errno values that the addon's functions return (the same on x86-64 and arm64 Linux). */

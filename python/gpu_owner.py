@@ -45,7 +45,7 @@ from typing import (
     cast,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CUDAInitialized",
     "Claim",

@@ -21,7 +21,7 @@ test.each([
   expect(stderr).toMatch(
     new RegExp(
       `^gpu-owner: the native addon at \\S+gpu_owner\\.node is from another version of gpu-owner: it has no ${name}\\(\\)\\. ` +
-        'Install gpu-owner again; in a clone, run `npm run -s install`\\.\\n$',
+        'Install gpu-owner again; in a clone, run `npm run install`\\.\\n$',
     ),
   );
   expect({ code, stdout }).toEqual({ code: 69, stdout: '' });

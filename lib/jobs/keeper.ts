@@ -11,13 +11,15 @@ import { simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
-import { native, nativeFile } from '../native.ts';
+import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import { PlaceholderProcess } from './placeholder-process.ts';
+import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
+
+export const KEEPER = 'gpu-owner-keeper';
 
 /** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
 export type JobClaim = ShownClaim<PlaceholderProcess>;
@@ -28,6 +30,7 @@ export type JobClaim = ShownClaim<PlaceholderProcess>;
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
  */
 export function claimForJob(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+  keepPrograms(KEEPER, PLACEHOLDER);
   return claimForCommands(settings, wait, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
@@ -49,7 +52,7 @@ export function becomeKeeper({ claim, placeholder }: JobClaim, words: number): n
   Object.assign(process.env, environmentOf(claim));
   showSimulatedLibraries(process.env);
   const args = [
-    'gpu-owner-keeper',
+    KEEPER,
     'run',
     ...placeholderOptions(placeholder),
     ...keeperOptions(claim, inheritable),
@@ -71,7 +74,7 @@ export function environmentOf({ jobFile }: KeptClaim): { GPU_OWNER_JOB?: string 
  */
 export function becomeHolder({ claim, placeholder }: JobClaim, answer: string): never {
   const options = [...placeholderOptions(placeholder), ...keeperOptions(claim, inheritable)];
-  return become(['gpu-owner-keeper', 'hold', ...options, '--answer', answer], 0, [], 0);
+  return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);
 }
 
 function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
@@ -149,12 +152,11 @@ function inheritable(descriptor: number): number {
 }
 
 function become(args: string[], words: number, descriptors: readonly number[], dropped: number): never {
-  const path = nativeFile('gpu-owner-keeper');
   const { driverHasCallOut, processExec, processExecInChild } = native();
   process.emit(BEFORE_EXEC as 'exit', 0);
   // A thread that is stuck in the kernel lets no process become another program.
   const error = (driverHasCallOut() ? processExecInChild : processExec)(
-    path,
+    nativeProgram(KEEPER),
     args,
     words,
     descriptors,
@@ -162,7 +164,7 @@ function become(args: string[], words: number, descriptors: readonly number[], d
   );
   throw new GPUOwnerError(
     'ERR_INTERNAL',
-    `the keeper ${path} can't be started: ${systemError(-error)}. Is the package complete?`,
+    `the keeper ${nativeFile(KEEPER)} can't be started: ${systemError(-error)}. Is the package complete?`,
   );
 }
 

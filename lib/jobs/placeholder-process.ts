@@ -3,9 +3,11 @@ import type { Settings } from '../claims/index.ts';
 import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
-import { native, nativeFile } from '../native.ts';
+import { native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
+
+export const PLACEHOLDER = 'gpu-owner-placeholder';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const CUDA_START_TIMEOUT_MS = 60_000;
@@ -134,7 +136,7 @@ function admitsPlaceholder({ computeMode }: GPU): boolean {
 function argumentsFor(until: 'auto' | 'keep'): string[] {
   const { nvml, cuda } = driverLibraries();
   return [
-    'gpu-owner-placeholder',
+    PLACEHOLDER,
     ...(nvml ? ['--nvml', nvml] : []),
     ...(cuda ? ['--cuda', cuda] : []),
     '--seconds',
@@ -143,13 +145,12 @@ function argumentsFor(until: 'auto' | 'keep'): string[] {
 }
 
 function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
-  const path = nativeFile('gpu-owner-placeholder');
   const variables = env && Object.entries(env).map(([name, value]) => `${name}=${value ?? ''}`);
-  const spawned = native().processSpawn(path, args, variables);
+  const spawned = native().processSpawn(nativeProgram(PLACEHOLDER), args, variables);
   if (spawned.error === 0) return spawned;
   throw new GPUOwnerError(
     'ERR_PLACEHOLDER',
-    `${path} can't be started: ${systemError(spawned.error)}. Is the package complete?`,
+    `${nativeFile(PLACEHOLDER)} can't be started: ${systemError(spawned.error)}. Is the package complete?`,
   );
 }
 

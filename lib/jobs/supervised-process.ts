@@ -2,11 +2,12 @@ import { readlinkSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { label } from '../gpus/index.ts';
-import { errno, native, nativeFile } from '../native.ts';
+import { errno, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import {
   changesTo,
   INHERITED,
+  KEEPER,
   parseInherited,
   type SupervisedTask,
   showSimulatedLibraries,
@@ -61,9 +62,8 @@ export function supervise(supervising: SupervisedTask): Supervised {
   const env = { ...supervising.env };
   delete env[INHERITED];
   showSimulatedLibraries(env);
-  const path = nativeFile('gpu-owner-keeper');
   const { error, pid, control } = native().processStart(
-    path,
+    nativeProgram(KEEPER),
     args,
     changesTo(env),
     parseInherited(process.env[INHERITED]).dropped,
@@ -76,7 +76,7 @@ export function supervise(supervising: SupervisedTask): Supervised {
     const text =
       error === errno.E2BIG
         ? 'its arguments and environment are too long (an argument may have 128 KiB); put long data into a file'
-        : `gpu-owner's own ${path} can't be started: ${systemError(error)}`;
+        : `gpu-owner's own ${nativeFile(KEEPER)} can't be started: ${systemError(error)}`;
     return {
       ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
       leftBehind: () => null,

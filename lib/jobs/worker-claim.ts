@@ -1,8 +1,9 @@
 import { claimForCommands, type Settings, type ShownClaim, type WaitOptions } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
+import { keepPrograms } from '../native.ts';
 import { warnOnce } from '../platform/index.ts';
-import { environmentOf, type SupervisedTask } from './keeper.ts';
-import { PlaceholderProcess } from './placeholder-process.ts';
+import { environmentOf, KEEPER, type SupervisedTask } from './keeper.ts';
+import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { type Supervised, supervise } from './supervised-process.ts';
 
 /** How long a GPU may look free between two commands, in ms. */
@@ -28,6 +29,7 @@ export class WorkerClaim {
    * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED, ERR_PLACEHOLDER; nothing is held then
    */
   static async claim({ request, ...settings }: Settings, wait: WaitOptions): Promise<WorkerClaim> {
+    keepPrograms(KEEPER, PLACEHOLDER);
     const forJobs = { ...settings, request: { ...request, isJob: true } };
     return new WorkerClaim(
       await claimForCommands(forJobs, wait, { ownEnvironment: false, startPlaceholder }),

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -188,6 +189,7 @@ void* end_with_input(void*) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prctl(PR_SET_NAME, "gpu-owner-place");  // it may have been started by a descriptor's number
   Options options;
   std::string problem;
   // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
