@@ -38,7 +38,7 @@ test('measures, prints, and writes what came of it', () => {
   const file = join(directory, 'results.json');
   const { status, stdout, stderr } = bench('--quick', '--json', file, 'idle');
   expect(status, stderr).toBe(0);
-  expect(stdout).toMatch(/Memory of each, in MB.+\n.+\n.+ {2}gpu-owner run +\d+\.\d/);
+  expect(stdout).toMatch(/Memory of each claimant, in MB.+\n.+\n.+ {2}gpu-owner run +\d+\.\d/);
   expect(stdout).toContain('Targets: 0 met, 0 missed');
   expect(
     Math.max(

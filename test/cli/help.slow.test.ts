@@ -108,6 +108,8 @@ test('options of the help belong to the command, not to what `run` runs', async 
   expect(without.stdout).toBe('5 -- --force --nonsense');
 });
 
-test('--version prints the version', async () => {
-  expect((await machine.runCommand(['--version'])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+test('--version prints the version in a line of its own, then where everything is', async () => {
+  expect((await machine.runCommand(['--version'])).stdout).toMatch(
+    /^\d+\.\d+\.\d+\npackage: \/.+ \(sources\)\nNode\.js: \/.+ \(\d.+\)\nnative: +\/.+\n$/,
+  );
 });

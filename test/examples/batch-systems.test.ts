@@ -70,7 +70,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     second?.kill('SIGCONT');
     const killed = await second?.ended;
     expect(killed?.code, killed?.stderr).toBe(143);
-    expect(killed?.stdout).toMatch(/given back/);
+    expect(killed?.stdout).toMatch(/requeued/);
     cluster.go(warned);
     const drained = await first?.ended;
     expect(drained?.code, drained?.stderr).toBe(143);
@@ -106,7 +106,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     sendSignal(-second.pid, 'SIGUSR2');
     const deleted = await second.ended;
     expect(deleted.code, deleted.stderr).toBe(143);
-    expect(deleted.stdout).toMatch(/ending at once.*\n.*given back/);
+    expect(deleted.stdout).toMatch(/ending at once.*\n.*requeued/);
     for (const task of [1, 2, 3]) cluster.go(task);
     const drained = await first.ended;
     expect(drained.code, drained.stderr).toBe(143);

@@ -19,6 +19,7 @@ let current: string;
 beforeAll(() => {
   scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-releases-'));
   first = unpack(FIRST, 'first');
+  cpSync(join(binaries(), 'simulator'), join(scratch, 'driver'), { recursive: true });
   const made = join(scratch, 'made');
   const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', made];
   execFileSync(process.execPath, [join(root, 'scripts/package.js'), ...from, 'npm'], { stdio: 'pipe' });
@@ -51,7 +52,14 @@ function unpack(tarball: string, name: string): string {
 
 const command = (directory: string) => join(directory, 'bin/gpu-owner.cjs');
 const start = (directory: string, ...args: string[]) =>
-  machine.start([process.execPath, command(directory), ...args], { env: { GPU_OWNER_INHERITED: '' } });
+  machine.start([process.execPath, command(directory), ...args], { env: driver() });
+
+/** The same simulated driver for all: a real one isn't part of a package either. */
+const driver = () => ({
+  GPU_OWNER_INHERITED: '',
+  GPU_OWNER_NVML_LIBRARY: join(scratch, 'driver/libnvidia-ml.so.1'),
+  GPU_OWNER_CUDA_LIBRARY: join(scratch, 'driver/libcuda.so.1'),
+});
 
 describe.skipIf(process.arch !== 'x64')(
   'the first release and this one (x64 only: the first one’s binaries are)',
@@ -151,14 +159,7 @@ describe.skipIf(process.arch !== 'x64')(
       }
 
       test('a job that runs goes on, one that waits gets its GPUs, and both end with their codes', async () => {
-        // The simulated driver stays: a real one isn't part of the package either.
-        const driver = join(scratch, 'driver');
-        cpSync(join(binaries(), 'simulator'), driver, { recursive: true });
-        const env = {
-          GPU_OWNER_INHERITED: '',
-          GPU_OWNER_NVML_LIBRARY: join(driver, 'libnvidia-ml.so.1'),
-          GPU_OWNER_CUDA_LIBRARY: join(driver, 'libcuda.so.1'),
-        };
+        const env = driver();
         const run = (...args: string[]) =>
           machine.start([process.execPath, command(place), ...args], { env });
         const flag = join(machine.directory, 'go');
@@ -193,7 +194,7 @@ describe.skipIf(process.arch !== 'x64')(
         const words = ['exp', 'run', '--gpus', '2', '--grid', 'a=1,2,3,4,5,6', '--', 'sleep', '0.5'];
         const sweep = machine.start([process.execPath, command(place), ...words], {
           cwd: project,
-          env: { GPU_OWNER_INHERITED: '' },
+          env: driver(),
         });
         await output(sweep, /completed by/);
         change();
