@@ -60,6 +60,8 @@ function checkIdleMemory(claimed: readonly GPU[]): string {
   const mine = snapshotSync().filter(({ uuid }) => claimed.some((gpu) => gpu.uuid === uuid));
   if (mine.every(({ memory }) => memory.usedBytes === null))
     skip('the driver does not tell how much memory is in use');
+  if (mine.some(({ processes }) => processes?.some(({ type }) => type === 'compute')))
+    skip('the job in which this runs has processes on the GPUs');
   const unclaimed = getGPUsSync().filter(
     ({ state, health, processes, memory }) =>
       state === 'busy' &&

@@ -53,7 +53,10 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
     await stopPrograms();
     for (const signal of signals) process.off(signal, interrupt);
     // As it would have ended without us: who waits for it learns which signal it was.
-    if (interrupted !== null) await endBy(interrupted);
+    if (interrupted !== null) {
+      options.onProgress('interrupted; all GPUs are given back.');
+      await endBy(interrupted);
+    }
   }
 }
 

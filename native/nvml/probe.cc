@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "process/futex.h"
 #include "process/thread.h"
@@ -14,7 +15,7 @@ constexpr size_t kMaxTimes = 4096;
 
 Code look(const Library& library, Device device, Memory& memory, std::vector<Process>& processes) {
   const Code code = library.memory(device, memory);
-  if (code != SUCCESS) return code;
+  if (code != SUCCESS && code != ERROR_NOT_SUPPORTED) return code;
   const Code listed = library.processes(device, Library::ProcessKind::compute, processes);
   return listed == ERROR_NOT_SUPPORTED ? SUCCESS : listed;
 }
@@ -131,7 +132,7 @@ Neighbours use_beside(const Library& library, const std::string& path, const std
   } while (result.ours == SUCCESS && !last);
   pthread_join(thread, nullptr);
   result.other = user.code;
-  result.same_memory = memory.total == user.total;
+  result.same_memory = memory.total == user.total || std::isnan(memory.total);
   return result;
 }
 

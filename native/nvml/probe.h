@@ -22,7 +22,7 @@ LookTimes measure_looks(const Library& library, const std::vector<std::string>& 
 struct Neighbours {
   Code other = SUCCESS;  // the first code that isn't success, of the user that comes and goes
   Code ours = SUCCESS;
-  bool same_memory = true;  // whether both read the same total
+  bool same_memory = true;  // whether both read the same total, if any
 };
 Neighbours use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds);
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CHECKS, type CheckName } from '../../lib/selftest/check.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, compile, noCompiler } from '../support/doctor.ts';
-import { finished, Machine, output, root, type Starting, until } from '../support/machine.ts';
+import { command, finished, Machine, output, root, type Starting, until } from '../support/machine.ts';
 import { processesWith } from '../support/processes.ts';
 
 let machine: Machine;
@@ -240,6 +240,30 @@ test('MIG instances: one is claimed, and CUDA shows exactly that', async () => {
   }
 });
 
+test.each([
+  ['oldest-driver', []],
+  ['jetson', ['--max-used-memory', 'any', '--allow-processes']],
+] as const)('the machine %s: nothing fails', async (name, options) => {
+  const other = new Machine(name);
+  try {
+    const { code, failed } = await selftest(['-n', '1', ...options], {}, other);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+  } finally {
+    await other.close();
+  }
+});
+
+test('inside of a job: it claims GPUs of the job', async () => {
+  const words = ['run', '-n', '1', '--', process.execPath, command, 'selftest', '--json'];
+  const { code, stdout } = await machine.runCommand(words);
+  const { gpus, checks } = JSON.parse(stdout) as { gpus: unknown[]; checks: { result: string }[] };
+  expect({ code, failed: checks.filter(({ result }) => result === 'failed') }).toEqual({
+    code: 0,
+    failed: [],
+  });
+  expect(gpus.length).toBe(1);
+});
+
 test('machines that tell little: what is not possible is said', async () => {
   const wsl = new Machine('wsl');
   try {
@@ -263,7 +287,11 @@ describe.each([
     const end = finished(child);
     await output(child, new RegExp(`passed +${after}`));
     child.kill(signal);
-    expect((await end).signal).toBe(signal);
+    const { signal: by, stderr } = await end;
+    expect({ by, stderr }).toEqual({
+      by: signal,
+      stderr: 'gpu-owner: interrupted; all GPUs are given back.\n',
+    });
     expect(processesWith(mark)).toEqual([]);
     expect(await machine.states()).toEqual(['free', 'free']);
     expect(machine.allProcesses()).toEqual([[], []]);
