@@ -12,7 +12,7 @@ import {
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Parsed, refuseWords, type Values } from './options.ts';
-import { isTerminal, print, say } from './output.ts';
+import { isTerminal, print, write } from './output.ts';
 
 const EXIT_FAILED = 1;
 const DEFAULT_TIMEOUT = '5m';
@@ -41,7 +41,7 @@ async function selftest(parsed: Parsed): Promise<void> {
     onResult: (result) => {
       if (!values.json) page.add(result);
     },
-    onProgress: say,
+    onProgress: (line) => write(2, `${line}\n`),
   });
   print(values.json ? JSON.stringify(report, null, 2) : page.conclusion(report));
   process.exit(report.checks.some(({ result }) => result === 'failed') ? EXIT_FAILED : 0);

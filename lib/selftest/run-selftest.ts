@@ -17,7 +17,7 @@ export interface SelftestOptions {
   timeoutMs: number;
   /** Is told each result as soon as it is known. */
   onResult: (result: CheckResult) => void;
-  /** Is told what a claim says while it waits. */
+  /** Is told each line for standard error, as of a claim that waits. */
   onProgress: (line: string) => void;
 }
 
@@ -54,7 +54,7 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
     for (const signal of signals) process.off(signal, interrupt);
     // As it would have ended without us: who waits for it learns which signal it was.
     if (interrupted !== null) {
-      options.onProgress('interrupted; all GPUs are given back.');
+      options.onProgress('gpu-owner: interrupted; all GPUs are given back.');
       await endBy(interrupted);
     }
   }
@@ -135,7 +135,7 @@ class Selftest {
     let error: GPUOwnerError | null = null;
     const program = new Program(words, { ...process.env, GPU_OWNER_ERRORS: 'json' }, (line) => {
       error ??= errorIn(line);
-      if (error === null) this.#options.onProgress(line.replace(/^gpu-owner: /, ''));
+      if (error === null) this.#options.onProgress(line);
     });
     let checking: CheckName | null = null;
     let isDone = false;

@@ -16,6 +16,7 @@ afterEach(() => machine.close());
 
 interface Ran {
   code: number | null;
+  stdout: string;
   stderr: string;
   /** Names of the checks with this result, in the order of the report. */
   failed: CheckName[];
@@ -42,7 +43,7 @@ async function selftest(args: string[] = [], starting: Starting = {}, on = machi
     const check = checks.find((each) => each.name === name);
     return `${check?.result}: ${check?.detail} -> ${check?.remedy}`;
   };
-  return { code, stderr, failed: named('failed'), skipped: named('skipped'), said };
+  return { code, stdout, stderr, failed: named('failed'), skipped: named('skipped'), said };
 }
 
 /** A directory of programs that come first in PATH. */
@@ -159,8 +160,11 @@ describe('drivers that differ', () => {
   });
 
   test('a driver that never forgets who was killed', async () => {
+    const neighbour = machine.startCommand(['hold', '--devices', '1', '--as', 'train-secret-model']);
+    await output(neighbour, /visibleDevices/);
     machine.set('teardown=600000');
-    const { code, failed, said } = await selftest(['-n', '1']);
+    const { code, stdout, failed, said } = await selftest(['-n', '1']);
+    expect(stdout).not.toMatch(/secret|(GPU|MIG)-[0-9a-f]{8}/);
     expect(code).toBe(1);
     expect(failed).toEqual(
       expect.arrayContaining(['cuda-killed', 'placeholder', 'hand-over', 'owner-killed']),
@@ -181,6 +185,18 @@ describe('drivers that differ', () => {
     expect(said('cuda-devices')).toMatch(
       /CUDA shows 2 GPUs .* for which 1 was claimed, 1 of them not claimed\. -> /,
     );
+  });
+
+  test('no CUDA library: where it was looked for, without the home directory', async () => {
+    const path = join(machine.directory, 'private', 'libcuda.so.1');
+    const env = { HOME: machine.directory, GPU_OWNER_CUDA_LIBRARY: path };
+    const { code, stdout, failed, said } = await selftest(['-n', '1'], { env });
+    expect(code).toBe(1);
+    expect(failed).toEqual(expect.arrayContaining(['cuda-devices', 'cuda-listed', 'placeholder']));
+    expect(said('cuda-listed')).toMatch(
+      /A CUDA program fails on the claimed GPUs: failed 500 load - ~\/private\/libcuda/,
+    );
+    expect(stdout).not.toContain(machine.directory);
   });
 
   test('a slow driver, and time that is up', async () => {

@@ -25,12 +25,15 @@ test('a plain machine: no check fails, and nothing stays claimed', async () => {
     expect(check.remedy).toBeNull();
   }
   expect(await machine.states()).toEqual(['free', 'free', 'free']);
-  // Nothing personal.
-  expect(stdout).not.toMatch(/GPU-0000|MIG-0000/);
-  for (const secret of [machine.directory, process.cwd(), process.execPath, 'gpu-owner.cjs']) {
-    expect(stdout).not.toContain(secret);
-  }
-  expect(stdout).not.toMatch(new RegExp(`\\b(${hostname()}|${userInfo().username})\\b`));
+  // Nothing personal, not even as part of a value.
+  const values = JSON.stringify(
+    [report.driver, report.gpus, report.checks].map((each) => Object.values(each)),
+  );
+  expect(values).not.toMatch(/(GPU|MIG)-[0-9a-f]{8}/);
+  for (const secret of [machine.directory, process.cwd(), process.execPath, 'gpu-owner.cjs'])
+    expect(values).not.toContain(secret);
+  const details = report.checks.map(({ detail }: { detail: string }) => detail).join('\n');
+  expect(details).not.toMatch(new RegExp(`\\b(${hostname()}|${userInfo().username})\\b`));
 });
 
 test('no GPU is free: it says why, and exits with 75', async () => {
