@@ -14,7 +14,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { loadavg, tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 
@@ -161,6 +161,7 @@ function tryPackage(system, name, file) {
   expectText(`${command} --version`, /^\d+\.\d+\.\d+/);
   expectText(`${command} status --simulate 4`, /(free[\s\S]*){4}/);
   expectText(`${command} run -n 2 -- sh -c 'echo $CUDA_VISIBLE_DEVICES'`, /^GPU-[^,]+,GPU-[^,]+\n$/);
+  expectText(`${command} selftest --simulate 2`, / 0 failed/);
   const claim = 'import gpu_owner\nwith gpu_owner.claim(2) as gpus: print(len(gpus))';
   const path = name === 'tarball' ? `PATH=${dirname(command)}:$PATH` : 'PATH=/nonexistent';
   expectText(
@@ -213,7 +214,8 @@ for (const suite of suites) {
             ` ${left.join(' ') || 'nothing'}`,
           ].join(' '),
         );
-        if (left.length > 0 || start > MAX_START_MS) failed++;
+        // Beside other work a start takes as long as that lets it.
+        if (left.length > 0 || (start > MAX_START_MS && loadavg()[0] < 1.5)) failed++;
       } catch (error) {
         failed++;
         console.log(`${suite.padEnd(9)} ${name}: ${error.message}`);
