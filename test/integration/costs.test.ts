@@ -1,7 +1,7 @@
 // What a look, a claim and a start cost, in calls: these are the same on every machine, however busy it is. Times are measured by
 // `npm run bench`, instructions of the native part counted by native/tests/costs. Whoever makes something cheaper lowers the bounds.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -74,9 +74,9 @@ describe.skipIf(noTracing !== null)(
     afterEach(() => rmSync(directory, { recursive: true }));
 
     /** The calls of all processes and threads, by name. */
-    async function traced(words: string[]): Promise<string[]> {
+    async function traced(words: string[], env: NodeJS.ProcessEnv = {}): Promise<string[]> {
       const file = join(directory, 'calls');
-      const { code, stderr } = await machine.run(['strace', '-f', '-qq', '-o', file, ...words]);
+      const { code, stderr } = await machine.run(['strace', '-f', '-qq', '-o', file, ...words], { env });
       expect(stderr).toBe('');
       expect(code).toBe(0);
       return readFileSync(file, 'utf8').split('\n');
@@ -107,6 +107,14 @@ describe.skipIf(noTracing !== null)(
       expect(lines.filter((line) => line.includes('/proc/locks'))).toEqual([]);
     });
 
+    test('a configuration of comments alone loads no parser', async () => {
+      const file = join(machine.directory, 'config.yaml');
+      copyFileSync(join(root, 'examples/config.yaml'), file);
+      const lines = await traced([launcher, 'run', '--', 'true'], { GPU_OWNER_MACHINE_CONFIG: file });
+      expect(lines.filter((line) => line.includes(`"${file}"`)).length).toBeGreaterThan(0);
+      expect(lines.filter((line) => line.includes('node_modules/yaml'))).toEqual([]);
+    });
+
     test('gpu-owner run -- true: no program is started, and no file of ours is read, that is not needed', async () => {
       await machine.run([launcher, 'run', '--', 'true']); // makes the lock directory
       const lines = await traced([launcher, 'run', '--', 'true']);
@@ -121,6 +129,8 @@ describe.skipIf(noTracing !== null)(
       expect(started.length, started.join('\n')).toBe(PROGRAMS);
       expect(opened.filter((path) => !path.endsWith('.cache')).sort()).toEqual([
         ...['bin/gpu-owner.cjs', 'bin/gpu-owner.cjs'], // by the shell, and by Node.js
+        // To be started, whatever becomes of the package while this waits.
+        ...['build/Release/gpu-owner-keeper', 'build/Release/gpu-owner-placeholder'],
         ...['dist/claim.cjs', 'dist/gpu-owner.cjs'],
       ]);
     });
