@@ -28,7 +28,9 @@ while :; do
     [ ! "$gpu_owner_a/bin/gpu-owner.cjs" -ef "$gpu_owner_0" ] || break 2
   done
   gpu_owner_a=
-  [ -L "$gpu_owner_0" ] && gpu_owner_0=$(readlink -f "$gpu_owner_0") || break
+  # Where there is no readlink, Node.js follows the link itself.
+  [ -L "$gpu_owner_0" ] && gpu_owner_a=$(readlink -f "$gpu_owner_0") || break
+  gpu_owner_0=$gpu_owner_a
 done
 gpu_owner_n=${GPU_OWNER_NODE:-node}
 if [ -n "$gpu_owner_a" ]; then

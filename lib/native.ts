@@ -1,4 +1,4 @@
-import { existsSync, openSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { GPUOwnerError } from './errors.ts';
 
@@ -288,8 +288,10 @@ export function keepPrograms(...names: readonly string[]): void {
   for (const name of names) {
     if (kept.has(name)) continue;
     try {
-      const path = `/proc/self/fd/${openSync(nativeFile(name), 'r')}`;
+      const descriptor = openSync(nativeFile(name), 'r');
+      const path = `/proc/self/fd/${descriptor}`;
       if (existsSync(path)) kept.set(name, path);
+      else closeSync(descriptor);
     } catch {
       // Whoever starts it will find out, and say so.
     }

@@ -3,7 +3,6 @@
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
-  copyFileSync,
   cpSync,
   mkdirSync,
   readdirSync,
@@ -54,7 +53,7 @@ fi
 const PRERM = `#!/bin/sh
 set -e
 rm -f /usr/lib/python3/dist-packages/__pycache__/gpu_owner.*.pyc
-rm -f /usr/lib/gpu-owner/dist/*.cache.[0-9]*
+rm -f /usr/lib/gpu-owner/dist/*.cache*
 `;
 
 const TMPFILES = `# The lock directory of gpu-owner: everybody may claim, nobody may remove the files of others.
@@ -86,8 +85,9 @@ export function writeDebian(directory, { version, arch, node }) {
     place(`usr/lib/systemd/user/${name}`, unit);
   }
   const documents = 'usr/share/doc/gpu-owner';
-  cpSync(join(root, 'docs'), join(directory, documents), { recursive: true });
-  copyFileSync(join(root, 'README.md'), join(directory, documents, 'README.md'));
+  // As they lie in the repository, so that their links lead somewhere.
+  for (const name of ['docs', 'examples', 'README.md', 'SECURITY.md', 'UPGRADING.md'])
+    cpSync(join(root, name), join(directory, documents, name), { recursive: true });
   place(`${documents}/changelog.gz`, gzipSync(readFileSync(join(root, 'CHANGELOG.md')), { level: 9 }));
   place(`${documents}/copyright`, copyright(node));
   const size = Math.ceil(sizeOf(directory) / 1024);

@@ -72,9 +72,9 @@ const COMMAND_BUNDLES = [
   'experiments.cjs',
   'experiments.licenses.txt',
 ];
-/** Files of a dependency that no program reads, and packages of its own, which are found by themselves. */
+/** Files of a dependency that no program reads, except licences, and packages of its own, which are found by themselves. */
 const UNUSED =
-  /\.(map|[cm]?ts|md|markdown|flow|tsbuildinfo)$|(^|\/)(\.github|test|tests|docs|examples|esm|node_modules)(\/|$)/;
+  /(?<!(^|\/)licen[cs]e)\.(map|[cm]?ts|md|markdown|flow|tsbuildinfo)$|(^|\/)(\.github|test|tests|docs|examples|esm|node_modules)(\/|$)/i;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -137,7 +137,7 @@ function copy(from, to, filter = () => true) {
 function packNpm() {
   const directory = join(scratch, 'npm');
   for (const path of NPM_FILES) copy(join(root, path), join(directory, path));
-  copy(join(root, 'dist'), join(directory, 'dist'), (file) => !file.includes('.cache'));
+  copy(join(root, 'dist'), join(directory, 'dist'), (file) => !/\.cache(\.\d+)?$/.test(file));
   for (const arch of arches) {
     copyBinaries(arch, join(directory, 'prebuilds', `linux-${arch}`), 'gpu-owner.glibc.node');
   }
@@ -150,9 +150,12 @@ function packNpm() {
     allowScripts: _allowed,
     ...rest
   } = manifest;
+  // In any version: npm refuses to install what conflicts with a project's own, also where it is optional. Another BullMQ is
+  // refused where it is used.
+  const peerDependencies = Object.fromEntries(Object.keys(rest.peerDependencies).map((name) => [name, '*']));
   writeFileSync(
     join(directory, 'package.json'),
-    `${JSON.stringify({ ...rest, gypfile: false, distribution: 'npm' }, null, 2)}\n`,
+    `${JSON.stringify({ ...rest, peerDependencies, gypfile: false, distribution: 'npm' }, null, 2)}\n`,
   );
   run('npm', ['pack', '--ignore-scripts', '--silent', '--pack-destination', out], { cwd: directory });
   said(`gpu-owner-${version}.tgz`);
@@ -257,22 +260,21 @@ function packTarball(tree, arch) {
   const name = `gpu-owner-${version}-linux-${arch}`;
   const directory = join(scratch, arch, name);
   copy(tree, join(directory, 'lib/gpu-owner'));
-  for (const path of ['README.md', 'CHANGELOG.md', 'LICENSE', 'docs'])
+  for (const path of [
+    'README.md',
+    'CHANGELOG.md',
+    'SECURITY.md',
+    'UPGRADING.md',
+    'LICENSE',
+    'docs',
+    'examples',
+  ])
     copy(join(root, path), join(directory, path));
   mkdirSync(join(directory, 'bin'));
   symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'bin/gpu-owner'));
-  const args = [
-    '--sort=name',
-    '--owner=0',
-    '--group=0',
-    '--numeric-owner',
-    `--mtime=${modified()}`,
-    '-cf',
-    '-',
-    name,
-  ];
+  const args = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', `--mtime=${modified()}`];
   const file = join(out, `${name}.tar.xz`);
-  run('sh', ['-c', `tar "$@" | xz -T1 -${values.quick ? 0 : 6} >"$0"`, file, ...args], {
+  run('tar', [...args, '-I', `xz -T1 -${values.quick ? 0 : 6}`, '-cf', file, name], {
     cwd: join(scratch, arch),
   });
   rmSync(directory, { recursive: true });
@@ -312,7 +314,7 @@ function wheelLauncher() {
     .replace("#!/bin/sh\n':' /*\n", '#!/bin/sh\n')
     .replace(
       line,
-      '\ngpu_owner_0=$0\n[ ! -L "$0" ] || gpu_owner_0=$(readlink -f "$0")\ngpu_owner_0=${gpu_owner_0%/*}/../lib/gpu-owner/bin/gpu-owner.cjs\n',
+      '\ngpu_owner_0=$0\n[ ! -L "$0" ] || gpu_owner_0=$(readlink -f "$0")\ncase $gpu_owner_0 in */*) ;; *) gpu_owner_0=./$0 ;; esac\ngpu_owner_0=${gpu_owner_0%/*}/../lib/gpu-owner/bin/gpu-owner.cjs\n',
     );
 }
 

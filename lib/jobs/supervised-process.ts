@@ -202,7 +202,8 @@ function isKeeper(pid: number): boolean {
   if (!known.includes(null)) return false;
   // Somebody's keeper hasn't been told yet.
   try {
-    return readlinkSync(`/proc/${pid}/exe`).endsWith('/gpu-owner-keeper');
+    // Deleted: the package was upgraded since.
+    return /\/gpu-owner-keeper(?: \(deleted\))?$/.test(readlinkSync(`/proc/${pid}/exe`));
   } catch {
     return false;
   }

@@ -45,7 +45,7 @@ test.each(PATHS.map(([words, printed]) => [words.slice(0, 2).join(' '), words, p
   'gpu-owner %s works',
   async (_, words, printed) => {
     const { code, stdout, stderr } = await gpuOwner(...words);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(printed);
   },
 );
