@@ -114,7 +114,7 @@ if [ -n "$gpu_owner_digits" ]; then
 fi
 export GPU_OWNER_INHERITED
 if ! command -v "$gpu_owner_n" >/dev/null; then
-  echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19 or newer in PATH (or GPU_OWNER_NODE=its path)" >&2
+  echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path)" >&2
   exit 127
 fi
 exec "$gpu_owner_n" "$gpu_owner_0" "$@"
@@ -122,9 +122,10 @@ exit 126
 */
 'use strict';
 const [major, minor] = process.versions.node.split('.').map(Number);
-if (major < 20 || (major === 20 && minor < 19)) {
+// Before 22.3, and in 21, there is no process.getBuiltinModule.
+if (major < 20 || major === 21 || minor < { 20: 19, 22: 3 }[major]) {
   const found = `${process.versions.node} (${process.execPath})`;
-  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19 or newer is needed\n`);
+  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed\n`);
   process.exit(70);
 }
 // What require(main) would do, without looking for packages on the way, which takes a millisecond.

@@ -36,7 +36,8 @@ export function runBundle(name: string, directory: string, require: (id: string)
 
   const asked = process.env.GPU_OWNER_WRITE_CODE_CACHE;
   const isAsked = asked?.startsWith(`${name}=`) === true;
-  if (isAsked || cachedData === undefined) {
+  // V8 would refuse one of other flags later.
+  if (isAsked || (cachedData === undefined && !process.env.NODE_OPTIONS)) {
     const target = isAsked ? asked.slice(name.length + 1) : path;
     const write = () => writeCodeCache(target, () => Buffer.concat([script.createCachedData(), source]));
     process.once('exit', write);

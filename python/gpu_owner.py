@@ -238,11 +238,11 @@ def _command(command: Optional[Command]) -> List[str]:
             raise UsageError("command: it is empty; use '/usr/local/bin/gpu-owner' or ['npx', 'gpu-owner']")
         return words
     here = os.path.dirname(os.path.abspath(__file__))
-    # PREFIX/lib/pythonX.Y/site-packages, or the directory of `pip install --target`.
-    for prefix in (os.path.dirname(os.path.dirname(os.path.dirname(here))), here):
-        installed = os.path.join(prefix, "bin", "gpu-owner")
-        if os.path.exists(os.path.join(prefix, "lib", "gpu-owner")) and os.access(installed, os.X_OK):
-            return [installed]
+    # PREFIX/lib/pythonX.Y/site-packages
+    prefix = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    installed = os.path.join(prefix, "bin", "gpu-owner")
+    if os.path.exists(os.path.join(prefix, "lib", "gpu-owner")) and os.access(installed, os.X_OK):
+        return [installed]
     found = shutil.which("gpu-owner")
     if found is not None:
         return [found]
@@ -255,7 +255,7 @@ def _command(command: Optional[Command]) -> List[str]:
 
 
 _NOT_FOUND = (
-    "{}. Install it (npm install -g /path/to/gpu-owner), or say where it is: the environment variable "
+    "{}. Install it (uv tool install gpu-owner), or say where it is: the environment variable "
     "GPU_OWNER_COMMAND=/path/to/bin/gpu-owner.cjs, or claim(command=...); a list such as ['npx', 'gpu-owner'] will do. "
     "It needs Node.js in PATH, or GPU_OWNER_NODE with its path."
 )

@@ -1,7 +1,7 @@
 // Says what is missing before a release is published.
 //
 // Usage: node scripts/check-release.js [vX.Y.Z]     the tag of the release; default: the version of package.json
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 const root = dirname(import.meta.dirname);
@@ -25,6 +25,10 @@ const PACKAGES = [
   ...['x86_64', 'aarch64'].map((arch) => `gpu_owner-${version}-py3-none-manylinux_2_28_${arch}.whl`),
   ...['amd64', 'arm64'].map((arch) => `gpu-owner_${version}_${arch}.deb`),
 ];
+const present = existsSync(join(root, 'release')) ? readdirSync(join(root, 'release')) : [];
+for (const name of present.filter((each) => each !== 'SHA256SUMS' && !PACKAGES.includes(each))) {
+  problems.push(`release/${name} is not of this release; remove it`);
+}
 for (const name of PACKAGES) {
   if (!existsSync(join(root, 'release', name)))
     problems.push(`release/${name} is missing; run npm run package`);

@@ -104,6 +104,7 @@ if (missing !== undefined || arches.length === 0) {
 }
 if (!existsSync(join(root, 'dist/gpu-owner.cjs'))) throw new Error('dist/ is missing: npm run build:ts');
 
+process.umask(0o022); // for all, whoever makes the packages
 const scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-package-'));
 try {
   mkdirSync(out, { recursive: true });
@@ -193,6 +194,7 @@ function makeTree(arch) {
   copy(join(root, 'LICENSE'), join(tree, 'LICENSE'));
   run(arch === machine() ? 'strip' : ARCHES[arch].strip, ['--strip-all', join(tree, 'bin/node')]);
   writeCaches(tree, arch);
+  run('chmod', ['-R', 'u=rwX,go=rX', tree]);
   return tree;
 }
 

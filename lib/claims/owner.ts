@@ -14,7 +14,7 @@ import {
 } from './options.ts';
 import { currentBinding, Placeholder, refuseInitialized } from './placeholder.ts';
 import { ShownClaim } from './shown-claim.ts';
-import { claimAtOnce, claimWhenFree } from './wait.ts';
+import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
 
 /** A GPU that is owned. */
 export interface Device {
@@ -91,7 +91,8 @@ export class GPUOwner {
     checkSignal(signal);
     const settings = prepare(options, ['maxWait', 'signal']);
     const wait = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
-    const take = (request: ClaimRequest) => awaiting(() => claimWhenFree(request, wait));
+    const end = endOf(wait.maxWait);
+    const take = (request: ClaimRequest) => awaiting(() => claimWhenFree(request, wait, undefined, end));
     return adopt(await runAsync(claimFor(settings, take), signal));
   }
 
@@ -206,7 +207,8 @@ function claimFor<Step>(
     settings,
     (conflict) => {
       // No other GPUs can be shown once CUDA has seen some.
-      if (conflict !== null && currentBinding() !== null) throw conflict;
+      const isBound = settings.placeholder !== 'none' && currentBinding() !== null;
+      if (conflict !== null && isBound) throw conflict;
       return take(settings.request);
     },
     {

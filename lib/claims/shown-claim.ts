@@ -25,7 +25,7 @@ import {
 import { listReasons, scopeOf } from './evaluate.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
-import { claimAtOnce, claimWhenFree, type WaitOptions } from './wait.ts';
+import { claimAtOnce, claimWhenFree, endOf, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
@@ -271,10 +271,11 @@ export function claimForCommands<Holder extends ContextHolder>(
   },
 ): Promise<ShownClaim<Holder>> {
   const { request } = settings;
+  const end = endOf(wait?.maxWait ?? null);
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
     const first = yield* claim(request);
-    return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first));
+    return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first, end));
   }
   const { ownEnvironment } = showing;
   const startPlaceholder = (claim: ShownClaim<Holder>) => awaiting(() => showing.startPlaceholder(claim));

@@ -34,14 +34,15 @@ const MAX_WAIT_MS = 60_000;
 /**
  * Joins the wait queue, and claims as soon as possible.
  * @param first the refusal of an attempt that was just made
+ * @param end when the wait ends, as `now` tells it; earlier if attempts have been made before
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
   request: ClaimRequest,
   { maxWait, ...options }: WaitOptions,
   first?: Refusal,
+  end = endOf(maxWait),
 ): Promise<Claim> {
-  const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
   let waiter: QueuedWaiter | null = null;
   let pause = 0;
   try {
@@ -77,7 +78,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
     throw found.error;
   }
   const { maxWait, onWaiting, signal } = wait;
-  const end = maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
+  const end = endOf(maxWait);
   const stalls = new UnqueuedStallDetector();
   for (let pause = 0; ; ) {
     const found = await runAsync(findForClaim(request, stalls.position), signal);
@@ -95,6 +96,11 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
     const seen = await waitForChange(found, { own: null, left: end - now(), pause, signal });
     pause = seen ? 0 : longerPause(pause);
   }
+}
+
+/** When a wait of so many ms that begins now ends. */
+export function endOf(maxWait: number | null): number {
+  return maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
 }
 
 function longerPause(pause: number): number {

@@ -242,7 +242,9 @@ describe('says what is wrong', () => {
     writeFileSync(old, "Object.defineProperty(process.versions, 'node', { value: '18.20.4' });");
     const { stderr, status } = fail({ env: { PATH: process.env.PATH, NODE_OPTIONS: `--require=${old}` } });
     expect(status).toBe(70);
-    expect(stderr).toMatch(/^gpu-owner: Node\.js 18\.20\.4 \(.*\) is too old: 20\.19 or newer is needed\n$/);
+    expect(stderr).toMatch(
+      /^gpu-owner: Node\.js 18\.20\.4 \(.*\) is too old: 20\.19, or 22\.3 or newer, is needed\n$/,
+    );
   });
 
   it('when the package is not built', () => {

@@ -34,7 +34,6 @@ export interface Script {
  */
 type ScriptFactory = (name: string, lock: number, interval: number) => Promise<ReadonlyMap<string, Script>>;
 
-/** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
 /** @throws ERR_QUEUE where the packages of the Redis engine aren't installed: those who only claim GPUs don't need them */
 function loadClient(): typeof IORedis {
   const require = createRequire(import.meta.filename);
@@ -51,6 +50,7 @@ function loadClient(): typeof IORedis {
   }
 }
 
+/** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
 export class Connection {
   readonly address: Address;
   /** How long a lock lasts, and how often it is renewed, in ms. */
