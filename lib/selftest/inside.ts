@@ -99,12 +99,17 @@ const POWER_POLL_MS = 100;
 async function checkEnergy(gpus: readonly GPU[]): Promise<string> {
   const indices = gpus.filter(({ instance }) => instance === null).map(({ index }) => index);
   if (indices.length === 0) skip('a MIG instance has no sensor of its own');
-  const counters = () => indices.map((index) => native().driverEnergy(uuidOf(index)));
+  // A busy machine may suspend this process between a look at the counters and one at the clock.
+  const look = () => {
+    const before = now();
+    const counters = indices.map((index) => native().driverEnergy(uuidOf(index)));
+    return { before, counters, after: now() };
+  };
   const uuidOf = (index: number) => gpus.find((gpu) => gpu.index === index)?.uuid ?? '';
-  const began = now();
-  const first = counters();
+  look(); // opens the library
+  const first = look();
   const readings = indices.map((): number[] => []);
-  while (now() - began < ENERGY_TIME_MS) {
+  while (now() - first.after < ENERGY_TIME_MS) {
     const all = snapshotSync(indices);
     indices.forEach((index, i) => {
       const watts = all.find((gpu) => gpu.index === index && gpu.instance === null)?.powerWatts;
@@ -112,21 +117,21 @@ async function checkEnergy(gpus: readonly GPU[]): Promise<string> {
     });
     await new Promise((resolve) => setTimeout(resolve, POWER_POLL_MS));
   }
-  const last = counters();
-  const passed = now() - began;
+  const last = look();
+  const [shortest, longest] = [last.before - first.after, last.after - first.before];
   const texts = indices.map((index, i) => {
     const read = readings[i] as number[];
     // Millijoules per millisecond are watts.
-    const counted = ((last[i] as number) - (first[i] as number)) / passed;
-    return { index, read, counted };
+    const energy = (last.counters[i] as number) - (first.counters[i] as number);
+    return { index, read, counted: energy / shortest, least: energy / longest };
   });
   if (texts.every(({ read, counted }) => read.length === 0 && Number.isNaN(counted)))
     skip('the driver tells neither power nor energy');
   const wrong = texts.filter(
-    ({ read, counted }) =>
+    ({ read, counted, least }) =>
       read.length > 0 &&
       !Number.isNaN(counted) &&
-      (counted < Math.min(...read) * 0.7 - 5 || counted > Math.max(...read) * 1.3 + 5),
+      (counted < Math.min(...read) * 0.7 - 5 || least > Math.max(...read) * 1.3 + 5),
   );
   const tell = ({ index, read, counted }: (typeof texts)[number]) =>
     `GPU ${index}: ${read.length === 0 ? 'no power readings' : `${mean(read).toFixed(1)} W read`}, ` +

@@ -160,9 +160,13 @@ describe('limits', () => {
   test.skipIf(noOtherUser !== null)(`of processes${because(noOtherUser)}`, async () => {
     // A uid that nobody else uses. The threads of the doctor's own processes count.
     const someone = ['setpriv', '--reuid=54321', '--regid=54321', '--clear-groups', '--'];
-    const low = await limited('--nproc=84:84', someone);
+    let low = await limited('--nproc=84:84', someone);
+    // How many of them live when that is checked depends on what else the machine does.
+    for (let limit = 78; limit >= 54 && !low.ids.includes('limit-processes'); limit -= 6) {
+      low = await limited(`--nproc=${limit}:${limit}`, someone);
+    }
     expect(low.ids).toContain('limit-processes');
-    expect(said(low, 'limit-processes')).toMatch(/Only \d+ of the 84 processes and threads.*ulimit -u/);
+    expect(said(low, 'limit-processes')).toMatch(/Only \d+ of the \d+ processes and threads.*ulimit -u/);
     expect((await limited('--nproc=2000:2000', someone)).ids).toEqual([]);
   });
 });
