@@ -32,7 +32,7 @@ import { arch as machine, tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { writeDebian } from './package-deb.js';
-import { COMPANIONS } from './prebuild.js';
+import { COMPANIONS, TRIPLES } from './prebuild.js';
 
 const root = dirname(import.meta.dirname);
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
@@ -50,8 +50,8 @@ const NODE = {
   },
 };
 const ARCHES = {
-  x64: { wheel: 'x86_64', deb: 'amd64', strip: 'x86_64-linux-gnu-strip' },
-  arm64: { wheel: 'aarch64', deb: 'arm64', strip: 'aarch64-linux-gnu-strip' },
+  x64: { wheel: 'x86_64', deb: 'amd64' },
+  arm64: { wheel: 'aarch64', deb: 'arm64' },
 };
 const KINDS = ['npm', 'tarball', 'wheel', 'deb'];
 const NPM_FILES = [
@@ -192,7 +192,7 @@ function makeTree(arch) {
   copy(join(node, 'bin/node'), join(tree, 'bin/node'));
   copy(join(node, 'LICENSE'), join(tree, 'LICENSE.node'));
   copy(join(root, 'LICENSE'), join(tree, 'LICENSE'));
-  run(arch === machine() ? 'strip' : ARCHES[arch].strip, ['--strip-all', join(tree, 'bin/node')]);
+  run(arch === machine() ? 'strip' : `${TRIPLES[arch]}-strip`, ['--strip-all', join(tree, 'bin/node')]);
   writeCaches(tree, arch);
   run('chmod', ['-R', 'u=rwX,go=rX', tree]);
   return tree;

@@ -10,7 +10,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { headersEnvironment } from './node-headers.js';
 
 const root = dirname(import.meta.dirname);
-const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
+export const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
 /** Files that are built along with the addon, and lie beside it. */
 export const COMPANIONS = [
   'gpu-owner-inherited',

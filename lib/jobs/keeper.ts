@@ -241,7 +241,7 @@ export function taskArguments({
   const control = Math.max(FIRST_DESCRIPTOR, output + 1, ...given.map((each) => each + 1));
   let last = control;
   const args = [
-    'gpu-owner-keeper',
+    KEEPER,
     'task',
     '--control',
     String(control),
