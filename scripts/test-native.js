@@ -22,6 +22,7 @@ const VALGRIND = [
   '--quiet',
   '--error-exitcode=99',
   '--leak-check=full',
+  '--show-leak-kinds=definite',
   '--errors-for-leak-kinds=definite',
 ];
 

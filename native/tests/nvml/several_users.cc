@@ -26,6 +26,7 @@ double slowdown(const LookTimes& times) {
 }  // namespace
 
 TIMED_TEST("looks at two GPUs, side by side and one after the other") {
+  if (tests::under_valgrind()) tests::skip("under valgrind only one thread runs at a time");
   const SimulatedMachine machine("2");
   const Library& library = tests::opened_driver().library();
   machine.set("latency=memory:10000");
