@@ -27,8 +27,9 @@ worker=$!
 
 asked=
 drain() {
-  [ -n "$asked" ] || kill -TERM "$worker"
-  asked=yes
+  [ -n "$asked" ] && return
+  asked=yes # first: the next signal's trap may run between these two lines
+  kill -TERM "$worker"
 }
 # The second signal: the task is given back at once. Two in the same moment would count as one.
 stop() {
