@@ -19,14 +19,13 @@ import {
   scopeOf,
   unavailable,
 } from './evaluate.ts';
-import type { GpuRequest } from './fairness.ts';
 import { Lease } from './lease.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { claimantOf, survey } from './survey.ts';
-import { type QueuePosition, waitersAhead } from './wait-queue.ts';
+import { type GpuRequest, type QueuePosition, waitersAhead } from './wait-queue.ts';
 
 /** GPUs that are leased by this process. */
 export interface Claim {

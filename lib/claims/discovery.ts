@@ -28,11 +28,10 @@ import {
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
-import { reservedFor } from './fairness.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
-import { activeWaiters, type QueuePosition, readWaiters, waitersAhead } from './wait-queue.ts';
+import { activeWaiters, type QueuePosition, readWaiters, reservedFor, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {

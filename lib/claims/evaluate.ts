@@ -23,7 +23,6 @@ import {
   sleeping,
   type Waiting,
 } from '../platform/index.ts';
-import { type GpuRequest, reservedFor } from './fairness.ts';
 import {
   depthFor,
   endedWithin,
@@ -39,7 +38,7 @@ import type { LockDirectory } from './lock-directory.ts';
 import type { ParentJob } from './parent-job.ts';
 import { type Binding, usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';
-import type { Waiter } from './wait-queue.ts';
+import { type GpuRequest, reservedFor, type Waiter } from './wait-queue.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;

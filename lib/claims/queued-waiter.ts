@@ -4,17 +4,19 @@ import { now, timerMs } from '../platform/index.ts';
 import type { Refusal } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
-import { findBlockers, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { isLeased, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { survey } from './survey.ts';
 import {
   activeWaiters,
+  findBlockers,
   HEARTBEAT_MS,
   type QueuePosition,
   readWaiters,
   Slot,
+  StallDetector,
+  WAITERS_PER_HEARTBEAT,
   WaitQueue,
 } from './wait-queue.ts';
 

@@ -6,12 +6,20 @@ import { type Claim, claim, type Refusal } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
-import { reservedFor, StallDetector, WAITERS_PER_HEARTBEAT } from './fairness.ts';
 import { findTenure } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
 import type { DiscoveryRequest } from './survey.ts';
-import { activeWaiters, HEARTBEAT_MS, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
+import {
+  activeWaiters,
+  HEARTBEAT_MS,
+  type QueuePosition,
+  readWaiters,
+  reservedFor,
+  StallDetector,
+  WAITERS_PER_HEARTBEAT,
+  WaitQueue,
+} from './wait-queue.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/fairness.ts';
+import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/wait-queue.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 

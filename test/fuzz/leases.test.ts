@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/fairness.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -9,6 +8,7 @@ import {
   RECORD_SIZE,
   type RecordContents,
 } from '../../lib/claims/record.ts';
+import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/wait-queue.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {
