@@ -15,6 +15,9 @@ import {
   select,
   type Verdict,
 } from '../gpus/index.ts';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
+import { findUnexplainedDecision } from './acquisition-lock.ts';
 import type { Refusal } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
@@ -28,10 +31,27 @@ import {
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
+import {
+  FIRST_TENURE,
+  findUnexplained,
+  isLocked,
+  LEASE,
+  readHolder,
+  type UnexplainedLock,
+} from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
+import { leaseInfo, MAX_GENERATIONS } from './record.ts';
 import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
-import { activeWaiters, type QueuePosition, readWaiters, reservedFor, waitersAhead } from './wait-queue.ts';
+import {
+  activeWaiters,
+  type QueuePosition,
+  readWaiters,
+  reservedFor,
+  WAIT_QUEUE_FILE,
+  WaitQueue,
+  waitersAhead,
+} from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -262,4 +282,83 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
     const { count, isSuspended: stopped } = waiter;
     return { position: i + 1, count, user, uid, pid, host, command, since, stopped, waitingFor };
   });
+}
+
+/** Behind all bytes that claims lock in any file, but those of the wait queue. */
+const NOBODYS = FIRST_TENURE + 2 * MAX_GENERATIONS;
+
+/** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
+export type StrangeLock = UnexplainedLock & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
+
+/** Locks of which nobody has written that they are theirs. So it is for a moment with every claim. */
+export function findStrangeLocks(directory: LockDirectory): StrangeLock[] {
+  const found: StrangeLock[] = [];
+  for (const name of leaseNames(directory)) {
+    const uuid = name.replace(/\..*$/, '');
+    const lock = findUnexplained(directory, { uuid });
+    if (lock !== null) found.push({ ...lock, of: 'lease', uuid });
+  }
+  const decision = findUnexplainedDecision(directory);
+  if (decision !== null) found.push({ ...decision, of: 'decision' });
+  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
+    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
+    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
+    found.push({ path, owners: ownersOf(descriptor, NOBODYS), of: 'queue' });
+  }
+  return found;
+}
+
+/** A lock whose record says whose it is. */
+export interface RecordedLock {
+  of: 'lease' | 'queue';
+  path: string;
+  /** As the record says; anybody may have written it. */
+  uid: number | null;
+  user: string;
+  pid: number | null;
+  /** The processes that have the lock, as far as this user can see. */
+  owners: readonly LockOwner[];
+}
+
+/** Leases and places in the wait queue. @param files as for `ownersOf` */
+export function* findRecordedLocks(
+  directory: LockDirectory,
+  files: Parameters<typeof ownersOf>[2],
+): Generator<RecordedLock> {
+  for (const name of leaseNames(directory)) {
+    for (const descriptor of directory.filesNamed(name)) {
+      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
+      if (record === null) continue;
+      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
+      yield { of: 'lease', path, ...leaseInfo(record), owners: ownersOf(descriptor, LEASE, files) };
+    }
+  }
+  const queue = WaitQueue.open(directory);
+  if (queue === null) return;
+  try {
+    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
+    for (const { slot, info } of queue.waiters(queue.slots())) {
+      yield { of: 'queue', path, ...info, owners: ownersOf(queue.descriptor, slot, files) };
+    }
+  } finally {
+    queue.close();
+  }
+}
+
+/** The wait queue's file, if strangers have locked so much of it that nobody can stand in line. */
+export function findSpoiltQueue(directory: LockDirectory): string | null {
+  const queue = WaitQueue.open(directory);
+  const isSpoilt = queue?.isSpoilt === true;
+  queue?.close();
+  return isSpoilt ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
+}
+
+function leaseNames(directory: LockDirectory): string[] {
+  const names = directory.all.flatMap((path) =>
+    directory
+      .namesIn(path)
+      .filter((name) => name.endsWith('.lease'))
+      .sort(),
+  );
+  return [...new Set(names)];
 }

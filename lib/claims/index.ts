@@ -5,6 +5,9 @@ export {
   discover,
   findFreeGPUs,
   findFreeGPUsSync,
+  findRecordedLocks,
+  findSpoiltQueue,
+  findStrangeLocks,
   type GPUStatus,
   getGPUs,
   getGPUsSync,
@@ -12,11 +15,11 @@ export {
   gpuJSON,
   type QueueEntry,
   type QueueOptions,
+  type StrangeLock,
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export { readRecord } from './lease-file.ts';
 export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
-export { findRecordedLocks, findSpoiltQueue, findStrangeLocks, type StrangeLock } from './lock-inspection.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
