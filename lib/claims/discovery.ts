@@ -309,7 +309,7 @@ export function findStrangeLocks(directory: LockDirectory): StrangeLock[] {
 }
 
 /** A lock whose record says whose it is. */
-export interface RecordedLock {
+interface RecordedLock {
   of: 'lease' | 'queue';
   path: string;
   /** As the record says; anybody may have written it. */

@@ -1,4 +1,4 @@
-import type { NormalizedCriteria } from '../config/index.ts';
+import { driverLibraries, type NormalizedCriteria } from '../config/index.ts';
 import type { Holders } from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
@@ -14,6 +14,7 @@ import {
   separateKinds,
   type Verdict,
 } from '../gpus/index.ts';
+import { native } from '../native.ts';
 import {
   describeOwner,
   formatSince,
@@ -35,8 +36,8 @@ import {
   whyUntakable,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import type { Binding } from './options.ts';
 import type { ParentJob } from './parent-job.ts';
-import { type Binding, usesCUDA } from './placeholder.ts';
 import { leaseInfo } from './record.ts';
 import { type GpuRequest, reservedFor, type Waiter } from './wait-queue.ts';
 
@@ -241,6 +242,11 @@ const NOBODY: ReadonlySet<number> = new Set();
 /** In a container, a number that the driver gives may be this process's and mean another one on the host. */
 function ownPidsOn({ processes }: GPU): ReadonlySet<number> {
   return processes?.some(({ pid }) => pid === process.pid) && usesCUDA() ? new Set([process.pid]) : NOBODY;
+}
+
+/** Whether this process may be on a GPU: not unless it has initialised CUDA. */
+export function usesCUDA(): boolean {
+  return native().cudaState(driverLibraries().cuda) === 'initialized';
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {

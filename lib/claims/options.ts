@@ -11,7 +11,6 @@ import {
 } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
-import type { Binding } from './placeholder.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -58,6 +57,14 @@ const DEFAULTS = {
   visibleDevices: 'uuid',
   lockTimeout: 2_000,
 } as const;
+
+/** The GPUs that CUDA was initialised for in this process, by the first claim with a placeholder. It never changes again. */
+export interface Binding {
+  /** In CUDA's order. */
+  uuids: readonly string[];
+  /** Which claim it was, in words. */
+  by: string;
+}
 
 /** A claim, checked and with its defaults. */
 export interface ClaimRequest {
