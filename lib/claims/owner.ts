@@ -194,7 +194,6 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Sett
   }
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
-  const binding = currentBinding();
   // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
   if (binding !== null && settings.placeholder !== 'none') settings.request.bound = binding;
   return settings;
@@ -209,7 +208,7 @@ function claimFor<Step>(
     settings,
     (conflict) => {
       // No other GPUs can be shown once CUDA has seen some.
-      const isBound = settings.placeholder !== 'none' && currentBinding() !== null;
+      const isBound = settings.placeholder !== 'none' && binding !== null;
       if (conflict !== null && isBound) throw conflict;
       return take(settings.request);
     },
@@ -225,7 +224,7 @@ function claimFor<Step>(
 
 /** CUDA counts in the order of the variable that it read, and that was the one of the first claim with a placeholder. */
 function inCudaOrder(gpus: readonly GPU[]): GPU[] {
-  const order = currentBinding()?.uuids;
+  const order = binding?.uuids;
   if (order === undefined) return [...gpus];
   return [...gpus].sort((a, b) => order.indexOf(a.uuid) - order.indexOf(b.uuid));
 }
@@ -246,13 +245,9 @@ function isFirstThread(): boolean {
 }
 
 /** Enough to be counted, too little to be missed. */
-const BYTES = 1024 ** 2;
+const PLACEHOLDER_BYTES = 1024 ** 2;
 
 let binding: Binding | null = null;
-
-function currentBinding(): Binding | null {
-  return binding;
-}
 
 /** @throws ERR_CUDA_INITIALIZED where CUDA has been initialised by something else: the claim could not reach it any longer */
 function refuseInitialized(): void {
@@ -283,7 +278,7 @@ class Placeholder {
    */
   static take(gpus: readonly GPU[]): Placeholder {
     const uuids = gpus.map(({ uuid }) => uuid);
-    const taken = native().cudaTake(driverLibraries().cuda, uuids, BYTES);
+    const taken = native().cudaTake(driverLibraries().cuda, uuids, PLACEHOLDER_BYTES);
     // Also where it failed half-way: what CUDA has once read, it keeps.
     if (binding === null && usesCUDA()) {
       const indices = gpus.map(label).join(', ');
@@ -296,7 +291,7 @@ class Placeholder {
         },
       };
     }
-    if (typeof taken !== 'number') throw failure(taken, gpus);
+    if (typeof taken !== 'number') throw placeholderError(taken, gpus);
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
     return new Placeholder(taken);
   }
@@ -318,7 +313,10 @@ const DEVICE_UNAVAILABLE = 46;
 const WITHOUT =
   "Without a placeholder (`placeholder: 'none'`) the lease still holds, but tools that only look at the driver don't see it.";
 
-function failure({ code, stage, uuid, text }: PlaceholderFailure, gpus: readonly GPU[]): GPUOwnerError {
+function placeholderError(
+  { code, stage, uuid, text }: PlaceholderFailure,
+  gpus: readonly GPU[],
+): GPUOwnerError {
   if (stage === 'load') {
     return new GPUOwnerError(
       'ERR_PLACEHOLDER',
