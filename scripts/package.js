@@ -4,12 +4,12 @@
 //   gpu_owner-VERSION-py3-none-manylinux_2_28_ARCH.whl for pip, pipx and uv, with its own Node.js
 //   gpu-owner_VERSION_ARCH.deb                         for apt, with its own Node.js
 //   SHA256SUMS
-// All have the same binaries, which are compiled first (npm run prebuild). Needs xz, python3 and dpkg-deb.
+// All have the same binaries, which are compiled first (npm run prebuild), as is dist/. Needs xz, python3 and dpkg-deb.
 //
 // Usage: npm run package [-- OPTIONS] [npm|tarball|wheel|deb...]     default: all
 //   --arch ARCH   x64 or arm64, may be repeated; default: those that npm run prebuild can make here
-//   --prebuilt    take what is in prebuilds/
-//   --binaries DIR  take what is there, such as build/Release; with one --arch
+//   --prebuilt    take what is in prebuilds/, if it was made from these sources
+//   --binaries DIR  take what is there, such as build/Release, and dist/ as it is: for tests; with one --arch
 //   --quick       compress little: for tests
 //   --out DIR     default: release/
 //   --node DIR    where node-linux-ARCH-VERSION.tgz of npm is, or is downloaded to; default: node_modules/.cache/gpu-owner
@@ -32,7 +32,7 @@ import { arch as machine, tmpdir } from 'node:os';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { writeDebian } from './package-deb.js';
-import { COMPANIONS, TRIPLES } from './prebuild.js';
+import { COMPANIONS, isUpToDate, TRIPLES } from './prebuild.js';
 
 const root = dirname(import.meta.dirname);
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
@@ -93,16 +93,23 @@ const kinds = positionals.length > 0 ? positionals : KINDS;
 const unknown = kinds.find((kind) => !KINDS.includes(kind));
 if (unknown !== undefined) throw new Error(`${unknown}: not one of ${KINDS.join(', ')}`);
 
-if (values.binaries === undefined && !values.prebuilt) {
-  run(process.execPath, [join(root, 'scripts/prebuild.js'), ...(values.arch ?? [])]);
-}
+const script = (name, ...args) => run(process.execPath, [join(root, 'scripts', name), ...args]);
+if (values.binaries === undefined && !values.prebuilt) script('prebuild.js', ...(values.arch ?? []));
 const binaries = (arch) => resolve(values.binaries ?? join(root, 'prebuilds', `linux-${arch}`));
 const arches = values.arch ?? Object.keys(ARCHES).filter((arch) => existsSync(binaries(arch)));
 const missing = arches.find((arch) => !existsSync(binaries(arch)));
 if (missing !== undefined || arches.length === 0) {
   throw new Error(`${binaries(missing ?? machine())} is missing`);
 }
-if (!existsSync(join(root, 'dist/gpu-owner.cjs'))) throw new Error('dist/ is missing: npm run build:ts');
+if (values.binaries === undefined) {
+  const stale = arches.find((arch) => !isUpToDate(binaries(arch)));
+  if (stale !== undefined) {
+    throw new Error(
+      `${binaries(stale)} was not made from these sources: run npm run prebuild ${stale}, or remove it`,
+    );
+  }
+  script('build.js');
+}
 
 process.umask(0o022); // for all, whoever makes the packages
 const scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-package-'));

@@ -4,7 +4,18 @@
 //
 // Usage: node scripts/prebuild.js [x64] [arm64]     default: both, arm64 only where a cross-compiler is installed
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { cpus, arch as machine } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { headersEnvironment } from './node-headers.js';
@@ -20,6 +31,35 @@ export const COMPANIONS = [
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',
 ];
+const SOURCES = ['binding.gyp', 'native'];
+/** Lies beside binaries, and has the sum of what they were made from. */
+const STAMP = 'sources.sha256';
+
+/** Were the binaries of a directory made from these sources, and completed? */
+export function isUpToDate(directory) {
+  const stamp = join(directory, STAMP);
+  return existsSync(stamp) && readFileSync(stamp, 'utf8') === sumOfSources();
+}
+
+export function markUpToDate(directory, sum = sumOfSources()) {
+  writeFileSync(join(directory, STAMP), sum);
+}
+
+/** The sum of what is compiled, and of how. */
+function sumOfSources() {
+  const files = SOURCES.flatMap((path) =>
+    statSync(join(root, path)).isFile()
+      ? [path]
+      : readdirSync(join(root, path), { recursive: true }).map((name) => join(path, name)),
+  );
+  const sum = createHash('sha256');
+  for (const path of [...files, 'scripts/prebuild.js'].sort()) {
+    if (path.startsWith('native/tests/') || !statSync(join(root, path)).isFile()) continue;
+    const content = readFileSync(join(root, path));
+    sum.update(`${path}\n${content.length}\n`).update(content);
+  }
+  return sum.digest('hex');
+}
 
 function run(command, args, options = {}) {
   const { status, error } = spawnSync(command, args, { stdio: 'inherit', ...options });
@@ -33,11 +73,12 @@ function exists(command) {
 
 function prebuild(arch) {
   const prefix = arch === machine() ? '' : `${TRIPLES[arch]}-`;
+  const sum = sumOfSources(); // before they are read: they may change meanwhile
   // In a copy, because prebuildify wipes build/ and takes the addon out of it.
   const copy = join(root, 'build-prebuild', arch);
   rmSync(copy, { recursive: true, force: true });
   mkdirSync(copy, { recursive: true });
-  for (const path of ['package.json', 'binding.gyp', 'native']) {
+  for (const path of ['package.json', ...SOURCES]) {
     cpSync(join(root, path), join(copy, path), { recursive: true });
   }
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
@@ -84,6 +125,7 @@ function prebuild(arch) {
     run(`${prefix}strip`, ['--strip-all', join(output, path)]);
   }
   run(process.execPath, [join(root, 'scripts/check-binaries.js'), '--prebuilt', output]);
+  markUpToDate(output, sum);
   rmSync(copy, { recursive: true, force: true });
 }
 

@@ -1,6 +1,8 @@
 // The packages as users get them: what is in them, and that each works where it is installed, by whoever installs it.
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
+  appendFileSync,
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -12,7 +14,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { root } from '../support/machine.ts';
@@ -339,6 +341,48 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
       env: { ...environment(withoutNode()), GPU_OWNER_MACHINE_CONFIG: file },
     });
     expect({ status, stderr }).toMatchObject({ status: 0, stderr: '' });
+  });
+});
+
+describe('binaries of prebuilds/', () => {
+  let clone: string;
+  let prebuilds: string;
+  const pack = () =>
+    spawnSync(
+      process.execPath,
+      [join(clone, 'scripts/package.js'), '--prebuilt', '--quick', '--out', join(clone, 'release'), 'npm'],
+      { encoding: 'utf8' },
+    );
+  /** As `npm run prebuild` ends, whose compiling takes minutes. */
+  const mark = () => {
+    const program = "import { markUpToDate } from './scripts/prebuild.js'; markUpToDate(process.argv[1]);";
+    execFileSync(process.execPath, ['--input-type=module', '-e', program, prebuilds], { cwd: clone });
+  };
+  beforeAll(() => {
+    clone = join(scratch, 'clone');
+    const others = /^(node_modules|build.*|dist|prebuilds|release|\.git)$/;
+    cpSync(root, clone, { recursive: true, filter: (path) => !others.test(relative(root, path)) });
+    symlinkSync(join(root, 'node_modules'), join(clone, 'node_modules'));
+    prebuilds = join(clone, 'prebuilds', `linux-${process.arch}`);
+    cpSync(binaries(), prebuilds, { recursive: true });
+  });
+
+  const refusal = () => `${prebuilds} was not made from these sources: run npm run prebuild`;
+
+  it('are refused if making them was interrupted', () =>
+    expect(pack()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) }));
+
+  it('are packaged with what is compiled from lib/ now', () => {
+    mark();
+    expect(pack()).toMatchObject({ status: 0, stderr: '' });
+    const names = files('tar', 'tf', join(clone, 'release', `gpu-owner-${version}.tgz`));
+    expect(names).toContain('package/dist/index.js');
+  });
+
+  it('are refused if a source has changed since', () => {
+    mark();
+    appendFileSync(join(clone, 'native/addon.cc'), '// changed\n');
+    expect(pack()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) });
   });
 });
 
