@@ -141,7 +141,7 @@ function timedRun(words, env, cwd) {
 async function results({ directory, inMemory, log }, { rows: many }) {
   log(`a table grows to ${many} rows`);
   const { openQueue, ResultTables } = await bundled(`
-    export { openQueue } from './experiments/queue/open.ts';
+    export { openQueue } from './experiments/queue/index.ts';
     export { ResultTables } from './experiments/results/result-tables.ts';`);
   const project = mkdtempSync(join(directory, 'table-'));
   // Getting results into the queue isn't what is measured, and needn't wait for a disk.

@@ -42,7 +42,7 @@ export const queues = {
 };
 
 async function measure(bench, server) {
-  const { openQueue } = await bundled("export { openQueue } from './experiments/queue/open.ts';");
+  const { openQueue } = await bundled("export { openQueue } from './experiments/queue/index.ts';");
   let made = 0;
   const { rounds, ...counts } = bench.quick ? QUICK : FULL;
   const engines = {

@@ -5,7 +5,7 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } f
 import { join } from 'node:path';
 import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openQueue } from '../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../lib/experiments/queue/index.ts';
 import { openSweep } from '../../lib/experiments/sweep/index.ts';
 import { formatValue } from '../../lib/experiments/task/index.ts';
 import { Experiment } from '../support/experiment.ts';

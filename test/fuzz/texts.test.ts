@@ -9,7 +9,7 @@ import { parseConventions } from '../../lib/config/convention-choice.ts';
 import { CRITERIA_KEYS, normalizeCriteria, parseSelectors } from '../../lib/config/criteria.ts';
 import { parseNetworks } from '../../lib/experiments/protocol/access.ts';
 import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
-import { withoutPassword } from '../../lib/experiments/queue/open.ts';
+import { withoutPassword } from '../../lib/experiments/queue/index.ts';
 import { splitShellWords } from '../../lib/experiments/sweep/command.ts';
 import { mountPointOf } from '../../lib/gpus/containers.ts';
 import { matchesName } from '../../lib/gpus/selection.ts';

@@ -7,7 +7,7 @@ import { exitCode } from '../../../lib/cli/exp/summary.ts';
 import { GPUOwnerError } from '../../../lib/errors.ts';
 import { RunController } from '../../../lib/experiments/control/run-controller.ts';
 import { Manager } from '../../../lib/experiments/manager/manager.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { until } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments/plan/index.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { findRecordedTasks } from '../../../lib/experiments/results/find-results.ts';
 import { openSweep, type Sweep } from '../../../lib/experiments/sweep/index.ts';

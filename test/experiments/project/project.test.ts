@@ -16,7 +16,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findProject, openProject } from '../../../lib/experiments/project/project.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 import { NOBODY } from '../../support/machine.ts';
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Authentication, parseNetworks } from '../../../lib/experiments/protocol/access.ts';
 import { ProtocolService } from '../../../lib/experiments/protocol/server.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { until } from '../../support/machine.ts';
 import { freePort } from '../../support/ports.ts';

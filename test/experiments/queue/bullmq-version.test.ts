@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { BULLMQ_VERSION } from '../../../lib/experiments/queue/bullmq/bullmq-scripts.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { root } from '../../support/machine.ts';
 
 const require = createRequire(import.meta.url);

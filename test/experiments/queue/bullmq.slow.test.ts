@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, testConformance } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';

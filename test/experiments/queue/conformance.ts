@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Attempt, Queue, TaskRow, WorkerInfo } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskSpec } from '../../../lib/experiments/task/index.ts';
 import { sendSignal } from '../../support/processes.ts';

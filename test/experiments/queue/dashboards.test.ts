@@ -3,7 +3,7 @@
 import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Literal } from '../../../lib/experiments/task/index.ts';
 import { pause } from '../../support/machine.ts';

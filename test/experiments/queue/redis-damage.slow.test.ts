@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { Random } from '../../support/random.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, taker } from './conformance.ts';

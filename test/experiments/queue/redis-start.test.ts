@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
 import { all, takeFrom } from './conformance.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync, type DatabaseSyncInstance } from '@photostructure/sqlite';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { migrate, STEPS } from '../../../lib/experiments/queue/sqlite/schema.ts';
 import { all, rowOf, takeFrom } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';

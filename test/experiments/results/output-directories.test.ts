@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { refuseUnusable } from '../../../lib/experiments/results/output-directories.ts';
 import { openSweep } from '../../../lib/experiments/sweep/index.ts';

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach } from 'vitest';
 import { type ClaimOptions, checkOptions } from '../../../lib/claims/options.ts';
-import { openQueue } from '../../../lib/experiments/queue/open.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { AttemptInfo, Queue, TaskRow } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskCommand, TaskSpec, Values } from '../../../lib/experiments/task/index.ts';
 import {
