@@ -1,7 +1,14 @@
 import type { WaitingState } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { fitColumns, formatDuration, now, parseDuration, readProcessStat } from '../platform/index.ts';
+import {
+  avoidIdleWork,
+  fitColumns,
+  formatDuration,
+  now,
+  parseDuration,
+  readProcessStat,
+} from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Values } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
@@ -33,18 +40,10 @@ function showWaitProgress(): WaitProgress {
   return {
     ...report,
     onWaiting: (state) => {
-      rest();
+      avoidIdleWork();
       report.onWaiting(state);
     },
   };
-}
-
-/**
- * V8 tidies up some seconds after a program has nothing to do any more. A hundred that wait would take a few percent of a core
- * for that; they are small, and end soon after the wait.
- */
-function rest(): void {
-  process.getBuiltinModule('node:v8').setFlagsFromString('--no-memory-reducer --no-incremental-marking');
 }
 
 /** Says why it waits, and again only when something has changed that a person would call a change. */

@@ -1,4 +1,4 @@
-import { closeSync } from 'node:fs';
+import { closeSync, fstatSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import {
   type Claim,
@@ -35,6 +35,41 @@ export function claimForJob(settings: Settings, wait: WaitOptions | null): Promi
     ownEnvironment: true,
     startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
   });
+}
+
+/**
+ * As {@link claimForJob}, for GPUs that are held until standard input is closed: that also ends the wait. Then the program that asked for them
+ * has ended, and its request must leave the wait queue. Once GPUs are held, the keeper watches the input. A terminal, a file or /dev/null
+ * says nothing.
+ * @throws ERR_ABORTED then; nothing is held
+ */
+export async function claimForHolder(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+  if (wait === null) return claimForJob(settings, null);
+  const controller = new AbortController();
+  const { signal } = controller;
+  let isWatched = false;
+  // Only once there is something to wait for: a claim that succeeds at once needn't pay for Node's streams.
+  const watch = () => {
+    if (isWatched) return;
+    isWatched = true;
+    const input = fstatSync(0);
+    if (!input.isFIFO() && !input.isSocket()) return;
+    const abort = () => controller.abort();
+    process.stdin.on('end', abort).on('error', abort).on('close', abort).resume();
+  };
+  const onWaiting: WaitOptions['onWaiting'] = (state) => {
+    watch();
+    wait.onWaiting?.(state);
+  };
+  try {
+    return await claimForJob(settings, { ...wait, signal, onWaiting });
+  } catch (error) {
+    if (!signal.aborted) throw error;
+    throw new GPUOwnerError(
+      'ERR_ABORTED',
+      'standard input was closed while waiting for GPUs; nothing is held.',
+    );
+  }
 }
 
 /** The parts of a claim that its keeper is given. */

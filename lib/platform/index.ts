@@ -46,7 +46,16 @@ export {
   parseSize,
   parseWatts,
 } from './quantities.ts';
-export { bootId, bootMilliseconds, hostName, onWarning, systemError, warn, warnOnce } from './system.ts';
+export {
+  avoidIdleWork,
+  bootId,
+  bootMilliseconds,
+  hostName,
+  onWarning,
+  systemError,
+  warn,
+  warnOnce,
+} from './system.ts';
 export { closest, fitColumns, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
 export {
   isoTime,
