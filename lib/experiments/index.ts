@@ -20,13 +20,13 @@ export {
   withQueue,
 } from './control/index.ts';
 export {
-  failedTasks,
   firstLine,
   formatProgress,
   formatRate,
   isOver,
   type Progress,
-  readProgress,
+  readStatus,
+  type Status,
   timestamp,
 } from './manager/index.ts';
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
@@ -40,9 +40,6 @@ export {
 } from './protocol/index.ts';
 export {
   type AttemptInfo,
-  type Queue,
-  type TaskRow,
-  type WithoutResult,
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';

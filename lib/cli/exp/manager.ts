@@ -30,7 +30,7 @@ async function manager(parsed: Parsed): Promise<void> {
   await withExperiment(place, sweep, { create, mayBeDone: stay }, async (experiment) => {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
-    const reporter = screenReporter(screen, (end) => summary(experiment.queue, end, values, false));
+    const reporter = screenReporter(screen, (end) => summary(end, values, false));
     const options = { ...experiment, protocol, metrics, stay, reporter, resumeCommand };
     const end = await new ManagerController(options).run(sweep, values['replace-commands'] === true);
     process.exitCode = exitCode(end);

@@ -29,7 +29,7 @@ async function run(parsed: Parsed): Promise<void> {
   await withExperiment(place, sweep, kind, async (experiment) => {
     const screen = await openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
-    const reporter = screenReporter(screen, (end) => summary(experiment.queue, end, values, true));
+    const reporter = screenReporter(screen, (end) => summary(end, values, true));
     try {
       const controller = new RunController({ ...experiment, ...workers, metrics, reporter });
       process.exitCode = exitCode(await controller.run(sweep, values['replace-commands'] === true));

@@ -37,13 +37,13 @@ export function plainScreen(): Screen {
 }
 
 /** Reports a run on a screen. @param summary makes the last lines */
-export function screenReporter(screen: Screen, summary: (end: RunEnd) => Promise<string[]>): Reporter {
+export function screenReporter(screen: Screen, summary: (end: RunEnd) => string[]): Reporter {
   return {
     line: screen.line,
     show: screen.show,
-    conclude: async (end) => {
+    conclude: (end) => {
       screen.end();
-      for (const line of await summary(end)) screen.line(line);
+      for (const line of summary(end)) screen.line(line);
     },
   };
 }

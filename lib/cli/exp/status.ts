@@ -1,12 +1,10 @@
 import {
   type AttemptInfo,
-  failedTasks,
   formatProgress,
   isOver,
   type Progress,
-  readProgress,
-  type TaskRow,
-  type WithoutResult,
+  readStatus,
+  type Status,
   withQueue,
 } from '../../experiments/index.ts';
 import { fitColumns, formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
@@ -17,8 +15,7 @@ import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { placeOf, QUEUE, sameQueue } from './options.ts';
 import { counts, seconds } from './render.ts';
 
-/** Failures that --json has, and those that the page has. */
-const MAX_FAILURES = 20;
+/** The most that the page has; --json has more. */
 const MAX_FAILURES_SHOWN = 5;
 const MAX_WORKERS_SHOWN = 5;
 
@@ -30,19 +27,13 @@ async function status(parsed: Parsed): Promise<void> {
     placeOf(values),
     async (queue) => {
       for (;;) {
-        const now = await readProgress(queue);
-        const failures = now.counts.failed === 0 ? [] : await failedTasks(queue, MAX_FAILURES);
-        const withoutResult = await queue.withoutResult();
+        const now = await readStatus(queue);
         if (values.json) {
-          const json = experimentJSON(placeOf(values).directory, queue.url, now, { failures, withoutResult });
+          const json = experimentJSON(placeOf(values).directory, queue.url, now);
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
         } else {
           const width = Number(process.env.COLUMNS) || 80;
-          const page = statusPage(
-            now,
-            { failures, withoutResult },
-            { width, now: Date.now(), options: sameQueue(values) },
-          );
+          const page = statusPage(now, { width, now: Date.now(), options: sameQueue(values) });
           print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
         }
         if (interval === null) return;
@@ -63,16 +54,12 @@ export interface PageOptions {
 }
 
 /** Describes the state of an experiment. */
-export function statusPage(
-  progress: Progress,
-  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
-  { width, now, options }: PageOptions,
-): string {
+export function statusPage(status: Status, { width, now, options }: PageOptions): string {
   const clip = (line: string) => fitColumns(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
-  const { completed, total, counts: all, running } = progress;
+  const { completed, total, counts: all, running, failures, withoutResult } = status;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
-  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(progress, command)];
+  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(status, command)];
   if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');
@@ -148,8 +135,7 @@ function brief(error: string | null): string {
 function experimentJSON(
   project: string,
   queue: string,
-  { counts, total, completed, running, manager, pause, nextTime }: Progress,
-  { failures, withoutResult }: { failures: readonly TaskRow[]; withoutResult: readonly WithoutResult[] },
+  { counts, total, completed, running, manager, pause, nextTime, failures, withoutResult }: Status,
 ) {
   return {
     project,

@@ -1,11 +1,9 @@
 import { GPUOwnerError } from '../../errors.ts';
 import {
   describeStops,
-  failedTasks,
   firstLine,
   isOver,
   type Progress,
-  type Queue,
   type RunEnd,
   type WorkerEnd,
 } from '../../experiments/index.ts';
@@ -19,12 +17,11 @@ const MAX_FAILURES = 3;
 const MAX_TABLES = 3;
 
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
-export async function summary(
-  queue: Queue,
-  { progress: now, workers, tables }: RunEnd,
+export function summary(
+  { progress: now, workers, tables, failures }: RunEnd,
   values: Values,
   lifts: boolean,
-): Promise<string[]> {
+): string[] {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
   const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
   const { pause, counts: all } = now;
@@ -40,8 +37,7 @@ export async function summary(
     );
   }
   if (all.failed > 0) {
-    // If the queue can't be reached any longer, their names are left out.
-    for (const { task, error } of await failedTasks(queue, MAX_FAILURES).catch(() => [])) {
+    for (const { task, error } of failures.slice(0, MAX_FAILURES)) {
       lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
     }
     if (all.failed > MAX_FAILURES) lines.push(`and ${all.failed - MAX_FAILURES} more failed`);

@@ -5,7 +5,7 @@ import { sanitize, showValue } from '../../platform/index.ts';
 import type { Eta, Progress } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
-import { isRedisURL, openQueue, type Queue, withoutPassword } from '../queue/index.ts';
+import { isRedisURL, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 
@@ -177,6 +177,8 @@ export interface RunEnd {
   tables: readonly string[] | null;
   /** The exit code of a process that a signal has ended; null: no signal came. */
   interrupted: number | null;
+  /** The first failed tasks; none if the queue can't be reached any longer. */
+  failures: readonly TaskRow[];
 }
 
 /** Tells people what a controller does. */
@@ -185,8 +187,8 @@ export interface Reporter {
   line(text: string, kind?: 'event' | 'message'): void;
   /** Shows the state of the run; `view` is called as often as the display is drawn. */
   show(view: () => RunView): void;
-  /** Reports the end, while the queue is still open. */
-  conclude(end: RunEnd): Promise<void>;
+  /** Reports the end. */
+  conclude(end: RunEnd): void;
 }
 
 /** An experiment that a command works on. */

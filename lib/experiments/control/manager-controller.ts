@@ -1,5 +1,5 @@
 import { hostName } from '../../platform/index.ts';
-import { isOver, Manager, type Progress } from '../manager/index.ts';
+import { isOver, Manager, type Progress, readFailures } from '../manager/index.ts';
 import { Collector, type Family, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
@@ -68,8 +68,10 @@ export class ManagerController {
       this.#serves = false;
       const now = await this.#manager.conclude();
       const { exitCode: interrupted } = signals;
-      const end = { progress: now, workers: [], inStep, interrupted, tables: this.#manager.tables };
-      await reporter.conclude(end);
+      const failures = await readFailures(this.#options.queue, now).catch(() => []);
+      const { tables } = this.#manager;
+      const end = { progress: now, workers: [], inStep, interrupted, tables, failures };
+      reporter.conclude(end);
       return end;
     } finally {
       await this.#service.close();

@@ -1,5 +1,5 @@
 import { hostName } from '../../platform/index.ts';
-import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
+import { Eta, isOver, Manager, type Progress, readFailures, readProgress } from '../manager/index.ts';
 import { Collector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
@@ -52,8 +52,9 @@ export class RunController {
       const { workers, inStep } = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
       const { exitCode: interrupted } = signals;
       const now = await this.#manager.conclude();
-      const end = { progress: now, workers, inStep, interrupted, tables: this.#manager.tables };
-      await reporter.conclude(end);
+      const failures = await readFailures(queue, now).catch(() => []);
+      const end = { progress: now, workers, inStep, interrupted, tables: this.#manager.tables, failures };
+      reporter.conclude(end);
       return end;
     } finally {
       metrics?.close();

@@ -2,10 +2,12 @@ export { describeEvent, firstLine, timestamp } from './log.ts';
 export { Manager } from './manager.ts';
 export {
   Eta,
-  failedTasks,
   formatProgress,
   formatRate,
   isOver,
   type Progress,
+  readFailures,
   readProgress,
+  readStatus,
+  type Status,
 } from './progress.ts';

@@ -1,4 +1,4 @@
-import type { AttemptInfo, Counts, Pause, Queue, TaskRow } from '../queue/index.ts';
+import type { AttemptInfo, Counts, Pause, Queue, TaskRow, WithoutResult } from '../queue/index.ts';
 
 /** The state of an experiment. */
 export interface Progress {
@@ -38,10 +38,27 @@ export function isOver({ total, ended }: Pick<Progress, 'total' | 'ended'>): boo
   return ended === total;
 }
 
-/** Lists failed tasks in the order of arrival, at most `limit`. */
-export async function failedTasks(queue: Queue, limit: number): Promise<TaskRow[]> {
+/** Progress, with what needs a person. */
+export interface Status extends Progress {
+  /** The first failed tasks, in the order of arrival: `counts` has how many there are. */
+  failures: readonly TaskRow[];
+  /** Workers that completed tasks without a result. */
+  withoutResult: readonly WithoutResult[];
+}
+
+export async function readStatus(queue: Queue): Promise<Status> {
+  const progress = await readProgress(queue);
+  const failures = await readFailures(queue, progress);
+  return { ...progress, failures, withoutResult: await queue.withoutResult() };
+}
+
+const MAX_FAILURES = 20;
+
+/** The first failed tasks, in the order of arrival. */
+export async function readFailures(queue: Queue, { counts }: Progress): Promise<TaskRow[]> {
   const rows: TaskRow[] = [];
-  for await (const row of queue.tasks({ state: 'failed', limit })) rows.push(row);
+  if (counts.failed === 0) return rows;
+  for await (const row of queue.tasks({ state: 'failed', limit: MAX_FAILURES })) rows.push(row);
   return rows;
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status.ts';
-import type { Progress } from '../../../lib/experiments/manager/progress.ts';
+import type { Status } from '../../../lib/experiments/manager/progress.ts';
 import type { AttemptInfo, WithoutResult } from '../../../lib/experiments/queue/queue.ts';
 
 const attempt: AttemptInfo = {
@@ -17,7 +17,7 @@ const attempt: AttemptInfo = {
 };
 
 function page(active: number, running: AttemptInfo[], withoutResult: WithoutResult[] = []): string {
-  const progress: Progress = {
+  const status: Status = {
     counts: { pending: 1, active, completed: 2, failed: 0, cancelled: 0 },
     total: 3 + active,
     completed: 2,
@@ -26,8 +26,10 @@ function page(active: number, running: AttemptInfo[], withoutResult: WithoutResu
     manager: null,
     pause: null,
     nextTime: null,
+    failures: [],
+    withoutResult,
   };
-  return statusPage(progress, { failures: [], withoutResult }, { width: 80, now: 1_000, options: [] });
+  return statusPage(status, { width: 80, now: 1_000, options: [] });
 }
 
 test('what runs is told from what nobody has noticed to run no longer', () => {
