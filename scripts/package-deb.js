@@ -1,9 +1,8 @@
-// What a Debian package has besides lib/gpu-owner: its control files, and what administrators expect of a package: manual pages,
-// completion for three shells, the lock directory, a configuration file, units for users (disabled).
+// What a Debian package has besides lib/gpu-owner and documents: its control files, and what administrators expect of a
+// package: manual pages, completion for three shells, the lock directory, a configuration file, units for users (disabled).
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
-  cpSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -53,6 +52,7 @@ fi
 const PRERM = `#!/bin/sh
 set -e
 rm -f /usr/lib/python3/dist-packages/__pycache__/gpu_owner.*.pyc
+rm -rf /usr/lib/gpu-owner/python/__pycache__
 rm -f /usr/lib/gpu-owner/dist/*.cache*
 `;
 
@@ -60,16 +60,19 @@ const TMPFILES = `# The lock directory of gpu-owner: everybody may claim, nobody
 d /run/lock/gpu-owner 1777 root root -
 `;
 
-/** @param directory of what is installed, with usr/lib/gpu-owner in it */
+/** @param directory of what is installed, with usr/lib/gpu-owner and documents in it */
 export function writeDebian(directory, { version, arch, node }) {
   const place = (path, text, mode = 0o644) => {
     mkdirSync(dirname(join(directory, path)), { recursive: true });
     writeFileSync(join(directory, path), text);
     chmodSync(join(directory, path), mode);
   };
-  mkdirSync(join(directory, 'usr/bin'), { recursive: true });
-  symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'usr/bin/gpu-owner'));
-  place('usr/lib/python3/dist-packages/gpu_owner.py', readFileSync(join(root, 'python/gpu_owner.py')));
+  const link = (path, target) => {
+    mkdirSync(dirname(join(directory, path)), { recursive: true });
+    symlinkSync(target, join(directory, path));
+  };
+  link('usr/bin/gpu-owner', '../lib/gpu-owner/bin/gpu-owner.cjs');
+  link('usr/lib/python3/dist-packages/gpu_owner.py', '../../gpu-owner/python/gpu_owner.py');
   for (const [name, text] of manualPages(version)) {
     place(`usr/share/man/man1/${name}.1.gz`, gzipSync(text, { level: 9 }));
   }
@@ -84,12 +87,7 @@ export function writeDebian(directory, { version, arch, node }) {
       .replaceAll('/usr/local/bin/gpu-owner', '/usr/bin/gpu-owner');
     place(`usr/lib/systemd/user/${name}`, unit);
   }
-  const documents = 'usr/share/doc/gpu-owner';
-  // As they lie in the repository, so that their links lead somewhere.
-  for (const name of ['docs', 'examples', 'README.md', 'SECURITY.md', 'UPGRADING.md'])
-    cpSync(join(root, name), join(directory, documents, name), { recursive: true });
-  place(`${documents}/changelog.gz`, gzipSync(readFileSync(join(root, 'CHANGELOG.md')), { level: 9 }));
-  place(`${documents}/copyright`, copyright(node));
+  place('usr/share/doc/gpu-owner/copyright', copyright(node));
   const size = Math.ceil(sizeOf(directory) / 1024);
   place('DEBIAN/control', CONTROL({ version, arch, size }));
   place('DEBIAN/conffiles', '/etc/gpu-owner/config.yaml\n');

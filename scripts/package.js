@@ -54,17 +54,8 @@ const ARCHES = {
   arm64: { wheel: 'aarch64', deb: 'arm64' },
 };
 const KINDS = ['npm', 'tarball', 'wheel', 'deb'];
-const NPM_FILES = [
-  'bin',
-  'docs',
-  'examples',
-  'python/gpu_owner.py',
-  'README.md',
-  'CHANGELOG.md',
-  'SECURITY.md',
-  'UPGRADING.md',
-  'LICENSE',
-];
+/** Pages and examples, as they lie in the repository, so that their links lead somewhere. */
+const DOCUMENTS = ['README.md', 'CHANGELOG.md', 'SECURITY.md', 'UPGRADING.md', 'LICENSE', 'docs', 'examples'];
 const COMMAND_BUNDLES = [
   'gpu-owner.cjs',
   'claim.cjs',
@@ -141,10 +132,16 @@ function copy(from, to, filter = () => true) {
   cpSync(from, to, { recursive: true, filter, verbatimSymlinks: true });
 }
 
+function copyDocuments(directory) {
+  for (const path of DOCUMENTS) copy(join(root, path), join(directory, path));
+  run('chmod', ['-R', 'u=rwX,go=rX', directory]);
+}
+
 /** A package for npm: it has neither install script nor binding.gyp, so nothing is compiled, asked or run. */
 function packNpm() {
   const directory = join(scratch, 'npm');
-  for (const path of NPM_FILES) copy(join(root, path), join(directory, path));
+  for (const path of ['bin', 'python/gpu_owner.py']) copy(join(root, path), join(directory, path));
+  copyDocuments(directory);
   copy(join(root, 'dist'), join(directory, 'dist'), (file) => !/\.cache(\.\d+)?$/.test(file));
   for (const arch of arches) {
     copyBinaries(arch, join(directory, 'prebuilds', `linux-${arch}`), 'gpu-owner.glibc.node');
@@ -269,16 +266,7 @@ function packTarball(tree, arch) {
   const name = `gpu-owner-${version}-linux-${arch}`;
   const directory = join(scratch, arch, name);
   copy(tree, join(directory, 'lib/gpu-owner'));
-  for (const path of [
-    'README.md',
-    'CHANGELOG.md',
-    'SECURITY.md',
-    'UPGRADING.md',
-    'LICENSE',
-    'docs',
-    'examples',
-  ])
-    copy(join(root, path), join(directory, path));
+  copyDocuments(directory);
   mkdirSync(join(directory, 'bin'));
   symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'bin/gpu-owner'));
   const args = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', `--mtime=${modified()}`];
@@ -330,6 +318,7 @@ function wheelLauncher() {
 function packDebian(tree, arch) {
   const directory = join(scratch, arch, 'deb');
   copy(tree, join(directory, 'usr/lib/gpu-owner'));
+  copyDocuments(join(directory, 'usr/share/doc/gpu-owner'));
   writeDebian(directory, { version, arch: ARCHES[arch].deb, node: NODE.version });
   const file = join(out, `gpu-owner_${version}_${ARCHES[arch].deb}.deb`);
   const epoch = String(Math.floor(Date.parse(modified()) / 1000));

@@ -23,6 +23,8 @@ const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
 const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
 const venv = spawnSync('python3', ['-m', 'ensurepip', '--version']).status === 0;
 const MIB = 2 ** 20;
+/** Packages have these, but for the wheel. */
+const documents = ['README.md', 'CHANGELOG.md', 'LICENSE', 'docs/installation.md', 'examples/config.yaml'];
 
 let scratch: string;
 let releases: string;
@@ -125,7 +127,7 @@ describe('for npm', () => {
         'dist/index.d.ts',
         'dist/library.cjs',
         'python/gpu_owner.py',
-        'LICENSE',
+        ...documents,
       ]),
     );
     expect(names).toContain(`prebuilds/linux-${process.arch}/simulator/libcuda.so.1`);
@@ -238,6 +240,8 @@ describe('the tarball', () => {
     ]);
     const command = join(directory, `gpu-owner-${version}-linux-${process.arch}`, 'bin/gpu-owner');
     expectWorking(command);
+    const [unpacked] = readdirSync(directory);
+    expect(documents.filter((path) => !existsSync(join(directory, unpacked ?? '', path)))).toEqual([]);
     const [first, second] = [join(scratch, 'first'), join(scratch, 'second')];
     symlinkSync(command, first);
     symlinkSync(first, second);
@@ -328,10 +332,14 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
       'usr/share/bash-completion/completions/gpu-owner',
       'usr/share/zsh/vendor-completions/_gpu-owner',
       'usr/share/fish/vendor_completions.d/gpu-owner.fish',
-      'usr/share/doc/gpu-owner/copyright',
+      ...['copyright', ...documents].map((name) => `usr/share/doc/gpu-owner/${name}`),
       ...['', '-run', '-exp-run', '-status'].map((name) => `usr/share/man/man1/gpu-owner${name}.1.gz`),
     ];
     expect(wanted.filter((path) => !has(path))).toEqual([]);
+    const modules = files('find', directory, '-name', 'gpu_owner.py', '-type', 'f');
+    expect(modules.map((path) => relative(directory, path))).toEqual([
+      'usr/lib/gpu-owner/python/gpu_owner.py',
+    ]);
     const file = join(directory, 'etc/gpu-owner/config.yaml');
     const text = readFileSync(file, 'utf8');
     writeFileSync(file, text.replace(/^#(?=\w+:)/gm, ''));
