@@ -6,7 +6,7 @@ import { KnownTasks, PAGE } from './known-tasks.ts';
 import { Busy, Changed, codeOf, FsyncQueue } from './safe-file.ts';
 import { explain, type Problems, type Table } from './table.ts';
 import type { SharedRow } from './table-reader.ts';
-import { drop, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
+import { drop, dropOverlong, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
 
 /** The rows of a table that may be the row of a task that runs. */
 export interface RowsOfTask {
@@ -304,7 +304,9 @@ export class ResultTables {
 
   private async writeWaiting(table: Table, report: TablesReport): Promise<void> {
     if (table.unreadable !== null) return;
-    if (table.contents?.partialLine) await this.attempt(table, report, () => this.judge(table, report));
+    if (table.contents?.partialLine || table.overlong.size > 0) {
+      await this.attempt(table, report, () => this.judge(table, report));
+    }
     for (let tries = 0; tries < MAX_TRIES && table.waiting.size > 0; tries++) {
       let isDone = true;
       for await (const entries of this.tasks.results([...table.waiting])) {
@@ -320,6 +322,7 @@ export class ResultTables {
       const members = [...table.index.names.values()];
       return this.tasks.results(members.filter(only));
     });
+    await dropOverlong(table, (tasks) => this.tasks.results(tasks));
   }
 
   private async writeEntries(

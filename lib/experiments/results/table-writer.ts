@@ -5,7 +5,7 @@ import { cellsOf, NAME_COLUMN } from './cell-value.ts';
 import { BOM, formatRow, type Row } from './csv.ts';
 import { append, Changed, replace } from './safe-file.ts';
 import type { Table } from './table.ts';
-import { type Contents, type RowReader, readContents } from './table-reader.ts';
+import { type Contents, readContents } from './table-reader.ts';
 
 /** A row that is to be written. */
 export interface Entry {
@@ -52,14 +52,62 @@ export async function write(
   const there = new Set(before);
   const header = [...before, ...[...known].filter((column) => !there.has(column))];
   const isNew = contents === null || header.length > before.length || fills.size > 0;
-  if (isNew) await rewrite(table, header, new Set(), entries, fills);
+  if (isNew) await rewrite(table, header, () => false, entries, fills);
   else appendRows(table, contents, entries);
 }
 
 /** Takes the rows of tasks out. @throws as {@link write} */
 export async function drop(table: Table, tasks: ReadonlySet<number>): Promise<void> {
   if (table.contents === null) return;
-  await rewrite(table, table.contents.header, tasks, [], new Map());
+  const { header } = table.contents;
+  const reader = await table.readerOf(header);
+  await rewrite(table, header, (row) => tasks.has(reader.read(row).owner ?? -1), [], new Map());
+  for (const task of tasks) {
+    table.rows.delete(task);
+    table.undecided.delete(task);
+  }
+}
+
+/**
+ * Takes out rows of ours with more cells than there are columns: an editor put an older header back while we were writing. Nothing is lost
+ * by that, since the queue has all that they say. Rows that say anything else stay.
+ * @param resultsOf finds the results of completed tasks
+ * @throws Changed if rows were taken out: their tasks may have none now. And as {@link write}
+ */
+export async function dropOverlong(
+  table: Table,
+  resultsOf: (tasks: Iterable<number>) => AsyncIterable<readonly Entry[]>,
+): Promise<void> {
+  const { contents, overlong } = table;
+  if (contents === null || overlong.size === 0) return;
+  const lines = new Set<number>();
+  for await (const entries of resultsOf(overlong.keys())) {
+    for (const { task, completion } of entries) {
+      for (const { line, cells } of overlong.get(task) ?? []) {
+        if (saysOnly(completion, cells, contents.header, table)) lines.add(line);
+      }
+    }
+  }
+  overlong.clear();
+  if (lines.size === 0) return;
+  await rewrite(table, contents.header, ({ line }) => lines.has(line), [], new Map());
+  throw new Changed();
+}
+
+/** Whether all cells are the task's, those behind the last column in whichever columns they were. */
+function saysOnly(
+  { task, result }: Completion,
+  cells: readonly string[],
+  header: readonly string[],
+  table: Table,
+): boolean {
+  const left = cellsOf(task, result, table.index.columns);
+  for (const [at, column] of header.entries()) {
+    if (cells[at] !== (left.get(column) ?? '')) return false;
+    left.delete(column);
+  }
+  const surplus = new Set(left.values()).add('');
+  return cells.slice(header.length).every((cell) => surplus.has(cell));
 }
 
 function appendRows(table: Table, before: Contents, entries: readonly Entry[]): void {
@@ -97,7 +145,7 @@ function noteWritten(table: Table, entries: readonly Entry[]): void {
 async function rewrite(
   table: Table,
   header: readonly string[],
-  dropped: ReadonlySet<number>,
+  isDropped: (row: Row) => boolean,
   entries: readonly Entry[],
   fills: ReadonlyMap<number, Entry>,
 ): Promise<void> {
@@ -110,12 +158,11 @@ async function rewrite(
     );
   }
   const newline = contents?.newline ?? '\n';
-  const reader = dropped.size === 0 ? null : await table.readerOf(contents?.header ?? []);
   const fingerprint = await replace(table.file, table.fingerprint ?? null, async (file) => {
     const output = new Output(file);
     if (contents?.bom) output.add(BOM);
     output.add(Buffer.from(formatRow(header) + newline));
-    if (contents !== null) await copyRows(table, contents, header, reader, dropped, fills, output);
+    if (contents !== null) await copyRows(table, contents, header, isDropped, fills, output);
     const filled = new Set(fills.values());
     for (const entry of entries) {
       if (filled.has(entry)) continue;
@@ -136,10 +183,6 @@ async function rewrite(
     openEnd: false,
     tooWide: contents?.tooWide ?? null,
   });
-  for (const task of dropped) {
-    table.rows.delete(task);
-    table.undecided.delete(task);
-  }
   noteWritten(table, entries);
   // Its rows are in other lines now, and some of them are no longer shared.
   if (table.shared.size > 0) table.forget();
@@ -150,8 +193,7 @@ async function copyRows(
   table: Table,
   contents: Contents,
   header: readonly string[],
-  reader: RowReader | null,
-  dropped: ReadonlySet<number>,
+  isDropped: (row: Row) => boolean,
   fills: ReadonlyMap<number, Entry>,
   output: Output,
 ): Promise<void> {
@@ -170,8 +212,7 @@ async function copyRows(
     async () => {},
     async (rows, bytes, position) => {
       for (const row of rows) {
-        const owner = reader?.read(row).owner ?? null;
-        if (owner !== null && dropped.has(owner)) continue;
+        if (isDropped(row)) continue;
         const filled = fill(row);
         output.add(filled ?? bytes.subarray(row.start - position, row.end - position));
         output.add(Buffer.from((filled ? '' : gap(row.cells.length)) + row.newline));
@@ -181,13 +222,10 @@ async function copyRows(
   );
   if (now.fingerprint !== contents.fingerprint) throw new Changed();
   const { partialLine } = now;
-  if (partialLine?.row && contents.partialLineIs !== 'ours') {
-    const owner = reader?.read(partialLine.row).owner ?? null;
-    if (owner === null || !dropped.has(owner)) {
-      const filled = fill(partialLine.row);
-      output.add(filled ?? partialLine.bytes);
-      output.add(Buffer.from((filled ? '' : gap(partialLine.row.cells.length)) + contents.newline));
-    }
+  if (partialLine?.row && contents.partialLineIs !== 'ours' && !isDropped(partialLine.row)) {
+    const filled = fill(partialLine.row);
+    output.add(filled ?? partialLine.bytes);
+    output.add(Buffer.from((filled ? '' : gap(partialLine.row.cells.length)) + contents.newline));
   }
 }
 

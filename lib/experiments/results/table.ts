@@ -43,6 +43,8 @@ export class Table {
   /** Rows of tasks that are running: if they fail, the row counts. */
   readonly undecided = new Map<number, Values>();
   shared = new SharedRows();
+  /** Rows with more cells than there are columns, by the tasks that they name. */
+  readonly overlong = new Map<number, Row[]>();
   /** null: there is no file, or it can't be used. */
   contents: Contents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
@@ -130,6 +132,7 @@ export class Table {
     const { covered } = this.shared;
     this.shared = new SharedRows();
     this.undecided.clear();
+    this.overlong.clear();
     if (fingerprint !== null) {
       await settle(this.file);
       let header: readonly string[] = [];
@@ -201,6 +204,7 @@ export class Table {
   ): Promise<number> {
     const found: { task: number; result: Values }[] = [];
     for (const row of batch) {
+      if (row.cells.length > header.length) this.noteOverlong(row);
       const { owner, certain, shared, why } = reader.read(row);
       if (shared !== null) {
         const { line, cells } = row;
@@ -223,6 +227,16 @@ export class Table {
       }
     }
     return this.adopt(found);
+  }
+
+  private noteOverlong(row: Row): void {
+    for (const cell of row.cells) {
+      const task = this.index.names.get(cell);
+      if (task === undefined) continue;
+      const rows = this.overlong.get(task);
+      if (rows === undefined) this.overlong.set(task, [row]);
+      else rows.push(row);
+    }
   }
 
   private async adopt(found: readonly { task: number; result: Values }[]): Promise<number> {
