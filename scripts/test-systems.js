@@ -1,6 +1,6 @@
 // npm run test:systems: installs every package of release/ in fresh root file systems of Debian, without compiler, Node.js and network,
 // and uses it there as an unprivileged user: status, run, Python's claim, the environment of a notebook's kernel, an experiment,
-// upgrade, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
+// upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
 //
 // Usage: npm run test:systems [-- --release DIR] [--cache DIR] [SUITE...]     default: bullseye bookworm trixie
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -10,6 +10,7 @@ import {
   mkdirSync,
   mkdtempSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -31,8 +32,12 @@ const ARCH = { x64: ['linux-x64', 'x86_64', 'amd64'], arm64: ['linux-arm64', 'aa
 ];
 const USER = 1000;
 const MAX_START_MS = 20;
+const OLDER_VERSION = '0.0.1';
 
-/** Where each package's command is, how it comes and goes; `user` installs without root. Paths are those inside. */
+/**
+ * Where each package's command is, how it comes and goes; `user` installs without root. Paths are those inside. What is upgraded
+ * is the package of `older`, or else the same package.
+ */
 const PACKAGES = {
   tarball: {
     pattern: new RegExp(`-${ARCH[0]}\\.tar\\.xz$`),
@@ -56,8 +61,13 @@ const PACKAGES = {
   deb: {
     pattern: new RegExp(`_${ARCH[2]}\\.deb$`),
     user: false,
-    install: (file) => `dpkg --install ${file} >/dev/null`,
-    remove: 'dpkg --purge gpu-owner >/dev/null',
+    // As there is no network, it may need nothing that a system of Debian lacks.
+    install: (file) => `apt-get install --yes --quiet ${file}`,
+    older: makeOlderDebian,
+    upgrade: (file) => `echo '# kept' >>/etc/gpu-owner/config.yaml; apt-get install --yes --quiet ${file}
+      [ "$(dpkg-query --show --showformat '\${Version}' gpu-owner)" != ${OLDER_VERSION} ]`,
+    remove: `apt-get remove --yes --quiet gpu-owner; [ ! -e /usr/bin/gpu-owner ]; grep -q kept /etc/gpu-owner/config.yaml
+      apt-get purge --yes --quiet gpu-owner`,
     command: '/usr/bin/gpu-owner',
     node: '/usr/lib/gpu-owner/bin/node',
     python: 'python3',
@@ -100,10 +110,10 @@ class System {
     return stdout;
   }
 
-  /** Every file that isn't of the system: of users, and of packages. */
+  /** Every file, link and directory. */
   files() {
     return new Set(
-      this.run('find / -xdev -path /proc -prune -o -path /dev -prune -o -type f -print', {
+      this.run('find / -xdev -path /proc -prune -o -path /dev -prune -o -print', {
         user: false,
       }).split('\n'),
     );
@@ -134,6 +144,25 @@ function prepare(suite) {
   return system;
 }
 
+/** The same package with an older version. */
+function makeOlderDebian(file) {
+  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-older-'));
+  try {
+    const tree = join(directory, 'tree');
+    execFileSync('dpkg-deb', ['--raw-extract', file, tree]);
+    const control = join(tree, 'DEBIAN/control');
+    writeFileSync(
+      control,
+      readFileSync(control, 'utf8').replace(/^Version: .*$/m, `Version: ${OLDER_VERSION}`),
+    );
+    const older = file.replace(/_[^_]+(?=_)/, `_${OLDER_VERSION}`);
+    execFileSync('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, older], { stdio: 'pipe' });
+    return older;
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+}
+
 /** How much longer the start of a command takes than that of its Node.js: the median of pairs, in ms. */
 const START = (command, node) => `
   const { spawnSync } = require('node:child_process');
@@ -148,10 +177,12 @@ const START = (command, node) => `
   console.log(over.sort((a, b) => a - b)[15].toFixed(1));`;
 
 function tryPackage(system, name, file) {
-  const { user, install, remove, command, node, python } = PACKAGES[name];
+  const { user, install, older, upgrade = install, remove, command, node, python } = PACKAGES[name];
+  const inside = (path) => path.slice(system.directory.length);
+  const first = older === undefined ? file : older(file);
   const before = system.files();
   const begin = performance.now();
-  system.run(install(file), { user });
+  system.run(install(inside(first)), { user });
   const seconds = (performance.now() - begin) / 1000;
   const simulated = 'export GPU_OWNER_SIMULATE=4;';
   const expectText = (script, pattern) => {
@@ -173,11 +204,15 @@ function tryPackage(system, name, file) {
     /2 completed/,
   );
   const start = Number(system.run(`cd; ${node} -e "${START(command, node).replaceAll('\n', ' ')}"`));
-  // Over one that runs jobs: they go on, and so do claims.
-  system.run(
-    `cd; ${simulated} (setsid ${command} run -n 4 -- sleep 100 >/dev/null 2>&1 &); sleep 2; ${user ? `${install(file)}; ${command} status | grep -c leased` : 'true'}`,
+  // While a job runs: it goes on, and so do claims.
+  const asUser = (script) => (user ? script : `su user -c "${script}"`);
+  const running = system.run(
+    `cd; ${simulated} (setsid ${asUser(`${command} run -n 4 -- sleep 100`)} >/dev/null 2>&1 &)
+    until ${asUser(`${command} status`)} | grep -q leased; do sleep 0.1; done
+    ${upgrade(inside(file))} >/dev/null; ${asUser(`${command} status`)}`,
+    { user },
   );
-  if (!user) system.run(install(file), { user });
+  if (running.match(/leased$/gm)?.length !== 4) throw new Error(`${name}: after an upgrade\n${running}`);
   expectText(`${command} status`, /free/);
   system.run(remove, { user });
   system.run('rm -rf ~/sweep ~/venv ~/.cache', {});
@@ -200,9 +235,10 @@ for (const suite of suites) {
       const found = readdirSync(release).find((each) => pattern.test(each));
       if (found === undefined) throw new Error(`${release} has no ${name}: npm run package`);
       mkdirSync(join(system.directory, 'packages'), { recursive: true });
-      cpSync(join(release, found), join(system.directory, 'packages', found));
+      const file = join(system.directory, 'packages', found);
+      cpSync(join(release, found), file);
       try {
-        const { seconds, start, left } = tryPackage(system, name, `/packages/${found}`);
+        const { seconds, start, left } = tryPackage(system, name, file);
         const size = (statSync(join(release, found)).size / 1e6).toFixed(1);
         console.log(
           [
