@@ -1,5 +1,6 @@
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, uuidOf } from '../support/machine.ts';
+import { type Finished, finished, Machine, output, uuidOf } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -7,11 +8,20 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-/** Runs a script and returns what it printed, line by line; anything on standard error fails the test. */
-async function lines(source: string, env = {}): Promise<string[]> {
-  const { stdout, stderr } = await machine.runScript(source, { env });
+/** Returns what was printed, line by line; anything on standard error fails the test. */
+async function linesOf(running: Promise<Finished>): Promise<string[]> {
+  const { stdout, stderr } = await running;
   expect(stderr).toBe('');
   return stdout.trim().split('\n');
+}
+
+function lines(source: string, env = {}): Promise<string[]> {
+  return linesOf(machine.runScript(source, { env }));
+}
+
+/** Runs a program of fixtures/. */
+function runFixture(name: string, ...args: string[]): Promise<Finished> {
+  return machine.run([process.execPath, join(import.meta.dirname, 'fixtures', name), ...args]);
 }
 
 describe('an owner', () => {
@@ -50,18 +60,11 @@ describe('an owner', () => {
   });
 
   test('gives everything back on release, once, and with `using` in spirit', async () => {
-    expect(
-      await lines(`
-        process.env.CUDA_VISIBLE_DEVICES = '0,1,2';
-        const owner = new GPUOwner(2);
-        owner.release();
-        owner.release();
-        console.log(process.env.CUDA_VISIBLE_DEVICES, process.env.CUDA_DEVICE_ORDER);
-        console.log((await gpuOwner.getGPUs()).map(({ state }) => state).join());
-        const second = new GPUOwner(2);
-        second[Symbol.dispose]();
-        console.log((await gpuOwner.getGPUs()).map(({ state }) => state).join());`),
-    ).toEqual(['0,1,2 undefined', 'free,free,free,free', 'free,free,free,free']);
+    expect(await linesOf(runFixture('releases-twice.mjs'))).toEqual([
+      '0,1,2 undefined',
+      'free,free,free,free',
+      'free,free,free,free',
+    ]);
   });
 
   test('leaves a variable alone that somebody else has changed meanwhile', async () => {
@@ -75,17 +78,7 @@ describe('an owner', () => {
   });
 
   test('without placeholder comes and goes beside others; the variable is their union', async () => {
-    expect(
-      await lines(`
-        const first = new GPUOwner({ placeholder: 'none' });
-        const second = new GPUOwner({ placeholder: 'none' });
-        const short = () => process.env.CUDA_VISIBLE_DEVICES?.replaceAll('GPU-00000000-0000-4000-8000-00000000000', '');
-        console.log(short(), first.devices[0].index, second.devices[0].index);
-        first.release();
-        console.log(short());
-        second.release();
-        console.log(short());`),
-    ).toEqual(['0,1 0 1', '1', 'undefined']);
+    expect(await linesOf(runFixture('side-by-side.mjs'))).toEqual(['0,1 0 1', '1', 'undefined']);
   });
 
   test('never gets a GPU twice in the same process', async () => {
@@ -100,29 +93,17 @@ describe('an owner', () => {
 
 describe('CUDA reads CUDA_VISIBLE_DEVICES once', () => {
   test('a claim after the first must be among its GPUs, or the error says which claim bound them', async () => {
-    expect(
-      await lines(`
-        const first = new GPUOwner({ devices: [1, 2], count: 2 });
-        const attempt = (options) => {
-          try { return new GPUOwner(options).devices.map(({ index }) => index).join() } catch (error) { return error.code + ' ' + error.message.includes('the claim of GPU 1, 2') }
-        };
-        console.log(attempt(1));
-        first.release();
-        console.log(attempt({ devices: [2] }));
-        console.log(attempt({ devices: [3] }));
-        console.log(attempt(3));`),
-    ).toEqual(['ERR_CUDA_INITIALIZED true', '2', 'ERR_CUDA_INITIALIZED true', 'ERR_CUDA_INITIALIZED true']);
+    expect(await linesOf(runFixture('bound-to-first.mjs'))).toEqual([
+      'ERR_CUDA_INITIALIZED true',
+      '2',
+      'ERR_CUDA_INITIALIZED true',
+      'ERR_CUDA_INITIALIZED true',
+    ]);
   });
 
   test('a claim is refused where something else has initialised CUDA', async () => {
-    const { stdout, stderr } = await machine.runScript(`
-      import { createRequire } from 'node:module';
-      const require = createRequire(process.cwd() + '/');
-      const native = require(${JSON.stringify(process.env.GPU_OWNER_BUILD ?? `${process.cwd()}/build/Release`)} + '/gpu_owner.node');
-      const path = ${JSON.stringify(process.env.GPU_OWNER_BUILD ?? `${process.cwd()}/build/Release`)} + '/simulator/libcuda.so.1';
-      native.cudaTake(path, [], 1);
-      try { new GPUOwner() } catch (error) { console.log(error.code) }
-      console.log(process.env.CUDA_VISIBLE_DEVICES);`);
+    const build = process.env.GPU_OWNER_BUILD ?? `${process.cwd()}/build/Release`;
+    const { stdout, stderr } = await runFixture('claims-after-cuda.mjs', build);
     expect({ stdout, stderr }).toEqual({ stdout: 'ERR_CUDA_INITIALIZED\nundefined\n', stderr: '' });
   });
 });

@@ -80,24 +80,9 @@ const fish: Complete = (lines) => {
 const zsh: Complete = (lines) => {
   const log = join(directory, 'log.zsh');
   rmSync(log, { force: true });
-  writeFileSync(
-    join(directory, 'setup.zsh'),
-    `autoload -Uz compinit && compinit -u -D
-     LISTMAX=10000 PS1='READY>'; setopt no_auto_list no_beep no_auto_menu extended_glob; bindkey -e
-     source script.zsh
-     compadd() {
-       local -a offered
-       # Calls that only store what would match.
-       if [[ " \${argv[1,(i)(-|--)]} " == *' -'[a-zA-Z]#[OAD]' '* ]]; then builtin compadd "$@"; return; fi
-       builtin compadd -A offered "$@"
-       print -rl -- $offered >>${log}
-       builtin compadd "$@"
-     }
-     trace() { print -r -- '===' >>${log} }; zle -N trace; bindkey '^Xd' trace`,
-  );
   run(
     [python, join(import.meta.dirname, 'fixtures/type.py'), 'zsh', '-f', '-i'],
-    ['. ./setup.zsh', ...lines].join('\n'),
+    [`. ${join(import.meta.dirname, 'fixtures/log-offers.zsh')}`, ...lines].join('\n'),
   );
   return segments(readFileSync(log, 'utf8'), lines.length);
 };

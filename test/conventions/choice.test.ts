@@ -75,13 +75,8 @@ describe('what is said wins in this order', () => {
   });
 
   test('the choice holds in the library and in all commands that only look', async () => {
-    const { stdout } = await machine.runScript(`
-      const state = async (conventions) => (await gpuOwner.getGPUs({ conventions }))[0].state;
-      console.log(await state(), await state('none'), await state(['gpu_lock']), await state(['safe-gpu']));
-      console.log((await gpuOwner.findFreeGPUs()).length, gpuOwner.findFreeGPUsSync({ conventions: [] }).length);
-      try { new GPUOwner(); } catch (error) { console.log(error.code, error.gpus[0].reason.slice(0, 28)); }
-      new GPUOwner({ conventions: 'none' }).release();
-      try { await GPUOwner.acquire({ conventions: 'flock' }); } catch (error) { console.log(error.code, error.message); }`);
+    const program = join(import.meta.dirname, 'fixtures/choices.mjs');
+    const { stdout } = await machine.run([process.execPath, program]);
     expect(stdout.trim().split('\n')).toEqual([
       'leased free leased free',
       '0 1',

@@ -170,22 +170,7 @@ test('MPS is found by the lock of its control daemon; what a dead daemon leaves 
   mkdirSync(pipes);
   const env = { CUDA_MPS_PIPE_DIRECTORY: pipes };
   expect((await diagnose(machine, { env })).ids).toEqual([]);
-  // As nvidia-cuda-mps-control does: it listens on sockets, and has a POSIX lock on a file beside them.
-  const daemon = machine.start(
-    [
-      python,
-      '-c',
-      `import fcntl, socket, sys
-listening = socket.socket(socket.AF_UNIX)
-listening.bind("control")
-listening.listen()
-lock = open("control_lock", "w")
-fcntl.lockf(lock, fcntl.LOCK_EX)
-print("ready", flush=True)
-sys.stdin.read()`,
-    ],
-    { cwd: pipes },
-  );
+  const daemon = machine.start([python, join(import.meta.dirname, 'fixtures/mps_daemon.py')], { cwd: pipes });
   await output(daemon, /ready/);
   const running = await diagnose(machine, { env });
   expect(running).toMatchObject({ code: 0, ids: ['mps'] });

@@ -93,18 +93,8 @@ test.concurrent('a lease ends although CUDA does not let go of its GPU', {
   timeout: 30_000,
 }, async (context) => {
   const machine = await newMachine(context);
-  const owner = machine.start([
-    process.execPath,
-    '--input-type=module',
-    '-e',
-    machine.script(`
-      const owner = new GPUOwner({ devices: [1] });
-      console.log('claimed');
-      process.stdin.once('data', () => {
-        owner.release();
-        console.log('released');
-      });`),
-  ]);
+  const program = join(import.meta.dirname, 'fixtures/releases-when-told.mjs');
+  const owner = machine.start([process.execPath, program]);
   await output(owner, /claimed/);
   machine.set('gpu=1', 'hang=cuda-free');
   owner.stdin?.write('release');

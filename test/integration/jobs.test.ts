@@ -132,14 +132,8 @@ test('the command sees exactly the claimed GPUs, through CUDA', async () => {
 });
 
 test('the placeholder is on the GPU before the command starts, and leaves when the command has got there', async () => {
-  const source = `
-import ctypes, time
-print('started', flush=True); input()
-cuda = ctypes.CDLL('libcuda.so.1')
-context = ctypes.c_void_p()
-cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-print('there', flush=True); input()`;
-  const run = machine.startCommand(['run', '--', python, '-c', source]);
+  const program = join(import.meta.dirname, 'fixtures/late_cuda_user.py');
+  const run = machine.startCommand(['run', '--', python, program]);
   await output(run, /started/);
   const [placeholder] = machine.processes(0);
   expect(placeholder).toBeGreaterThan(0);

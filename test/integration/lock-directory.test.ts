@@ -397,19 +397,9 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
 
       test('a container’s own directory is warned about once, whatever its storage; one that is mounted is not', async () => {
         // A root of its own, with processes that have numbers of their own or those of the host.
-        const claim = `mount -t proc proc /proc; ${process.execPath} ${command} run --no-wait -n 2 --placeholder none -- true 2>&1`;
-        const { stdout } = await standard(`
-        mount -t tmpfs tmpfs $mnt
-        for path in /*; do
-          name=\${path#/}
-          case $name in var|run) continue ;; esac
-          if [ -L $path ]; then cp -P $path $mnt/; elif [ -d $path ]; then mkdir $mnt/$name; mount --rbind $path $mnt/$name; fi
-        done
-        mkdir -p $mnt/var $mnt/run; mkdir -m 1777 $mnt/var/tmp $mnt/run/lock
-        inside() { unshare --mount "$@" chroot $mnt sh -c '${claim}'; echo "code $?"; }
-        inside; inside --pid --fork
-        mkdir -m 1777 $mnt/run/lock/gpu-owner; inside --pid --fork; rmdir $mnt/run/lock/gpu-owner 2>/dev/null || rm -r $mnt/run/lock/gpu-owner
-        mount -t tmpfs -o mode=1777 tmpfs $mnt/var/tmp/gpu-owner; inside --pid --fork`);
+        const claim = `${process.execPath} ${command} run --no-wait -n 2 --placeholder none -- true 2>&1`;
+        const program = join(import.meta.dirname, 'fixtures/container.sh');
+        const { stdout } = await standard(`sh ${program} $mnt '${claim}'`);
         const [host, standardPlace, preferredPlace, mounted] = stdout.split('code 0\n');
         expect(host).toBe('');
         expect(standardPlace?.match(/seems to be inside this container/g)).toHaveLength(1);

@@ -53,6 +53,10 @@ function startJob(gpus: number, script: string, more: Starting = {}) {
   return machine.startCommand(args, starting(more));
 }
 
+/** A program of fixtures/, as words of a shell script within a job. */
+const program = (name: string, ...args: string[]) =>
+  [process.execPath, join(fixtures, name), ...args].join(' ');
+
 /** JavaScript with the library, as a word of a shell script within a job. */
 function script(source: string): string {
   const path = join(machine.directory, `${randomBytes(4).toString('hex')}.mjs`);
@@ -208,16 +212,7 @@ describe('what the job itself does on its GPUs', () => {
   });
 
   test('can be done by a program that uses its GPU and claims another in the same process', async () => {
-    const { stdout, stderr } = await runJob(
-      2,
-      script(`
-        const first = new GPUOwner(2);
-        let error;
-        try { new GPUOwner({ placeholder: 'none' }) } catch (caught) { error = caught }
-        console.log(error.code);
-        first.release();
-        console.log(new GPUOwner(1).devices.length);`),
-    );
+    const { stdout, stderr } = await runJob(2, program('claims-beside-own.mjs'));
     expect({ stdout, stderr }).toEqual({ stdout: 'ERR_GPU_UNAVAILABLE\n1\n', stderr: '' });
   });
 });
@@ -226,24 +221,7 @@ describe('waiting inside a job', () => {
   test('ends as soon as a sibling’s claim does, however that ends', async () => {
     for (const way of ['release', 'SIGKILL']) {
       const end = async () => {
-        const { stdout, stderr } = await runJob(
-          1,
-          script(`
-          import { spawn } from 'node:child_process';
-          const holder = spawn(process.execPath, ['--input-type=module', '-e', ${JSON.stringify(
-            machine.script(
-              `const owner = new GPUOwner({ placeholder: 'none' }); console.log('held'); process.stdin.once('data', () => owner.release()); setInterval(() => {}, 1000)`,
-            ),
-          )}]);
-          await new Promise((resolve) => holder.stdout.once('data', resolve));
-          let ended;
-          const waiting = GPUOwner.acquire({ placeholder: 'none', maxWait: '20s' }).then(() => performance.now() - ended);
-          await new Promise((resolve) => setTimeout(resolve, 1500));
-          ended = performance.now();
-          ${way === 'release' ? "holder.stdin.write('x')" : "holder.kill('SIGKILL')"};
-          console.log(await waiting, ended === undefined);
-          holder.kill('SIGKILL');`),
-        );
+        const { stdout, stderr } = await runJob(1, program('waits-for-sibling.mjs', way));
         const [took, isEarly] = stdout.trim().split(' ');
         expect({ way, isEarly, stderr }).toEqual({ way, isEarly: 'false', stderr: '' });
         return Number(took);

@@ -1,6 +1,6 @@
 // In many containers process 1 is no init: orphans that end there stay as zombies, each with a number that is lost.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
@@ -76,18 +76,8 @@ describe.skipIf(noNamespace !== '')(`where process 1 collects no orphans${noName
   test('a Python program leaves no process behind, whether it releases its GPUs or not', {
     timeout: limit,
   }, async () => {
-    const script = join(machine.directory, 'claim.py');
-    writeFileSync(
-      script,
-      [
-        'import os, sys',
-        `sys.path.insert(0, ${JSON.stringify(join(root, 'python'))})`,
-        'import gpu_owner',
-        'owner = gpu_owner.GPUOwner(1)',
-        'if len(sys.argv) > 1: owner.release()',
-      ].join('\n'),
-    );
-    expect(await left(SOAK ? 100 : 2, [python, script], [python, script, 'release'])).toEqual(ran(0));
+    const claim = [python, join(import.meta.dirname, 'fixtures/claim.py'), join(root, 'python')];
+    expect(await left(SOAK ? 100 : 2, claim, [...claim, 'release'])).toEqual(ran(0));
   });
 
   test('run as process 1 collects the orphans of whoever enters the container', async () => {

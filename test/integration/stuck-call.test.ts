@@ -22,6 +22,7 @@ const ENDS: Record<string, (child: ChildProcess) => void> = {
   SIGKILL: (child) => child.kill('SIGKILL'),
 };
 
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const OBEY = `process.stdin.setEncoding('utf8').on('data', (text) => (0, eval)(text));`;
 
 describe
@@ -119,15 +120,7 @@ describe
     });
 
     /** A command on GPU 1 that repeats the signals it gets, and ends with 7 when its input does. */
-    const COMMAND = [
-      python,
-      '-c',
-      `import signal, sys
-for number in (signal.SIGTERM, signal.SIGUSR1): signal.signal(number, lambda got, _: print(signal.Signals(got).name, flush=True))
-print('runs', flush=True)
-sys.stdin.read()
-sys.exit(7)`,
-    ];
+    const COMMAND = [python, fixture('repeats_signals.py')];
 
     async function job(machine: StuckMachine, words: string[], ready: RegExp): Promise<ChildProcess> {
       machine.getStuck();
@@ -178,22 +171,21 @@ sys.exit(7)`,
       await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\nSIGUSR1\n');
     });
 
-    /** Under a terminal: notes what reaches it, and ends with a hangup. */
-    const NOTING = `import os, signal, sys, time
-def say(text):
-  try: print(text, flush=True)
-  except OSError: pass # a continuation comes with the hangup
-signal.signal(signal.SIGINT, lambda *_: say('INT'))
-signal.signal(signal.SIGCONT, lambda *_: say('CONT'))
-signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))
-print('ru' + 'ns', flush=True)
-while True: time.sleep(1)`;
-
     test.for([true, false])('run in a terminal, started by a shell: %s', async (inShell, context) => {
       const machine = await StuckMachine.make(context);
       machine.getStuck();
       const hungUp = join(machine.directory, 'hung-up');
-      const words = [process.execPath, command, 'run', '--devices', '1', '--', python, '-c', NOTING, hungUp];
+      const words = [
+        process.execPath,
+        command,
+        'run',
+        '--devices',
+        '1',
+        '--',
+        python,
+        fixture('notes_signals.py'),
+        hungUp,
+      ];
       const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
       writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
       const shell = ['bash', '--noprofile', '--norc', '-i'];

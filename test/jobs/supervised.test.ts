@@ -38,20 +38,11 @@ test('a command that can’t start: the reason is reported', async () => {
 
 test('what a command finds: its environment, directory, standard input, session, descriptors', async () => {
   const shared = openSync('/dev/null', 'r');
-  const { ended, log } = task(
-    script(`
-import os, signal, sys
-print(sorted(os.environ.items()))
-print(os.getcwd(), repr(sys.stdin.read()), os.getsid(0) == os.getpid())
-print(sorted(int(n) for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}') and int(n) > 2 and 'proc' not in os.readlink(f'/proc/self/fd/{n}')))
-print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
-`),
-    {
-      env: { PATH: process.env.PATH, A: 'é=1', LC_ALL: 'C.UTF-8', UNSET: undefined },
-      cwd: '/usr',
-      descriptors: [shared],
-    },
-  );
+  const { ended, log } = task([python, fixture('inherited.py')], {
+    env: { PATH: process.env.PATH, A: 'é=1', LC_ALL: 'C.UTF-8', UNSET: undefined },
+    cwd: '/usr',
+    descriptors: [shared],
+  });
   expect(await ended).toEqual({ kind: 'exited', code: 0 });
   const [env, place, descriptors, signals] = log().split('\n');
   expect(env).toContain("('A', 'é=1')");
@@ -86,17 +77,7 @@ test.each(['daemon', 'popen', 'new_session', 'stubborn'])('what is left behind i
 });
 
 test('terminate: a chance to end in order, and then not', async () => {
-  const polite = task(
-    script(`
-import signal, sys, time
-def end(*_):
-    print('saved', flush=True)
-    sys.exit(7)
-signal.signal(signal.SIGTERM, end)
-print('ready', flush=True)
-time.sleep(60)`),
-    { grace: 60_000 },
-  );
+  const polite = task([python, fixture('polite.py')], { grace: 60_000 });
   await until(() => polite.log().includes('ready'), 'its start');
   polite.terminate(60_000);
   expect(await polite.ended).toEqual({ kind: 'exited', code: 7 });

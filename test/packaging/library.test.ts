@@ -47,17 +47,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(project, { recursive: true }));
 
-/** Notes whether V8 took the compiled forms that it was given. */
-const WATCH = `
-const vm = require('node:vm');
-const { Script } = vm;
-vm.Script = class extends Script {
-  constructor(text, options) {
-    super(text, options);
-    console.log(options.filename.split('/').pop(), this.cachedDataRejected === undefined ? 'none' : this.cachedDataRejected ? 'refused' : 'used');
-  }
-};
-require('node:module').syncBuiltinESMExports();`;
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 
 function run(source: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}) {
   const args = ['--input-type=module', ...flags, '-e', source];
@@ -84,17 +74,7 @@ function run(source: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}) 
 const CLAIM = `const { GPUOwner } = await import('gpu-owner'); console.log(new GPUOwner(2).devices.length);`;
 
 function claim(flags: string[] = []): string[] {
-  writeFileSync(join(project, 'watch.cjs'), WATCH);
-  // As root may write everywhere.
-  writeFileSync(
-    join(project, 'read-only.cjs'),
-    `const { openSync } = require('node:fs');
-     require('node:fs').openSync = (path, ...more) => {
-       if (/\\.cache\\.\\d+$/.test(path)) throw Object.assign(new Error('EROFS'), { code: 'EROFS' });
-       return openSync(path, ...more);
-     };`,
-  );
-  return run(CLAIM, ['-r', './watch.cjs', ...flags]);
+  return run(CLAIM, ['-r', fixture('watch.cjs'), ...flags]);
 }
 
 it('without a native part says for which systems there is one, and what to do on others', () => {
@@ -170,7 +150,8 @@ describe('the compiled form', () => {
 
   it('is not missed by those who may not write there', () => {
     rmSync(path());
-    const [first, second] = [claim(['-r', './read-only.cjs']), claim(['-r', './read-only.cjs'])];
+    const readOnly = fixture('read-only.cjs');
+    const [first, second] = [claim(['-r', readOnly]), claim(['-r', readOnly])];
     expect([first, second]).toEqual([
       ['library.cjs none', '2'],
       ['library.cjs none', '2'],
@@ -209,24 +190,10 @@ describe('the library', () => {
   });
 
   it("works in a context of its own, as test runners have them, with that context's classes", () => {
-    const lines = run(
-      `import { readFileSync } from 'node:fs';
-       import { createContext, SourceTextModule } from 'node:vm';
-       const file = process.cwd() + '/node_modules/gpu-owner/dist/index.js';
-       const context = createContext({ process, Buffer, setInterval, clearInterval });
-       const module = new SourceTextModule(readFileSync(file, 'utf8'), {
-         context,
-         initializeImportMeta(meta) { meta.dirname = ${JSON.stringify(join(copy, 'dist'))}; meta.filename = file; },
-       });
-       await module.link(() => {});
-       await module.evaluate();
-       const { GPUOwner, GPUOwnerError } = module.namespace;
-       console.log(new GPUOwner(1).devices.length);
-       context.GPUOwnerError = GPUOwnerError;
-       const { runInContext } = await import('node:vm');
-       console.log(runInContext('GPUOwnerError.prototype instanceof Error', context));`,
-      ['--experimental-vm-modules', '--no-warnings'],
-    );
+    const lines = run(`await import(${JSON.stringify(fixture('own-context.mjs'))})`, [
+      '--experimental-vm-modules',
+      '--no-warnings',
+    ]);
     expect(lines).toEqual(['1', 'true']);
   });
 

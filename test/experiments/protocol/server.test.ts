@@ -203,14 +203,14 @@ test('a client that left before its answer is reported', async () => {
   await expect.poll(undelivered).toBe(1);
 });
 
-/** As another user, or this one. */
-async function askAs(uid: number, port: number, request: string, host = '127.0.0.1'): Promise<string> {
-  const code = `import os, socket, sys
-os.setgid(${uid}); os.setuid(${uid})
-sock = socket.create_connection(('${host}', ${port}))
-sock.sendall(sys.argv[1].encode())
-print(sock.recv(1024).decode())`;
-  return (await finished(spawn(python, ['-c', code, request]))).stdout.trim();
+/** Starts a client of another user, or of this one. */
+function stranger(uid: number, port: number, ...action: string[]) {
+  const program = join(import.meta.dirname, 'fixtures/stranger.py');
+  return spawn(python, [program, String(uid), '127.0.0.1', String(port), ...action], { detached: true });
+}
+
+async function askAs(uid: number, port: number, request: string): Promise<string> {
+  return (await finished(stranger(uid, port, 'ask', request))).stdout.trim();
 }
 
 const isRoot = process.getuid?.() === 0;
@@ -234,15 +234,7 @@ test.skipIf(!isRoot)('strangers that hold connections are in nobody’s way (nee
     token: 'a secret that is long enough',
     limits: { strangers: 5, connections: 20 },
   });
-  const code = `import os, socket, time
-os.setuid(${NOBODY})
-held = [socket.create_connection(('127.0.0.1', ${port})) for _ in range(15)]
-for sock in held:
-    try: sock.sendall(b'{"a": ')
-    except OSError: pass
-print('held', flush=True)
-time.sleep(60)`;
-  const child = spawn(python, ['-c', code]);
+  const child = stranger(NOBODY, port, 'hold', '15', '{"a": ');
   await once(child.stdout, 'data');
   await expect.poll(() => server.connections).toBeLessThanOrEqual(5);
   expect(await ask(port, STATUS)).toBe(ACK);
@@ -251,15 +243,7 @@ time.sleep(60)`;
 
 test.skipIf(!isRoot)('strangers that come and go take no places of others (needs root)', async () => {
   const { port } = await serve({ limits: { connections: 20, perPeer: 20 } });
-  const code = `import os, socket, time
-os.setuid(${NOBODY})
-for _ in range(4): os.fork()
-end = time.monotonic() + 60
-print('here', flush=True)
-while time.monotonic() < end:
-    try: socket.create_connection(('127.0.0.1', ${port}), 1).close()
-    except OSError: pass`;
-  const child = spawn(python, ['-c', code], { detached: true });
+  const child = stranger(NOBODY, port, 'hammer');
   await once(child.stdout, 'data');
   const answers: string[] = [];
   try {
@@ -274,12 +258,7 @@ test.skipIf(!isRoot)('a token is heard however many strangers are silent (needs 
   const token = 'a secret that is long enough';
   const { port, complaints } = await serve({ token, limits: { strangers: 5, perPeer: 3 } });
   const request = `{"type": "status", "token": "${token}"}`;
-  const code = `import os, socket, time
-os.setuid(${NOBODY})
-held = [socket.create_connection(('127.0.0.1', ${port})) for _ in range(8)]
-print('held', flush=True)
-time.sleep(60)`;
-  const child = spawn(python, ['-c', code]);
+  const child = stranger(NOBODY, port, 'hold', '8', '');
   await once(child.stdout, 'data');
   for (let i = 0; i < 6; i++) {
     expect(await askAs(NOBODY, port, request)).toBe(ACK);
