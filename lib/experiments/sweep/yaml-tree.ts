@@ -59,7 +59,7 @@ class Reader {
       prettyErrors: false,
       logLevel: 'error',
       version: '1.1',
-      schema: 'failsafe', // what scalars mean is decided in scalars.ts: the parser doesn't keep how they are written
+      schema: 'failsafe', // what scalars mean is decided below: the parser doesn't keep how they are written
       uniqueKeys: false, // checked below: the parser compares each key with each other
     });
     const wrong = document.errors[0] ?? document.warnings.find(({ code }) => code !== 'TAG_RESOLVE_FAILED');
