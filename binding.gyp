@@ -87,6 +87,16 @@
           "ldflags": ["-Wl,--version-script=<(exports)/simulated-cuda.map"]
         },
         {
+          "target_name": "nvidia-smi",
+          "type": "executable",
+          "product_dir": "<(PRODUCT_DIR)/simulator/bin",
+          "sources": [
+            "<!@(node -p \"require('./native/sources.json').smi.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
+          ]
+        },
+        {
           "target_name": "gpu-owner-simulator",
           "type": "executable",
           "sources": [

@@ -21,6 +21,7 @@ const EXPORTS = {
   'gpu-owner-simulator': /^$/,
   'simulator/libnvidia-ml.so.1': /^nvml[A-Z]\w*$/,
   'simulator/libcuda.so.1': /^cu[A-Z]\w*$/,
+  'simulator/bin/nvidia-smi': /^$/,
 };
 const ADDON_EXPORTS = /^(napi_register_module_v1|node_api_module_get_api_version_v1)$/;
 

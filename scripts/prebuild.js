@@ -30,6 +30,7 @@ export const COMPANIONS = [
   'gpu-owner-simulator',
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',
+  'simulator/bin/nvidia-smi',
 ];
 const SOURCES = ['binding.gyp', 'native'];
 /** Lies beside binaries, and has the sum of what they were made from. */

@@ -8,7 +8,8 @@ import type { Command } from './command.ts';
 function simulate(args: readonly string[]): void {
   const path = nativeFile('gpu-owner-simulator');
   // Other commands call it --simulate.
-  const words = args.map((arg) => arg.replace(/^--simulate(?==|$)/, '--machine'));
+  const own = args.includes('--') ? args.indexOf('--') : args.length;
+  const words = args.map((arg, at) => (at < own ? arg.replace(/^--simulate(?==|$)/, '--machine') : arg));
   const error = native().processExec(path, ['gpu-owner simulate', ...words], 0, [], 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
@@ -27,6 +28,10 @@ const COMMANDS: Entries = [
     'be a foreign process on a GPU (index, UUID, or 0:2 for a MIG instance) until killed or until standard input closes; prints `ready PID` when it is visible',
   ],
   ['reset', 'undo every change of `set`'],
+  [
+    'shell [-- COMMAND ...]',
+    'start a shell, or COMMAND, whose programs find the simulated libraries, and an `nvidia-smi` for simulated machines, where they would find the real ones',
+  ],
 ];
 
 const KEYS_OF_GPUS: Entries = [

@@ -19,7 +19,12 @@ const PROGRAMS = {
   'gpu-owner-keeper': '`gpu-owner run` and `hold` fail',
   'gpu-owner-placeholder': 'GPUs of a command are not kept visibly taken while it starts',
 };
-const SIMULATOR = ['gpu-owner-simulator', 'simulator/libnvidia-ml.so.1', 'simulator/libcuda.so.1'];
+const SIMULATOR = [
+  'gpu-owner-simulator',
+  'simulator/libnvidia-ml.so.1',
+  'simulator/libcuda.so.1',
+  'simulator/bin/nvidia-smi',
+];
 const REBUILD = 'Install gpu-owner again; in a clone, run `npm ci`.';
 
 /** Checks the files of gpu-owner itself, and who may run and change them. */

@@ -85,7 +85,7 @@ export function becomeKeeper({ claim, placeholder }: JobClaim, words: number): n
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   Object.assign(process.env, environmentOf(claim));
-  showSimulatedLibraries(process.env);
+  showSimulatedDriver(process.env);
   const args = [
     KEEPER,
     'run',
@@ -217,11 +217,17 @@ export function parseInherited(text = '') {
   };
 }
 
-/** On a simulated machine, a command finds the driver's libraries as it would find the real ones. */
-export function showSimulatedLibraries(env: NodeJS.ProcessEnv): void {
+/** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */
+export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
   if (simulatedMachine() === null) return;
-  const { LD_LIBRARY_PATH } = env;
-  env.LD_LIBRARY_PATH = nativeFile('simulator') + (LD_LIBRARY_PATH ? `:${LD_LIBRARY_PATH}` : '');
+  const simulator = nativeFile('simulator');
+  env.LD_LIBRARY_PATH = env.LD_LIBRARY_PATH ? prepend(simulator, env.LD_LIBRARY_PATH) : simulator;
+  // Without a PATH, programs are looked for in the system's directories.
+  if (env.PATH) env.PATH = prepend(`${simulator}/bin`, env.PATH);
+}
+
+function prepend(directory: string, list: string): string {
+  return list.split(':')[0] === directory ? list : `${directory}:${list}`;
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */

@@ -10,7 +10,7 @@ import {
   KEEPER,
   parseInherited,
   type SupervisedTask,
-  showSimulatedLibraries,
+  showSimulatedDriver,
   taskArguments,
 } from './keeper.ts';
 import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './reaper.ts';
@@ -61,7 +61,7 @@ export function supervise(supervising: SupervisedTask): Supervised {
   const { control: first, descriptors, args } = taskArguments(supervising);
   const env = { ...supervising.env };
   delete env[INHERITED];
-  showSimulatedLibraries(env);
+  showSimulatedDriver(env);
   const { error, pid, control } = native().processStart(
     nativeProgram(KEEPER),
     args,

@@ -25,12 +25,14 @@ int run(int count, char** values) {
   const std::string command = values[at];
   // The options may also follow the command.
   int kept = at + 1;
+  bool own = true;  // after `--` come the arguments of another program
   for (int i = at + 1; i < count; ++i) {
     const std::string option = values[i];
-    if (option == "--machine") {
+    own = own && option != "--";
+    if (own && option == "--machine") {
       if (i + 1 == count) return usageError("--machine needs a value");
       setenv("GPU_OWNER_SIMULATE", values[++i], 1);
-    } else if (option.rfind("--machine=", 0) == 0) {
+    } else if (own && option.rfind("--machine=", 0) == 0) {
       setenv("GPU_OWNER_SIMULATE", option.c_str() + strlen("--machine="), 1);
     } else {
       values[kept++] = values[i];
@@ -39,7 +41,7 @@ int run(int count, char** values) {
   values[kept] = nullptr;
   const Arguments arguments = {kept - at - 1, values + at + 1};
   if (command == "machines") return commandMachines(arguments);
-  if (command != "show" && command != "set" && command != "reset" && command != "occupy")
+  if (command != "show" && command != "set" && command != "reset" && command != "occupy" && command != "shell")
     return usageError("unknown command %s", command.c_str());
 
   auto* machine = new (std::nothrow) Machine;
@@ -54,6 +56,7 @@ int run(int count, char** values) {
   if (command == "show") return commandShow(*machine, arguments);
   if (command == "set") return commandSet(*machine, arguments);
   if (command == "reset") return commandReset(*machine, arguments);
+  if (command == "shell") return commandShell(*machine, arguments);
   return commandOccupy(*machine, arguments, values[0], end);
 }
 

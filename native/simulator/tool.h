@@ -20,6 +20,8 @@ int commandSet(const Machine& machine, const Arguments& arguments);
 int commandReset(const Machine& machine, const Arguments& arguments);
 // `programName` to `programEnd`: where the kernel looks for the command line of this process.
 int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd);
+// Becomes the user's shell or, after `--`, a command.
+int commandShell(const Machine& machine, const Arguments& arguments);
 
 // Prints "gpu-owner-simulator: …" and how to get help; returns kExitUsage.
 __attribute__((format(printf, 1, 2))) int usageError(const char* format, ...);

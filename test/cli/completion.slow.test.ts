@@ -208,7 +208,7 @@ for (const [shell, complete, missing] of SHELLS) {
       ]);
       expect(shells).toEqual(['bash', 'fish', 'zsh']);
       expect(help).toEqual(['status']);
-      expect(simulate).toEqual(['set', 'show']);
+      expect(simulate).toEqual(['set', 'shell', 'show']);
       expect((lost as string[]).map((word) => word.replace(/^lost=/, ''))).toEqual(['off', 'on']);
     });
 

@@ -426,6 +426,7 @@ describe('names', () => {
       ...['--device', '--nv', '--no-capture-output'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
       ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
+      ...['--query-gpu', '--query-compute-apps', '--format'],
     ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
       for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);

@@ -10,6 +10,7 @@ const BINARIES = [
   'gpu-owner-simulator',
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',
+  'simulator/bin/nvidia-smi',
 ];
 
 export default function setup(): void {

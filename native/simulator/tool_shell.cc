@@ -1,0 +1,44 @@
+// shell: programs that find the simulated driver where they would find the real one.
+#include <unistd.h>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "simulator/tool.h"
+
+namespace simulator {
+namespace {
+
+// Puts a directory in front of a list of directories, unless it is there.
+void prepend(const char* variable, const std::string& directory, const char* unset) {
+  const char* before = getenv(variable);
+  const std::string list = before != nullptr && before[0] != 0 ? before : unset;
+  if ((list + ":").rfind(directory + ":", 0) == 0) return;
+  setenv(variable, (list.empty() ? directory : directory + ":" + list).c_str(), 1);
+}
+
+}  // namespace
+
+int commandShell(const Machine& machine, const Arguments& arguments) {
+  if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
+    return usageError("unexpected argument %s", arguments.values[0]);
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || length == ssize_t{sizeof path}) return usageError("cannot read /proc/self/exe");
+  std::string simulator(path, static_cast<size_t>(length));
+  simulator = simulator.substr(0, simulator.rfind('/')) + "/simulator";
+  prepend("LD_LIBRARY_PATH", simulator, "");
+  prepend("PATH", simulator + "/bin", "/usr/local/bin:/usr/bin:/bin");
+  const char* own = getenv("SHELL");
+  char* shell[] = {const_cast<char*>(own != nullptr && own[0] == '/' ? own : "/bin/sh"), nullptr};
+  char** command = arguments.count > 1 ? arguments.values + 1 : shell;
+  if (command == shell && isatty(STDERR_FILENO))
+    fprintf(stderr, "The simulated machine %s. `exit` leaves it.\n", machine.description.name);
+  execvp(command[0], command);
+  const int error = errno;
+  fprintf(stderr, "gpu-owner simulate: %s: %s\n", command[0], strerror(error));
+  return error == ENOENT ? 127 : 126;
+}
+
+}  // namespace simulator

@@ -1,0 +1,108 @@
+// The simulated driver as nvidia-smi sees it: a client of libnvidia-ml.so.1 like any other.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "simulator/nvml_abi.h"
+
+namespace smi {
+
+// The exit codes that NVIDIA documents for nvidia-smi are NVML's, where they fit.
+constexpr int kInvalidArgument = 2;
+constexpr int kNotAvailable = 3;
+constexpr int kNoDevices = 6;
+
+// An answer of the driver: a value, or the reason why there is none.
+template <typename T>
+struct Answer {
+  nvmlReturn_t code = NVML_ERROR_NOT_SUPPORTED;
+  T value = {};
+  explicit operator bool() const { return code == NVML_SUCCESS; }
+};
+
+struct MemoryUse {
+  uint64_t total, reserved, used, free;  // bytes
+};
+
+struct Process {
+  uint32_t pid;
+  uint64_t bytes;
+  bool bytesKnown;
+  uint32_t gpuInstance, computeInstance;  // kNoInstance outside of MIG
+  bool graphics;
+  std::string name;
+};
+constexpr uint32_t kNoInstance = 0xffffffff;
+
+// Opens the library that lies beside this program. 0, or the exit code, after saying why.
+int open();
+
+// A function of the library; null where the simulated driver is too old to have it.
+void* function(const char* name);
+
+// Calls a function, with a device or without.
+template <typename... Arguments>
+nvmlReturn_t call(const char* name, Arguments... arguments) {
+  void* found = function(name);
+  if (found == nullptr) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  return reinterpret_cast<nvmlReturn_t (*)(Arguments...)>(found)(arguments...);
+}
+
+// Answers of functions of the form (device, T*) and (device, what, T*).
+template <typename T>
+Answer<T> ask(const char* name, nvmlDevice_t device) {
+  Answer<T> answer;
+  answer.code = call(name, device, &answer.value);
+  return answer;
+}
+template <typename T>
+Answer<T> ask(const char* name, nvmlDevice_t device, unsigned what) {
+  Answer<T> answer;
+  answer.code = call(name, device, what, &answer.value);
+  return answer;
+}
+// Asks functions of the form (device, T*, T*) for the first or the second value.
+template <typename T>
+Answer<T> askPair(const char* name, nvmlDevice_t device, bool second) {
+  T values[2] = {};
+  Answer<T> answer;
+  answer.code = call(name, device, &values[0], &values[1]);
+  answer.value = values[second ? 1 : 0];
+  return answer;
+}
+// Asks functions of the form (device, char*, length).
+Answer<std::string> askText(const char* name, nvmlDevice_t device);
+
+std::string driverVersion();
+std::string cudaVersion();  // "13.0"
+
+struct Gpu {
+  unsigned index;
+  nvmlDevice_t device;
+  std::string busId;  // "00000000:19:00.0"
+
+  Answer<MemoryUse> memory() const;
+  Answer<nvmlPciInfo_t> pci() const;
+};
+
+struct Instance {
+  unsigned number;  // consecutive over those that exist, as nvidia-smi counts them
+  nvmlDevice_t device;
+  std::string name, uuid;
+  unsigned gpuInstance, computeInstance;
+};
+
+// All GPUs, or those that `ids` names (index, UUID or PCI bus id, separated by commas). 0, or the exit code, after
+// saying why.
+int findGpus(const std::string& ids, std::vector<Gpu>& gpus);
+
+bool isMig(const Gpu& gpu);
+std::vector<Instance> instancesOf(const Gpu& gpu);
+std::vector<Process> processesOf(const Gpu& gpu, bool computeOnly);
+Answer<MemoryUse> memoryOf(nvmlDevice_t device);
+
+// "Default", "Exclusive_Process", …
+std::string computeMode(unsigned mode);
+
+}  // namespace smi

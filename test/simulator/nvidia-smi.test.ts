@@ -1,0 +1,268 @@
+// nvidia-smi for simulated machines, as scripts call it. Formats and exit codes are those that NVIDIA documents.
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { command } from '../support/machine.ts';
+import { libraries, Simulated, until } from '../support/simulated.ts';
+
+const SMI = join(libraries, 'bin/nvidia-smi');
+
+let machine: Simulated;
+afterEach(() => machine[Symbol.dispose]());
+
+function on(name: string | number): void {
+  machine = new Simulated(name);
+}
+
+function smi(...args: string[]) {
+  const { status, stdout, stderr } = spawnSync(SMI, args, { encoding: 'utf8', env: machine.environment });
+  return { status, lines: stdout.trimEnd().split('\n'), stdout, stderr };
+}
+
+/** A command of gpu-owner on the machine. */
+function gpuOwner(...args: string[]) {
+  return spawnSync(process.execPath, [command, ...args], { encoding: 'utf8', env: machine.environment });
+}
+
+/** A program on a GPU until the function ends. */
+async function beside(gpu: string, words: string[], look: (pid: number) => void | Promise<void>) {
+  const child = spawn(join(libraries, '../gpu-owner-simulator'), ['occupy', gpu, ...words], {
+    env: machine.environment as NodeJS.ProcessEnv,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  try {
+    await once(child.stdout, 'data');
+    await look(child.pid as number);
+  } finally {
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
+}
+
+describe('queries', () => {
+  test('--query-gpu prints a line per GPU, with a header and units', () => {
+    on('h200x8');
+    const { status, lines } = smi(
+      '--query-gpu=index,gpu_name,memory.total,power.limit,utilization.gpu,pci.bus_id',
+      '--format=csv',
+    );
+    expect(status).toBe(0);
+    expect(lines).toHaveLength(9);
+    expect(lines[0]).toBe(
+      'index, name, memory.total [MiB], power.limit [W], utilization.gpu [%], pci.bus_id',
+    );
+    expect(lines[2]).toBe('1, NVIDIA H200, 143771 MiB, 700.00 W, 0 %, 00000000:3B:00.0');
+  });
+
+  test('noheader and nounits leave out the header and the units', () => {
+    on(2);
+    const { lines } = smi('--query-gpu=index, memory.used', '--format=csv,noheader,nounits');
+    expect(lines).toEqual(['0, 0', '1, 0']);
+  });
+
+  test('every field of --help-query-gpu has a value on every GPU, or [N/A]', () => {
+    on('mixed');
+    const fields = smi('--help-query-gpu').lines.map((line) => /^"([^"]+)"/.exec(line)?.[1] as string);
+    expect(fields.length).toBeGreaterThan(50);
+    const { status, lines } = smi(`--query-gpu=${fields.join(',')}`, '--format=csv,noheader');
+    expect(status).toBe(0);
+    for (const line of lines) {
+      const values = line.split(', ');
+      expect(values).toHaveLength(fields.length);
+      expect(values).not.toContain('');
+      expect(line).not.toMatch(/Unknown Error/);
+    }
+  });
+
+  test('--query-compute-apps prints a line per process that computes, with what it uses', async () => {
+    on(2);
+    await beside('1', ['--memory', '3GiB', '--name', 'python train.py'], (pid) => {
+      const { lines } = smi('--query-compute-apps=gpu_uuid,pid,name,used_memory', '--format=csv');
+      expect(lines).toEqual([
+        'gpu_uuid, pid, process_name, used_gpu_memory [MiB]',
+        `GPU-00000000-0000-4000-8000-000000000001, ${pid}, python train.py, 3488 MiB`,
+      ]);
+      expect(smi('--query-compute-apps=pid', '--format=csv,noheader', '-i', '0').stdout).toBe('');
+    });
+    await until(() => smi('--query-compute-apps=pid', '--format=csv,noheader').stdout === '');
+  });
+
+  test('the same numbers as status --json', async () => {
+    on('rtx4090x2-display');
+    await beside('1', ['--memory', '2GiB'], () => {
+      const gpus = JSON.parse(gpuOwner('status', '--json').stdout);
+      const { lines } = smi(
+        '--query-gpu=uuid,memory.used,memory.total,power.draw,temperature.gpu',
+        '--format=csv,noheader,nounits',
+      );
+      const MiB = 2 ** 20;
+      expect(lines).toEqual(
+        // biome-ignore lint/suspicious/noExplicitAny: JSON of the command
+        gpus.map((gpu: any) =>
+          [
+            gpu.uuid,
+            Math.floor(gpu.memory.usedBytes / MiB),
+            gpu.memory.totalBytes / MiB,
+            gpu.powerWatts.toFixed(2),
+            gpu.temperatureCelsius,
+          ].join(', '),
+        ),
+      );
+    });
+  });
+
+  test('-i chooses by index, UUID and bus ID; -f prints into a file', () => {
+    on('h200x8');
+    const uuid = smi('--query-gpu=uuid', '--format=csv,noheader').lines[5];
+    const directory = mkdtempSync(join(tmpdir(), 'nvidia-smi-'));
+    const file = join(directory, 'out');
+    const { stdout } = smi(
+      '-i',
+      `${uuid},1,0000:4c:00.0`,
+      '--query-gpu=index',
+      '--format=csv,noheader',
+      '-f',
+      file,
+    );
+    expect(stdout).toBe('');
+    expect(readFileSync(file, 'utf8')).toBe('5\n1\n2\n');
+    rmSync(directory, { recursive: true });
+  });
+
+  test('-l and -lms repeat the rows, and the header only once', async () => {
+    on(1);
+    const child = spawn(SMI, ['--query-gpu=index', '--format=csv', '-lms', '20'], {
+      env: machine.environment as NodeJS.ProcessEnv,
+    });
+    let text = '';
+    child.stdout.setEncoding('utf8').on('data', (part) => {
+      text += part;
+    });
+    await until(() => text.split('\n').length > 5);
+    child.kill();
+    expect(text).toMatch(/^index\n(0\n)+$/);
+  });
+});
+
+describe('pages for people', () => {
+  test('the table has a box of 91 columns, and names what runs', async () => {
+    on('rtx4090x2-display');
+    const { status, lines } = smi();
+    expect(status).toBe(0);
+    for (const line of lines.slice(1)) expect(line).toHaveLength(91);
+    expect(lines[2]).toMatch(
+      /^\| NVIDIA-SMI 580\.65\.06 +Driver Version: 580\.65\.06 +CUDA Version: 13\.0 +\|$/,
+    );
+    expect(lines.join('\n')).toMatch(
+      /^\| {3}0 {2}NVIDIA GeForce RTX 4090 {8}Off \| {3}00000000:01:00\.0 {2}On \|/m,
+    );
+    expect(lines.join('\n')).toMatch(
+      /^\| {4}0 {3}N\/A {2}N\/A +4194400 {6}G {3}\/usr\/lib\/xorg\/Xorg +182MiB \|$/m,
+    );
+  });
+
+  test('the table names MIG devices', async () => {
+    on('a100x4-mig');
+    await beside('0:2', ['--memory', '1GiB', '--name', 'train'], () => {
+      const { stdout, lines } = smi();
+      for (const line of lines.slice(1)) expect(line).toHaveLength(91);
+      expect(stdout).toMatch(/^\| MIG devices:/m);
+      expect(stdout).toMatch(/^\| {2}0 {4}3 {3}0 {3}1 {2}\| +\d+MiB \/ 20480MiB/m);
+      expect(stdout).toMatch(/^\| {4}0 {5}3 {4}0 +\d+ {6}C {3}train +\d+MiB \|$/m);
+    });
+  });
+
+  test('-L numbers MIG devices one after the other, also where slots have gaps', () => {
+    on('a100x4-mig');
+    const { lines } = smi('-L', '-i', '0');
+    expect(lines.map((line) => line.replace(/\(UUID: .*/, ''))).toEqual([
+      'GPU 0: NVIDIA A100-SXM4-80GB ',
+      '  MIG 3g.40gb      Device  0: ',
+      '  MIG 2g.20gb      Device  1: ',
+      '  MIG 1g.10gb      Device  2: ',
+      '  MIG 1g.10gb      Device  3: ',
+    ]);
+  });
+
+  test('-q -d MEMORY prints the memory alone', () => {
+    on(1);
+    const { stdout } = smi('-q', '-d', 'MEMORY');
+    expect(stdout).toMatch(
+      /^GPU 00000000:01:00\.0\n {4}FB Memory Usage\n {8}Total {29}: 81920 MiB\n {8}Reserved {26}: 512 MiB\n/m,
+    );
+    expect(stdout).not.toMatch(/Power|Utilization/);
+    expect(smi('-q').stdout).toMatch(/Power Readings[\s\S]*Processes/);
+  });
+});
+
+describe('exit codes and messages', () => {
+  test.each([
+    [['--query-gpu=frob', '--format=csv'], 2, /Field "frob" is not a valid field to query/],
+    [['--query-gpu=name'], 2, /needs --format=csv/],
+    [['--query-gpu=name', '--format=xml'], 2, /"xml" is not a format/],
+    [['--frobnicate'], 2, /Invalid, or not simulated: --frobnicate/],
+    [['-q', '-d', 'FROB'], 2, /MEMORY/],
+    [['-l', 'soon'], 2, /Not a number of seconds: soon/],
+    [['-i', '9'], 6, /No devices were found/],
+  ])('%j ends with %i', (args, code, words) => {
+    on(1);
+    const { status, stdout } = smi(...args);
+    expect(status).toBe(code);
+    expect(stdout).toMatch(words);
+  });
+
+  test('a lost GPU ends it with 15, and the others can be asked', () => {
+    on(3);
+    machine.tool(['set', 'gpu=1', 'lost=on']);
+    expect(smi()).toMatchObject({ status: 15, stdout: expect.stringMatching(/GPU1: GPU is lost/) });
+    expect(smi('-L', '-i', '2').status).toBe(0);
+  });
+
+  test('a driver that does not start ends it with 9', () => {
+    on(1);
+    machine.tool(['set', 'error=init:9']);
+    expect(smi()).toMatchObject({ status: 9, stdout: expect.stringMatching(/couldn't communicate with/) });
+  });
+
+  test('without a simulated machine it refuses: real GPUs have their own nvidia-smi', () => {
+    on(1);
+    machine.environment.GPU_OWNER_SIMULATE = undefined;
+    const { status, stderr } = smi();
+    expect(status).toBe(9);
+    expect(stderr).toMatch(/simulated machines only.*gpu-owner simulate shell/);
+  });
+});
+
+describe('who finds it', () => {
+  test('a command under `run` on a simulated machine', () => {
+    on(2);
+    const { stdout } = gpuOwner('run', '--', 'nvidia-smi', '--query-gpu=count', '--format=csv,noheader');
+    expect(stdout).toBe('2\n2\n');
+  });
+
+  test('a shell of `simulate shell`, and its commands', () => {
+    on(1);
+    machine.environment.SHELL = '/bin/sh';
+    const shell = spawnSync(process.execPath, [command, 'simulate', '--machine', '3', 'shell'], {
+      encoding: 'utf8',
+      env: machine.environment,
+      input: 'nvidia-smi -L\nexit 7\n',
+    });
+    expect(shell.stdout.match(/^GPU \d: Simulated GPU/gm)).toHaveLength(3);
+    expect(shell.status).toBe(7);
+    const words = ['sh', '-c', 'echo "$0 $1"; command -v nvidia-smi', '--machine', 'x'];
+    const { stdout } = gpuOwner('simulate', 'shell', '--', ...words);
+    expect(stdout).toBe(`--machine x\n${SMI}\n`);
+  });
+
+  test('`simulate shell` names a command that does not exist, and a machine', () => {
+    on(1);
+    const missing = gpuOwner('simulate', 'shell', '--', 'frobnicate');
+    expect(missing).toMatchObject({ status: 127, stderr: expect.stringMatching(/frobnicate: No such file/) });
+    const wrong = gpuOwner('simulate', '--machine', 'frob', 'shell');
+    expect(wrong).toMatchObject({ status: 64, stderr: expect.stringMatching(/frob/) });
+  });
+});
