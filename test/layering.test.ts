@@ -133,7 +133,7 @@ test('an import names a file that exists', () => {
 describe('native', () => {
   /** The rooms of native/ from the top, as FLOORS. */
   const NATIVE_FLOORS = [
-    ['addon.cc'],
+    ['addon.cc', 'smi'],
     ['bindings', 'keeper', 'launcher', 'placeholder', 'simulator'],
     ['cuda', 'nvml'],
     ['dl', 'locks'],
