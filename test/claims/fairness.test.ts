@@ -19,7 +19,7 @@ function turn(own: GpuRequest, ahead: readonly GpuRequest[]) {
   };
 }
 
-describe('whose turn it is', () => {
+describe('the order of waiters', () => {
   test('the first waiter may take any free GPU', () => {
     expect(turn(wish(1, 4), [])).toEqual({ reserved: [], blockers: [] });
   });
@@ -28,12 +28,12 @@ describe('whose turn it is', () => {
     expect(turn(wish(2, 1), [wish(1, 4)])).toEqual({ reserved: ALL, blockers: [1] });
   });
 
-  test('one that insists on a GPU doesn’t keep the others idle', () => {
+  test('a waiter that insists on a GPU doesn’t keep the others idle', () => {
     expect(turn(wish(2, 3), [wish(1, 1, ['a'])])).toEqual({ reserved: ['a'], blockers: [] });
     expect(turn(wish(2, 4), [wish(1, 1, ['a'])])).toEqual({ reserved: ['a'], blockers: [1] });
   });
 
-  test('each waits for the nearest who is in the way, not for those who aren’t', () => {
+  test('each waiter waits for the nearest one that is in its way, not for those that aren’t', () => {
     expect(turn(wish(9, 1), [wish(1, 1), wish(2, 1), wish(3, 1)]).blockers).toEqual([3]);
     expect(turn(wish(9, 1), [wish(1, 1), wish(2, 1), wish(3, 1, ['a'])]).blockers).toEqual([2]);
     expect(turn(wish(9, 1, ['d']), [wish(1, 1, ['d']), wish(2, 1, ['a'])]).blockers).toEqual([1]);
@@ -65,7 +65,7 @@ describe('whose turn it is', () => {
   });
 });
 
-describe('patience', () => {
+describe('the stall detector', () => {
   const passed = (patience: StallDetector, at: number) => [...patience.stalled(0, at)];
 
   test('waiters that left a free GPU for seconds are skipped, all of them at once', () => {
@@ -82,7 +82,7 @@ describe('patience', () => {
     expect(passed(patience, 60_000)).toEqual([]);
   });
 
-  test('it starts anew when there is nothing to take for a while', () => {
+  test('the time starts anew when there is nothing to take for a while', () => {
     const patience = new StallDetector();
     patience.observe([wish(1, 1)], new Set(['a']), 0);
     patience.observe([wish(1, 1)], new Set(), 3_000);

@@ -47,7 +47,7 @@ function release(lease: Lease | null): void {
 }
 
 test.each([ONE, OLDER])(
-  '%s excludes its GPU, and is excluded by it; instances do not exclude each other',
+  'the lease of %s excludes its GPU’s, and is excluded by it; instances do not exclude each other',
   (uuid) => {
     const locks = directory();
     const one = take(locks, uuid);
@@ -67,7 +67,7 @@ test.each([ONE, OLDER])(
   },
 );
 
-test('what is refused leaves nothing locked', () => {
+test('a lease that is refused leaves nothing locked', () => {
   const locks = directory();
   const whole = take(locks, GPU);
   expect(take(locks, ONE)).toBeNull();
@@ -76,7 +76,7 @@ test('what is refused leaves nothing locked', () => {
   expect(take(locks, ONE)).not.toBeNull();
 });
 
-test('the holder is shown for the instance and for its GPU', () => {
+test('the holder of an instance is shown for the instance and for its GPU', () => {
   const locks = directory();
   release(take(locks, GPU, 'an earlier job on the whole GPU'));
   const one = take(locks, ONE, 'a job on the instance');
@@ -91,7 +91,7 @@ test('the holder is shown for the instance and for its GPU', () => {
   expect(probeLease(locks, { uuid: ONE })).toBeNull();
 });
 
-test('each can be waited for', () => {
+test('the end of each lease can be waited for', () => {
   const locks = directory();
   const one = take(locks, ONE);
   expect(findTenure(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
@@ -104,7 +104,7 @@ test('each can be waited for', () => {
   expect(findTenure(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
 });
 
-test('the file of the GPU is not written to, and its removal is noticed', () => {
+test('the lease of an instance doesn’t write to its GPU’s file, and notices its removal', () => {
   const locks = directory();
   const one = take(locks, ONE) as Lease;
   const file = join(base, 'locks', `${GPU}.lease`);
@@ -115,7 +115,7 @@ test('the file of the GPU is not written to, and its removal is noticed', () => 
   expect(one.isIntact()).toBe(false);
 });
 
-test('leases in the other place count: whole against instance, not instance against instance', () => {
+test('leases in the other lock directory count: a GPU against its instances, not instances against each other', () => {
   const there = directory('there');
   const here = beside('here', 'there');
   const whole = take(there, GPU);

@@ -123,7 +123,7 @@ describe('waiters inside a job', () => {
     return held.find(({ record }) => record.generation === tenure.byte - 1);
   }
 
-  test('waits for the lease of its own level, and else for one below', () => {
+  test('a waiter waits for the lease of its own level, and else for one below', () => {
     const job = taken('job');
     expect(awaited(job)).toBeUndefined();
     const inner = taken('inner', job);

@@ -138,8 +138,8 @@ describe('an inherited CUDA_VISIBLE_DEVICES', () => {
   });
 });
 
-describe('a failure', () => {
-  test('a failure of the placeholder gives everything back', async () => {
+describe('a claim that fails', () => {
+  test('gives everything back when the placeholder fails', async () => {
     await machine.status();
     machine.set('gpu=1', 'error=cuda-alloc:2');
     expect(
@@ -150,7 +150,7 @@ describe('a failure', () => {
     expect(machine.processes(0)).toEqual([]);
   });
 
-  test('has the reason for every GPU', async () => {
+  test('an error has the reason for every GPU', async () => {
     machine.set('gpu=0', 'lost=on');
     machine.set('gpu=1', 'hidden-memory=3GiB');
     expect(

@@ -56,7 +56,7 @@ async function intrude(gpu: number): Promise<() => Promise<void>> {
   };
 }
 
-test('a placeholder that fails', async () => {
+test('a placeholder that fails gives everything back', async () => {
   const failing = ShownClaim.take(settings(), take, {
     ownEnvironment: true,
     // biome-ignore lint/correctness/useYield: it fails before
@@ -69,7 +69,7 @@ test('a placeholder that fails', async () => {
   await expectNothingHeld();
 });
 
-test('GPUs that can’t be shown', async () => {
+test('GPUs that can’t be shown are given back', async () => {
   function* unknown(): Effectful<Claim> {
     const claimed = yield* take();
     return { ...claimed, gpus: claimed.gpus.map((gpu) => ({ ...gpu, uuid: '' })) };
@@ -86,7 +86,7 @@ test('GPUs that can’t be shown', async () => {
   }
 });
 
-test('a claim that is aborted when its placeholder has started', async () => {
+test('a claim that is aborted when its placeholder has started gives everything back', async () => {
   const controller = new AbortController();
   const claiming = ShownClaim.take<ContextHolder, Awaiting>(settings(), takeAsync, {
     ownEnvironment: true,
@@ -105,7 +105,7 @@ function takeAsync(): Effectful<Claim, Awaiting> {
   return awaiting(() => runAsync(take()));
 }
 
-test('somebody who doesn’t claim comes in between: other GPUs are taken, up to five times', async () => {
+test('if a program without a claim comes in between, other GPUs are taken, up to five times', async () => {
   const leave: (() => Promise<void>)[] = [];
   const shownTo: string[] = [];
   const claimWith = (intrusions: number) =>

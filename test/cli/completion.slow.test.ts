@@ -159,7 +159,7 @@ for (const [shell, complete, missing] of SHELLS) {
       }
     });
 
-    test('files before the dashes, and behind them the command as it would be alone', () => {
+    test('completes files before the dashes, and behind them the command as it would be alone', () => {
       const [file, option, first, path, state, format, exported] = complete([
         'gpu-owner exp run --gpus 2 unmis',
         'gpu-owner exp run unmistakable.py --placeholder ',
@@ -199,7 +199,7 @@ for (const [shell, complete, missing] of SHELLS) {
       expect(here).not.toContain('unmistakable.py');
     });
 
-    test('what `completion`, `help` and `simulate` take', () => {
+    test('offers what `completion`, `help` and `simulate` take', () => {
       const [shells, help, simulate, lost] = complete([
         'gpu-owner completion ',
         'gpu-owner help st',
@@ -235,7 +235,7 @@ for (const [shell, complete, missing] of SHELLS) {
   });
 }
 
-test('values that are offered are right', () => {
+test('the commands accept the values that are offered', () => {
   const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
   const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
   expect(cases.length).toBeGreaterThan(5);
@@ -296,14 +296,14 @@ describe('typed at a prompt', () => {
     'gpu-owner run --devices unmis',
   ];
 
-  test.skipIf(!has('bash'))('bash', () => {
+  test.skipIf(!has('bash'))('bash completes a command line', () => {
     const setup = `bind 'set bell-style none'
       dump() { printf '%s\\n' "$READLINE_LINE" >>$LOG; }; bind -x '"\\C-xd": dump'
       source script.bash; PS1='READY>'`;
     expect(typed(['bash', '--norc', '-i'], setup, LINES)).toEqual(COMPLETED);
   });
 
-  test.skipIf(!has('zsh'))('zsh, from a file in fpath', () => {
+  test.skipIf(!has('zsh'))('zsh completes a command line, with the script in a file of fpath', () => {
     mkdirSync(join(directory, 'functions'));
     writeFileSync(join(directory, 'functions/_gpu-owner'), readFileSync(join(directory, 'script.zsh')));
     chmodSync(join(directory, 'functions'), 0o755);

@@ -3,14 +3,14 @@ import { doctorPage } from '../../lib/cli/doctor-page.ts';
 import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
 import { launcher, Machine, python } from '../support/machine.ts';
 
-describe('the command', () => {
+describe('gpu-owner doctor', () => {
   let machine: Machine;
   beforeEach(() => {
     machine = new Machine(2);
   });
   afterEach(() => machine.close());
 
-  test('--json: an array of findings, each with the same five members', async () => {
+  test('--json prints an array of findings, each with the same five members', async () => {
     const { code, stdout, stderr } = await machine.run([launcher, 'doctor', '--json']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const findings = JSON.parse(stdout) as Finding[];
@@ -25,7 +25,7 @@ describe('the command', () => {
     }
   });
 
-  test('exit code: 0 without problems, warnings or not; 1 with one; 64 for wrong usage', async () => {
+  test('the exit code is 0 without problems, 1 with one, and 64 for wrong usage', async () => {
     expect((await machine.runCommand(['doctor'])).code).toBe(0);
     machine.set('gpu=0', 'compute-mode=prohibited');
     const warned = await machine.runCommand(['doctor']);
@@ -42,7 +42,7 @@ describe('the command', () => {
     }
   });
 
-  test('colours on a terminal only, and not with NO_COLOR', async () => {
+  test('there are colours on a terminal only, and not with NO_COLOR', async () => {
     const onTerminal = (env: Record<string, string | undefined>) =>
       machine.run([python, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', launcher, 'doctor'], {
         env: { TERM: 'xterm', NO_COLOR: undefined, ...env },
@@ -62,7 +62,7 @@ describe('the command', () => {
   });
 });
 
-describe('the page', () => {
+describe('the page of the doctor', () => {
   const long = 'word '.repeat(40).trim();
   const findings = [
     finding('version', 'gpu-owner 1.'),

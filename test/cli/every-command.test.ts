@@ -59,7 +59,7 @@ test('gpu-owner exp manager and exp worker work', async () => {
   expect(other.rows('results')).toContain('grid_1,0.2');
 });
 
-test('no command of the help is left out', async () => {
+test('every command of the help is run here', async () => {
   const listed = async (...group: string[]) => {
     const { stdout } = await gpuOwner(...group, '--help');
     const commands = stdout.split('Commands:\n')[1]?.split('\n\n')[0] as string;

@@ -55,7 +55,7 @@ test('find --wait sees the end of a program that has not claimed', async () => {
   expect(await found).toMatchObject({ code: 0, stdout: `${uuidOf(0)},${uuidOf(1)}\n` });
 });
 
-test('find --wait: waiters come first, even if a GPU is free', async () => {
+test('find --wait lets waiters go first, even if a GPU is free', async () => {
   const holder = await hold('--devices', '0');
   const inLine = machine.startCommand(['hold', '-n', '2', '--wait']);
   const claimed = output(inLine, /visibleDevices/);

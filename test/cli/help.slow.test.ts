@@ -49,7 +49,7 @@ test('`help NAME` is the same as `NAME --help`', async () => {
   expect((await machine.runCommand(['help', 'nonsense'])).code).toBe(64);
 });
 
-test('commands of a group: explained as others, unknown ones with the closest name', async () => {
+test('the help explains the commands of a group, and names the closest one for an unknown word', async () => {
   const run = (...words: string[]) => machine.runCommand(words);
   const group = await run('help', 'exp');
   expect(group.stdout).toBe((await run('exp', '--help')).stdout);

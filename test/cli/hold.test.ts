@@ -38,7 +38,7 @@ describe('hold', () => {
     expect(machine.processes(0)).toEqual([]);
   });
 
-  test('GPU_OWNER_ERRORS=json: a failure is told as a line of JSON, with its code', async () => {
+  test('with GPU_OWNER_ERRORS=json, hold tells a failure as a line of JSON, with its code', async () => {
     await machine.run([launcher, 'simulate', 'set', 'error=init:9']);
     const env = { GPU_OWNER_ERRORS: 'json' };
     for (const args of [['hold'], ['status'], ['find', '--json']]) {
@@ -67,7 +67,7 @@ describe('hold', () => {
     await expect.poll(() => machine.states()).toEqual(free());
   });
 
-  test('kill -9 of it, or of the program that holds its input open, ends the lease', async () => {
+  test('kill -9 of hold, or of the program that holds its input open, ends the lease', async () => {
     const holder = machine.startCommand(['hold']);
     await output(holder, /visibleDevices/);
     holder.kill('SIGKILL');
@@ -92,7 +92,7 @@ time.sleep(60)`,
     await until(() => machine.processes(0).length === 0);
   });
 
-  test('closed input from the start: it claims, prints and ends', async () => {
+  test('with input that is closed from the start, hold claims, prints and ends', async () => {
     const { code, stdout } = await machine.runCommand(['hold']);
     expect(code).toBe(0);
     expect(JSON.parse(stdout).devices).toHaveLength(1);
@@ -115,7 +115,7 @@ time.sleep(60)`,
     await finished(waiting);
   });
 
-  test('waiting ends when the pipe to its input is closed, also when whoever had it was killed', async () => {
+  test('a wait ends when the pipe to hold’s input is closed, also when the process that had it was killed', async () => {
     const first = machine.startCommand(['hold', '-n', '4']);
     await output(first, /visibleDevices/);
     const waiting = machine.startCommand(['hold', '--wait']);
@@ -140,7 +140,7 @@ time.sleep(60)`;
     await until(() => [null, 'Z'].includes(processState(pid)));
   });
 
-  test('without a pipe there is nothing to watch: with /dev/null it waits', async () => {
+  test('with /dev/null as its input, hold waits: there is no pipe to watch', async () => {
     const first = machine.startCommand(['hold', '-n', '4']);
     await output(first, /visibleDevices/);
     const words = ['sh', '-c', 'exec "$@" </dev/null', 'sh', process.execPath, command, 'hold', '--wait'];

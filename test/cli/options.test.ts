@@ -15,7 +15,7 @@ function values(...args: string[]) {
   return parse(args, TABLE).values;
 }
 
-describe('options', () => {
+describe('the command line', () => {
   test.each<[string[], object]>([
     [['--count', '2'], { count: '2' }],
     [['--count=2'], { count: '2' }],
@@ -32,7 +32,7 @@ describe('options', () => {
     [['--wait=10m'], { wait: '10m' }],
     [['--wait=10m', '--wait'], { wait: '10m' }],
     [['--help'], { help: true }],
-  ])('%j', (args, expected) => {
+  ])('%j has the expected values', (args, expected) => {
     expect(values(...args)).toEqual(expected);
   });
 
@@ -54,7 +54,7 @@ describe('options', () => {
   });
 });
 
-describe('words that are no options', () => {
+describe('words behind options', () => {
   test('a command line begins at the first word or at --, and is left alone', () => {
     expect(parse(['-f', 'echo', '--count', '--'], TABLE, 'word')).toMatchObject({
       values: { follow: true },

@@ -194,7 +194,7 @@ describe('the placeholder', () => {
     return { run, pid, go: () => run.stdin?.write('go\n') };
   }
 
-  test('auto: taken from the start, until the command has come', async () => {
+  test('auto takes the GPU from the start, until the command has come', async () => {
     const { run, pid, go } = await late([]);
     const [placeholder] = machine.processes(0);
     expect(placeholder).not.toBe(pid);
@@ -207,7 +207,7 @@ describe('the placeholder', () => {
     expect(machine.processes(0)).toEqual([]);
   });
 
-  test('keep: until the command has ended', async () => {
+  test('keep takes the GPU until the command has ended', async () => {
     const { run, pid, go } = await late(['--placeholder', 'keep']);
     go();
     await output(run, /using/);
@@ -219,7 +219,7 @@ describe('the placeholder', () => {
     await until(() => machine.processes(0).length === 0);
   });
 
-  test('none: nothing but the command', async () => {
+  test('none leaves the GPU to the command alone', async () => {
     const { run, pid, go } = await late(['--placeholder', 'none']);
     expect(machine.processes(0)).toEqual([]);
     go();
@@ -246,8 +246,8 @@ describe('the placeholder', () => {
   });
 });
 
-describe('somebody who does not claim', () => {
-  test('keeps the GPU that they use', async () => {
+describe('a program without a claim', () => {
+  test('keeps the GPU that it uses', async () => {
     const stranger = machine.start([simulator, 'occupy', '0', '--name', 'jupyter']);
     await output(stranger, /ready/);
     expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
@@ -287,7 +287,7 @@ describe('somebody who does not claim', () => {
 
 describe('kill -9 in the middle', () => {
   test.each(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
-    '%s while the claim is made, at any moment: nothing is left',
+    '%s while the claim is made, at any moment, leaves nothing claimed and no process',
     async (signal) => {
       for (const milliseconds of [20, 45, 60, 75, 90, 120]) {
         const run = machine.startCommand(['run', '-n', '2', '--', 'true']);
@@ -325,7 +325,7 @@ describe('kill -9 in the middle', () => {
 });
 
 test.skipIf(whyNotNobody() !== null)(
-  'two users: each sees who the other is, and can’t end the other’s lease',
+  'each of two users sees who the other is, and can’t end the other’s lease',
   async () => {
     const theirs = machine.startCommand(['run', '--', python, cudaUser], { uid: NOBODY, umask: '077' });
     await output(theirs, /using/);

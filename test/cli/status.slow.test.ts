@@ -103,7 +103,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
   });
 });
 
-test('--json of what is used: processes and lease with all their members', async () => {
+test('status --json has processes and lease with all their members', async () => {
   machine = new Machine(2);
   await machine.status();
   const stranger = machine.start([
@@ -151,7 +151,7 @@ describe('colours and terminals', () => {
       env: { TERM: 'xterm', NO_COLOR: undefined, ...env },
     });
 
-  test('colours on a terminal, none with NO_COLOR or a dumb one, none in a pipe', async () => {
+  test('status has colours on a terminal, and none with NO_COLOR, on a dumb one or in a pipe', async () => {
     machine = new Machine(1);
     await machine.status();
     for (const [env, coloured] of [

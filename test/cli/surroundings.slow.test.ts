@@ -112,12 +112,12 @@ describe.each(Object.keys(SETUPS))('with %s', (name) => {
   });
 });
 
-test('--visible-devices index: numbers, and the order that makes them mean the right GPUs', async () => {
+test('--visible-devices index shows numbers, and the order that makes them mean the right GPUs', async () => {
   const { variables } = await compare('', ['-n', '2', '--visible-devices', 'index']);
   expect(variables).toMatchObject({ CUDA_VISIBLE_DEVICES: '0,1', CUDA_DEVICE_ORDER: 'PCI_BUS_ID' });
 });
 
-test('a library path of the user’s stays, behind the simulated driver', async () => {
+test('the user’s library path stays, behind that of the simulated driver', async () => {
   const { variables } = await compare('', [], { LD_LIBRARY_PATH: '/opt/lib' });
   expect(variables.LD_LIBRARY_PATH).toBe(`${join(binaries(), 'simulator')}:/opt/lib`);
 });
@@ -158,7 +158,7 @@ describe('gpu-owner itself gets along', () => {
     await expect.poll(() => machine.states(), SOON).toEqual(['free', 'free']); // a placeholder takes a moment to end
   });
 
-  describe('with a kernel, or a container, that refuses', () => {
+  describe('where the kernel or a container refuses', () => {
     test.each([
       'close_range',
       'tmpfile', // file systems without O_TMPFILE
@@ -199,7 +199,7 @@ describe('gpu-owner itself gets along', () => {
     expect(JSON.parse(stdout)[0]).toMatchObject({ state: 'leased', lease: { user: 'uid 4242', uid: 4242 } });
   });
 
-  test('with too few open files: it says so, and nothing is left', async () => {
+  test('with too few open files a claim says so, and leaves nothing', async () => {
     // With a hard limit below 200 the command's descriptors have no numbers left.
     const { code, stdout, stderr } = await run('resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))');
     expect({ code, stdout }).toEqual({ code: 70, stdout: '' });
@@ -208,7 +208,7 @@ describe('gpu-owner itself gets along', () => {
     await expect.poll(() => machine.states(), SOON).toEqual(['free', 'free']); // a placeholder takes a moment to end
   });
 
-  test('with standard output closed or full: the command’s affair, and an error of status', async () => {
+  test('standard output that is closed or full is the command’s affair, and an error of status', async () => {
     // What is closed is /dev/null for everybody: a file that is opened later must not take its number.
     expect(await run('os.close(1)')).toEqual({ ...RAN, stdout: '' });
     expect(await run('for n in (0, 1, 2): os.close(n)')).toEqual({ ...RAN, stdout: '' });
@@ -222,7 +222,7 @@ describe('gpu-owner itself gets along', () => {
     await expect.poll(() => machine.states(), SOON).toEqual(['free', 'free']); // a placeholder takes a moment to end
   });
 
-  test('with a reader that goes away: it ends without a word', async () => {
+  test('status ends without a word when its reader goes away', async () => {
     const { code, stderr } = await machine.run([
       'sh',
       '-c',

@@ -16,7 +16,7 @@ async function holder(...options: string[]) {
   return child;
 }
 
-test('on a terminal: one line that is kept current, cut to the width, and gone when the wait is over', async () => {
+test('on a terminal a wait shows one line, which is kept current, cut to the width, and erased at the end', async () => {
   const first = await holder();
   const script = `stty cols 60; exec ${process.execPath} ${command} run -- echo ran`;
   const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
@@ -36,7 +36,7 @@ test('on a terminal: one line that is kept current, cut to the width, and gone w
   expect(rest.join('')).toContain('[status 0]');
 });
 
-test('on a terminal: characters that take two columns count as two', async () => {
+test('on a terminal, characters that take two columns count as two', async () => {
   const first = await holder('--as', '\u8bad\u7ec3'.repeat(20));
   const script = `stty cols 120; exec ${process.execPath} ${command} run -- echo ran`;
   const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
@@ -51,7 +51,7 @@ test('on a terminal: characters that take two columns count as two', async () =>
   expect(frames.length).toBeGreaterThan(0);
 });
 
-test('in the background of a terminal: plain lines, so that nothing is painted over the prompt', async () => {
+test('in the background of a terminal a wait prints plain lines, so that nothing is painted over the prompt', async () => {
   const first = await holder();
   const script = `set -m; ${process.execPath} ${command} run -- echo ran & wait`;
   const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
@@ -65,7 +65,7 @@ test('in the background of a terminal: plain lines, so that nothing is painted o
   expect(stdout).toMatch(/^ran\r$/m);
 });
 
-test('elsewhere: plain lines, and a new one only when something has changed', async () => {
+test('without a terminal a wait prints plain lines, and a new one only when something has changed', async () => {
   const first = await holder();
   const waiting = machine.startCommand(['run', '--', 'true']);
   const outcome = finished(waiting);
@@ -90,7 +90,7 @@ test('elsewhere: plain lines, and a new one only when something has changed', as
   expect(new Set(news).size).toBe(news.length);
 });
 
-test('in a job that somebody else watches: the same line says who stands ahead', async () => {
+test('in a job that somebody else watches, the same line says who stands ahead', async () => {
   const first = await holder();
   const waiting = machine.startCommand(['run', '--', 'true']);
   const outcome = finished(waiting);
@@ -102,7 +102,7 @@ test('in a job that somebody else watches: the same line says who stands ahead',
   expect((await outcome).code).toBe(0);
 });
 
-test('where nobody reads what it says, the command runs all the same', async () => {
+test('the command runs even if nobody reads what the wait prints', async () => {
   const first = await holder();
   const script = '{ "$@" 2>&1 >&3 | true; } 3>&1';
   const words = [process.execPath, command, 'run', '--', 'echo', 'ran'];

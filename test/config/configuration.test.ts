@@ -32,7 +32,7 @@ function write(path: string, content: string | Buffer): void {
 const load = () => loadConfiguration(env);
 const failure = () => refusal(load, 'ERR_CONFIGURATION');
 
-describe('files', () => {
+describe('configuration files', () => {
   it('may be missing', () => {
     expect(load()).toEqual({ files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] });
     expect(loadConfiguration({ ...env, HOME: '/nonexistent' }).files).toEqual([]);
@@ -119,36 +119,39 @@ describe('files', () => {
     expect(failure()).toContain('no permission to read it');
   });
 
-  it.runIf(process.geteuid?.() === 0)("that can't be read are told from a home that isn't ours", () => {
-    const script = `
+  it.runIf(process.geteuid?.() === 0)(
+    "that can't be read are told from files in a home that isn't ours",
+    () => {
+      const script = `
       process.setegid(65534); process.seteuid(65534);
       const { loadConfiguration } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/config/configuration.ts'))});
       try { console.log(JSON.stringify(loadConfiguration(${JSON.stringify(env)}))); } catch (error) { console.log(error.code, error.message); }
     `;
-    const bundle = join(base, 'load.mjs');
-    execFileSync(
-      join(import.meta.dirname, '../../node_modules/.bin/esbuild'),
-      [
-        '--bundle',
-        '--platform=node',
-        '--format=esm',
-        '--external:yaml',
-        `--outfile=${bundle}`,
-        '--log-level=error',
-      ],
-      { input: script, cwd: join(import.meta.dirname, '../..') },
-    );
-    const run = () => execFileSync(process.execPath, [bundle], { encoding: 'utf8' });
-    chmodSync(base, 0o755);
-    write(user, 'maxPower: 80');
-    chmodSync(user, 0o600);
-    expect(run()).toMatch(/^ERR_CONFIGURATION .*no permission to read it/);
-    chmodSync(join(base, 'home'), 0o700);
-    expect(JSON.parse(run()).files).toEqual([]);
-  });
+      const bundle = join(base, 'load.mjs');
+      execFileSync(
+        join(import.meta.dirname, '../../node_modules/.bin/esbuild'),
+        [
+          '--bundle',
+          '--platform=node',
+          '--format=esm',
+          '--external:yaml',
+          `--outfile=${bundle}`,
+          '--log-level=error',
+        ],
+        { input: script, cwd: join(import.meta.dirname, '../..') },
+      );
+      const run = () => execFileSync(process.execPath, [bundle], { encoding: 'utf8' });
+      chmodSync(base, 0o755);
+      write(user, 'maxPower: 80');
+      chmodSync(user, 0o600);
+      expect(run()).toMatch(/^ERR_CONFIGURATION .*no permission to read it/);
+      chmodSync(join(base, 'home'), 0o700);
+      expect(JSON.parse(run()).files).toEqual([]);
+    },
+  );
 });
 
-describe('mistakes', () => {
+describe('in a configuration file', () => {
   it.each([
     ['maxPowr: 80', ":1: there is no key 'maxPowr'; did you mean 'maxPower'?"],
     ['# x\n\nmin_free_memory: 1', ":3: there is no key 'min_free_memory'; did you mean 'minFreeMemory'?"],
@@ -213,7 +216,7 @@ describe('mistakes', () => {
     }
   });
 
-  it('meant to harm are refused at once', async () => {
+  it('texts that are meant to harm are refused at once', async () => {
     const levels = Array.from(
       { length: 9 },
       (_, i) => `a${i}: &a${i} [${Array(9).fill(i ? `*a${i - 1}` : 'x')}]`,
@@ -239,7 +242,7 @@ describe('mistakes', () => {
   });
 });
 
-describe('together with a call', () => {
+describe('with files and a call', () => {
   const judged = (gpu: ReturnType<typeof makeGPU>, options: object = {}) =>
     judge(gpu, { lease: null, visible: null, criteria: mergeCriteria(options, load()) });
 

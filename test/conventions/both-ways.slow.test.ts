@@ -105,7 +105,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect((await finished(waiting)).code).toBe(0);
   });
 
-  test('we have it first, for a command: they see it until the last descendant has ended', async () => {
+  test('the other tool sees a command’s claim until the last descendant has ended', async () => {
     const directory = directoryOf(machine, name);
     const job = machine.startCommand(
       ['run', '--devices', '0', '--', 'sh', '-c', '(sleep 60 & echo child $! ; wait) & echo up; exit 0'],
@@ -124,7 +124,7 @@ describe.each(NAMES)('%s', (name: Name) => {
   });
 
   test.each(['keeper', 'front'])(
-    'the %s is killed: they still see it, until the job has ended',
+    'the other tool still sees the claim when the %s is killed, until the job has ended',
     async (victim) => {
       directoryOf(machine, name);
       const job = machine.startCommand(
@@ -159,22 +159,25 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
   });
 
-  test.each(['release', 'exit', 'kill'])('an owner in a process, until %s', async (way) => {
-    directoryOf(machine, name);
-    const child = await owner();
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
-    if (way === 'release') {
-      child.stdin?.write('x');
-      await output(child, /released/);
-    } else {
-      child.kill(way === 'exit' ? 'SIGTERM' : 'SIGKILL');
-      await finished(child);
-    }
-    // What a killed owner leaves behind is cleaned up by the next claim, and is not in its way.
-    if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
-    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
-  });
+  test.each(['release', 'exit', 'kill'])(
+    'the other tool sees an owner in a process until %s',
+    async (way) => {
+      directoryOf(machine, name);
+      const child = await owner();
+      expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+      if (way === 'release') {
+        child.stdin?.write('x');
+        await output(child, /released/);
+      } else {
+        child.kill(way === 'exit' ? 'SIGTERM' : 'SIGKILL');
+        await finished(child);
+      }
+      // What a killed owner leaves behind is cleaned up by the next claim, and is not in its way.
+      if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
+      if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
+      expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    },
+  );
 
   test('a claim that fails leaves nothing behind', async () => {
     directoryOf(machine, name);
@@ -187,7 +190,7 @@ describe.each(NAMES)('%s', (name: Name) => {
 });
 
 describe('gpu_lock', () => {
-  test('what we write: a PID that it finds alive whoever asks, no user of its own, for all to read', async () => {
+  test('our file names a PID that everybody finds alive, no user of its own, and can be read by all', async () => {
     directoryOf(machine, 'gpu_lock');
     const child = await owner();
     const path = fileOf(machine, 'gpu_lock');
@@ -224,7 +227,7 @@ describe('gpu_lock', () => {
     expect(await leases()).toEqual([null, 'gpu_lock']);
   });
 
-  test('their lock of the moment in which they look and write: seen before a command starts, and left to them', async () => {
+  test('a lock that lasts only while they look and write is seen before a command starts, and respected', async () => {
     const directory = directoryOf(machine, 'gpu_lock');
     const slow = startOriginal(machine, ['hold', 'gpu_lock', directory, '0', '--window', '1']);
     await output(slow, /looked/);
@@ -262,7 +265,7 @@ describe('gpu_lock', () => {
 
     const withoutPlaceholder = ['run', '--placeholder', 'none', '--no-wait', '--'];
 
-    test('where they have been seen it is waited for, and the GPU left to them', async () => {
+    test('is waited for where they have been seen, and the GPU is left to them', async () => {
       const directory = directoryOf(machine, 'gpu_lock');
       await holdAs(machine, 'gpu_lock', { gpu: 1 });
       for (let round = 0; ; round++) {
@@ -280,25 +283,30 @@ describe('gpu_lock', () => {
       }
     });
 
-    test('a claim waits for nothing if nobody uses safe-gpu', async () => {
+    test('costs a claim no wait where nobody uses safe-gpu', async () => {
       const { stdout, stderr } = await machine.run([process.execPath, fixture('quickest-claim.mjs')]);
       expect([Number(stdout), stderr]).toEqual([expect.toSatisfy((time: number) => time < 100), '']);
     });
   });
 
-  test.skipIf(!twoUsers)('of another user (needs root, to act as two)', async () => {
-    const holder = await holdAs(machine, 'gpu_lock', { uid: NOBODY });
-    expect(await leases()).toEqual(['gpu_lock', null]);
-    holder.stdin?.end();
-    await finished(holder);
-    const child = await owner();
-    expect(await tryAs(machine, 'gpu_lock', 0, { uid: NOBODY })).toBe('refused');
-    child.kill('SIGKILL');
-    await finished(child);
-    const { stdout } = await machine.runCommand(['run', '--devices', '0', '--', 'id', '-u'], { uid: NOBODY });
-    expect(stdout.trim()).toBe(String(NOBODY));
-    expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
-  });
+  test.skipIf(!twoUsers)(
+    'a lock of another user is respected, and ours by that user (needs root, to act as two)',
+    async () => {
+      const holder = await holdAs(machine, 'gpu_lock', { uid: NOBODY });
+      expect(await leases()).toEqual(['gpu_lock', null]);
+      holder.stdin?.end();
+      await finished(holder);
+      const child = await owner();
+      expect(await tryAs(machine, 'gpu_lock', 0, { uid: NOBODY })).toBe('refused');
+      child.kill('SIGKILL');
+      await finished(child);
+      const { stdout } = await machine.runCommand(['run', '--devices', '0', '--', 'id', '-u'], {
+        uid: NOBODY,
+      });
+      expect(stdout.trim()).toBe(String(NOBODY));
+      expect(existsSync(fileOf(machine, 'gpu_lock'))).toBe(false);
+    },
+  );
 });
 
 test('GPU Scheduler takes a lock file that a claim of ours has left', async () => {
@@ -311,7 +319,7 @@ test('GPU Scheduler takes a lock file that a claim of ours has left', async () =
   expect(await claimed()).toBe(uuidOf(1));
 });
 
-test('GPU Scheduler probes by taking the lock for a moment: that is not believed', async () => {
+test('a lock that GPU Scheduler takes for a moment, to probe, is not believed', async () => {
   const path = fileOf(machine, 'gpu-scheduler');
   const prober = machine.start(['python3', fixture('prober.py'), path]);
   await output(prober, /probing/);
@@ -349,7 +357,7 @@ test('in the home directory PID files are GPU Scheduler’s files: written into,
   expect(existsSync(`${directory}/gpu_0.lock`)).toBe(true);
 });
 
-test('numbers are CUDA’s where models differ: fastest first', async () => {
+test('GPUs have CUDA’s numbers where models differ, fastest first', async () => {
   const mixed = new Machine('mixed');
   try {
     const directory = directoryOf(mixed, 'gpu-scheduler');

@@ -45,7 +45,7 @@ function configure(machineText: string | null, userText: string | null): Record<
   return env;
 }
 
-describe('what is said wins in this order', () => {
+describe('among several choices', () => {
   beforeEach(async () => {
     await holdAs(machine, 'gpu_lock');
   });

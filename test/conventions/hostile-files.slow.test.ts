@@ -64,8 +64,8 @@ const PIDS: Record<string, unknown> = {
   'far away': 1e308,
 };
 
-describe('PIDs that can’t be are nobody’s', () => {
-  test.each(Object.entries(PIDS))('gpu_lock: %s', async (_, owner) => {
+describe('a PID that can’t be', () => {
+  test.each(Object.entries(PIDS))('is nobody’s in a file of gpu_lock: %s', async (_, owner) => {
     const path = fileOf(machine, 'gpu_lock');
     write(path, JSON.stringify({ user: 'eve', time: 1, uid: 0, owner }));
     expect((await claim()).code).toBe(0);
@@ -86,7 +86,7 @@ describe('PIDs that can’t be are nobody’s', () => {
     '\0\0',
     '1 2',
     '١',
-  ])('pid-files: %j', async (text) => {
+  ])('is nobody’s in a file of pid-files: %j', async (text) => {
     write(fileOf(machine, 'pid-files'), text);
     expect((await claim()).code).toBe(0);
   });
@@ -148,23 +148,27 @@ function put(kind: Kind, path: string, text: string): string {
   return victim;
 }
 
-describe.each(KINDS)('a %s where a lock file should be', (kind) => {
-  test.each(NAMES)('%s', async (name: Name) => {
-    const path = fileOf(machine, name);
-    const text = name === 'gpu_lock' ? JSON.stringify({ user: 'eve', owner: process.pid }) : `${process.pid}`;
-    const victim = put(kind, path, text);
-    const before = lstatSync(path);
-    const { code, stderr } = await claim();
-    expect(code).toBe(0); // it holds nothing
-    if (name !== 'gpu-scheduler' || kind !== 'huge')
-      expect(stderr).toMatch(/warning: .*gpu_0\.(json|lock) can't be/);
-    const after = lstatSync(path);
-    expect([after.ino, after.size, after.nlink]).toEqual([before.ino, before.size, before.nlink]);
-    expect(readFileSync(victim, 'utf8')).toBe(text);
-    expect(existsSync(join(machine.directory, 'made-by-us'))).toBe(false);
-  });
+describe.each(KINDS)('with a %s where a lock file should be', (kind) => {
+  test.each(NAMES)(
+    'a claim goes on without %s’s file, and leaves what is there alone',
+    async (name: Name) => {
+      const path = fileOf(machine, name);
+      const text =
+        name === 'gpu_lock' ? JSON.stringify({ user: 'eve', owner: process.pid }) : `${process.pid}`;
+      const victim = put(kind, path, text);
+      const before = lstatSync(path);
+      const { code, stderr } = await claim();
+      expect(code).toBe(0); // it holds nothing
+      if (name !== 'gpu-scheduler' || kind !== 'huge')
+        expect(stderr).toMatch(/warning: .*gpu_0\.(json|lock) can't be/);
+      const after = lstatSync(path);
+      expect([after.ino, after.size, after.nlink]).toEqual([before.ino, before.size, before.nlink]);
+      expect(readFileSync(victim, 'utf8')).toBe(text);
+      expect(existsSync(join(machine.directory, 'made-by-us'))).toBe(false);
+    },
+  );
 
-  test('safe-gpu', async () => {
+  test('a claim goes on without safe-gpu’s lock, and leaves what is there alone', async () => {
     const path = join(makeDirectory(placeOf(machine, '/tmp/safe_gpu')), SAFE_GPU);
     const victim = put(kind, path, 'text');
     const { code, stderr } = await claim();
@@ -175,7 +179,7 @@ describe.each(KINDS)('a %s where a lock file should be', (kind) => {
   });
 });
 
-test.each(NAMES)('%s: a link in place of the directory', async (name) => {
+test.each(NAMES)('a link in place of %s’s directory is not followed', async (name) => {
   const directory = directoryOf(machine, name);
   const elsewhere = makeDirectory(join(machine.directory, 'elsewhere'));
   rmSync(directory, { recursive: true });
@@ -184,7 +188,7 @@ test.each(NAMES)('%s: a link in place of the directory', async (name) => {
   expect(execFileSync('ls', [elsewhere], { encoding: 'utf8' })).toBe('');
 });
 
-test('the note on sharing safe-gpu’s lock: whatever it says, a claim takes no more than a moment', async () => {
+test('whatever the note on sharing safe-gpu’s lock says, a claim takes no more than a moment', async () => {
   expect((await claim()).code).toBe(0);
   const note = join(machine.lockDirectory, 'safe-gpu.sharing');
   const far = Date.now() + 1e9;

@@ -74,7 +74,7 @@ async function expectAllToWork(
 }
 
 describe('the recipe of docs/manager.md', () => {
-  test('unchanged workers: each has a GPU, and who comes later finds none', async () => {
+  test('gives each unchanged worker a GPU, and a later one none', async () => {
     await expectAllToWork(
       machine.start(['sh', '-c', fence('manager.md', 'sh', '<!-- unchanged workers -->')], starting),
       async () => expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),
@@ -82,7 +82,7 @@ describe('the recipe of docs/manager.md', () => {
     expect(readdirSync(join(project, '.gpu_locks'))).toEqual([]);
   });
 
-  test('workers that take GPU 0: a claim for each', async () => {
+  test('makes a claim for each worker that takes GPU 0', async () => {
     const path = join(project, 'experiment_runner_gpu.py');
     const before = readFileSync(path, 'utf8');
     const after = before.replace('gpu_id = get_available_gpu()', 'gpu_id = 0');

@@ -33,7 +33,7 @@ describe.each([
   ['newer', newer],
   ['older', older],
 ])('a %s safe-gpu', (_, path) => {
-  test('decides: we wait for it, and can be interrupted', async () => {
+  test('is waited for while it decides, and the wait can be interrupted', async () => {
     const theirs = startOriginal(machine, ['safe-gpu', path()]);
     await output(theirs, /locked/);
     const aborted = machine.startCommand(['run', '--', 'true']);
@@ -66,7 +66,7 @@ describe.each([
     }
   });
 
-  test('a claim that fails, or is killed, keeps it from nothing', async () => {
+  test('doesn’t wait for a claim that fails or is killed', async () => {
     const file = path();
     const failed = await machine.runCommand(['run', '--no-wait', '--max-temperature', '1', '--', 'true']);
     expect(failed.code).toBe(75);

@@ -13,7 +13,7 @@ afterAll(() => experiment.close());
 
 const NAMES = ['status', 'retry failed', 'pause', 'resume', 'cancel all', 'logs x', 'export', 'worker'];
 
-describe('without an experiment', () => {
+describe('a command that needs an experiment', () => {
   test.each(NAMES)('%s without an experiment says so, and creates nothing', async (name) => {
     const { code, stdout, stderr } = await experiment.run(name.split(' '));
     expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
@@ -24,7 +24,7 @@ describe('without an experiment', () => {
   });
 });
 
-test('run without anything to run says so, and makes nothing', async () => {
+test('exp run without anything to run says so, and makes nothing', async () => {
   const { code, stderr } = await experiment.run(['run', '--gpus', '1']);
   expect({ code, stderr }).toEqual({
     code: 64,
@@ -33,10 +33,13 @@ test('run without anything to run says so, and makes nothing', async () => {
   expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
 });
 
-test.each(['run --gpus 1', 'status', 'plan --grid a=1'])('%s --project "$UNSET"', async (name) => {
-  const { code, stderr } = await experiment.run([...name.split(' '), '--project', '']);
-  expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringMatching(/--project is empty/) });
-});
+test.each(['run --gpus 1', 'status', 'plan --grid a=1'])(
+  'exp %s refuses an empty --project, as of a variable that isn’t set',
+  async (name) => {
+    const { code, stderr } = await experiment.run([...name.split(' '), '--project', '']);
+    expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringMatching(/--project is empty/) });
+  },
+);
 
 describe('while two tasks run', () => {
   let child: ReturnType<Experiment['start']>;
@@ -130,7 +133,7 @@ describe('while two tasks run', () => {
     expect(nowhere).toMatchObject({ code: 64, stderr: expect.stringMatching(/no such file or directory/) });
   });
 
-  test('retry of a completed one takes its row out; names that are wrong are told', async () => {
+  test('retry of a completed task takes its row out; names that are wrong are told', async () => {
     const { stdout } = await experiment.run(['retry', 'grid_2_1']);
     expect(stdout).toBe(
       'To be started again: 1 task (grid_2_1). gpu-owner exp run, or exp manager, starts them.\n',

@@ -41,7 +41,7 @@ async function see(size: [number, number], options: string[], args: string[], en
 
 const sweep = (...args: string[]) => ['--gpus', '2', '--grid', 'seed=1..6', ...experiment.train(...args)];
 
-test('a bar, what runs where, what has failed; at the end the summary, and nothing is left of the rest', async () => {
+test('the display has a bar, what runs where and what has failed; only the summary is left at the end', async () => {
   const { screens, wrapped, status } = await see([80, 24], [], sweep('--seconds', '0.7', 'x=1'));
   expect(status).toBe(0);
   expect(wrapped).toEqual([]);
@@ -56,7 +56,7 @@ test('a bar, what runs where, what has failed; at the end the summary, and nothi
   expect(last).toMatch(/^6 tasks: 6 completed, 0 running, 0 waiting$/m);
 });
 
-test('on a narrow and low terminal, after it was made smaller, no line is too long', async () => {
+test('no line of the display is too long on a small terminal, also after it was made smaller', async () => {
   const { screens, wrapped, status } = await see(
     [70, 6],
     ['--resize', '30'],
@@ -84,14 +84,14 @@ test('Ctrl-C says that it finishes what runs, and twice ends at once', async () 
   ).toBe(true);
 });
 
-test('failures are shown as they come', async () => {
+test('the display shows failures as they come', async () => {
   writeFileSync(join(experiment.project, 'go'), '');
   const { screens } = await see([80, 24], [], sweep('--seconds', '0.6', '--exit', '2'));
   const shown = screens.find((screen) => /^last failures\n {2}grid_\d_\d: exit code 2/m.test(screen));
   expect(shown).toBeDefined();
 });
 
-test('in a job of a CI, and with TERM=dumb, there are plain lines', async () => {
+test('exp run prints plain lines in a job of a CI, and with TERM=dumb', async () => {
   for (const env of [{ CI: 'true' }, { TERM: 'dumb' }]) {
     const { screens } = await see([80, 24], [], sweep('x=1'), env);
     const last = screens.at(-1) as string;

@@ -106,7 +106,7 @@ describe('exp plan', () => {
     [['--project', '/nonexistent'], 64, '/nonexistent'],
     [['--commands', '-'], 78, 'standard input:1: there is no command in it'],
     [['--gird', 'a=1'], 64, 'did you mean --grid?'],
-  ])('%j ends with %i', (args, code, message) => {
+  ])('%j is refused with exit code %i', (args, code, message) => {
     const { status, stderr, stdout } = plan(args);
     expect(stderr).toContain(message);
     expect({ status, stdout }).toEqual({ status: code, stdout: '' });

@@ -32,7 +32,7 @@ function page(active: number, running: AttemptInfo[], withoutResult: WithoutResu
   return statusPage(status, { width: 80, now: 1_000, options: [] });
 }
 
-test('what runs is told from what nobody has noticed to run no longer', () => {
+test('the status tells running tasks from those that have lost their workers', () => {
   expect(page(1, [attempt])).toMatch(
     /: 2 completed, 1 running, 1 waiting\n(?![\s\S]*lost)[\s\S]*elsewhere gpu0 +exp1_0/,
   );
