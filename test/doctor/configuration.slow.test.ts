@@ -78,20 +78,20 @@ describe('CUDA_VISIBLE_DEVICES', () => {
   const visible = (value: string, order = 'PCI_BUS_ID') =>
     diagnose(machine, { env: { CUDA_VISIBLE_DEVICES: value, CUDA_DEVICE_ORDER: order } });
 
-  test('a list that allows some GPUs is shown with its order', async () => {
+  test('that allows some GPUs is shown with its order', async () => {
     const inOrder = await visible('0');
     expect(inOrder).toMatchObject({ code: 0, ids: ['visible-devices'] });
     expect(said(inOrder, 'visible-devices')).toMatch(/is '0', so only GPU 0 can be claimed/);
     expect(said(await visible('0', 'FASTEST_FIRST'), 'visible-devices')).toMatch(/so only GPU [12] can/);
   });
 
-  test('a list that allows no GPU is found', async () => {
+  test('that allows no GPU is found', async () => {
     const diagnosis = await visible('');
     expect(diagnosis).toMatchObject({ code: 1, ids: ['visible-devices-odd', 'nothing-claimable'] });
     expect(diagnosis.stderr).toBe('');
   });
 
-  test('a list that means less than it seems to is found', async () => {
+  test('that means less than it seems to is found', async () => {
     const diagnosis = await visible('1,7,2');
     expect(diagnosis).toMatchObject({ code: 0, ids: ['visible-devices', 'visible-devices-odd'] });
     expect(said(diagnosis, 'visible-devices')).toMatch(/only GPU 1 can/);

@@ -16,7 +16,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('which driver, by which file: version and path of what was really loaded', async () => {
+test('the doctor shows version and path of the driver’s library that was really loaded', async () => {
   const diagnosis = await diagnose(machine);
   expect(said(diagnosis, 'driver')).toMatch(
     /^NVIDIA driver \d+\.\d+.*, \/.*\/simulator\/libnvidia-ml\.so\.1\. /,
@@ -24,7 +24,7 @@ test('which driver, by which file: version and path of what was really loaded', 
   expect(said(diagnosis, 'cuda-library')).toMatch(/^CUDA \d+\.\d, \/.*\/simulator\/libcuda\.so\.1\. /);
 });
 
-test('a library that the linker searches: the file that it took, not the name that was asked for', async () => {
+test('of a library that the linker searches, the doctor shows the file, not the name that was asked for', async () => {
   const directory = join(machine.directory, 'libraries');
   mkdirSync(directory);
   copyFileSync(simulated('libnvidia-ml.so.1'), join(directory, 'libnvidia-ml.so.1'));
@@ -40,7 +40,7 @@ test('a library that the linker searches: the file that it took, not the name th
   expect(said(diagnosis, 'cuda-library')).toContain(join(directory, 'libcuda.so.1'));
 });
 
-test('no driver: where it was looked for, and what to do', async () => {
+test('without a driver the doctor says where it was looked for, and what to do', async () => {
   const diagnosis = await diagnose(machine, {
     env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent/libnvidia-ml.so.1' },
   });
@@ -55,7 +55,7 @@ test('no driver: where it was looked for, and what to do', async () => {
   );
 });
 
-test('a path that was set and is wrong: no other place was looked at, and the remedy says so', async () => {
+test('a path that was set and is wrong is named: no other place was looked at', async () => {
   const cut = join(machine.directory, 'libnvidia-ml.so.1');
   writeFileSync(cut, readFileSync(simulated('libnvidia-ml.so.1')).subarray(0, 20_000));
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_NVML_LIBRARY: cut } });
@@ -76,7 +76,7 @@ test.each([
   expect(advice).toMatch(remedy);
 });
 
-test('a driver that is not loaded, in a container: it lacks --gpus, or the host has no driver', async () => {
+test('a driver that isn’t loaded in a container is explained: --gpus is missing, or the host has no driver', async () => {
   machine.set('error=init:9');
   const diagnosis = await diagnose(machine, { env: { container: 'docker' } });
   expect(said(diagnosis, 'driver-failed')).toMatch(
@@ -122,7 +122,7 @@ test('a library that is not CUDA is a problem', async () => {
   expect(said(diagnosis, 'cuda-library-broken')).toMatch(/lacks cuInit.*stubs/);
 });
 
-test('a CUDA library of another version than the driver', async () => {
+test('a CUDA library of another version than the driver is found', async () => {
   const library = join(machine.directory, 'libcuda.so.999.10.01');
   copyFileSync(simulated('libcuda.so.1'), library);
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_CUDA_LIBRARY: library } });

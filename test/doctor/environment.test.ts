@@ -39,7 +39,7 @@ test('an ordinary environment is ok', () => {
   expect(Object.keys(found(world()))).toEqual(['surroundings']);
 });
 
-describe('a container', () => {
+describe('whichContainer', () => {
   test.each([
     ['Docker', world({ '/.dockerenv': '' })],
     ['Podman', world({ '/run/.containerenv': '' })],
@@ -48,14 +48,14 @@ describe('a container', () => {
     ['Kubernetes', world({}, { env: { KUBERNETES_SERVICE_HOST: '10.0.0.1' } })],
     ['docker', world({ '/proc/self/cgroup': '12:pids:/docker/0123abc\n' })],
     ['kubepods', world({ '/proc/self/cgroup': '0::/kubepods.slice/kubepods-burstable.slice/x\n' })],
-  ])('%s', (name, of) => {
+  ])('knows a container of %s', (name, of) => {
     expect(whichContainer(of)).toBe(name);
     expect(found(of)).toEqual({
       container: expect.stringMatching(`This is a container \\(${name}\\).*-v /run/lock`),
     });
   });
 
-  test('none', () => {
+  test('finds none on an ordinary machine', () => {
     expect(whichContainer(world())).toBeNull();
     expect(whichContainer(world({ '/proc/self/cgroup': '0::/system.slice/docker.service\n' }))).toBeNull();
   });
@@ -73,7 +73,7 @@ test.each([
   ['hidepid=ptraceable', true],
   ['hidepid=0', false],
   ['hidepid=off', false],
-])('/proc mounted with %s: a note if it hides processes of others', (option, hides) => {
+])('/proc mounted with %s is a note if it hides processes of others', (option, hides) => {
   const mounts = PLAIN.replace('proc proc rw', `proc proc rw,${option}`);
   const of = world({ '/proc/self/mountinfo': mounts });
   expect(Object.keys(found(of))).toEqual([hides ? 'processes-hidden' : 'surroundings']);
@@ -95,7 +95,7 @@ test('WSL is a note', () => {
   expect(Object.keys(found(of))).toEqual(['wsl']);
 });
 
-describe('for real', () => {
+describe('the doctor itself', () => {
   const unshare = ['unshare', '--pid', '--fork', '--mount-proc'];
   const noNamespace =
     spawnSync('unshare', [...unshare.slice(1), 'true']).status === 0

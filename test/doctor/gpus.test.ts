@@ -40,7 +40,7 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
   expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 4 to 7: 4 × Simulated GPU/);
 });
 
-test('a GPU that hangs: the others are told, and the doctor ends soon', async () => {
+test('if a GPU hangs, the others are told, and the doctor ends soon', async () => {
   await machine.status();
   machine.set('gpu=5', 'hang=memory');
   const begin = performance.now();
@@ -66,7 +66,7 @@ test.each([
   ['a100x4-mig', ['mig', 'mig']],
   ['rtx4090x2-display', null],
   ['old-driver', null],
-])('a machine of the kind %s', async (name, ids) => {
+])('the doctor has the right findings for the machine %s', async (name, ids) => {
   const other = new Machine(name);
   try {
     const diagnosis = await diagnose(other);

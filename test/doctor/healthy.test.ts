@@ -11,7 +11,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('before the first claim: nothing is found, and nothing is made', async () => {
+test('before the first claim the doctor finds nothing and makes nothing', async () => {
   const diagnosis = await diagnose(machine);
   expect(diagnosis).toMatchObject({ code: 0, ids: [], stderr: '' });
   expect(said(diagnosis, 'lock-directory')).toMatch(/locks .*doesn't exist yet. The first claim makes it/);
@@ -19,7 +19,7 @@ test('before the first claim: nothing is found, and nothing is made', async () =
   expect(() => statSync(machine.lockDirectory)).toThrow(/ENOENT/);
 });
 
-test('while GPUs are leased: it says how many, and changes nothing', async () => {
+test('while GPUs are leased the doctor says how many, and changes nothing', async () => {
   const holder = machine.startCommand(['hold', '-n', '3', '--placeholder', 'none']);
   const end = finished(holder);
   await output(holder, /visibleDevices/);
@@ -43,7 +43,7 @@ test('while GPUs are leased: it says how many, and changes nothing', async () =>
   expect((await end).code).toBe(0);
 });
 
-test('with a lock directory of its own, no simulation of its place: nothing either', async () => {
+test('with a lock directory that is named, the doctor finds nothing either', async () => {
   const path = join(machine.directory, 'locks');
   mkdirSync(path);
   chmodSync(path, 0o1777);

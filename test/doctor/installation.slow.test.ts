@@ -50,7 +50,7 @@ test('a note says that the GPUs are simulated', async () => {
   expect(findings.map(({ id }) => id)).not.toContain('simulated');
 });
 
-test('without the native part: that is said once, and elsewhere that nothing was looked at', async () => {
+test('a missing native part is told once, and the checks that need it are skipped', async () => {
   const diagnosis = await with_({ GPU_OWNER_BUILD: join(machine.directory, 'nothing') });
   expect(diagnosis.code).toBe(1);
   expect(diagnosis.ids.filter((id) => id !== 'check-skipped')).toEqual(['native-missing']);
@@ -66,7 +66,7 @@ test.each([
   ['gpu-owner-keeper', /gpu-owner-keeper is missing; without it `gpu-owner run` and `hold` fail/],
   ['gpu-owner-placeholder', /gpu-owner-placeholder is missing; without it GPUs of a command are not kept/],
   ['gpu-owner-simulator', /gpu-owner-simulator is missing; without them, there are no simulated GPUs/],
-])('without %s', async (name, words) => {
+])('a missing %s is a problem', async (name, words) => {
   const diagnosis = await with_({ GPU_OWNER_BUILD: build(name) });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['program-missing'] });
   expect(said(diagnosis, 'program-missing')).toMatch(words);

@@ -82,8 +82,8 @@ async function makeLeaseFiles(): Promise<void> {
   expect(made.code).toBe(0);
 }
 
-describe('which directory, and why', () => {
-  test('named by the variable, by the option', async () => {
+describe('the doctor says who named the lock directory', () => {
+  test('the variable, or the option', async () => {
     makeDirectory();
     const named = await examine();
     expect(said(named, 'lock-directory')).toContain(
@@ -94,7 +94,7 @@ describe('which directory, and why', () => {
     expect(findings.find(({ id }) => id === 'lock-directory')?.text).toContain('(named by --lock-dir)');
   });
 
-  test('named by the configuration file', async () => {
+  test('the configuration file', async () => {
     makeDirectory();
     const file = join(machine.directory, 'config.yaml');
     writeFileSync(file, `lockDirectory: ${directory}\n`);
@@ -111,7 +111,7 @@ describe('which directory, and why', () => {
   });
 });
 
-describe('a directory that claims refuse', () => {
+describe('a directory that claims refuse is a problem', () => {
   test.each<[string, () => void, RegExp]>([
     ['a symbolic link', () => symlinkSync('/tmp', directory), /is a symbolic link.* -> Remove it/],
     ['a file', () => writeFileSync(directory, ''), /is not a directory\. -> Remove what is there/],
@@ -166,8 +166,8 @@ describe('a directory that claims refuse', () => {
   });
 });
 
-describe('a directory that works, but', () => {
-  test('others may not use', async () => {
+describe('a directory that works is told of', () => {
+  test('if others may not use it', async () => {
     makeDirectory(0o700);
     const diagnosis = await examine();
     expect(diagnosis.ids).toEqual(['lock-directory-mode']);
@@ -176,7 +176,7 @@ describe('a directory that works, but', () => {
     );
   });
 
-  test('in which everybody can remove everything', async () => {
+  test('if everybody can remove everything in it', async () => {
     makeDirectory(0o777);
     const diagnosis = await examine();
     expect(diagnosis.ids).toEqual(['lock-directory-not-sticky']);
@@ -204,7 +204,7 @@ describe('a directory that works, but', () => {
     expect(diagnosisOf(0, stdout, '').ids).toEqual([]);
   });
 
-  test('with leftovers of claims that were killed', async () => {
+  test('if it has leftovers of claims that were killed', async () => {
     await makeLeaseFiles();
     writeFileSync(join(directory, `${uuidOf(0)}.lease.AbC123`), '');
     mkdirSync(`${directory}.x9Y8z7`);
@@ -216,7 +216,7 @@ describe('a directory that works, but', () => {
   });
 });
 
-describe('files', () => {
+describe('the doctor finds lock files', () => {
   test.each<[string, (file: string) => void, RegExp]>([
     [
       'that others may not open',
@@ -257,7 +257,7 @@ describe('files', () => {
     expect(said(diagnosis, 'lock-file-unusable')).toContain(`${uuidOf(1)}.lease`);
   });
 
-  test('lease files with a second name are found', async () => {
+  test('with a second name', async () => {
     await makeLeaseFiles();
     const lease = join(directory, `${uuidOf(1)}.lease`);
     linkSync(lease, `${machine.directory}/backup`);
@@ -271,7 +271,7 @@ describe('files', () => {
     expect(said(await examine(), 'lock-file-linked')).toMatch(/no claim writes to it.* If not: `rm /);
   });
 
-  test('lease files that a program has locked without a claim are found', async () => {
+  test('that a program has locked without a claim', async () => {
     await makeLeaseFiles();
     const lease = join(directory, `${uuidOf(1)}.lease`);
     const locker = machine.start([python, integration('locker.py'), lease, 'ofd']);
@@ -285,7 +285,7 @@ describe('files', () => {
     );
   });
 
-  test('lease files that were removed under a living holder are found', async () => {
+  test('that were removed under a living holder', async () => {
     makeDirectory();
     const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], here());
     const end = finished(holder);
@@ -312,7 +312,7 @@ describe('files', () => {
     await expect.poll(async () => (await examine()).ids).toEqual([]);
   });
 
-  test('a claimant that is stopped in the middle', async () => {
+  test('of a claimant that is stopped in the middle', async () => {
     makeDirectory();
     const child = machine.startCommand(['run', '--placeholder', 'none', '--', 'true'], {
       env: { ...here().env, GPU_OWNER_STOP_AT: 'acquisition-lock' },
@@ -330,7 +330,7 @@ describe('files', () => {
   });
 });
 
-test('a wait queue of which strangers have locked too much', async () => {
+test('a wait queue of which strangers have locked too much is a problem', async () => {
   makeDirectory();
   const file = join(directory, 'line.lock');
   writeFileSync(file, '');
@@ -394,7 +394,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       return { ...diagnosis, ids };
     }
 
-    test('full of bytes, full of files, nearly full, read-only', async () => {
+    test('a file system is a problem that is full, nearly full or read-only', async () => {
       const mount = (options: string) => `mount -t tmpfs -o ${options} tmpfs $mnt; mkdir -m 1777 $mnt/locks`;
       const bytes = await inNamespace(
         `${mount('size=64k')}; head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true; doctor`,
@@ -434,7 +434,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(diagnosis, PRIVATE)).toMatch(/another directory for this process/);
     });
 
-    test('the standard place', async () => {
+    test('the standard place is found', async () => {
       const diagnosis = await standard('mkdir -m 1777 /var/tmp/gpu-owner; doctor');
       expect(diagnosis.ids).toEqual([]);
       expect(said(diagnosis, 'lock-directory')).toContain(
@@ -442,7 +442,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       );
     });
 
-    test('PrivateTmp of systemd', async () => {
+    test('systemd’s PrivateTmp is found', async () => {
       const diagnosis = await standard(`
         mkdir -p $mnt/systemd-private-1-x.service/tmp/gpu-owner; chmod 1777 $mnt/systemd-private-1-x.service/tmp/gpu-owner
         mount --bind $mnt/systemd-private-1-x.service/tmp /var/tmp; doctor`);
@@ -451,7 +451,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(diagnosis, 'private-tmp')).toMatch(/^\/var\/tmp is private to this service/);
     });
 
-    test('the first user owns the directory', async () => {
+    test('a directory that the first user owns is found', async () => {
       const diagnosis = await standard(
         `mkdir -m 1777 /var/tmp/gpu-owner; chown ${NOBODY} /var/tmp/gpu-owner; doctor`,
       );
@@ -459,7 +459,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(diagnosis, 'lock-directory-owner')).toMatch(/belongs to nobody, who claimed first/);
     });
 
-    test('an administrator’s that is not root’s', async () => {
+    test('an administrator’s directory that is not root’s is found', async () => {
       const diagnosis = await standard(
         `mkdir -m 1777 /run/lock/gpu-owner; chown ${NOBODY} /run/lock/gpu-owner; doctor`,
       );
@@ -469,7 +469,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(own, 'lock-directory')).toContain("/run/lock/gpu-owner (the administrator's)");
     });
 
-    test('two in use at a time', async () => {
+    test('two directories in use at a time are found', async () => {
       const diagnosis = await standard(`
         mkfifo $mnt/end; g hold --devices 0 --placeholder none <$mnt/end >$mnt/out & exec 9>$mnt/end
         for i in 1 2 3 4 5 6 7 8 9; do [ -s $mnt/out ] || sleep 0.3; done
@@ -495,8 +495,8 @@ test.skipIf(noOtherUser !== null)(
   },
 );
 
-describe('what the kernel tells', () => {
-  test('locks', () => {
+describe('of what the kernel tells', () => {
+  test('locks are parsed', () => {
     const text = `1: FLOCK  ADVISORY  READ 21540 fe:00:2279172 0 EOF
 1: -> FLOCK  ADVISORY  WRITE 21541 fe:00:2279172 0 EOF
 2: OFDLCK ADVISORY  WRITE -1 fe:10:2279173 197 197
@@ -517,7 +517,7 @@ describe('what the kernel tells', () => {
     ]);
   });
 
-  test('mounts: the innermost one counts, and of several at one place the last', () => {
+  test('the innermost mount counts, and of several at one place the last', () => {
     const mounts = parseMounts(`22 1 254:0 / / rw - ext4 /dev/vda rw
 30 22 0:25 / /tmp rw - tmpfs tmpfs rw
 31 22 254:0 /tmp/systemd-private-0a1-web.service-x/tmp /tmp rw - ext4 /dev/vda rw,discard

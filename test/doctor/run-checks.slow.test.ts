@@ -71,7 +71,7 @@ test('a check that crashes or throws is a finding, and the others go on', async 
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
-test('a check whose process can not end, as the driver has a thread of it: its word counts', async () => {
+test('the findings count of a check whose process can’t end, as the driver has a thread of it', async () => {
   const begin = performance.now();
   // Only once: a process that nobody reads from any longer must still be able to end.
   const diagnosis = await hooked(`const { exit } = process;
@@ -90,7 +90,7 @@ test('the doctor checks in its own process if none can be started', async () => 
   );
 });
 
-test('a simulated machine that can not be used: the simulator’s own words are not lost', async () => {
+test('the simulator’s own words explain a simulated machine that can’t be used', async () => {
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_SIMULATE: 'no-such-machine' } });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['driver-failed'] });
   expect(said(diagnosis, 'driver-failed')).toMatch(/There is no simulated machine 'no-such-machine'/);

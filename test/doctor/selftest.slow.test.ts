@@ -71,8 +71,8 @@ function withPyTorch(count: number): Record<string, string> {
   return env;
 }
 
-describe('beside other programs', () => {
-  test('with nvidia-smi and PyTorch, whatever can be checked passes', async () => {
+describe('the self-test beside other programs', () => {
+  test('passes what can be checked with nvidia-smi and PyTorch', async () => {
     const env = { ...withNvidiaSmi(), ...withPyTorch(2) };
     const { code, failed, skipped, said } = await selftest([], { env });
     expect({ code, failed, skipped }).toEqual({ code: 0, failed: [], skipped: ['mig'] });
@@ -82,7 +82,7 @@ describe('beside other programs', () => {
     expect(said('pytorch-devices')).toMatch(/^passed: PyTorch 2\.9\.0\+cu130 counts 2\./);
   });
 
-  test('fields and processes that differ from nvidia-smi, and a PyTorch that sees too much', async () => {
+  test('finds what differs from nvidia-smi, and a PyTorch that sees too much', async () => {
     const env = { ...withNvidiaSmi(), ...withPyTorch(8), WRONG: 'all' };
     const { code, failed, said } = await selftest(['-n', '1'], { env });
     expect({ code, failed }).toEqual({
@@ -102,7 +102,7 @@ describe('beside other programs', () => {
     expect(said('nvidia-smi-processes')).toMatch(/^failed: nvidia-smi lists other compute processes/);
   });
 
-  test('each field that differs is named; one that this nvidia-smi does not know is left out', async () => {
+  test('names each field that differs, and leaves out one that this nvidia-smi does not know', async () => {
     const wrong = [
       'name',
       'pci.bus_id',
@@ -122,8 +122,8 @@ describe('beside other programs', () => {
   });
 });
 
-describe('drivers that differ', () => {
-  test('counters, small contexts, threads that wait for each other, a shutdown that ends NVML for all', async () => {
+describe('the self-test of a driver that differs', () => {
+  test('finds other counters, small contexts, threads that wait for each other, and a shutdown that ends NVML for all', async () => {
     machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:4000');
     const { code, failed, said } = await selftest();
     expect({ code, failed }).toEqual({
@@ -138,14 +138,14 @@ describe('drivers that differ', () => {
     );
   });
 
-  test('slow calls that are served side by side are no problem', async () => {
+  test('accepts slow calls that are served side by side', async () => {
     machine.set('latency=memory:4000');
     const { code, failed, said } = await selftest();
     expect({ code, failed }).toEqual({ code: 0, failed: [] });
     expect(said('side-by-side')).toMatch(/^passed: A look at a GPU takes \d.* side by side\./);
   });
 
-  test('processes that are not listed, and a GPU that needs more memory when idle', async () => {
+  test('finds processes that are not listed, and a GPU that needs more memory when idle', async () => {
     const three = new Machine(3);
     try {
       three.set('gpu=all', 'hidden-processes=on', 'gpu=2', 'hidden-memory=150MiB');
@@ -159,7 +159,7 @@ describe('drivers that differ', () => {
     }
   });
 
-  test('a driver that never forgets who was killed', async () => {
+  test('finds one that never forgets processes that were killed', async () => {
     const neighbour = machine.startCommand(['hold', '--devices', '1', '--as', 'train-secret-model']);
     await output(neighbour, /visibleDevices/);
     machine.set('teardown=600000');
@@ -175,7 +175,7 @@ describe('drivers that differ', () => {
     expect(said('owner-killed')).toMatch(/GPU 0 is busy \(1 processes listed, 4\d\d MiB in use\)/);
   });
 
-  test('a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
+  test('finds a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
     machine.set('quirks=all-visible');
     const { code, failed, said } = await selftest(['-n', '1']);
     expect({ code, failed }).toEqual({
@@ -187,7 +187,7 @@ describe('drivers that differ', () => {
     );
   });
 
-  test('no CUDA library: where it was looked for, without the home directory', async () => {
+  test('says where a CUDA library was looked for, without the home directory', async () => {
     const path = join(machine.directory, 'private', 'libcuda.so.1');
     const env = { HOME: machine.directory, GPU_OWNER_CUDA_LIBRARY: path };
     const { code, stdout, failed, said } = await selftest(['-n', '1'], { env });
@@ -199,7 +199,7 @@ describe('drivers that differ', () => {
     expect(stdout).not.toContain(machine.directory);
   });
 
-  test('a slow driver, and time that is up', async () => {
+  test('finds a slow driver, and stops when its time is up', async () => {
     machine.set('latency=memory:600000');
     const { code, failed, skipped, said } = await selftest(['-n', '1', '--timeout', '5s']);
     expect(code).toBe(1);
@@ -209,7 +209,7 @@ describe('drivers that differ', () => {
     expect(said('mig')).toMatch(/no time was left \(--timeout 5 s\)/);
   });
 
-  test('a call that never returns: the check is given up on, and the GPU is free again', async () => {
+  test('gives up on a check whose call never returns, and frees the GPU', async () => {
     machine.set('hang=energy');
     const began = performance.now();
     const { code, failed, skipped, said } = await selftest(['--timeout', '4s']);
@@ -233,7 +233,7 @@ describe('drivers that differ', () => {
   });
 });
 
-test('MIG instances: one is claimed, and CUDA shows exactly that', async () => {
+test('the self-test claims one MIG instance, and CUDA shows exactly that', async () => {
   const divided = new Machine('a100x4-mig');
   try {
     const { code, failed, said } = await selftest([], {}, divided);
@@ -259,7 +259,7 @@ test('MIG instances: one is claimed, and CUDA shows exactly that', async () => {
 test.each([
   ['oldest-driver', []],
   ['jetson', ['--max-used-memory', 'any', '--allow-processes']],
-] as const)('the machine %s: nothing fails', async (name, options) => {
+] as const)('no check of the self-test fails on the machine %s', async (name, options) => {
   const other = new Machine(name);
   try {
     const { code, failed } = await selftest(['-n', '1', ...options], {}, other);
@@ -269,7 +269,7 @@ test.each([
   }
 });
 
-test('inside of a job: it claims GPUs of the job', async () => {
+test('inside of a job the self-test claims GPUs of the job', async () => {
   const words = ['run', '-n', '1', '--', process.execPath, command, 'selftest', '--json'];
   const { code, stdout } = await machine.runCommand(words);
   const { gpus, checks } = JSON.parse(stdout) as { gpus: unknown[]; checks: { result: string }[] };
@@ -280,7 +280,7 @@ test('inside of a job: it claims GPUs of the job', async () => {
   expect(gpus.length).toBe(1);
 });
 
-test('machines that tell little: what is not possible is said', async () => {
+test('on a machine that tells little the self-test says what is not possible', async () => {
   const wsl = new Machine('wsl');
   try {
     const { code, failed, skipped, said } = await selftest(['-n', '1'], {}, wsl);
@@ -296,7 +296,7 @@ describe.each([
   ['the first check', 'snapshot', 'SIGINT'],
   ['a CUDA program', 'cuda-listed', 'SIGINT'],
   ['claims of its own', 'exclusion', 'SIGTERM'],
-] as const)('ended after %s', (_, after, signal) => {
+] as const)('the self-test, ended after %s', (_, after, signal) => {
   test(`by ${signal}: no GPU stays claimed, and no process is left`, async () => {
     const mark = `SELFTEST_MARK_${process.pid}_${after}`;
     const child = machine.startCommand(['selftest'], { env: { [mark]: '1' } });
@@ -315,7 +315,7 @@ describe.each([
   });
 });
 
-test('ended while it waits for a GPU', async () => {
+test('the self-test can be ended while it waits for a GPU', async () => {
   const holder = machine.startCommand(['hold', '-n', '2', '--placeholder', 'none']);
   await output(holder, /visibleDevices/);
   const mark = `SELFTEST_MARK_${process.pid}_waiting`;
@@ -329,7 +329,7 @@ test('ended while it waits for a GPU', async () => {
   await until(async () => (await machine.states()).every((state) => state === 'free'));
 });
 
-test('killed with -9, it leaves nothing claimed either', async () => {
+test('a self-test that is killed with -9 leaves nothing claimed either', async () => {
   const mark = `SELFTEST_MARK_${process.pid}_killed`;
   const child = machine.startCommand(['selftest'], { env: { [mark]: '1' } });
   await output(child, /passed +cuda-listed/);
@@ -338,7 +338,7 @@ test('killed with -9, it leaves nothing claimed either', async () => {
   expect(await machine.states()).toEqual(['free', 'free']);
 });
 
-test('text: results are aligned, with the remedy below a failed one', async () => {
+test('the self-test’s text aligns results, with the remedy below a failed one', async () => {
   machine.set('quirks=small-contexts');
   const { code, stdout } = await machine.runCommand(['selftest', '-n', '1'], { env: { COLUMNS: '100' } });
   expect(code).toBe(1);

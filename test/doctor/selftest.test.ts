@@ -10,7 +10,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('a plain machine: no check fails, and nothing stays claimed', async () => {
+test('on a plain machine no check of the self-test fails, and nothing stays claimed', async () => {
   const { code, stdout, stderr } = await machine.runCommand(['selftest', '--json']);
   const report = JSON.parse(stdout);
   expect(report.checks.filter(({ result }: { result: string }) => result === 'failed')).toEqual([]);
@@ -36,7 +36,7 @@ test('a plain machine: no check fails, and nothing stays claimed', async () => {
   expect(details).not.toMatch(new RegExp(`\\b(${hostname()}|${userInfo().username})\\b`));
 });
 
-test('no GPU is free: it says why, and exits with 75', async () => {
+test('if no GPU is free the self-test says why, and exits with 75', async () => {
   const holder = machine.startCommand(['hold', '-n', '3', '--placeholder', 'none']);
   await new Promise((resolve) => holder.stdout?.once('data', resolve));
   const { code, stdout, stderr } = await machine.runCommand(['selftest', '--json']);
@@ -45,7 +45,7 @@ test('no GPU is free: it says why, and exits with 75', async () => {
   holder.stdin?.end();
 });
 
-test('what tells whose machine it is, is removed', () => {
+test('the report has nothing that tells whose machine it is', () => {
   const person = { user: 'alice', home: '/data/people/alice', host: 'gpu7.lab.example' };
   const hidden = (text: string) => anonymize(text, person);
   expect(hidden('/data/people/alice/x.so, /home/bob/y, /usr/lib/z.so')).toBe('~/x.so, ~/y, /usr/lib/z.so');

@@ -72,22 +72,22 @@ describe('separateKinds', () => {
       .filter(({ verdict }) => verdict.state === 'free')
       .map(({ gpu }) => label(gpu));
 
-  it('lets one be either', () => {
+  it('offers GPUs and instances where one is asked for', () => {
     expect(states(all, 1)).toEqual(['0:0', '0:2', '0:3', '1', '2']);
   });
 
-  it('lets several be whole GPUs, also when these are leased', () => {
+  it('offers whole GPUs where several are asked for, also when these are leased', () => {
     expect(states(all, 2)).toEqual(['1', '2']);
     expect(states(all, 2, { 1: 'leased' })).toEqual(['2']);
   });
 
-  it('lets several be instances where there can’t be enough whole GPUs', () => {
+  it('offers instances where several are asked for and there can’t be enough whole GPUs', () => {
     expect(states(all, 3)).toEqual(['0:0', '0:2', '0:3']);
     expect(states(all, 2, { 2: 'excluded' })).toEqual(['0:0', '0:2', '0:3']);
     expect(states([parent, ...instances], 2)).toEqual(['0:0', '0:2', '0:3']);
   });
 
-  it('leaves whole GPUs where neither will do', () => {
+  it('offers whole GPUs where neither will do', () => {
     expect(states(all, 9)).toEqual(['1', '2']);
   });
 });

@@ -29,7 +29,7 @@ function describeFake(pid: number): ProcessDescription {
 }
 const described = { describe: describeFake };
 
-describe('by default', () => {
+describe('the verdict by default', () => {
   it('an idle GPU is free', () => {
     expect(verdict(makeGPU())).toEqual(FREE);
   });
@@ -56,7 +56,7 @@ describe('by default', () => {
     expect(verdict(makeGPU(0, { processes: [graphics(1, MIB)] })).state).toBe('free');
   });
 
-  it('says who uses it', () => {
+  it('the reason says who uses a busy GPU', () => {
     const gpu = usedGPU(31.2 * GIB, { processes: [compute(4242, 31.2 * GIB)] });
     expect(verdict(gpu, {}, described).reason).toBe('busy: python (pid 4242, alice) uses 31.2 GiB');
     expect(verdict(gpu).reason).toBe('busy: pid 4242 uses 31.2 GiB');
@@ -65,7 +65,7 @@ describe('by default', () => {
     );
   });
 
-  it('names the largest living process of several, and counts the others', () => {
+  it('the reason names the largest living process of several, and counts the others', () => {
     const processes = [compute(4201, GIB), compute(6601, 9 * GIB), compute(4202, 3 * GIB)];
     expect(verdict(usedGPU(13 * GIB, { processes }), {}, described)).toEqual({
       state: 'busy',
@@ -74,7 +74,7 @@ describe('by default', () => {
     });
   });
 
-  it('counts a process that computes and draws once, as computing', () => {
+  it('the reason counts a process that computes and draws once, as computing', () => {
     const processes = [compute(4242, GIB), graphics(4242, GIB)];
     expect(verdict(usedGPU(GIB, { processes }), {}, described).reason).toBe(
       'busy: python (pid 4242, alice) uses 1 GiB',
@@ -123,7 +123,7 @@ describe('by default', () => {
     );
   });
 
-  it('says which options help where the driver tells neither memory nor processes', () => {
+  it('the reason says which options help where the driver tells neither memory nor processes', () => {
     const gpu = makeGPU(0, { processes: null, memory: { usedBytes: null, freeBytes: null } });
     expect(verdict(gpu).reason).toBe(
       "the driver tells neither memory in use nor processes of this GPU: maxUsedMemory 'any' together with " +
@@ -143,7 +143,7 @@ describe('by default', () => {
 describe('under WSL', () => {
   const wsl = { wsl: true };
 
-  it('4 GiB are left to Windows, and half of a small GPU', () => {
+  it('4 GiB, and half of a small GPU, count as used by Windows', () => {
     expect(verdict(usedGPU(4 * GIB, { processes: null }), {}, wsl)).toEqual(FREE);
     expect(verdict(usedGPU(4.5 * GIB, { processes: null }), {}, wsl)).toMatchObject({
       state: 'busy',
@@ -154,7 +154,7 @@ describe('under WSL', () => {
     expect(verdict(small, {}, wsl).reason).toContain('more than the 3 GiB');
   });
 
-  it('what a claim says of memory counts', () => {
+  it('a claim’s own limit for memory counts', () => {
     const gpu = usedGPU(3 * GIB, { processes: null });
     expect(verdict(gpu, { maxUsedMemory: '2GiB' }, wsl).state).toBe('busy');
     expect(verdict(gpu, { maxUsedMemory: '3GiB' }, wsl)).toEqual(FREE);
@@ -164,7 +164,7 @@ describe('under WSL', () => {
     );
   });
 
-  it('who computes is in the way if the driver lists it, programs of Windows aren’t', () => {
+  it('a computing process that the driver lists is an obstacle, programs of Windows aren’t', () => {
     const context = { ...wsl, ...described };
     expect(verdict(usedGPU(GIB, { processes: [compute(4242, null)] }), {}, context).state).toBe('busy');
     expect(verdict(usedGPU(GIB, { processes: [compute(7701, null)] }), {}, context).state).toBe('busy');
@@ -213,7 +213,7 @@ describe('an MPS server', () => {
   });
 });
 
-describe('what loosens and tightens', () => {
+describe('a criterion', () => {
   it('maxUsedMemory accepts memory in use, no processes', () => {
     expect(verdict(usedGPU(2 * GIB), { maxUsedMemory: '2GiB' })).toEqual(FREE);
     expect(verdict(usedGPU(2 * GIB + 1), { maxUsedMemory: '2GiB' }).reason).toContain(
@@ -260,7 +260,7 @@ describe('what loosens and tightens', () => {
     [{ maxPower: 80 }, { powerWatts: 80.1 }, 'busy: draws 80.1 W (maxPower: 80 W)'],
     [{ maxUtilization: 1 }, { utilizationPercent: 2 }, 'busy: utilization is 2 % (maxUtilization: 1 %)'],
     [{ maxTemperature: 60 }, { temperatureCelsius: 61 }, 'busy: is at 61 °C (maxTemperature: 60 °C)'],
-  ])('%j is a limit', (criteria, over, reason) => {
+  ])('%j limits what is free', (criteria, over, reason) => {
     expect(verdict(makeGPU(0, over), criteria)).toEqual({ state: 'busy', reason, transient: false });
     const [[key, limit]] = Object.entries(criteria) as [[string, number]];
     const field =
@@ -290,7 +290,7 @@ describe('what loosens and tightens', () => {
     );
   });
 
-  it('all limits that are exceeded are said, in the words of the user', () => {
+  it('the reason has all limits that are exceeded, by the user’s names', () => {
     const names = { maxPower: '--max-power', maxTemperature: '--max-temperature' };
     const criteria = normalizeCriteria({ maxPower: 1, maxTemperature: 1 }, { names });
     expect(judge(makeGPU(), { lease: null, visible: null, criteria }).reason).toBe(
@@ -299,10 +299,10 @@ describe('what loosens and tightens', () => {
   });
 });
 
-describe('what may not be had', () => {
+describe('an excluded or unavailable GPU', () => {
   const visible = new Set([makeGPU(1).uuid]);
 
-  it('is outside of what was allowed', () => {
+  it('may be outside of what was allowed', () => {
     expect(verdict(makeGPU(0), { devices: '1-3' })).toEqual({
       state: 'excluded',
       reason: 'not among the GPUs asked for (devices)',
@@ -319,7 +319,7 @@ describe('what may not be had', () => {
     expect(verdict(makeGPU(0, { uuid: '' }), {}, { visible: new Set() }).state).toBe('excluded');
   });
 
-  it('names the file that bans', () => {
+  it('has the banning file in its reason', () => {
     const source = '/etc/gpu-owner/config.yaml';
     const base = normalizeCriteria({ exclude: 0, excludeNames: 'T400', devices: [1, 2] });
     const banned = {
@@ -336,7 +336,7 @@ describe('what may not be had', () => {
   });
 
   it.each<GPU['health']>(['lost', 'reset-required', 'no-permission', 'not-responding', 'failed'])(
-    'is not healthy: %s',
+    'may not be healthy: %s',
     (health) => {
       expect(verdict(makeGPU(0, { health, healthReason: null })).reason).toBeTruthy();
       expect(verdict(makeGPU(0, { health, healthReason: 'Xid 79\x1b[2J' }))).toEqual({
@@ -348,7 +348,7 @@ describe('what may not be had', () => {
     },
   );
 
-  it('is divided by MIG, or prohibited', () => {
+  it('may be divided by MIG, or prohibited', () => {
     expect(verdict(makeGPU(0, { migEnabled: true })).reason).toMatch(/^MIG is on/);
     expect(verdict(makeGPU(0, { migEnabled: null }))).toEqual(FREE);
     const memory = { totalBytes: null, usedBytes: null, freeBytes: null };
@@ -514,7 +514,7 @@ describe('the remains of a process that dies', () => {
   });
 });
 
-it("is not in the claimant's own way", () => {
+it('a process is no obstacle to its own claim', () => {
   const gpu = usedGPU(3 * GIB, { processes: [compute(4242, 3 * GIB)] });
   expect(verdict(gpu, {}, { ownPids: new Set([4242]) })).toEqual(FREE);
   expect(verdict(gpu, {}, { ownPids: new Set([1]) }).state).toBe('busy');

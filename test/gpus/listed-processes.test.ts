@@ -73,7 +73,7 @@ describe('describeListedProcess', () => {
     expect(describeListedProcess(process.pid, proc).name).not.toBeNull();
   });
 
-  it('calls a process that has ended gone', () => {
+  it('calls a process “gone” that has ended', () => {
     expect(describeListedProcess(2 ** 22 - 1, proc)).toEqual(GONE);
   });
 });

@@ -40,14 +40,14 @@ describe('describeProcess', () => {
     }
   });
 
-  it('calls a zombie dying', async () => {
+  it('calls a zombie “dying”', async () => {
     // The child ends when the shell, replaced by sleep, doesn't reap it any longer.
     const shell = start('sh', ['-c', 'sleep 0.5 & echo $!; exec sleep 60']);
     const zombie = Number(await firstLine(shell));
     await expect.poll(() => describeProcess(zombie).alive).toBe('dying');
   });
 
-  it('calls a process that has ended gone', async () => {
+  it('calls a process “gone” that has ended', async () => {
     const child = start('true', []);
     await new Promise((resolve) => child.once('exit', resolve));
     expect(describeProcess(child.pid ?? 0)).toEqual({ name: null, user: null, uid: null, alive: 'gone' });
@@ -92,7 +92,7 @@ ctypes.CDLL(None).pthread_exit(None)
     expect(describeProcess(pid).alive).toBe('alive');
   });
 
-  describe('reads', () => {
+  describe('from /proc', () => {
     let proc: string;
     beforeEach(() => {
       proc = mkdtempSync(join(tmpdir(), 'proc-'));
@@ -140,11 +140,11 @@ ctypes.CDLL(None).pthread_exit(None)
       ['one in a driver call', stat('x', 'D'), status(undefined, undefined, 'CoreDumping:\t0\n'), 'alive'],
       ['a stopped one', stat('x', 'T'), status(), 'alive'],
       ['one that is called like a zombie', stat('x) Z 1 ('), status(), 'alive'],
-    ])('%s', (_, statText, statusText, expected) => {
+    ])('tells whether %s is alive', (_, statText, statusText, expected) => {
       expect(describeFake(statText, statusText).alive).toBe(expected);
     });
 
-    it('a killed process with many threads as dying, and one with a living thread as alive', () => {
+    it('calls a killed process with many threads dying, and one with a living thread alive', () => {
       const killed: [string, string] = [stat('t', 'S'), status('0000000000000100')];
       expect(
         describeFake(stat('x', 'Z', 4, 3), status(), {
@@ -164,14 +164,14 @@ ctypes.CDLL(None).pthread_exit(None)
       ).toBe('alive');
     });
 
-    it('a hostile name harmlessly', () => {
+    it('makes a hostile name harmless', () => {
       const { name, user, uid } = describeFake(stat('\x1b[2Jev)il (\n'), status());
       expect(name).toBe('ev)il (');
       expect(uid).toBe(1234568);
       expect(user).toBe('uid 1234568');
     });
 
-    it('rubbish without failing', () => {
+    it('survives rubbish', () => {
       expect(describeFake('rubbish', 'rubbish').alive).toMatch(/alive|gone/);
     });
   });

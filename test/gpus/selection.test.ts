@@ -28,11 +28,11 @@ describe('select', () => {
     expect(chosen([{ ...free(0, null), displayActive: true }, free(1, null)], 1)).toEqual([1]);
   });
 
-  it('gives them by index, not by memory', () => {
+  it('returns GPUs by index, not by memory', () => {
     expect(chosen([free(0, 10), free(1, 30), free(2, 20)], 3)).toEqual([0, 1, 2]);
   });
 
-  it('gives all or nothing', () => {
+  it('returns as many as wanted, or nothing', () => {
     expect(chosen([], 1)).toBeNull();
     expect(chosen([free(0, 1)], 2)).toBeNull();
   });
@@ -47,7 +47,7 @@ describe('select', () => {
     expect(refusal(() => select([free(0, 1)], count))).toMatch(/^count: /);
   });
 
-  it('prefers no GPU that is left over to one it took, for any memory', () => {
+  it('leaves no GPU over that is better than one that it took, for any memory', () => {
     for (let seed = 1; seed <= 500; seed++) {
       const gpus = Array.from({ length: 8 }, (_, i) => free(i, (seed * (i + 3) * 7919) % 11 || null));
       const count = (seed % 8) + 1;
