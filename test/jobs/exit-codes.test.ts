@@ -6,7 +6,7 @@ import { complete, keeperPath, Probe, Running, workspace } from '../support/keep
 
 const probe = new Probe();
 
-test.each([0, 1, 7, 255])('exits with the command’s code %i', async (code) => {
+test.each([0, 1, 7, 255])('the keeper exits with the command’s code %i', async (code) => {
   const { leases } = workspace();
   const ended = await complete({ leases, command: ['sh', '-c', `exit ${code}`] });
   expect(ended).toMatchObject({ code, signal: null, stderr: '' });
@@ -18,12 +18,12 @@ test.each([
   ['KILL', 137],
   ['SEGV', 139],
   ['INT', 130],
-])('exits with 128 + signal when the command dies by SIG%s', async (signal, code) => {
+])('the keeper exits with 128 + signal when the command dies by SIG%s', async (signal, code) => {
   const ended = await complete({ command: ['sh', '-c', `ulimit -c 0; kill -${signal} $$`] });
   expect(ended).toMatchObject({ code, signal: null });
 });
 
-test('a following claim succeeds at once', async () => {
+test('the lease is free as soon as the keeper has exited', async () => {
   const { leases } = workspace();
   for (let i = 0; i < 10; ++i) {
     // The launcher fails if it can't lock.
@@ -122,7 +122,7 @@ test.each([
     ['--setup', 'signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))'],
     'kill -TERM $$',
   ],
-])('started with %s', async (_, launcher, script) => {
+])('the keeper works when it is started with %s', async (_, launcher, script) => {
   const { leases } = workspace();
   const ended = await complete({ leases, launcher, command: ['sh', '-c', script] });
   expect(ended.code).toBe(script.startsWith('kill') ? 143 : 0);
@@ -135,19 +135,22 @@ const asOther = (limit: number): string[] => [
 ];
 
 // 0: the keeper itself can't be made; 3: the front, its witness and the keeper can, the command can't.
-test.runIf(process.getuid?.() === 0).each([0, 3])('no process to be had (limit %i): 71', async (limit) => {
-  const { leases } = workspace();
-  // Where the other user may read it.
-  const keeper = join(tmpdir(), `gpu-owner-keeper-${process.pid}-${limit}`);
-  copyFileSync(keeperPath, keeper);
-  // (A sanitizer's look for leaks needs a process as well.)
-  const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=0' };
-  try {
-    const ended = await complete({ leases, keeper, launcher: asOther(limit), command: ['true'], env });
-    expect(ended.code).toBe(71);
-    expect(ended.stderr).toContain('gpu-owner: cannot start a process: Resource temporarily unavailable.');
-    expect(await probe.isHeld(leases[0] as string)).toBe(false);
-  } finally {
-    rmSync(keeper);
-  }
-});
+test.runIf(process.getuid?.() === 0).each([0, 3])(
+  'the keeper exits with 71 if it can start no process (limit %i)',
+  async (limit) => {
+    const { leases } = workspace();
+    // Where the other user may read it.
+    const keeper = join(tmpdir(), `gpu-owner-keeper-${process.pid}-${limit}`);
+    copyFileSync(keeperPath, keeper);
+    // (A sanitizer's look for leaks needs a process as well.)
+    const env = { ...process.env, ASAN_OPTIONS: 'detect_leaks=0' };
+    try {
+      const ended = await complete({ leases, keeper, launcher: asOther(limit), command: ['true'], env });
+      expect(ended.code).toBe(71);
+      expect(ended.stderr).toContain('gpu-owner: cannot start a process: Resource temporarily unavailable.');
+      expect(await probe.isHeld(leases[0] as string)).toBe(false);
+    } finally {
+      rmSync(keeper);
+    }
+  },
+);

@@ -27,7 +27,7 @@ async function holding(
   return { running, lease };
 }
 
-test('holds until standard input ends, whatever comes before', async () => {
+test('hold lasts until standard input ends, whatever comes before', async () => {
   const { running, lease } = await holding();
   running.child.stdin?.write('anything\n'.repeat(10_000));
   expect(await probe.isHeldFor(lease, 60)).toBe(true);
@@ -67,7 +67,7 @@ test('a signal that the caller ignored (nohup) doesn’t end hold', async () => 
   expect((await running.exited).code).toBe(0);
 });
 
-test('the end of the holder’s placeholder comes with it', async () => {
+test('the holder’s placeholder ends with it', async () => {
   const { directory } = workspace();
   const { running } = await holding(['--placeholder', `${directory}/placeholder`]);
   const placeholder = await pidIn(directory, 'placeholder');
@@ -102,7 +102,7 @@ test('a standard input that is at its end or closed ends hold', async () => {
   expect(await complete({ mode: 'hold', launcher: ['--close', '0'] })).toMatchObject({ code: 0, stderr: '' });
 });
 
-test('hold is idle', async () => {
+test('hold doesn’t wake up while it waits', async () => {
   const { running } = await holding();
   const ticks = (): string[] => readFileSync(`/proc/${running.pid}/stat`, 'utf8').split(' ').slice(13, 15);
   const before = await settled(ticks);

@@ -20,7 +20,7 @@ import { pause, settled } from '../support/time.ts';
 
 const probe = new Probe();
 
-test('the lease’s descriptors, and none of the keeper’s', async () => {
+test('the command has the lease’s descriptors, and none of the keeper’s', async () => {
   const { directory, leases } = workspace(3);
   const [held, ...ours] = leases as [string, string, string];
   const ended = await complete({
@@ -59,7 +59,7 @@ test('a descriptor of the caller’s reaches the command, and only the command',
   sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');
 });
 
-test('the output’s end comes with the command’s, although a daemon lives on', async () => {
+test('the output ends with the command, although a daemon lives on', async () => {
   const { directory, leases } = workspace();
   const command = [python, fixture('job.py'), directory, 'daemon', '--exit', '3'];
   expect(await complete({ leases, command })).toMatchObject({ code: 3 }); // waits for the pipes' ends
@@ -74,7 +74,7 @@ test('a command that closes its output lets its reader go on', async () => {
   expect((await running.exited).code).toBe(143);
 });
 
-test('signals: ignored ones of the mask, defaults for the others, none blocked', async () => {
+test('the command ignores the signals of the mask, has defaults for the others, and none blocked', async () => {
   const launcher = [
     '--setup',
     'signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])',
@@ -95,7 +95,7 @@ test('signals: ignored ones of the mask, defaults for the others, none blocked',
   ]);
 });
 
-test('nohup: a hangup neither ends the command nor the front', async () => {
+test('under nohup a hangup ends neither the command nor the front', async () => {
   const { directory } = workspace();
   const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
   const running = launch({ options: ['--ignore-signals', '1'], command });
@@ -116,7 +116,7 @@ test('the command has the caller’s soft limit on open files', async () => {
   expect((await complete({ launcher, command })).stdout).toBe('4096\n4096\n');
 });
 
-test('environment, working directory, session, group and standard input', async () => {
+test('the command has the caller’s environment, working directory, session, group and standard input', async () => {
   const script =
     'import os, sys; print(os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd() == sys.argv[1], sys.stdin.read(), os.getpgrp(), os.getsid(0))';
   const running = launch({
@@ -146,7 +146,7 @@ test('keeper and front are small and idle', async () => {
   await running.exited;
 });
 
-test('the keeper needs the C library alone', async () => {
+test('the keeper is linked to the C library alone', async () => {
   const readelf = spawn('readelf', ['-dV', keeperPath]);
   let text = '';
   readelf.stdout.on('data', (chunk) => {

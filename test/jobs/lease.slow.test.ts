@@ -38,7 +38,7 @@ function job(
 }
 
 test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'grandchild_of_thread'])(
-  '%s: the command ends, its descendant keeps the lease',
+  'the command’s descendant keeps the lease when the command ends: %s',
   async (way) => {
     const { running, directory, lease } = job(way, ['--exit', '5']);
     expect(await running.exited).toEqual({ code: 5, signal: null });
@@ -57,7 +57,7 @@ test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'grand
   },
 );
 
-test('front, keeper and command are in place', async () => {
+test('front, keeper and command run as parent and child', async () => {
   const { running, directory } = job('fork', ['--stay']);
   const command = await pidIn(directory, 'fork-command');
   const keeper = await keeperOf(running.pid);
@@ -83,7 +83,7 @@ test('a normal multi-process program ends without a word', async () => {
   expect(said).toBe('');
 });
 
-test('the front is killed: the job goes on, with its lease', async () => {
+test('if the front is killed, the job goes on, with its lease', async () => {
   const { running, directory, lease } = job('daemon', ['--stay']);
   const command = await pidIn(directory, 'daemon-command');
   const child = await pidIn(directory, 'daemon-child');
@@ -99,7 +99,7 @@ test('the front is killed: the job goes on, with its lease', async () => {
   await until(() => !isAlive(keeper), 'the end of the keeper');
 });
 
-test('the keeper is killed: the front takes its place', async () => {
+test('if the keeper is killed, the front takes its place', async () => {
   const { running, directory, lease } = job('daemon', ['--stay']);
   const command = await pidIn(directory, 'daemon-command');
   const child = await pidIn(directory, 'daemon-child');
@@ -120,7 +120,7 @@ test('the keeper is killed: the front takes its place', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('the keeper is killed while a placeholder lives: it doesn’t keep the front', async () => {
+test('a placeholder that lives doesn’t keep the front when the keeper is killed', async () => {
   const { directory, leases } = workspace();
   const file = `${directory}/placeholder`;
   const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
@@ -135,7 +135,7 @@ test('the keeper is killed while a placeholder lives: it doesn’t keep the fron
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
 });
 
-test('the command is killed: 137, and the lease is the descendants’', async () => {
+test('if the command is killed, the exit code is 137, and its descendants keep the lease', async () => {
   const { running, directory, lease } = job('popen', ['--stay']);
   const command = await pidIn(directory, 'popen-command');
   const child = await pidIn(directory, 'popen-child');
@@ -147,7 +147,7 @@ test('the command is killed: 137, and the lease is the descendants’', async ()
   await probe.free(lease);
 });
 
-test('front and keeper are killed: what the command inherited keeps the lease', async () => {
+test('if front and keeper are killed, what the command inherited keeps the lease', async () => {
   const { running, directory, lease } = job('fork', ['--stay']);
   const command = await pidIn(directory, 'fork-command');
   const child = await pidIn(directory, 'fork-child');
@@ -206,7 +206,7 @@ test('a lease file that is removed is reported, with the remedy', async () => {
   expect(running.stderr.match(/removed/g)).toHaveLength(1);
 });
 
-test('one that is removed is reported although it has another name, and not one that loses another name', async () => {
+test('a lease file that is removed is reported although it has another name; the loss of another name isn’t', async () => {
   const { leases } = workspace();
   const [lease] = leases as [string];
   linkSync(lease, `${lease}.backup`);

@@ -55,7 +55,7 @@ test('markers live as long as the job, and name the PID of its keeper', async ()
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
 
-test('the keeper is killed: the front tells its own PID, and removes them', async () => {
+test('if the keeper is killed, the front writes its own PID into markers, and removes them at the end', async () => {
   const { lease, text, pid, launcher } = marked();
   const running = launch({ leases: [lease], launcher, command: ['sh', '-c', 'echo up; exec sleep 60'] });
   await running.printed(/up/);
@@ -69,7 +69,7 @@ test('the keeper is killed: the front tells its own PID, and removes them', asyn
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
 
-test('hold removes them as well', async () => {
+test('hold removes its markers as well', async () => {
   const { lease, text, pid, launcher } = marked();
   const running = launch({ mode: 'hold', leases: [lease], launcher });
   await until(() => told(pid) === running.pid, 'its PID');
@@ -78,13 +78,13 @@ test('hold removes them as well', async () => {
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
 
-test('a command that can’t be started leaves none behind', async () => {
+test('a command that can’t be started leaves no markers behind', async () => {
   const { lease, text, pid, launcher } = marked();
   expect((await complete({ leases: [lease], launcher, command: ['/nonexistent'] })).code).toBe(127);
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
 
-test('the command doesn’t inherit them', async () => {
+test('the command doesn’t inherit markers', async () => {
   const { lease, launcher } = marked();
   const { stdout } = await complete({ leases: [lease], launcher, command: ['ls', '-l', '/proc/self/fd'] });
   expect(stdout).toContain('lease-0');
@@ -104,19 +104,22 @@ const CHANGES: Record<string, (path: string) => void> = {
   },
 };
 
-test.each(Object.entries(CHANGES))('what isn’t ours any longer is left: %s', async (_, change) => {
-  const { lease, text, pid, launcher } = marked();
-  const running = launch({ leases: [lease], launcher, command: ['sleep', '60'] });
-  const keeper = await keeperOf(running.pid);
-  await until(() => told(pid) === keeper, 'the PID of the keeper');
-  for (const path of [text, pid]) change(path);
-  const before = [text, pid].map((path) => readFileSync(path, 'utf8'));
-  running.kill('SIGTERM');
-  await running.exited;
-  expect([text, pid].map((path) => readFileSync(path, 'utf8'))).toEqual(before);
-});
+test.each(Object.entries(CHANGES))(
+  'a marker that isn’t ours any longer is left alone: %s',
+  async (_, change) => {
+    const { lease, text, pid, launcher } = marked();
+    const running = launch({ leases: [lease], launcher, command: ['sleep', '60'] });
+    const keeper = await keeperOf(running.pid);
+    await until(() => told(pid) === keeper, 'the PID of the keeper');
+    for (const path of [text, pid]) change(path);
+    const before = [text, pid].map((path) => readFileSync(path, 'utf8'));
+    running.kill('SIGTERM');
+    await running.exited;
+    expect([text, pid].map((path) => readFileSync(path, 'utf8'))).toEqual(before);
+  },
+);
 
-test('one that was removed is no trouble', async () => {
+test('a marker that was removed is no trouble', async () => {
   const { lease, text, pid, launcher } = marked();
   const running = launch({ leases: [lease], launcher, command: ['sleep', '60'] });
   await keeperOf(running.pid);

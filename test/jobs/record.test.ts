@@ -20,7 +20,7 @@ function read(file: string): Record {
   return JSON.parse(text);
 }
 
-test('says who holds the lease, from the command’s first moment to the end', async () => {
+test('the record says who holds the lease, from the command’s first moment to the end', async () => {
   const { directory, leases } = workspace(2);
   const [first, second] = leases as [string, string];
   const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
@@ -42,14 +42,14 @@ test('says who holds the lease, from the command’s first moment to the end', a
   expect(Math.abs((ended as number) - uptime() * 1000)).toBeLessThan(5000);
 });
 
-test('the command finds its own pid in it', async () => {
+test('the command finds its own PID in the record', async () => {
   const { leases } = workspace();
   const script = 'import json, os; print(json.load(os.fdopen(200))["pid"] == os.getpid())';
   const ended = await complete({ leases, options: ['--record', '{}'], command: [python, '-c', script] });
   expect(ended).toMatchObject({ code: 0, stdout: 'True\n' });
 });
 
-test('survivors are counted down', async () => {
+test('the record counts survivors down', async () => {
   const { directory, leases } = workspace();
   const script = `${['fork', 'new_session', 'popen'].map((way) => `${python} ${fixture('job.py')} ${directory} ${way}`).join('; ')}; exit 1`;
   const running = launch({ leases, options: ['--record', '{}'], command: ['sh', '-c', script] });
@@ -64,7 +64,7 @@ test('survivors are counted down', async () => {
   await until(() => read(lease).ended !== null, 'the end in the record');
 });
 
-test('the front that took over signs it', async () => {
+test('a front that took over has its PID in the record', async () => {
   const { directory, leases } = workspace();
   const command = [python, fixture('job.py'), directory, 'fork', '--stay'];
   const running = launch({ leases, options: ['--record', '{}'], command });
@@ -79,7 +79,7 @@ test('the front that took over signs it', async () => {
 });
 
 test.each(['', 'null', '{"a"', `{"text":"${'x'.repeat(4096)}"}`])(
-  'no object, or too long: exit 70',
+  'a record that is no object, or too long, ends the keeper with 70',
   async (record) => {
     const { leases } = workspace();
     const before = readFileSync(leases[0] as string, 'utf8');
@@ -90,7 +90,7 @@ test.each(['', 'null', '{"a"', `{"text":"${'x'.repeat(4096)}"}`])(
   },
 );
 
-test('without --record the files are left alone', async () => {
+test('without --record the lease files are left alone', async () => {
   const { leases } = workspace();
   const lease = leases[0] as string;
   const { mtimeMs } = statSync(lease);

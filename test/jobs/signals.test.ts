@@ -106,7 +106,7 @@ test('stopping and going on in quick succession never wedges', async () => {
   expect((await running.exited).code).toBe(137);
 });
 
-test('a command killed while stopped: the front ends', async () => {
+test('the front ends when a stopped command is killed', async () => {
   const { running, command } = await start(['--stoppable']);
   signalLiving(command, 'SIGSTOP');
   await until(() => stat(running.pid)?.state === 'T', 'the stopped front');

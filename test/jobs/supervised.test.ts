@@ -7,7 +7,7 @@ import { sendSignal, signalLiving } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 import { chain, script, task } from './supervising.ts';
 
-test('a command that ends by itself: its exit code is reported', async () => {
+test('the exit code of a command that ends by itself is reported', async () => {
   const { ended, log, lease } = task(
     script('import sys; print("out"); print("err", file=sys.stderr); sys.exit(3)'),
   );
@@ -17,12 +17,12 @@ test('a command that ends by itself: its exit code is reported', async () => {
   expect(record).toMatchObject({ pid: process.pid, ended: null, command: 'a test' });
 });
 
-test('a killed command: its signal is reported', async () => {
+test('the signal of a killed command is reported', async () => {
   const { ended } = task(script('import os; os.kill(os.getpid(), 9)'));
   expect(await ended).toEqual({ kind: 'killed', signal: 'SIGKILL' });
 });
 
-test('a command that can’t start: the reason is reported', async () => {
+test('the reason why a command can’t start is reported', async () => {
   expect(await task(['pyhton']).ended).toEqual({ kind: 'not-started', errno: 2, text: 'not found' });
   expect(await task(['true', 'x'.repeat(200_000)]).ended).toMatchObject({
     kind: 'not-started',
@@ -36,7 +36,7 @@ test('a command that can’t start: the reason is reported', async () => {
   });
 });
 
-test('what a command finds: its environment, directory, standard input, session, descriptors', async () => {
+test('a command has the environment, directory and descriptors that were asked for, and a session of its own', async () => {
   const shared = openSync('/dev/null', 'r');
   const { ended, log } = task([python, fixture('inherited.py')], {
     env: { PATH: process.env.PATH, A: 'é=1', LC_ALL: 'C.UTF-8', UNSET: undefined },
@@ -68,15 +68,18 @@ test('many commands run at a time', async () => {
   expect(outcomes).toEqual(all.map((_, code) => ({ kind: 'exited', code })));
 });
 
-test.each(['daemon', 'popen', 'new_session', 'stubborn'])('what is left behind is ended: %s', async (way) => {
-  const { ended, leftBehind, directory } = task((directory) => [python, fixture('job.py'), directory, way]);
-  expect(await ended).toEqual({ kind: 'exited', code: 0 });
-  const child = await pidIn(directory, `${way}-child`);
-  expect(isAlive(child)).toBe(false);
-  expect(leftBehind()).toMatchObject({ count: 1, names: [expect.stringContaining(String(child))] });
-});
+test.each(['daemon', 'popen', 'new_session', 'stubborn'])(
+  'a process that a command leaves behind is ended: %s',
+  async (way) => {
+    const { ended, leftBehind, directory } = task((directory) => [python, fixture('job.py'), directory, way]);
+    expect(await ended).toEqual({ kind: 'exited', code: 0 });
+    const child = await pidIn(directory, `${way}-child`);
+    expect(isAlive(child)).toBe(false);
+    expect(leftBehind()).toMatchObject({ count: 1, names: [expect.stringContaining(String(child))] });
+  },
+);
 
-test('terminate: a chance to end in order, and then not', async () => {
+test('terminate lets a command end in order, and kills it after the grace period', async () => {
   const polite = task([python, fixture('polite.py')], { grace: 60_000 });
   await until(() => polite.log().includes('ready'), 'its start');
   polite.terminate(60_000);
@@ -91,7 +94,7 @@ test('terminate: a chance to end in order, and then not', async () => {
   expect(isAlive(child)).toBe(false);
 });
 
-test('terminate right after the start, and after the end', async () => {
+test('terminate works right after the start, and after the end', async () => {
   const early = task(['sleep', '60']);
   early.terminate(1000);
   expect((await early.ended).kind).toMatch(/killed|not-started/);
@@ -134,7 +137,7 @@ const victims = [
 ] as const;
 
 test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way, killed] as const)))(
-  'kill -9 of %s: nothing is left of the command (%s)',
+  'kill -9 of %s leaves nothing of the command (%s)',
   async (_, way, killed) => {
     const one = task((directory) => [python, fixture('job.py'), directory, way, '--stay']);
     const child = await pidIn(one.directory, `${way}-child`);
@@ -151,7 +154,7 @@ test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way,
   },
 );
 
-test('kill -9 of the guard: the command goes on, and its end is known', async () => {
+test('after kill -9 of the guard, the command goes on, and its end is reported', async () => {
   const one = task((directory) => [python, fixture('job.py'), directory, 'popen', '--stay']);
   const child = await pidIn(one.directory, 'popen-child');
   await pidIn(one.directory, 'popen-staying');
@@ -185,7 +188,7 @@ test.each(['guard', 'keeper', 'command'] as const)(
   },
 );
 
-test('guard and keeper are stopped: they go on within seconds', async () => {
+test('a guard and a keeper that are stopped go on within seconds', async () => {
   const one = task((directory) => [
     'sh',
     '-c',

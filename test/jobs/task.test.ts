@@ -86,7 +86,7 @@ async function processes({ event }: Task): Promise<{ keeper: number; command: nu
   return { keeper: keeper.pid as number, command: command.pid as number };
 }
 
-test('a task from start to end: the lease stays the worker’s', async () => {
+test('the lease stays the worker’s from a task’s start to its end', async () => {
   const { running, control, events, lease } = start(() => ['sh', '-c', 'echo out; echo err >&2; exit 4']);
   expect(await running.exited).toEqual({ code: 0, signal: null });
   await until(() => events.length === 4, 'all events');
@@ -135,7 +135,7 @@ test('a command that can’t start is reported', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('the keeper is told of first, also where it overtakes the guard', async () => {
+test('the keeper’s start is reported first, also where it overtakes the guard', async () => {
   const { running, events } = start(() => ['pyhton'], [], { env: slow() });
   await running.exited;
   await until(() => events.length === 3, 'all events');
@@ -163,7 +163,7 @@ print("leases:", sorted(int(n) for n, name in names.items() if "lease-0" in name
   await running.printed(/leases: \[200, 201\]/);
 });
 
-test('a signal for the command, also in pieces and among nonsense', async () => {
+test('the keeper passes a signal on to the command, also if it is asked in pieces and among nonsense', async () => {
   const { running, control, event } = start(() => [python, fixture('signals.py')]);
   await running.printed(/ready/);
   control.write('nonsense\n{"signal":999}\n{"signal":0}\n\n');
@@ -191,7 +191,7 @@ test('stopping and continuing a command is reported', async () => {
 });
 
 test.each(['daemon', 'popen', 'stubborn', 'respawning'])(
-  'what the command leaves behind is told, and ends (%s)',
+  'processes that the command leaves behind are reported, and ended (%s)',
   async (way) => {
     const { running, directory, event, events } = start(job(way), ['--grace', '150']);
     const child = await pidIn(directory, `${way}-child`);
@@ -220,7 +220,7 @@ test('terminate without a grace period kills at once', async () => {
 });
 
 test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'stubborn_daemon', 'respawning'])(
-  'the worker dies: everything ends (%s)',
+  'everything ends when the worker dies (%s)',
   async (way) => {
     const { running, control, directory, lease } = start(job(way, '--stay'), ['--grace', '150']);
     const child = await pidIn(directory, `${way}-child`);
@@ -245,7 +245,7 @@ test('SIGTERM to the keeper ends the task', async () => {
 });
 
 test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
-  'the keeper is killed: the guard ends everything (%s)',
+  'the guard ends everything when the keeper is killed (%s)',
   async (way) => {
     const task = start(job(way, '--stay'), ['--grace', '150']);
     const { running, directory, event, events, lease } = task;
@@ -261,7 +261,7 @@ test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
   },
 );
 
-test('the keeper is killed after the command’s end', async () => {
+test('the guard ends the rest when the keeper is killed after the command’s end', async () => {
   const task = start(job('stubborn'), ['--grace', '60000']);
   const { running, event } = task;
   const { keeper } = await processes(task);
@@ -274,7 +274,7 @@ test('the keeper is killed after the command’s end', async () => {
   await running.exited;
 });
 
-test('the guard is killed: the keeper goes on', async () => {
+test('the keeper goes on when the guard is killed', async () => {
   const task = start(job('fork', '--stay'), ['--grace', '150']);
   const { running, control, directory, event } = task;
   const child = await pidIn(directory, 'fork-child');
@@ -288,7 +288,7 @@ test('the guard is killed: the keeper goes on', async () => {
   await until(() => !isAlive(child), 'the end of the child');
 });
 
-test('guard and worker are killed: the keeper ends everything', async () => {
+test('the keeper ends everything when guard and worker are killed', async () => {
   const task = start(job('popen', '--stay'), ['--grace', '150']);
   const { running, control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -299,7 +299,7 @@ test('guard and worker are killed: the keeper ends everything', async () => {
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
 
-test('keeper and worker are killed: the guard ends everything', async () => {
+test('the guard ends everything when keeper and worker are killed', async () => {
   const task = start(job('popen', '--stay'), ['--grace', '150']);
   const { control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -310,7 +310,7 @@ test('keeper and worker are killed: the guard ends everything', async () => {
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
 
-test('keeper, guard and worker are killed: the command keeps the lease while it lives', async () => {
+test('the command keeps the lease while it lives when keeper, guard and worker are killed', async () => {
   const task = start(job('popen', '--stay'));
   const { running, control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -353,7 +353,7 @@ test('a guard that is stopped does not keep the lease', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('guard, keeper and command are in place', async () => {
+test('guard, keeper and command run as parent and child', async () => {
   const task = start(job('fork', '--stay'));
   const { keeper, command } = await processes(task);
   expect(childrenOf(task.running.pid)).toEqual([keeper]);
@@ -363,7 +363,7 @@ test('guard, keeper and command are in place', async () => {
   expect(name(task.running.pid)).toBe('gpu-owner-guard');
 });
 
-test('the end with the worker: noted, markers removed, unlocked; with a living worker they stay', async () => {
+test('a task that ends with its worker notes the end and removes markers and locks, which otherwise stay', async () => {
   for (const dies of [false, true]) {
     const { directory } = workspace();
     const marker = `${directory}/marker`;

@@ -45,7 +45,7 @@ async function shell(options: LaunchOptions): Promise<{ terminal: Running; lease
   return { terminal, lease: leases[0] as string };
 }
 
-test('Ctrl-C at a Python prompt: one KeyboardInterrupt, and the prompt lives on', async () => {
+test('Ctrl-C at a Python prompt is one KeyboardInterrupt, and the prompt lives on', async () => {
   const terminal = inTerminal([python, ...launcherArguments({ command: [python, '-q'] })]);
   let at = await terminal.printed(/>>> /);
   type(terminal, 'import time; print("sle" "eping"); time.sleep(60)\n');
@@ -63,7 +63,7 @@ test('Ctrl-C at a Python prompt: one KeyboardInterrupt, and the prompt lives on'
   await terminal.printed(/\[status 0\]/, at);
 });
 
-test('Ctrl-Z, fg and Ctrl-C under an interactive bash', async () => {
+test('Ctrl-Z, fg and Ctrl-C work under an interactive bash', async () => {
   const { terminal, lease } = await shell({ command: [python, '-q'] });
   type(terminal, 'g\n');
   let at = await terminal.printed(/>>> /);
@@ -87,7 +87,7 @@ test('Ctrl-Z, fg and Ctrl-C under an interactive bash', async () => {
   await terminal.printed(/code 3[\r\n][\s\S]*\[status/, at);
 });
 
-test('a read in the background stops it, SIGTSTP to the front too, fg goes on', async () => {
+test('a read in the background and SIGTSTP to the front stop the job, and fg continues it', async () => {
   const { terminal } = await shell({
     command: ['sh', '-c', 'echo "front $PPID"; read -r line; echo "read $line"; read -r line'],
   });
@@ -113,7 +113,7 @@ test('a read in the background stops it, SIGTSTP to the front too, fg goes on', 
   await terminal.printed(/\[status/, at);
 });
 
-test('Ctrl-C ends a shell’s loop around us', async () => {
+test('Ctrl-C ends a shell’s loop around gpu-owner', async () => {
   const { terminal } = await shell({ command: ['sleep', '60'] });
   type(terminal, 'for i in 1 2 3; do echo "round $i"; g; done; echo "co""de $?"\n');
   let at = await terminal.printed(/round 1[\r\n]/);
@@ -141,7 +141,7 @@ test('Ctrl-\\ reaches the command once', async () => {
 });
 
 test.each([true, false])(
-  'the terminal closes: the command gets SIGHUP (front leads the session: %s)',
+  'the command gets SIGHUP when the terminal closes (front leads the session: %s)',
   async (leads) => {
     const { leases } = workspace();
     const command = [python, fixture('signals.py')];

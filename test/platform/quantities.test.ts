@@ -58,7 +58,7 @@ function refusal(run: () => unknown): GPUOwnerError {
   }
 }
 
-describe('sizes', () => {
+describe('parseSize', () => {
   it.each([
     [0, 0],
     [512, 512],
@@ -76,7 +76,7 @@ describe('sizes', () => {
     ['2TiB', 2 * 1024 ** 4],
     [' 7 kB ', 7000],
     ['0.1KiB', 102],
-  ])('%j is %d bytes', (text, bytes) => {
+  ])('reads %j as %d bytes', (text, bytes) => {
     expect(parseSize(text)).toBe(bytes);
   });
 
@@ -103,7 +103,7 @@ describe('sizes', () => {
   });
 });
 
-describe('durations', () => {
+describe('parseDuration', () => {
   it.each([
     [0, 0],
     [1500, 1500],
@@ -119,7 +119,7 @@ describe('durations', () => {
     ['1h30m', 5_400_000],
     ['1h 30min 5s', 5_405_000],
     ['2H', 7_200_000],
-  ])('%j is %d ms', (text, milliseconds) => {
+  ])('reads %j as %d ms', (text, milliseconds) => {
     expect(parseDuration(text)).toBe(milliseconds);
   });
 
@@ -154,7 +154,7 @@ describe('durations', () => {
   });
 });
 
-describe('percentages, watts and degrees', () => {
+describe('parsers of percentages, watts and degrees', () => {
   it('take numbers and texts with their unit', () => {
     expect(parsePercent(0)).toBe(0);
     expect(parsePercent('12.5%')).toBe(12.5);
@@ -171,7 +171,7 @@ describe('percentages, watts and degrees', () => {
     expect(refusal(() => parseCelsius(value, 'maxTemperature')).message).toMatch(/^maxTemperature: /);
   });
 
-  it('know their units apart', () => {
+  it('tell their units apart', () => {
     refusal(() => parsePercent(100.1));
     refusal(() => parsePercent('5W'));
     refusal(() => parseWatts('5%'));
@@ -179,7 +179,7 @@ describe('percentages, watts and degrees', () => {
   });
 });
 
-it('prints hostile values harmlessly in errors', () => {
+it('errors print hostile values harmlessly', () => {
   const { message } = refusal(() => parseSize(`\x1b[2J\n${'x'.repeat(1e6)}`, 'minFreeMemory'));
   expect(message).not.toContain('\x1b');
   expect(message).not.toContain('\n');
@@ -197,7 +197,7 @@ describe('formatBytes', () => {
     [1024 ** 6 * 2, '2048 PiB'],
     [null, 'unknown'],
     [Number.NaN, 'unknown'],
-  ])('%d is written %s', (bytes, text) => {
+  ])('writes %d as %s', (bytes, text) => {
     expect(formatBytes(bytes)).toBe(text);
   });
 });
@@ -215,7 +215,7 @@ describe('formatDuration', () => {
     [(3 * 24 + 4) * 3_600_000 + 59_000, '3 d 4 h'],
     [-5, '0 ms'],
     [null, 'unknown'],
-  ])('%d ms are written %s', (milliseconds, text) => {
+  ])('writes %d ms as %s', (milliseconds, text) => {
     expect(formatDuration(milliseconds)).toBe(text);
   });
 });

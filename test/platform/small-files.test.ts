@@ -8,7 +8,7 @@ import { EXCLUSIVE, FLOCK, native } from '../../lib/native.ts';
 import { kernelLocks } from '../../lib/platform/kernel-locks.ts';
 import { python, root } from '../support/machine.ts';
 
-test('/proc/locks: no lock is missed while others come and go', async () => {
+test('no lock of /proc/locks is missed while others come and go', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'locks-'));
   const path = join(directory, 'held');
   const descriptor = openSync(path, 'w');
