@@ -22,7 +22,7 @@ function sweep(widths: string): void {
 
 const run = (...args: string[]) => experiment.run(['run', '--gpus', '2', ...args]);
 
-test('exp manager without a command, then exp run with one, then exp manager again', async () => {
+test('exp manager goes on without a command after exp run has given one', async () => {
   const child = experiment.start(['manager', '--listen', '0', '--stay']);
   const ended = finished(child);
   await output(child, /Marked 0 tasks/);
@@ -40,7 +40,7 @@ test('exp manager without a command, then exp run with one, then exp manager aga
   expect(manager.stdout).toMatch(/Marked 2 tasks as already completed/);
 });
 
-test('two commands for one task are refused as before', async () => {
+test('two commands for one task are refused', async () => {
   expect((await run('--', 'true')).code).toBe(0);
   const { code, stderr } = await run('--', 'false');
   expect(code).toBe(64);
@@ -60,7 +60,7 @@ test('exp run without a command goes on with what has one, as exp retry says', a
   expect({ code: bare.code, stderr: bare.stderr }).toEqual({ code: 0, stderr: '' });
 });
 
-test('it is refused where something left has none, and nothing is added', async () => {
+test('exp run without a command is refused where a task has none, and adds nothing', async () => {
   const first = await run();
   expect(first.code).toBe(78);
   expect(first.stderr).toMatch(/config_exp1\.yaml:1: phase 'exp1' has no command to run; put it at the end/);

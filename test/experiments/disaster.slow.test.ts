@@ -62,7 +62,7 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     ['only the manager', some, ['manager']],
     ['manager and keepers', some, ['manager', ...KEEPERS]],
   ];
-  test.for(ways)('%s', { timeout: 90_000 }, async ([, widths, kinds], context) => {
+  test.for(ways)('after kill -9 of %s', { timeout: 90_000 }, async ([, widths, kinds], context) => {
     const tasks = widths * 4 * 10;
     const experiment = newExperiment(context, 4);
     experiment.sweep(honest(0.02), {
@@ -118,7 +118,7 @@ describe('a full disk', () => {
   });
 
   test.skipIf(!mounted)(
-    'in the middle: nothing is lost, and the sweep goes on when there is space again [needs root, to mount a small one]',
+    'loses nothing in the middle of a sweep, which goes on when there is space again [needs root, to mount a small one]',
     { timeout: 90_000 },
     async (context) => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
@@ -147,7 +147,7 @@ describe('a full disk', () => {
 
 // These wait more than they work, each on a machine of its own.
 
-test.concurrent('everything stopped for some seconds: it goes on, and no task is started twice', async (context) => {
+test.concurrent('a sweep goes on after all of it was stopped for some seconds, and starts no task twice', async (context) => {
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
@@ -161,7 +161,7 @@ test.concurrent('everything stopped for some seconds: it goes on, and no task is
   expect(starts(experiment)).toBe(30);
 });
 
-test.concurrent('a table that an editor saves again and again: at the end it has every row once', async (context) => {
+test.concurrent('a table that an editor saves again and again has every row once at the end', async (context) => {
   const experiment = newExperiment(context, 2);
   experiment.sweep(honest(0.05), { exp1_vary_width: { seed: range(80) } });
   const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
@@ -174,7 +174,7 @@ test.concurrent('a table that an editor saves again and again: at the end it has
   await expectWhole(experiment, 80);
 });
 
-test.concurrent('two managers: one writes the tables, both work, and each ends when all is done', async (context) => {
+test.concurrent('of two managers one writes the tables, both work, and each ends when all is done', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
@@ -187,7 +187,7 @@ test.concurrent('two managers: one writes the tables, both work, and each ends w
   expect(gpus.size).toBe(4);
 });
 
-test.concurrent('the first manager is killed: the second takes over', async (context) => {
+test.concurrent('the second manager takes over when the first is killed', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(80) } });
   const first = experiment.start(['run', '--gpus', '2']);
@@ -232,7 +232,7 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
   expect(await experiment.rows()).toHaveLength(20);
 });
 
-test.concurrent('somebody deletes .gpu-owner while tasks run, and starts again at once: nothing runs twice at a time', async (context) => {
+test.concurrent('nothing runs twice at a time when somebody deletes .gpu-owner while tasks run, and starts again at once', async (context) => {
   const experiment = newExperiment(context, 4);
   experiment.sweep(honest(5), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
   const first = experiment.start(['run', '--gpus', '2']);

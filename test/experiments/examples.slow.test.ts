@@ -65,7 +65,7 @@ describe('examples/sweep', () => {
   test.each([
     ['train.py', ['loss', 'accuracy', 'epochs']],
     ['train_with_helper.py', ['loss', 'epochs', 'accuracy']],
-  ])('%s reports what came of it', async (script, results) => {
+  ])('%s reports its results', async (script, results) => {
     const args = ['run', '--gpus', '2', '--grid', 'width_factor=1,2', 'seed=42', '--', 'python3', script];
     const { code, stderr } = await run(args, { PYTHONPATH: join(root, 'python') });
     expect(code, stderr).toBe(0);
@@ -90,7 +90,7 @@ describe('examples/sweep', () => {
     expect(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')).toHaveProperty('accuracy');
   });
 
-  test('train.sh: a shell script with its parameters as arguments', async () => {
+  test('train.sh is a shell script with its parameters as arguments', async () => {
     const grid = ['--grid', 'width=1,2', 'seed=42..43'];
     const { code, stderr } = await run([
       'run',
@@ -113,7 +113,7 @@ describe('examples/sweep', () => {
     for (const { loss, width } of rows) expect(Number(loss)).toBeGreaterThanOrEqual(1 / Number(width));
   });
 
-  test('jobs.txt: a command per line', async () => {
+  test('jobs.txt has a command per line', async () => {
     const { code, stderr } = await run(['run', '--gpus', 'all', '--commands', 'jobs.txt']);
     expect(code, stderr).toBe(0);
     const rows = table('results_jobs');
@@ -124,7 +124,7 @@ describe('examples/sweep', () => {
     }
   });
 
-  test('train_ranks.sh: torchrun with a port of its own per task, and GPUs of its own', async () => {
+  test('train_ranks.sh runs torchrun with a port and GPUs of its own for each task', async () => {
     // torchrun and torch aren't needed for this: what stands for them is in fixtures/torch.
     const bin = join(machine.directory, 'bin');
     mkdirSync(bin);
@@ -186,7 +186,7 @@ describe('the demo', () => {
       },
     );
 
-  test('240 tasks, 45 done before, killed in the middle: 240 rows', () => {
+  test('ends with 240 rows for 240 tasks, of which 45 were done before, though it is killed in the middle', () => {
     const { status, stdout, stderr } = demo(root, {
       GPU_OWNER_LOCK_DIR: '/nonexistent',
       CUDA_VISIBLE_DEVICES: '7',
@@ -197,7 +197,7 @@ describe('the demo', () => {
     expect(status).toBe(0);
   }, 120_000);
 
-  test('it fails where what it shows is not true', () => {
+  test('fails where what it shows is not true', () => {
     const broken = mkdtempSync(join(tmpdir(), 'gpu-owner-broken-'));
     try {
       mkdirSync(join(broken, 'bin'));

@@ -7,7 +7,7 @@ import { finished, Machine, until } from '../support/machine.ts';
 let machine: Machine;
 afterEach(() => machine.close());
 
-test('killed while the last tasks run: started again, it runs them again, and ends', async () => {
+test('exp run that was killed during its last tasks runs them again when it is started, and ends', async () => {
   machine = new Machine(2);
   const project = join(machine.directory, 'project');
   mkdirSync(project);

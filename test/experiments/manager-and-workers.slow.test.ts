@@ -20,7 +20,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await queue.remove();
     });
 
-    test('a manager without a port, and workers: one row per task, though the manager is killed', async () => {
+    test('a manager without a port and workers make one row per task, though the manager is killed', async () => {
       const words = [
         'manager',
         '--no-listen',
@@ -41,7 +41,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.starts()).toHaveLength(6);
     });
 
-    test('--stay: it goes on when everything has ended, until it is told to', async () => {
+    test('--stay lets the manager go on when everything has ended, until it is told to end', async () => {
       const child = experiment.start([
         'manager',
         '--no-listen',
@@ -62,7 +62,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect((await ended).code).toBe(0);
     });
 
-    test('tasks that came without a command are for workers over TCP: others say what is missing', async () => {
+    test('tasks without a command are for workers over TCP, and other workers say what is missing', async () => {
       writeFileSync(join(experiment.project, 'sweep.yaml'), 'phase:\n  combinations:\n    - seed: [1]\n');
       const child = experiment.start(['manager', '--listen', '127.0.0.1:0', 'sweep.yaml']);
       const ended = finished(child);

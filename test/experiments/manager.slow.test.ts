@@ -151,7 +151,7 @@ describe.each(KINDS)('on $name', (kind) => {
   describe.skipIf(kind.missing !== null)('', () => {
     prepare(kind);
 
-    test('the quick start of the original: a manager, three workers, one row per task', async () => {
+    test('the original’s quick start makes one row per task, with a manager and three workers', async () => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask for tasks at 127\.0\.0\.1:\d+/);
@@ -183,7 +183,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(log.match(/completed by/g)).toHaveLength(6);
     });
 
-    test('killed with SIGKILL and started again in the middle, it goes on; what was given out stays given out', async () => {
+    test('a manager that was killed with SIGKILL goes on when it is started again; tasks stay with their workers', async () => {
       const child = manager();
       await output(child, /workers can ask/);
       const workers = ['gpu0', 'gpu1', 'gpu2'].map((id) => worker(id, '--seconds', '0.7'));
@@ -218,7 +218,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(names()).toHaveLength(6);
     });
 
-    test('workers that write their rows themselves: no row comes twice', async () => {
+    test('no row comes twice from workers that write their rows themselves', async () => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask/);
@@ -230,7 +230,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.rows('results_mnist')).toHaveLength(6);
     });
 
-    test('workers whose results never come are told of: in the log, by status and metrics', async () => {
+    test('log, status and metrics tell of workers whose results never come', async () => {
       const child = manager('--stay', '--metrics', '0');
       const ended = finished(child);
       const url = /metrics: (\S+)/.exec(
@@ -257,7 +257,7 @@ describe.each(KINDS)('on $name', (kind) => {
       await ended;
     });
 
-    test('older workers, whose rows have no seed: no row comes twice, and none gets another’s seed', async () => {
+    test('no row of older workers, which have no seed, comes twice or gets another’s seed', async () => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask/);
@@ -279,7 +279,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(names()).toHaveLength(5);
     });
 
-    test('a task of a worker that died comes again after the timeout; a late result counts if there is none yet', async () => {
+    test('a task of a worker that died is given out again after the timeout; a late result counts if there is none yet', async () => {
       sweep('[1.0]', '[42]');
       const child = manager('--task-timeout', '3s', '--metrics', '0');
       const ended = finished(child);
@@ -321,7 +321,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect((await ended).code).toBe(143);
     });
 
-    test('a worker that fails at everything gets no more; others go on; without others, all is paused', async () => {
+    test('a worker that fails at every task gets no more; others go on; without others the experiment is paused', async () => {
       const child = manager();
       const ended = finished(child);
       await output(child, /workers can ask/);
@@ -368,7 +368,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(stdout).toMatch(/the pause is over/);
     });
 
-    test('pause, cancel and workers that ask twice', async () => {
+    test('workers over TCP obey pause and cancel, and may ask twice', async () => {
       const child = manager('--unique-workers');
       const ended = finished(child);
       await output(child, /workers can ask/);
@@ -423,7 +423,7 @@ describe.each(KINDS)('on $name', (kind) => {
 describe('wherever the queue is', () => {
   prepare(SQLITE);
 
-  test('an older worker, whose rows have no seed: 30 tasks, 30 rows, each with its seed', async () => {
+  test('the rows of an older worker, which have no seed, get those of their tasks', async () => {
     sweep('[1.0, 2, 0.5, 4, 3, 7]', '[42, 101, 2024, 3141, 9876]');
     const child = manager();
     const ended = finished(child);
@@ -443,7 +443,7 @@ describe('wherever the queue is', () => {
     expect(table()).toHaveLength(30);
   }, 60_000);
 
-  test('older workers at the same time, and a manager that is killed meanwhile: rows are theirs, or say nothing', async () => {
+  test('older workers that work at the same time have their own rows or none, though the manager is killed meanwhile', async () => {
     sweep('[1.0, 2]', '[42, 101, 2024]');
     const child = manager();
     await output(child, /workers can ask/);
@@ -463,7 +463,7 @@ describe('wherever the queue is', () => {
     }
   });
 
-  test('a table for all directories, as a later version has it, is read and never written', async () => {
+  test('the table for all directories of a later version is read and never written', async () => {
     const path = join(experiment.project, 'final_results.csv');
     const text =
       'phase,dataset,width_factor,seed,accuracy\nexp1_vary_width,mnist,1.0,42,0.5\nexp1_vary_width,mnist,2,44,0.6\n';
@@ -547,7 +547,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     expect(experiment.starts()).toHaveLength(6);
   });
 
-  test('a manager that was on another machine, and is gone: the tables are written all the same', async () => {
+  test('the tables are written all the same after a manager on another machine is gone', async () => {
     const server = queue.server as RedisServer;
     // As one that was killed a moment ago: its time runs out by itself.
     const other = JSON.stringify({ host: 'elsewhere', pid: 1, of: 'another' });

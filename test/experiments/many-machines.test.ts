@@ -36,7 +36,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     });
   }
 
-  test('it works on the sweep, its results come here, and who wants its logs is told where they are', async () => {
+  test('a worker works on the sweep, its results come here, and exp logs says where its logs are', async () => {
     const child = experiment.start([
       ...['manager', '--no-listen', '--grid', 'seed=1..2', '--shell', '--'],
       'echo hello from seed {seed}; echo "{{\\"loss\\": {seed}}}" > "$GPU_OWNER_RESULT"',
@@ -73,7 +73,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
   }, 30_000);
 });
 
-test('the output of workers over TCP is theirs', async () => {
+test('exp logs says that the output of workers over TCP is on their machines', async () => {
   const experiment = new Experiment(0);
   try {
     const child = experiment.start([

@@ -12,7 +12,7 @@ afterEach(() => {
   server?.close();
 });
 
-test('however many scrape, the queue is asked once a second', async () => {
+test('the queue is asked once a second, however many scrape', async () => {
   let asked = 0;
   server = await serveMetrics({ host: '127.0.0.1', port: 0 }, async () => {
     const value = ++asked;

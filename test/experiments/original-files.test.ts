@@ -91,7 +91,7 @@ test.skipIf(!hasYAML)(
   },
 );
 
-test('exp plan: every combination with every seed, 42 where there is none', async () => {
+test('exp plan has every combination with every seed, and 42 where there is none', async () => {
   const { size, phases, tasks } = await planned();
   expect(size).toBe(expected.length);
   expect(phases.map(({ phase, size }: { phase: string; size: number }) => [phase, size])).toEqual([
@@ -110,7 +110,7 @@ test('exp plan: every combination with every seed, 42 where there is none', asyn
   );
 });
 
-test('exp run: tasks get what the original gives, their names end with the seed, their rows have it', async () => {
+test('tasks of exp run get what the original gives, and their names and rows have the seed', async () => {
   const script = 'cp "$GPU_OWNER_TASK" tasks/$$; printf \'{"accuracy": 0.5}\' > "$GPU_OWNER_RESULT"';
   writeFileSync(join(experiment.project, 'train.sh'), script);
   mkdirSync(join(experiment.project, 'tasks'));
@@ -140,7 +140,7 @@ test('exp run: tasks get what the original gives, their names end with the seed,
   expect(rows('results_cifar10_lr').map(({ seed }) => seed)).toEqual(['42', '42', '42', '42']);
 }, 60_000);
 
-test('exp manager: a worker gets what the original sends', async () => {
+test('a worker of exp manager gets what the original sends', async () => {
   const child = experiment.start(['manager', '--listen', '0']);
   const ended = finished(child);
   const port = /workers can ask for tasks at 127\.0\.0\.1:(\d+)/.exec(

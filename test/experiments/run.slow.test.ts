@@ -16,7 +16,7 @@ function newExperiment({ onTestFinished }: TestContext): Experiment {
 const grid = (count: number) => ['--grid', 'lr=0.1,0.2', `seed=1..${count / 2}`];
 const alive = (pid: number) => ![null, 'Z'].includes(processState(pid));
 
-test.concurrent('a sweep file from YAML to the table', async (context) => {
+test.concurrent('exp run turns a sweep file into a table', async (context) => {
   const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'configs'));
   writeFileSync(
@@ -57,7 +57,7 @@ exp1_width:
   expect(experiment.starts()).toHaveLength(4);
 });
 
-test.concurrent('killed with SIGKILL it goes on where it was, and every task has one row', async (context) => {
+test.concurrent('exp run goes on where it was after SIGKILL, and every task has one row', async (context) => {
   const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--seconds', '0.3', 'x=1')];
   const child = experiment.start(words);
@@ -77,7 +77,7 @@ test.concurrent.for([
   ['SIGINT', 130],
   ['SIGTERM', 143],
   ['SIGHUP', 129],
-] as const)('%s: what runs is finished, nothing more is started', async ([signal, expected], context) => {
+] as const)('%s lets running tasks finish, and no more are started', async ([signal, expected], context) => {
   const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--wait-for', 'go', 'x=1')];
   const child = experiment.start(words);
@@ -93,7 +93,7 @@ test.concurrent.for([
   expect(experiment.rows('results_grid')).toHaveLength(2);
 });
 
-test.concurrent('a second signal ends at once: commands are gone, and their starts do not count', async (context) => {
+test.concurrent('a second signal ends commands at once, and their starts do not count', async (context) => {
   const experiment = newExperiment(context);
   const words = [
     'run',
@@ -118,7 +118,7 @@ test.concurrent('a second signal ends at once: commands are gone, and their star
   expect((await experiment.run(words)).code).toBe(0);
 });
 
-test.concurrent('failures: three starts each, exit code 1, and retry brings them back', async (context) => {
+test.concurrent('a failed task has three starts, makes the exit code 1, and can be retried', async (context) => {
   const experiment = newExperiment(context);
   const fails = ['run', '--gpus', '1', '--grid', 'seed=1,2', ...experiment.train('--exit', '3')];
   const first = await experiment.run(fails);
@@ -152,7 +152,7 @@ test.concurrent('three different tasks that fail in a row pause the sweep, and t
   expect(experiment.starts().length).toBeGreaterThan(3);
 });
 
-test.concurrent('a second run works and watches, and takes over when the first is killed', async (context) => {
+test.concurrent('a second exp run works and watches, and takes over when the first is killed', async (context) => {
   const experiment = newExperiment(context);
   const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--seconds', '0.4', 'x=1')];
   const first = experiment.start(words);
@@ -171,7 +171,7 @@ test.concurrent('a second run works and watches, and takes over when the first i
   expect(experiment.rows('results_grid')).toHaveLength(8);
 });
 
-test.concurrent('nobody reads its output any longer: it goes on', async (context) => {
+test.concurrent('exp run goes on when nobody reads its output any longer', async (context) => {
   const experiment = newExperiment(context);
   const words = ['run', '--gpus', '2', ...grid(6), ...experiment.train('--seconds', '0.2', 'x=1')];
   const child = experiment.start(words);
@@ -215,7 +215,7 @@ test.concurrent('a person’s pause holds until resume; cancel takes tasks out',
   expect(stdout).toMatch(/6 tasks: 5 completed, 1 cancelled, 0 running, 0 waiting/);
 });
 
-test.concurrent('without a sweep it goes on with what the project has; with nothing at all it says what to do', async (context) => {
+test.concurrent('exp run without a sweep goes on with what the project has; with nothing at all it says what to do', async (context) => {
   const experiment = newExperiment(context);
   const nothing = await experiment.run(['run', '--gpus', '1']);
   expect(nothing.code).toBe(64);
@@ -234,7 +234,7 @@ test.concurrent('without a sweep it goes on with what the project has; with noth
   expect(experiment.rows('results_grid')).toHaveLength(4);
 });
 
-test.concurrent('how many GPUs it may take has to be said, and be possible', async (context) => {
+test.concurrent('exp run has to be told how many GPUs it may take, and the number has to be possible', async (context) => {
   const experiment = newExperiment(context);
   const run = (...args: string[]) => experiment.run(['run', ...args, ...grid(2), ...experiment.train()]);
   const unsaid = await run();
@@ -253,7 +253,7 @@ test.concurrent('how many GPUs it may take has to be said, and be possible', asy
   expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
 });
 
-test.concurrent('two GPUs for each task', async (context) => {
+test.concurrent('a task can have two GPUs', async (context) => {
   const experiment = newExperiment(context);
   const { code } = await experiment.run([
     'run',
@@ -301,7 +301,7 @@ test.concurrent('standard input is not what a task reads', async (context) => {
 
 const BAD = 'task_id,seed\n"a"b,1\nc,d\n';
 
-test.concurrent('a table that can not be read is refused before anything runs: its rows may be those of the tasks', async (context) => {
+test.concurrent('a table that can not be read is refused before anything runs, as its rows may be those of the tasks', async (context) => {
   const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');
@@ -353,7 +353,7 @@ test.concurrent('an output directory that can not be one is told of before anyth
   }
 });
 
-test.concurrent('a table that can not be written keeps it waiting until it can', async (context) => {
+test.concurrent('a table that can not be written keeps exp run waiting until it can', async (context) => {
   const experiment = newExperiment(context);
   mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');
@@ -371,7 +371,7 @@ const canMount =
 
 test
   .skipIf(!canMount)
-  .concurrent('a disk that is full for a while: nothing is lost (needs to mount)', async (context) => {
+  .concurrent('nothing is lost when the disk is full for a while (needs to mount)', async (context) => {
     const experiment = newExperiment(context);
     const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
     const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];

@@ -39,21 +39,21 @@ function attempt(from: number, to: number, about: Partial<Testimony> = {}): Test
 
 const other = { task: 't-2', name: 'exp_1_1' };
 
-describe('what went wrong while commands ran', () => {
-  test('nothing, where one attempt comes after the other, with what it has left behind', () => {
+describe('the witness of commands', () => {
+  test('accepts attempts that come one after the other, each with what it has left behind', () => {
     const [start, end] = attempt(0, 10) as [Testimony, Testimony];
     const child = { ...start, pid: 5, role: 'forked' as const, at: 2 };
     const log = [start, child, end, { ...child, kind: 'beat' as const, at: 19 }, ...attempt(20, 30, other)];
     expect(violationsIn(log)).toEqual([]);
   });
 
-  test('two attempts on a GPU at once', () => {
+  test('finds two attempts on a GPU at once', () => {
     expect(violationsIn([...attempt(0, 10), ...attempt(5, 15, other)])).toEqual([
       expect.stringMatching(/^GPU GPU-0 had two attempts at 5: .*exp_0_0.*exp_1_1/),
     ]);
   });
 
-  test('one of several GPUs is enough', () => {
+  test('finds attempts that share one of several GPUs', () => {
     const log = [
       ...attempt(0, 10, { gpus: ['GPU-1', 'GPU-2'] }),
       ...attempt(5, 15, { ...other, gpus: ['GPU-0', 'GPU-2'] }),
@@ -61,7 +61,7 @@ describe('what went wrong while commands ran', () => {
     expect(violationsIn(log)).toEqual([expect.stringContaining('GPU GPU-2 had two')]);
   });
 
-  test('a child of an attempt that is still on the GPU during the next', () => {
+  test('finds a child of an attempt that is still on the GPU during the next', () => {
     const [start, end] = attempt(0, 10) as [Testimony, Testimony];
     const child = { ...start, pid: 5, role: 'started' as const };
     const log = [
@@ -74,23 +74,23 @@ describe('what went wrong while commands ran', () => {
     expect(violationsIn(log)).toEqual([expect.stringContaining('started 5 of exp_0_0')]);
   });
 
-  test('somebody else who claimed the GPU', () => {
+  test('finds somebody else who claimed the GPU', () => {
     const claimant = { role: 'claimant' as const, task: null, name: null, start: null };
     expect(violationsIn([...attempt(0, 10), ...attempt(5, 15, claimant)])).toHaveLength(1);
   });
 
-  test('a task that runs twice at once, on different GPUs', () => {
+  test('finds a task that runs twice at once, on different GPUs', () => {
     const log = [...attempt(0, 10), ...attempt(5, 15, { gpus: ['GPU-1'], start: 2 })];
     expect(violationsIn(log)).toEqual([expect.stringContaining('task t-1 had two attempts')]);
   });
 
-  test('what a process saw itself', () => {
+  test('has what a process saw itself', () => {
     const [start] = attempt(0, 10) as [Testimony];
     const log = [start, { ...start, kind: 'violation' as const, what: 'nobody has the lease' }];
     expect(violationsIn(log)).toEqual([expect.stringContaining('nobody has the lease')]);
   });
 
-  test('a fourth start, but not one after the command has said that it is not its fault', () => {
+  test('finds a fourth start, but not one after the command has said that it is not its fault', () => {
     const starts = (codes: (number | string)[]) =>
       codes.flatMap((code, i) => attempt(10 * i, 10 * i + 5, { start: Math.min(i + 1, 3), code }));
     expect(violationsIn(starts([1, 'kill', 1]))).toEqual([]);
@@ -99,19 +99,19 @@ describe('what went wrong while commands ran', () => {
     expect(violationsIn(attempt(0, 1, { start: 4 }))).toEqual([expect.stringContaining('no such start')]);
   });
 
-  test('a start that was killed has no end, and counts', () => {
+  test('counts a start that was killed, which has no end', () => {
     const log = [0, 1, 2, 3].map((i) => attempt(i, i, { start: Math.min(i + 1, 3) })[0] as Testimony);
     expect(violationsIn(log)).toEqual([expect.stringContaining('started 4 times')]);
   });
 });
 
-describe('what is wrong with the tables', () => {
+describe('the witness of tables', () => {
   const fate: Fate = { id: 't-1', name: 'exp_0_0', state: 'completed', starts: 1, tables: ['a', 'b'] };
   const rowsOf = (run: Testimony[], tables = ['a', 'b']): Row[] =>
     tables.map((table) => ({ table, task: 'exp_0_0', attempt: String(run[0]?.attempt) }));
   const run = attempt(0, 10);
 
-  test('nothing, where each completed task has one row in each of its tables, others none', () => {
+  test('accepts one row of each completed task in each of its tables, and none of others', () => {
     const failing = attempt(20, 30, { ...other, code: 1 });
     const failed = { ...fate, id: 't-2', name: 'exp_1_1', state: 'failed' };
     expect(violationsOfTables([...run, ...failing], [fate, failed], rowsOf(run))).toEqual([]);
@@ -120,7 +120,7 @@ describe('what is wrong with the tables', () => {
     expect(violationsOfTables(silent, [fate], empty)).toEqual([]);
   });
 
-  test('a missing row, and one too many', () => {
+  test('finds a missing row, and one too many', () => {
     expect(violationsOfTables(run, [fate], rowsOf(run, ['a']))).toEqual([
       expect.stringContaining('b has 0 rows'),
     ]);
@@ -129,7 +129,7 @@ describe('what is wrong with the tables', () => {
     ]);
   });
 
-  test('a row of a task that is not completed, or that nobody knows', () => {
+  test('finds a row of a task that is not completed, or that nobody knows', () => {
     const failed = { ...fate, state: 'failed' };
     expect(violationsOfTables(run, [failed], rowsOf(run, ['a']))).toEqual([
       expect.stringContaining('a has 1 rows for exp_0_0, which is failed'),
@@ -137,12 +137,12 @@ describe('what is wrong with the tables', () => {
     expect(violationsOfTables(run, [], rowsOf(run, ['a']))).toEqual([expect.stringContaining('no task')]);
   });
 
-  test('a row of another attempt than the last', () => {
+  test('finds a row of another attempt than the last', () => {
     const late = attempt(20, 30, { start: 2 });
     expect(violationsOfTables([...run, ...late], [fate], rowsOf(run))).toHaveLength(2);
   });
 
-  test('a completed task whose last attempt failed, was killed, or left a bad result', () => {
+  test('finds a completed task whose last attempt failed, was killed, or left a bad result', () => {
     for (const log of [
       attempt(0, 10, { code: 1 }),
       attempt(0, 10).slice(0, 1),
@@ -153,7 +153,7 @@ describe('what is wrong with the tables', () => {
     }
   });
 
-  test('a task that is not at its end, or was started too often', () => {
+  test('finds a task that is not at its end, or was started too often', () => {
     const starting = { ...fate, state: 'active', starts: 4, tables: [] };
     expect(violationsOfTables([], [starting], [])).toEqual([
       expect.stringContaining('is active'),
@@ -210,7 +210,7 @@ describe('the witness in the processes themselves', () => {
     await finished(holder);
   });
 
-  test('sees that it outlives its claim', async () => {
+  test('sees a process that outlives its claim', async () => {
     const env = begin();
     const holder = machine.startCommand(['hold'], { env });
     const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);

@@ -57,7 +57,7 @@ function managerOf(queue: Queue): Manager {
   });
 }
 
-test('one whose queue was removed says so, waits for a while, and ends with that', async () => {
+test('a manager whose queue was removed says so, waits for a while, and ends with that error', async () => {
   const queue = await open();
   await complete(queue, 1);
   const manager = managerOf(queue);

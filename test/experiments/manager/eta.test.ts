@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Eta, formatRate } from '../../../lib/experiments/manager/progress.ts';
 
-test('unknown until two tasks have ended, then from when they did', () => {
+test('the estimate is unknown until two tasks have ended', () => {
   const eta = new Eta(0, 45);
   expect(eta.rate(10_000)).toBe(null);
   eta.note(5_000, 46);

@@ -45,7 +45,7 @@ async function reasons(before: readonly string[], now: string): Promise<(string 
 
 const BASE = 'p: {lr: 0.1, combinations: [{width: [1, 2]}, {seed: [1, 2]}]}';
 
-describe('why tasks are new', () => {
+describe('a plan says why tasks are new', () => {
   test.each<[string, string[], string, (string | null)[]]>([
     ['nothing is known', [], BASE, [null]],
     ['a phase', [BASE], `${BASE}\nq: {combinations: [{seed: [7]}]}`, ['its phase is new']],
@@ -74,19 +74,19 @@ describe('why tasks are new', () => {
       BASE.replace('0.1', '1e-1').replace('[1, 2]}, {seed', '[1.0, 2]}, {seed'),
       [],
     ],
-  ])('%s', async (_, before, now, why) => {
+  ])('changed: %s', async (_, before, now, why) => {
     expect(await reasons(before, now)).toEqual(why);
   });
 
-  test('a plan is right after many changes', async () => {
+  test('also after many changes', async () => {
     expect(
       await reasons([BASE, BASE.replace('0.1', '0.1, m: 0.5')], BASE.replace('0.1', '0.1, m: 0.9')),
     ).toEqual(['`m` changed from 0.5 to 0.9']);
   });
 });
 
-describe('what would run', () => {
-  test('is told from what is done, runs, waits, failed or was cancelled', async () => {
+describe('a task that would run', () => {
+  test('is told from tasks that are done, run, wait, failed or were cancelled', async () => {
     const seeds = 'p: {combinations: [{seed: [1, 2, 3, 4, 5]}]}';
     await queue.enqueue((await sweepOf(seeds)).tasks());
     const take = async () => (await queue.take(TAKER))?.token ?? '';

@@ -63,7 +63,7 @@ test('directories are made with those above them, also where others are as quick
   expect(find('a/b/c/log', { create: true })).toBe(join(project, 'a/b/c/log'));
 });
 
-test('where there can be none, it says so', () => {
+test('a directory that can’t be made is an error that says why', () => {
   writeFileSync(join(project, 'file'), '');
   symlinkSync(join(project, 'nowhere'), join(project, 'dangling'));
   symlinkSync('loop', join(project, 'loop'));
@@ -74,7 +74,7 @@ test('where there can be none, it says so', () => {
 });
 
 // Made recursively by Node.js, this never ends.
-test('below a directory that takes none', () => {
+test('a directory that takes no new ones is named', () => {
   expect(() => locate('/proc/gpu-owner/results/log', project, { create: true })).toThrow(
     /ENOENT.*\/proc\/gpu-owner/,
   );
@@ -118,7 +118,7 @@ describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' :
     expect(asVictim('results/log')).toBe(join(project, 'results/log'));
   });
 
-  test('neither is a file, nor a link', () => {
+  test('a file or a link of somebody else is not used, either', () => {
     writeFileSync(join(project, 'log'), '');
     give('log');
     symlinkSync(join(directory, 'home', 'file'), join(project, 'table'));

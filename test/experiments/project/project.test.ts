@@ -76,7 +76,7 @@ test('a project that is not a directory is refused', () => {
   }
 });
 
-test('something else by the name of the state directory', () => {
+test('something else by the name of the state directory is refused', () => {
   writeFileSync(join(project, '.gpu-owner'), '');
   expect(refusal(() => openProject(project))).toMatch(/not a directory/);
   rmSync(join(project, '.gpu-owner'));
@@ -85,7 +85,7 @@ test('something else by the name of the state directory', () => {
 });
 
 describe('on a network file system', () => {
-  test('with a queue on a Redis, many machines share the directory', () => {
+  test('many machines share the directory with a queue on a Redis', () => {
     openProject(project, { network, host: 'alpha' }); // a queue of its own, once
     for (const host of ['beta', 'gamma']) {
       expect(openProject(project, { network, host, isOnServer: true })).toEqual({

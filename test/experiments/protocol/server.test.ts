@@ -142,7 +142,7 @@ test.each([
   ],
   ['too deep', `{"a": ${'['.repeat(5_000)}`, /nested more than 100 deep/],
   ['something of an inherited name', '{"__proto__": {"type": "status"}}', /there is no request/],
-])('%s: an error, and nothing else', async (_, text, expected) => {
+])('the answer to %s is an error, and nothing else', async (_, text, expected) => {
   const { port, requests } = await serve();
   const answer = JSON.parse(await ask(port, text));
   expect(answer).toEqual({ type: 'error', message: expect.stringMatching(expected) });
@@ -150,7 +150,7 @@ test.each([
   expect(await ask(port, STATUS)).toBe(ACK);
 });
 
-test('slow, huge and half-open ones are ended, and those that only look', async () => {
+test('connections are ended that are slow, huge, half-open, or only look', async () => {
   const { server, port } = await serve({ limits: { timeoutMs: 600 } });
   const slow = open(port);
   const drip = setInterval(() => slow.write(' '), 50);
@@ -174,7 +174,7 @@ test('slow, huge and half-open ones are ended, and those that only look', async 
   await expect.poll(() => server.connections).toBe(0);
 });
 
-test('limits: connections in all, of an address, and bytes in all', async () => {
+test('connections in all, connections of an address, and bytes in all are limited', async () => {
   const { port, complaints } = await serve({ limits: { perPeer: 3, bytesInAll: 100_000 } });
   const held = [open(port), open(port), open(port)];
   await Promise.all(held.map((socket) => once(socket, 'connect')));

@@ -36,7 +36,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     NaN: 1,
   };
 
-  test('tasks of all states, with names, parameters, results, errors and logs', async () => {
+  test('show tasks of all states, with names, parameters, results, errors and logs', async () => {
     expect(await seen.getWorkers()).toEqual([]);
     const states = ['completed', 'failed', 'delayed', 'cancelled', 'again', 'active'];
     await queue.enqueue([...states.map((n) => spec({ n, seed: 7 })), spec(odd)]);
@@ -107,7 +107,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     expect((await takeFrom(queue)).task.parameters).toMatchObject({ text: odd.text, nan: Number.NaN });
   });
 
-  test('what a dashboard pauses and resumes', async () => {
+  test('can pause and resume the experiment', async () => {
     await seen.pause();
     expect(await queue.take(taker)).toBeNull();
     const paused = await queue.paused();
@@ -128,7 +128,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     expect(await queue.take(taker)).not.toBeNull();
   });
 
-  test('metrics, the pause, and who works on it', async () => {
+  test('show metrics, the pause, and who works on a task', async () => {
     const metrics = await seen.exportPrometheusMetrics();
     expect(metrics).toMatch(/^bullmq_job_count\{queue="lab", state="completed"\} 1$/m);
     expect(metrics).toMatch(/^bullmq_job_count\{queue="lab", state="failed"\} 2$/m);

@@ -73,7 +73,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     expect(await misuse(() => openQueue(url, '/')), what).toEqual([]);
   }
 
-  test('a sound one answers everything', () => expectNothingWrong('nothing'));
+  test('a sound queue answers everything', () => expectNothingWrong('nothing'));
 
   const FIELDS = {
     'task:*':
@@ -87,7 +87,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       fields.split(' ').map((field) => [kind, field] as const),
     ),
   )(
-    '%s with anything in %s, or nothing',
+    'nothing goes wrong for others if %s has anything, or nothing, in %s',
     async (kind, field) => {
       const change = (value: string | null, part: number, parts: number) => {
         for (const [at, key] of keys(kind).entries()) {
@@ -125,7 +125,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     'retracted',
     'manager',
   ])(
-    '%s that are gone, or of another kind',
+    'nothing goes wrong for others if %s is gone, or of another kind',
     async (kind) => {
       const some = () => keys(kind).filter((key, at) => key !== '' && at % 2 === 0);
       for (const key of some()) server.command('DEL', key);
@@ -143,13 +143,13 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     60_000,
   );
 
-  test('an attempt that comes before itself is an end', async () => {
+  test('an attempt that comes before itself ends the list', async () => {
     for (const key of keys('attempt:*'))
       server.command('HSET', key, 'before', key.split(':').at(-1) as string);
     await expectNothingWrong('a circle');
   });
 
-  test(`random fields (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
+  test(`nothing goes wrong for others with random fields (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
     const end = performance.now() + 1_000 * SECONDS;
     for (let seed = SEED; seed < SEED + FEWEST || performance.now() < end; seed++) {
       const random = new Random(seed);

@@ -43,7 +43,7 @@ describe
       }
     }
 
-    test('killed and started again, it has everything that was acknowledged', async (context) => {
+    test('Redis has everything that was acknowledged after it was killed and started again', async (context) => {
       const { server, fixture } = await start(context);
       const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
       const [done, running] = [await takeFrom(queue), await takeFrom(queue)];
@@ -70,7 +70,7 @@ describe
       return fixture.open();
     }
 
-    test('one that comes back with nothing has no finished experiment, but a lost one', async (context) => {
+    test('a Redis that comes back with nothing has no finished experiment, but a lost one', async (context) => {
       const { server, fixture } = await start(context);
       const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }));
       const attempt = await takeFrom(queue);
@@ -110,7 +110,7 @@ describe
       expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
     });
 
-    test('cut off for too long it gives its task up, before others can have it; that start isn’t counted', async (context) => {
+    test('a worker that is cut off for too long gives its task up before others can have it, and the start isn’t counted', async (context) => {
       const { server, fixture } = await start(context);
       const network = await Network.start(server.port);
       const cutOff = new QueueFixture({ ...fixture.engine, make: async () => ({ url: fixture.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing

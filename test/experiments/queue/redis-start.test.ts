@@ -57,7 +57,7 @@ describe('URLs', () => {
     ['redis://a:12?db=secret@h', /has an '@' after the host/],
     ['postgres://a:12/secret@h/db', /is not the URL of a queue/],
     ['rediss://:secret@h?ca=/nowhere', /\/nowhere.*can't be read/],
-  ])('%s', async (url, message) => {
+  ])('are refused, without showing the password: %s', async (url, message) => {
     const error = await openQueue(url, directory).catch((reason) => reason);
     expect(error.code).toBe('ERR_INVALID_ARGUMENT');
     expect(error.message).toMatch(message);
@@ -99,7 +99,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     }
   }
 
-  test('with TLS and a password', async () => {
+  test('are used with TLS and a password', async () => {
     const server = await start({ tls: true, password: 's3cret:/?#' });
     await works(server.url('project=tls'));
     const bare = server.url('project=tls').replace(/\/\/.*@/, '//');
@@ -127,7 +127,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(untrusted.message).toMatch(/can't be trusted.*\?ca=FILE/);
   });
 
-  test('a user with no more rights than the manual says', async () => {
+  test('are used by a user with no more rights than the manual says', async () => {
     const server = await start();
     server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
     await works(server.url('project=mnist').replace('//', '//worker:s3cret@'));
@@ -138,11 +138,11 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     });
   });
 
-  test('on a socket', async () => {
+  test('are used on a socket', async () => {
     await works((await start({ unix: true })).url('project=socket'));
   });
 
-  test('several projects have one Redis, and don’t see each other', async () => {
+  test('have several projects, which don’t see each other', async () => {
     const server = await start();
     await works(server.url('project=a'));
     await works(server.url('project=b'));
@@ -152,7 +152,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     await a?.close();
   });
 
-  test('one that throws data away is refused, one that keeps none is warned of', async () => {
+  test('that throw data away are refused, and there is a warning for those that keep none', async () => {
     const server = await start({
       settings: ['maxmemory 100mb', 'maxmemory-policy allkeys-lru', 'appendonly no'],
     });
@@ -165,7 +165,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(warnings.join('\n')).toMatch(/appendonly yes/);
   });
 
-  test('one whose file gets to the disk at some time is warned of, others are not', async () => {
+  test('whose file gets to the disk at some time are warned of, others are not', async () => {
     const server = await start({ settings: ['appendfsync no'] });
     server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
     const told = () => warnings.filter((message) => /appendfsync/.test(message));
@@ -181,7 +181,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(told()).toEqual([expect.stringMatching(/power cut.*redis-cli CONFIG SET appendfsync always/)]);
   });
 
-  test('a database that it has not, and keys of somebody else', async () => {
+  test('without the database, or with keys of somebody else, are refused', async () => {
     const server = await start();
     await expect(openQueue(server.url('project=x').replace('/0?', '/99?'), directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',
@@ -194,7 +194,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     });
   });
 
-  test('a version that nobody has written, and a newer one', async () => {
+  test('with an unknown or a newer version of the queue are refused', async () => {
     const server = await start();
     const url = server.url('project=x');
     await works(url);
@@ -209,7 +209,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     await expect(openQueue(url, directory)).rejects.toThrow(/newer version.*Update gpu-owner/);
   });
 
-  test('a queue of which somebody has removed a part is not begun anew', async () => {
+  test('don’t begin a queue anew of which somebody has removed a part', async () => {
     const server = await start();
     const url = server.url('project=x');
     const queue = await openQueue(url, directory);
@@ -224,7 +224,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     await works(url);
   });
 
-  test('one that has other names for commands', async () => {
+  test('with other names for commands are refused', async () => {
     for (const command of ['INFO', 'EVALSHA', 'TIME']) {
       const server = await start({ settings: [`rename-command ${command} ""`] });
       await expect(openQueue(server.url('project=x'), directory), command).rejects.toMatchObject({
@@ -234,7 +234,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     }
   });
 
-  test('one of a cluster is refused', async () => {
+  test('of a cluster are refused', async () => {
     const server = await start({ settings: ['cluster-enabled yes', 'cluster-config-file nodes.conf'] });
     await expect(openQueue(server.url('project=x').replace('/0?', '?'), directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',

@@ -89,7 +89,7 @@ async function expectNothingWrong(what: string): Promise<void> {
   rmSync(join(path, '..'), { recursive: true });
 }
 
-test('a sound one answers everything', async () => {
+test('a sound queue answers everything', async () => {
   copy();
   await expectNothingWrong('nothing');
 });
@@ -122,13 +122,13 @@ function withBytes(bytes: Buffer, at: number, values: readonly number[]): Buffer
   return changed;
 }
 
-test.each(Object.entries(FILES))('a file that %s', async (what, change) => {
+test.each(Object.entries(FILES))('nothing goes wrong with a file that %s', async (what, change) => {
   writeFileSync(copy(), change(readFileSync(sound)));
   await expectNothingWrong(what);
 });
 
 test.each(['-wal', '-shm', '-lock'])(
-  'a file %s that is of something else, or a directory',
+  'nothing goes wrong if the file %s is something else, or a directory',
   async (suffix) => {
     writeFileSync(`${copy()}${suffix}`, Buffer.alloc(3 * PAGE, 0xa5));
     await expectNothingWrong('bytes');
@@ -160,7 +160,7 @@ test.each([
   'PRAGMA user_version = 77',
   'DELETE FROM count; DELETE FROM setting',
   "CREATE TRIGGER bad BEFORE UPDATE ON task BEGIN SELECT raise(ABORT, 'no \u001b[31m'); END",
-])('a schema after %s', async (sql) => {
+])('nothing goes wrong with a schema after %s', async (sql) => {
   edit(sql);
   await expectNothingWrong(sql);
 });
@@ -206,7 +206,7 @@ const COLUMNS: readonly (readonly [string, readonly string[]])[] = [
 ];
 
 test.each(COLUMNS.flatMap(([table, columns]) => columns.map((column) => [table, column] as const)))(
-  'table %s with anything in %s',
+  'nothing goes wrong if table %s has anything in %s',
   async (table, column) => {
     // Several rows at a time, as far as each value need not be there once.
     const step = ['task', 'attempt'].includes(table) ? 5 : 1;
@@ -224,7 +224,7 @@ test.each(COLUMNS.flatMap(([table, columns]) => columns.map((column) => [table, 
   120_000,
 );
 
-test(`random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
+test(`nothing goes wrong with random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
   const end = performance.now() + 1_000 * SECONDS;
   const bytes = readFileSync(sound);
   for (let seed = SEED; seed < SEED + FEWEST || performance.now() < end; seed++) {
@@ -242,29 +242,32 @@ test(`random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
   }
 }, 120_000);
 
-test.each(['damaged', 'sound'])('an index that names a %s task that is not pending', async (kind) => {
-  const damage = kind === 'damaged' ? `UPDATE task SET name = '', command = '{' WHERE number = 1;` : '';
-  edit(`${damage} DELETE FROM setting WHERE key = 'pause'; DROP INDEX task_pending;
+test.each(['damaged', 'sound'])(
+  'nothing goes wrong if the index has a %s task that is not pending',
+  async (kind) => {
+    const damage = kind === 'damaged' ? `UPDATE task SET name = '', command = '{' WHERE number = 1;` : '';
+    edit(`${damage} DELETE FROM setting WHERE key = 'pause'; DROP INDEX task_pending;
     CREATE INDEX task_pending ON task (starts, number);
     UPDATE sqlite_schema SET sql = sql || ' WHERE state = ''pending''' WHERE name = 'task_pending';
     PRAGMA schema_version = 999`);
-  const queue = await openSQLiteQueue(path);
-  try {
-    const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
-    const given: string[] = [];
-    const takeAll = async () => {
-      for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
-        given.push(attempt.task.name);
-        await queue.complete(attempt.token, {});
-      }
-    };
-    await expect(takeAll()).rejects.toMatchObject({ code: 'ERR_QUEUE' });
-    expect(ended.length).toBeGreaterThan(0);
-    expect(given.filter((name) => ended.includes(name))).toEqual([]);
-  } finally {
-    await queue.close();
-  }
-});
+    const queue = await openSQLiteQueue(path);
+    try {
+      const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
+      const given: string[] = [];
+      const takeAll = async () => {
+        for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+          given.push(attempt.task.name);
+          await queue.complete(attempt.token, {});
+        }
+      };
+      await expect(takeAll()).rejects.toMatchObject({ code: 'ERR_QUEUE' });
+      expect(ended.length).toBeGreaterThan(0);
+      expect(given.filter((name) => ended.includes(name))).toEqual([]);
+    } finally {
+      await queue.close();
+    }
+  },
+);
 
 test('damaged tasks are hidden from everybody else', async () => {
   edit(`UPDATE task SET parameters = '{' WHERE number = 30; UPDATE task SET command = '[]' WHERE number = 31;

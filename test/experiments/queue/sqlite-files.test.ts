@@ -68,7 +68,7 @@ test('looking at a queue makes no file', async () => {
   await found?.close();
 });
 
-test('URLs: relative to the project, and such as others write', async () => {
+test('URLs are relative to the project, and may be as others write them', async () => {
   for (const url of ['sqlite:queue.db', `sqlite://${path}`, `sqlite:${path}`]) {
     const queue = await openQueue(url, directory);
     expect(queue.url).toBe(`sqlite:${path}`);
@@ -79,7 +79,7 @@ test('URLs: relative to the project, and such as others write', async () => {
   }
 });
 
-test('what is no database is left alone', async () => {
+test('a file that is no database is left alone', async () => {
   mkdirSync(join(directory, 'directory'));
   expect(await refusal(open(join(directory, 'directory')))).toMatch(/not a regular file/);
   spawnSync('mkfifo', [join(directory, 'fifo')]);
@@ -109,7 +109,7 @@ test('an empty file becomes a queue', async () => {
   expect(await (await open()).counts()).toMatchObject({ pending: 0 });
 });
 
-test('under whatever name, it is one queue; with two names, none', async () => {
+test('a queue is the same under whatever path, and refused with two hard links', async () => {
   symlinkSync(path, join(directory, 'link.db'));
   const queue = await open();
   await queue.enqueue([spec({ n: 0 })]);
@@ -153,7 +153,7 @@ test('without the file beside it, what was not yet moved into the database is mi
   expect((await takeFrom(restored)).task.name).toBe('exp1_0_0');
 });
 
-test('removed or replaced while in use', async () => {
+test('a database that is removed or replaced while in use is noticed', async () => {
   for (const remove of [
     () => unlinkSync(path),
     () => renameSync(path, join(directory, 'away.db')),
@@ -234,7 +234,7 @@ test('files are for those who may write to their directory, whatever the umask',
   }
 });
 
-test('what everybody could read is taken from them when its owner uses it', async () => {
+test('a file that everybody could read is made private when its owner uses it', async () => {
   const suffixes = ['', '-lock', '-wal', '-shm'];
   for (const [before, after] of [
     [0o644, '600'],

@@ -121,7 +121,7 @@ test('a stopped process that is in the middle of a transaction is waited for', a
   await manager.kill();
 });
 
-test('many attempts in one process', async () => {
+test('one process may have many attempts', async () => {
   const queue = await open();
   await queue.enqueue(plainTasks(200));
   const attempts = await Promise.all(Array.from({ length: 200 }, () => takeFrom(queue)));
@@ -187,7 +187,7 @@ describe.skipIf(whyNotFull !== null)(`a full disk${whyNotFull === null ? '' : ` 
     expect(await all(again.tasks())).toHaveLength(20);
   });
 
-  test('from the start', async () => {
+  test('makes an error that says so, if it is full from the start', async () => {
     spawnSync('sh', ['-c', `cat /dev/zero > '${join(disk, 'ballast')}'`]);
     const error = await open(join(disk, 'queue.db')).catch((reason) => reason);
     expect(error).toMatchObject({ code: 'ERR_QUEUE', message: expect.stringMatching(/full|space/i) });

@@ -40,7 +40,7 @@ describe('the command', () => {
     });
   });
 
-  test('each file has its own', async () => {
+  test('is each file’s own', async () => {
     const path = project({
       'a.yaml': `command: one\n${P}`,
       'b.yaml': `command: two\n${P.replace('p:', 'q:')}`,
@@ -82,7 +82,7 @@ describe('the command', () => {
 
 const refuse = (why: string) => new Error(why);
 
-describe('words are split as a shell does', () => {
+describe('a command line', () => {
   const LINES = [
     'a b  c\td',
     `'a b' "c d" e\\ f`,
@@ -101,7 +101,7 @@ describe('words are split as a shell does', () => {
     'é "\u{1f600}"',
   ];
 
-  test.each(LINES)('%j', (line) => {
+  test.each(LINES)('is split into words as sh does: %j', (line) => {
     const { stdout } = spawnSync('sh', ['-c', `set -f; printf '%s\\0' ${line}\n`], { encoding: 'utf8' });
     const theirs = stdout.split('\0').slice(0, -1);
     const ours = splitShellWords(line, refuse);
@@ -133,7 +133,7 @@ describe('words are split as a shell does', () => {
   });
 });
 
-describe('values are quoted for the shell', () => {
+describe('a command line for the shell', () => {
   const NASTY = [
     "it's",
     'a b',
@@ -167,7 +167,7 @@ describe('values are quoted for the shell', () => {
     `if true; then printf %s $(printf %s {a} >/dev/null){a}; fi`,
   ];
 
-  test.each(LINES)('%s', async (line) => {
+  test.each(LINES)('gets values as they are, whatever they have in them: %s', async (line) => {
     const values = NASTY.map((value) => JSON.stringify(value)).join(', ');
     const found = await tasks(`p: {combinations: [{a: [${values}]}]}`, { command: [line], shell: true });
     const printed = found.map(({ command: each }) => {
@@ -196,7 +196,7 @@ describe('values are quoted for the shell', () => {
     expect(await refusal(read(P, { command: [line], shell: true }))).toContain(message);
   });
 
-  test("variables of the shell's own are written with doubled braces", async () => {
+  test("has doubled braces around the shell's own variables", async () => {
     const [task] = await tasks(P, { command: ['x=1; printf %s "${{x}}" {a}'], shell: true });
     expect(task?.command).toEqual({ shell: `x=1; printf %s "\${x}" 'x y'` });
   });

@@ -39,25 +39,25 @@ describe('a sweep file', () => {
     ).toBe(true);
   });
 
-  test('several keys in one entry of combinations multiply, too', async () => {
+  test('multiplies several keys in one entry of combinations, too', async () => {
     const found = await tasks('p: {combinations: [{a: [1, 2], b: [3, 4]}, {c: [5]}]}');
     expect(found.map(({ parameters: { a, b, c } }) => `${a}${b}${c}`)).toEqual(['135', '145', '235', '245']);
     expect(await tasks('p: {combinations: {a: [1, 2], b: [3, 4], c: [5]}}')).toEqual(found);
   });
 
-  test('phases come in the order of the file, each with its own directory', async () => {
+  test('has its phases in their order, each with its own directory', async () => {
     const found = await tasks('b: {combinations: [{a: [1]}]}\na: {combinations: [{a: [1]}]}\n');
     expect(found.map(({ outputDirectory }) => outputDirectory)).toEqual(['results_b', 'results_a']);
   });
 
-  test('lists and maps can be values', async () => {
+  test('may have lists and maps as values', async () => {
     const [task] = await tasks(
       'p: {layers: [64, 64], opt: {lr: 1.0}, combinations: [{shape: [[1, 2], [3]]}]}',
     );
     expect(task?.parameters).toMatchObject({ layers: [64, 64], shape: [1, 2] });
   });
 
-  test('references and merges are followed, as PyYAML does', async () => {
+  test('may have references and merges, which are followed as PyYAML does', async () => {
     const found = await tasks(
       'defaults: &d {lr: 1, m: 2}\np:\n  <<: [{m: 3, n: 4}, *d]\n  n: 5\n  combinations: [{seed: &s [1, 2]}]\nq: {combinations: [{seed: *s}]}\n',
     );
@@ -69,7 +69,7 @@ describe('a sweep file', () => {
     ]);
   });
 
-  test('with a byte order mark, CRLF and comments', async () => {
+  test('may have a byte order mark, CRLF and comments', async () => {
     expect(await tasks('\uFEFF# c\r\np: # c\r\n  combinations:\r\n    - seed: [1, 2] # c\r\n')).toHaveLength(
       2,
     );
@@ -125,8 +125,8 @@ describe('seeds of a file', () => {
 
 const idOf = ({ parameters }: TaskSpec) => taskId(parameters);
 
-describe('which files', () => {
-  test("the project's configs/config_exp*.yaml, in the order of their numbers", async () => {
+describe('the sweep files', () => {
+  test("are the project's configs/config_exp*.yaml by default, in the order of their numbers", async () => {
     const phase = (name: string) => `${name}: {combinations: [{seed: [1]}]}`;
     const path = project({
       'configs/config_exp10.yaml': phase('ten'),
@@ -140,12 +140,12 @@ describe('which files', () => {
     expect(files[0]).toBe(join(path, 'configs/config_exp1b.yaml'));
   });
 
-  test('a file that is named twice counts once', async () => {
+  test('count once if they are named twice', async () => {
     const path = project({ 'a.yaml': 'p: {combinations: [{seed: [1]}]}' });
     expect((await open({ files: [join(path, 'a.yaml'), `${path}/./a.yaml`] })).size).toBe(1);
   });
 
-  test('none: it says what there could be', async () => {
+  test('are named by an error where there are none', async () => {
     expect(await refusal(open({ project: project({}) }))).toMatch(
       /^there is no configs\/config_exp\*\.yaml; name a sweep file, or use --grid/,
     );
@@ -260,7 +260,7 @@ describe('mistakes are named with file, line and key', () => {
   });
 });
 
-describe('files that are none, or meant to harm', () => {
+describe('files that are no sweep files, or meant to harm', () => {
   test('directories, FIFOs, devices and missing files are refused at once', async () => {
     const path = project({});
     mkdirSync(join(path, 'd'));
@@ -272,24 +272,27 @@ describe('files that are none, or meant to harm', () => {
     expect(await refusal(open({ files: ['/dev/zero'] }))).toContain('not a regular file');
   });
 
-  test.skipIf(process.geteuid?.() === 0)('without permission (root has it always)', async () => {
-    const path = join(project({ 'a.yaml': 'p: 1' }), 'a.yaml');
-    chmodSync(path, 0);
-    expect(await refusal(open({ files: [path] }))).toContain('no permission to read it');
-  });
+  test.skipIf(process.geteuid?.() === 0)(
+    'a file without permission is refused (root has it always)',
+    async () => {
+      const path = join(project({ 'a.yaml': 'p: 1' }), 'a.yaml');
+      chmodSync(path, 0);
+      expect(await refusal(open({ files: [path] }))).toContain('no permission to read it');
+    },
+  );
 
-  test('not UTF-8', async () => {
+  test('a file that isn’t UTF-8 is refused', async () => {
     expect(await refusal(read(Buffer.from('p: \xe4', 'latin1')))).toContain('s.yaml: it is not UTF-8');
     expect(await refusal(read(Buffer.from('\ufeffp: 1', 'utf16le')))).toContain('s.yaml: it is not UTF-8');
   });
 
-  test('too large', async () => {
+  test('a file that is too large is refused', async () => {
     const path = join(project({}), 'big.yaml');
     writeFileSync(path, Buffer.alloc(2 * 1024 * 1024, 0x20));
     expect(await refusal(open({ files: [path] }))).toContain('larger than 1 MiB');
   });
 
-  test('references that mean billions of values', async () => {
+  test('references that mean billions of values are refused', async () => {
     const levels = Array.from(
       { length: 15 },
       (_, i) => `  l${i + 1}: &l${i + 1} [${Array(9).fill(`*l${i}`).join(', ')}]`,
@@ -298,7 +301,7 @@ describe('files that are none, or meant to harm', () => {
     expect(await refusal(read(bomb))).toMatch(/s\.yaml:\d+: more than 1,000,000 values/);
   });
 
-  test('nested without end, also by references', async () => {
+  test('values that are nested without end, also by references, are refused', async () => {
     expect(await refusal(read(`p: ${'['.repeat(50_000)}`))).toContain('nested deeper than 20 levels');
     const chain = Array.from({ length: 30 }, (_, i) => `  l${i + 1}: &l${i + 1} [*l${i}]`).join('\n');
     expect(await refusal(read(`defaults:\n  l0: &l0 [1]\n${chain}\n${P}`))).toContain(

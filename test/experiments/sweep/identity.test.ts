@@ -66,7 +66,7 @@ describe.each(Array.from({ length: 20 }, (_, seed) => seed))('a sweep at random 
     expect(new Set(found.map(({ parameters }) => taskId(parameters))).size).toBe(found.length);
   });
 
-  test('counts like an odometer', async () => {
+  test('is counted like an odometer, the last axis fastest', async () => {
     const found = await tasks(text(asIs));
     const counts = axes.map(([, values]) => values.length);
     found.forEach(({ parameters }, number) => {
@@ -128,7 +128,7 @@ describe('equal tasks', () => {
     ['~', '""'],
     ['[1]', '1'],
     ['10', '010'],
-  ])('%s is not %s', async (a, b) => {
+  ])('don’t have %s where the other has %s', async (a, b) => {
     const found = await tasks(`p: {combinations: [{a: [${a}, ${b}]}]}`);
     expect(new Set(found.map(({ parameters }) => taskId(parameters))).size).toBe(2);
   });

@@ -34,7 +34,7 @@ describe('an inline grid', () => {
     expect(task).toMatchObject({ phase: 'p', outputDirectory: 'out/x1/p', parameters: { n: 'x1' } });
   });
 
-  test('goes together with files', async () => {
+  test('can be used together with files', async () => {
     const path = join(project({ 's.yaml': 'p: {combinations: [{seed: [1]}]}' }), 's.yaml');
     const { phases } = await open({ files: [path], grid: ['a=1'] });
     expect(phases.map(({ name }) => name)).toEqual(['p', 'grid']);
@@ -59,7 +59,7 @@ describe('an inline grid', () => {
     ["['a,b'],c[0],d]", ['["a,b"]', 'c[0]', 'd]']],
     ['x=y', ['x=y']],
     [' 1 , 2 ', ['1', '2']],
-  ])('a=%s', async (word, shown) => {
+  ])('reads a=%s', async (word, shown) => {
     expect(await values(word)).toEqual(shown);
   });
 
@@ -100,7 +100,7 @@ describe('an inline grid', () => {
     expect(await refusal(open(source))).toContain(message);
   });
 
-  test('a command that names something else', async () => {
+  test('refuses a command that names something else', async () => {
     expect(
       await refusal(open({ grid: ['width=1'], command: ['x', '{widht}'], withoutCommand: false })),
     ).toContain('did you mean {width}?');
@@ -110,14 +110,14 @@ describe('an inline grid', () => {
   });
 });
 
-describe('how many', () => {
-  test('more than 100,000 must be meant: it says how many there would be', async () => {
+describe('the number of tasks', () => {
+  test('must be confirmed above 100,000, and the error says how many there would be', async () => {
     expect(await refusal(grid('seed=1..100', 'width=1..100', 'depth=1..1000'))).toBe(
       'that would be 10,000,000 tasks (grid: seed 100 x width 100 x depth 1,000 = 10,000,000); to confirm, add --yes',
     );
   });
 
-  test('then nothing of the size of the product is kept', async () => {
+  test('may be larger, and nothing of the size of the product is kept', async () => {
     const before = process.memoryUsage().heapUsed;
     const sweep = await open({ grid: ['a=1..1000000', 'b=1..1000000', 'c=1..1000000'], yes: true });
     expect(sweep.size).toBe(1e18);
@@ -125,7 +125,7 @@ describe('how many', () => {
     expect(process.memoryUsage().heapUsed - before).toBeLessThan(50e6);
   });
 
-  test('100,000 are fine', async () => {
+  test('may be 100,000', async () => {
     const sweep = await grid('seed=1..1000', 'width=1..100');
     let count = 0;
     for (const _ of sweep.tasks()) count++;
@@ -201,7 +201,7 @@ describe('a file of commands', () => {
     expect(await refusal(jobs(text, source))).toContain(message);
   });
 
-  test('a FIFO is not waited for', async () => {
+  test('may be a FIFO, which is not waited for', async () => {
     const path = join(project({}), 'fifo');
     spawnSync('mkfifo', [path]);
     expect(await refusal(open({ commands: path }))).toContain('not a regular file');

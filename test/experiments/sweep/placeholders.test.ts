@@ -22,28 +22,28 @@ describe('placeholders in strings', () => {
     });
   });
 
-  test('doubled braces are braces', async () => {
+  test('are not made by doubled braces, which are braces', async () => {
     expect(await parameters("a: '{{seed}} {{{seed}}} }}'", "b: '{{}}'")).toMatchObject({
       a: '{seed} {1} }',
       b: '{}',
     });
   });
 
-  test('a value with braces is not filled in again', async () => {
+  test('are filled in once, also by a value with braces', async () => {
     expect(await parameters("a: '{{seed}}'", "b: '{a}'")).toMatchObject({ b: '{seed}' });
   });
 
-  test('the phase and the output directory can be had, a parameter `phase` comes first', async () => {
+  test('can be the phase and the output directory, but a parameter `phase` comes first', async () => {
     expect(await parameters("a: '{phase}/{output_dir}'")).toMatchObject({ a: 'p/results_p' });
     expect(await parameters("a: '{phase}'", 'phase: 7')).toMatchObject({ a: '7' });
   });
 
-  test('what an axis gives may differ in what it refers to', async () => {
+  test('in the values of an axis may refer to different parameters', async () => {
     const found = await tasks("p: {b: 5, combinations: [{a: ['x{b}', 'y', 'z{c}']}, {c: [1, 2]}]}");
     expect(found.map(({ parameters: { a } }) => a)).toEqual(['x5', 'x5', 'y', 'y', 'z1', 'z2']);
   });
 
-  test('a default that a phase replaces may refer to anything', async () => {
+  test('in a default that a phase replaces may refer to anything', async () => {
     expect(await tasks("defaults: {a: '{unknown}'}\np: {a: 1, combinations: [{seed: [1]}]}")).toHaveLength(1);
   });
 
@@ -84,7 +84,7 @@ describe('output directories', () => {
     ['.', '.'],
     ['1.0', '1.0'],
     ['"with blank"', 'with blank'],
-  ])('%s', async (value, directory) => {
+  ])('are normalised: %s', async (value, directory) => {
     expect(await outputs(value)).toEqual([directory, directory]);
   });
 

@@ -90,18 +90,18 @@ const STRINGS = [
 const DATES = ['2026-01-01', '2001-12-14', '2001-12-14 21:59:43', '2001-12-14t21:59:43.10-05:00'];
 const SPELLINGS = READINGS.flatMap(([, ...spellings]) => spellings).filter((text) => text !== '');
 
-describe('scalars mean what they mean to PyYAML', () => {
-  test.each(READINGS)('%j', (meaning, ...rest) => {
+describe('a scalar', () => {
+  test.each(READINGS)('means what it means to PyYAML: %j', (meaning, ...rest) => {
     const spellings = rest as string[];
     expect(spellings.map((text) => [text, data(text)])).toEqual(spellings.map((text) => [text, meaning]));
   });
 
-  test('whatever else is written is a string, dates too', () => {
+  test('is a string if it is nothing else, also a date', () => {
     expect([...STRINGS, ...DATES].filter((text) => data(text) !== text)).toEqual([]);
   });
 
   test.each(['9007199254740993', '-9007199254740993', '0xFFFFFFFFFFFFFFFF', '9'.repeat(400)])(
-    '%s would be rounded, and is refused',
+    'is refused where it would be rounded: %s',
     (text) => {
       expect(() => plainScalar(text, refuse)).toThrow(/too large for an integer.*quote it/);
     },
@@ -171,17 +171,17 @@ describe('a string that is a number to everybody else', () => {
     expect(taskId(inFile?.parameters ?? {})).toBe(taskId(inGrid?.parameters ?? {}));
   });
 
-  test.each(['0e99', '12e4567', '1e-999', '0e0'])('%s may be a hash, and stays one', (text) => {
+  test.each(['0e99', '12e4567', '1e-999', '0e0'])('stays what it is where it may be a hash: %s', (text) => {
     expect(canonical(text)).toBe(JSON.stringify(text));
   });
 });
 
-describe('scalars are shown as they were written', () => {
-  test.each([...SPELLINGS, ...STRINGS])('%s', (text) => {
+describe('a scalar that is shown', () => {
+  test.each([...SPELLINGS, ...STRINGS])('is as it was written: %s', (text) => {
     expect(formatValue(plainScalar(text, refuse))).toBe(text);
   });
 
-  test('in commands, directories and other strings', async () => {
+  test('is as it was written in commands, directories and other strings', async () => {
     const [task] = await tasks(
       'command: [run, "{lr}", "{flag}"]\np: {flag: yes, output_dir: "out_{lr}", name: "n-{lr}-{flag}", combinations: [{lr: [1e-3]}]}',
     );
@@ -190,12 +190,12 @@ describe('scalars are shown as they were written', () => {
     expect(task?.parameters.name).toBe('n-1e-3-yes');
   });
 
-  test('quotes make strings of them', async () => {
+  test('is a string if it is quoted', async () => {
     const [task] = await tasks(`p: {a: "1", b: 'yes', c: !!str 2, combinations: [{d: ["1.0"]}]}`);
     expect(canonical(task?.parameters ?? {})).toBe('{"a":"1","b":"yes","c":"2","d":"1.0","seed":42}');
   });
 
-  test('blocks are strings', async () => {
+  test('is a string if it is a block', async () => {
     expect(await parameters('a: |', '  x', '  y', 'b: >-', '  x', '  y')).toMatchObject({
       a: 'x\ny\n',
       b: 'x y',

@@ -7,18 +7,18 @@ import {
   stringifyValue,
 } from '../../../lib/experiments/task/index.ts';
 
-describe('JSON as it was written', () => {
-  test('numbers keep their spelling', () => {
+describe('JSON', () => {
+  test('keeps the spelling of numbers', () => {
     const text = '{"a":1.0,"b":[1e-3,-0.0,2],"c":12345678901234567890}';
     expect(stringifyValue(parseValue(text))).toBe(text);
   });
 
-  test('and mean what they mean', () => {
+  test('has numbers that mean what they mean', () => {
     expect(canonical(parseValue('{"b":1.0,"a":1e-3}'))).toBe('{"a":0.001,"b":1}');
     expect(canonical(parseValue('-0.0'))).toBe('0');
   });
 
-  test("Python's NaN and infinities are accepted and written back", () => {
+  test("may have Python's NaN and infinities, which are written back", () => {
     const text = '[NaN,Infinity,-Infinity]';
     expect(parseValue(text)).toEqual([Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]);
     expect(stringifyValue(parseValue(text))).toBe(text);
@@ -28,12 +28,12 @@ describe('JSON as it was written', () => {
     ['"1.0 NaN \\" 2.0"', '1.0 NaN " 2.0'],
     ['"\\u00001.0"', '\u00001.0'],
     ['"\\u0000\\u00001.0"', '\u0000\u00001.0'],
-  ])('strings stay strings: %s', (text, value) => {
+  ])('has strings that stay strings: %s', (text, value) => {
     expect(parseValue(text)).toBe(value);
   });
 
   test.each(['{"\\u0000a":1.0}', '{"\\u0000a" :"\\u0000b:"}', '["\\u0000:",{"a:":"b"}]'])(
-    'what is written back is the same: %s',
+    'is written back as it was: %s',
     (text) => {
       const back = stringifyValue(parseValue(text));
       expect(JSON.parse(back)).toEqual(JSON.parse(text));
@@ -49,7 +49,7 @@ describe('JSON as it was written', () => {
   );
 
   test.each(['{"loss": 0.5 "accuracy": 1}', '{"loss": 0.5, "all": nan}', 'epoch:1:2', '{"loss": 0.5, "a'])(
-    'what is wrong is said of the text as it is: %s',
+    'has errors that are told of the text as it is: %s',
     (text) => {
       const messageOf = (read: (text: string) => unknown) => {
         try {
@@ -62,14 +62,14 @@ describe('JSON as it was written', () => {
     },
   );
 
-  test('200 levels are enough', () => {
+  test('may have 200 levels', () => {
     const nested = (levels: number) => '['.repeat(levels) + ']'.repeat(levels);
     expect(stringifyValue(parseValue(nested(200)))).toBe(nested(200));
     expect(() => parseValue(nested(201))).toThrow(/nested more than 200 levels deep/);
     expect(parseValue(`["${nested(201)}",${'[],'.repeat(300)}1]`)).toHaveLength(302);
   });
 
-  test('scalars are shown as they were written, the rest as JSON', () => {
+  test('is shown as it was written where it is a scalar', () => {
     expect(formatValue(new Literal(true, 'yes'))).toBe('yes');
     expect(formatValue(parseValue('1.50'))).toBe('1.50');
     expect(formatValue(null)).toBe('');

@@ -23,7 +23,7 @@ async function kill(args: string[]): Promise<void> {
   expect(directories()).toHaveLength(1);
 }
 
-test('files of a task that is started again', async () => {
+test('files of a task that is started again are removed', async () => {
   await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
   writeFileSync(join(experiment.project, 'go'), '');
   const { code } = await experiment.run(['run', '--gpus', '1']);
@@ -31,14 +31,14 @@ test('files of a task that is started again', async () => {
   expect(directories()).toEqual([]);
 });
 
-test('files of a task that is never started again', async () => {
+test('files of a task that is never started again are removed', async () => {
   await kill(words(...experiment.train('--wait-for', 'go', 'x=1')));
   expect((await experiment.run(['cancel', 'all'])).code).toBe(0);
   await experiment.run(['run', '--gpus', '1', '--grid', 'b=1', '--', 'true']);
   expect(directories()).toEqual([]);
 });
 
-test('not of one that lives, as the same task of another queue; nor a result that is kept', async () => {
+test('files of an attempt that lives, and results that are kept, are not removed', async () => {
   const first = finished(experiment.start(words(...experiment.train('--wait-for', 'go', 'x=1'))));
   await experiment.untilStarted(1);
   const [living] = directories();

@@ -124,7 +124,7 @@ const cases = [
 ];
 
 test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
-  'kill -9 of %s: nothing outlives the lease',
+  'nothing outlives the lease after kill -9 of %s',
   async (_, killed) => {
     const one = await project(1, 600);
     const worker = one.start(0);
@@ -161,7 +161,7 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
 );
 
 test(
-  'a day in chaos',
+  'tasks are done once while workers are killed and stopped all the time',
   async () => {
     const one = await project(SECONDS * 8, 0.15);
     const calm = new Map<number, number>();

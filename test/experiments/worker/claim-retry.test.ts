@@ -31,7 +31,7 @@ describe('claims that fail', () => {
   }
   const passing = new GPUOwnerError('ERR_PLACEHOLDER', 'CUDA did not start.');
 
-  test('a bad moment is outlived, with growing pauses, and said', async () => {
+  test('are retried with growing pauses, and told', async () => {
     const { state } = claiming(passing, 3);
     await vi.advanceTimersByTimeAsync(3_400);
     expect(state).toMatchObject({ tries: 3, end: null });
@@ -40,7 +40,7 @@ describe('claims that fail', () => {
     expect(state.said).toEqual([0.5, 1, 2].map((rest) => `CUDA did not start. (trying again in ${rest} s)`));
   });
 
-  test('after half a minute it ends with how often it was tried, and why it failed', async () => {
+  test('end after half a minute with how often they were tried, and why they failed', async () => {
     const { state } = claiming(passing, 1_000);
     await vi.advanceTimersByTimeAsync(31_000);
     expect(state.end).toBeNull();
@@ -52,13 +52,13 @@ describe('claims that fail', () => {
     expect(state.tries).toBe(7);
   });
 
-  test('a lasting error ends the retries at once', async () => {
+  test('are not retried after a lasting error', async () => {
     const { state } = claiming(new GPUOwnerError('ERR_GPU_UNAVAILABLE', 'there are only 2'), 1_000);
     await vi.advanceTimersByTimeAsync(0);
     expect(state).toMatchObject({ tries: 1, said: [], end: { message: 'there are only 2' } });
   });
 
-  test('a worker that is to end stops trying', async () => {
+  test('are not retried by a worker that is to end', async () => {
     const { state, ending } = claiming(passing, 1_000);
     await vi.advanceTimersByTimeAsync(10_000);
     ending.abort(new Error('the worker ends'));

@@ -12,7 +12,7 @@ test('no GPUs are claimed where there is nothing to do', async () => {
   expect(types()).toEqual(['stopped']);
 });
 
-test('more may come: it waits without GPUs, and goes on', async () => {
+test('a worker waits without GPUs where more tasks may come, and goes on', async () => {
   const fixture = await WorkerFixture.open();
   let expecting = true;
   const { event, ended, events } = fixture.work({ expecting: () => expecting });
@@ -24,7 +24,7 @@ test('more may come: it waits without GPUs, and goes on', async () => {
   expect(events.filter(({ type }) => type === 'claimed')).toHaveLength(1);
 });
 
-test('while others work on the last tasks, it lets its GPU go after a while, and comes back if need be', async () => {
+test('a worker lets its GPU go while others work on the last tasks, and comes back if need be', async () => {
   const fixture = await WorkerFixture.open();
   const slow = ['touch', 'started', 'wait', 'go', 'exit', '1'];
   await fixture.add(slow, ['sleep', '0']);

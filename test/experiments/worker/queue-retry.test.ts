@@ -24,7 +24,7 @@ function trying(error: Error) {
   return { shutdown, state };
 }
 
-test('what fails for a while is tried again for as long as it takes', async () => {
+test('an operation of the queue that fails is tried again for as long as it takes', async () => {
   const { state } = trying(new Error('full'));
   await vi.advanceTimersByTimeAsync(24 * 3600 * 1000);
   expect(state.end).toBe('none yet');

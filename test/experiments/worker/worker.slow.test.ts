@@ -183,7 +183,7 @@ test('an output directory that can’t be made is an error of the environment', 
   expect((await event('given-back')).why).toMatch(/results.* can't be written: not a directory/i);
 });
 
-test('a foreign process at failure: the task is not to blame', async () => {
+test('a task is not to blame for a failure while a foreign process is on its GPU', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
   const { event, ended, worker } = fixture.work({}, { devices: [0] });
@@ -208,7 +208,7 @@ import time; time.sleep(60)`,
   stranger.kill('SIGKILL');
 });
 
-test('a GPU that is lost: the task is not to blame, and goes on elsewhere', async () => {
+test('a task is not to blame for a GPU that is lost, and goes on elsewhere', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['touch', 'started', 'wait', 'go', 'exit', '1']);
   const { event, ended } = fixture.work();
@@ -223,7 +223,7 @@ test('a GPU that is lost: the task is not to blame, and goes on elsewhere', asyn
 });
 
 test.each(['fork', 'popen', 'daemon'])(
-  'what a command leaves behind doesn’t see the next task: %s',
+  'a process that a command leaves behind ends before the next task: %s',
   async (way) => {
     const fixture = await WorkerFixture.open();
     await fixture.add(['cuda', way], ['cuda', 'print', 'second']);
@@ -248,7 +248,7 @@ test('drain finishes the current task', async () => {
 });
 
 test.each(['polite', 'deaf'])(
-  'drain with a limit, stop: the task is given back and doesn’t count (%s)',
+  'a task that drain with a limit, or stop, ends is given back and doesn’t count (%s)',
   async (manners) => {
     for (const way of ['drain', 'stop'] as const) {
       const fixture = await WorkerFixture.open();
@@ -266,7 +266,7 @@ test.each(['polite', 'deaf'])(
 );
 
 test.each(['polite', 'deaf', 'exit 1'])(
-  'a SIGTERM to all processes, as batch systems send it: the task is given back and doesn’t count (%s)',
+  'a task is given back and doesn’t count after SIGTERM to all processes, as batch systems send it (%s)',
   async (manners) => {
     const fixture = await WorkerFixture.open();
     const words = manners === 'exit 1' ? ['impolite'] : [manners];
@@ -284,7 +284,7 @@ test.each(['polite', 'deaf', 'exit 1'])(
   },
 );
 
-test('cancelled: the command is killed, and nothing is reported', async () => {
+test('the command of a cancelled task is killed, and nothing is reported', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['polite', 'touch', 'started', 'sleep', '600'], ['print', 'next']);
   const { ended, event, events } = fixture.work();
@@ -296,7 +296,7 @@ test('cancelled: the command is killed, and nothing is reported', async () => {
   expect((await fixture.rows()).map(({ state }) => state)).toEqual(['cancelled', 'completed']);
 });
 
-test('cancelled while it runs, and retried: it runs again in the same process', async () => {
+test('a task that is cancelled while it runs, and retried, runs again in the same process', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['polite', 'touch', 'started', 'sleep', '600'], ['sleep', '0.1']);
   const { ended, event, events } = fixture.work();

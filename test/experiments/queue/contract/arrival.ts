@@ -96,7 +96,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     });
   });
 
-  test('on demand, tasks that are neither active nor completed get the other command', async () => {
+  test('tasks that are neither active nor completed get the other command on demand', async () => {
     const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 })];
     const queue = await fixture().opened(...specs);
     await takeFrom(queue);
@@ -182,7 +182,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     expect(await all(queue.tasks({ match: 'nul\0nul' }))).toEqual([]);
   });
 
-  test('names that would be equal are not', async () => {
+  test('tasks whose names would be equal get different names', async () => {
     const queue = await fixture().opened(
       spec({ n: 0, seed: '1_5' }, { phase: 'a' }), // a_0_1_5
       spec({ n: 1, seed: 5 }, { phase: 'a_0' }),
@@ -194,7 +194,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     expect(names).toEqual(['a_0_1_5', 'a_0_0_5', 'a_0_2_5', 'x_y_0', 'x_y_1']);
   });
 
-  test('results keep their spelling', async () => {
+  test('numbers in results keep their spelling', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const result = parseValue(
       '{"loss": NaN, "lr": 1.0, "big": 12345678901234567890, "list": [1e-3, -Infinity, null]}',
@@ -224,7 +224,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     });
   });
 
-  test('killed while enqueuing, the next one does the rest', async () => {
+  test('the next enqueuing does the rest of one that was killed', async () => {
     const queue = await fixture().open();
     const remote = await fixture().remote();
     const over = remote.ask('enqueue', 30_000, 'exp1').then(
@@ -248,7 +248,7 @@ export function testArrival(fixture: () => QueueFixture): void {
     expect((await rowOf(queue, 'exp1_29999_2')).state).toBe('pending');
   });
 
-  test('two processes that enqueue the same come to one of each', async () => {
+  test('two processes that enqueue the same sweep make each task once', async () => {
     const remotes = [await fixture().remote(), await fixture().remote()];
     const added = await Promise.all(
       remotes.map((remote) => remote.ask<{ added: number }>('enqueue', 3_000, 'exp1')),

@@ -17,14 +17,14 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toEqual({ pending: 0, active: 3, completed: 0, failed: 0, cancelled: 0 });
   });
 
-  test('several of one process may take at the same time', async () => {
+  test('several workers of one process may take tasks at the same time', async () => {
     const queue = await fixture().opened(...[0, 1, 2, 3].map((n) => spec({ n })));
     const attempts = await Promise.all([0, 1, 2, 3].map(() => takeFrom(queue)));
     expect(new Set(attempts.map(({ task }) => task.id)).size).toBe(4);
     for (const { token } of attempts) expect(await queue.complete(token, {})).toBe(true);
   });
 
-  test('failed ones come again after fresh ones, and are started three times at most', async () => {
+  test('failed tasks come again after fresh ones, and are started three times at most', async () => {
     const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const order: unknown[] = [];
     for (let start = 1; start <= 3; start++) {
@@ -46,7 +46,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3, error: 'exit code 3' });
   });
 
-  test('what can not be read is not tried again', async () => {
+  test('a task whose result can’t be read is not tried again', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue);
     expect(await queue.fail(token, { error: 'no JSON', retry: false })).toBe('failed');
@@ -134,7 +134,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.submit(tokens[0], { a: 4 })).toBe(false);
   });
 
-  test('nothing is given out in a pause, and what runs goes on', async () => {
+  test('no task is given out in a pause, and what runs goes on', async () => {
     const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const { token } = await takeFrom(queue);
     const other = await fixture().open();
@@ -151,7 +151,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect((await takeFrom(other)).task.parameters.n).toBe(1);
   });
 
-  test('attempts are told of, with their takers and logs', async () => {
+  test('attempts are listed with their takers and logs', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const first = await takeFrom(queue);
     expect(await queue.attempts('living')).toEqual([
@@ -209,7 +209,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.withoutResult()).toEqual([first]);
   });
 
-  test('changes of others are noticed, and nothing else', async () => {
+  test('changes by other processes are noticed, and nothing else is', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();
     await queue.changed(0);
@@ -232,7 +232,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(performance.now() - started).toBeLessThan(60_000);
   });
 
-  test('what one of a process has noticed is news for others of it who have looked before', async () => {
+  test('a change that one waiter has noticed is news for others of its process that have looked before', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();
     await queue.changed(0);

@@ -46,21 +46,24 @@ export function testDeaths(
   });
 
   // Elsewhere, whoever says that it has ended has seen to that.
-  test.skipIf(!seesProcesses)('nor when the attempt has ended, and its command has not', async () => {
-    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
-    const remote = await fixture().remote();
-    const { token } = (await remote.take()) as RemoteAttempt;
-    const child = await remote.ask<number>('startChild', token);
-    fixture().kills(child);
-    expect(await remote.ask('fail', token, { error: 'exit code 1', retry: true })).toBe('pending');
-    const next = await takeFrom(queue);
-    expect(next.task.parameters.n).toBe(1);
-    await queue.complete(next.token, {});
-    expect(await queue.take(taker)).toBeNull();
-    sendSignal(child, 'SIGKILL');
-    const again = await takeWithin(queue, fixture().engine.recovery);
-    expect([again.task.parameters.n, again.start]).toEqual([0, 2]);
-  });
+  test.skipIf(!seesProcesses)(
+    'a task is not given out again when its attempt has ended and its command hasn’t',
+    async () => {
+      const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
+      const remote = await fixture().remote();
+      const { token } = (await remote.take()) as RemoteAttempt;
+      const child = await remote.ask<number>('startChild', token);
+      fixture().kills(child);
+      expect(await remote.ask('fail', token, { error: 'exit code 1', retry: true })).toBe('pending');
+      const next = await takeFrom(queue);
+      expect(next.task.parameters.n).toBe(1);
+      await queue.complete(next.token, {});
+      expect(await queue.take(taker)).toBeNull();
+      sendSignal(child, 'SIGKILL');
+      const again = await takeWithin(queue, fixture().engine.recovery);
+      expect([again.task.parameters.n, again.start]).toEqual([0, 2]);
+    },
+  );
 
   test('a worker that is stopped and goes on leaves one result', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
@@ -98,7 +101,7 @@ export function testDeaths(
     expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
   });
 
-  test('all workers are dead, then one starts', async () => {
+  test('a worker that starts when all others are dead gets their tasks', async () => {
     const remotes = [await fixture().remote(), await fixture().remote(), await fixture().remote()];
     await remotes[0]?.ask('enqueue', 3, 'exp1');
     for (const remote of remotes) expect(await remote.take()).not.toBeNull();
@@ -124,7 +127,7 @@ export function testDeaths(
     expect((await takeFrom(queue)).start).toBe(2);
   });
 
-  test('one manages, until it goes', async () => {
+  test('one process manages, until it goes', async () => {
     const queue = await fixture().open();
     const [first, second] = [await fixture().remote(), await fixture().remote()];
     expect(await queue.manager()).toBeNull();

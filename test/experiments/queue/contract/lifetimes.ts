@@ -22,7 +22,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ a: 1 }]);
   });
 
-  test('after its lifetime the task is given out again; three times at most', async () => {
+  test('a task is given out again after its lifetime, three times at most', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     for (let start = 1; start <= 3; start++) {
       expect((await takeFrom(queue, { lifetime: 100 })).start).toBe(start);
@@ -98,7 +98,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ pending: 1 });
   });
 
-  test('what was cancelled stays so', async () => {
+  test('a cancelled task stays cancelled', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue, { lifetime: 60_000 });
     await queue.cancel('all');

@@ -5,7 +5,7 @@ import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** Tests what can be seen. */
 export function testLists(fixture: () => QueueFixture): void {
-  test('tasks by state, name, id and beginning of an id, in the order of arrival', async () => {
+  test('tasks are listed by state, name, id and beginning of an id, in the order of arrival', async () => {
     const queue = await fixture().open();
     await queue.enqueue(plainTasks(1_200));
     await queue.complete((await takeFrom(queue)).token, {});
@@ -30,7 +30,7 @@ export function testLists(fixture: () => QueueFixture): void {
     for (const match of ['', '%', '_', "' OR 1=1 --", '*']) expect(await names({ match })).toEqual([]);
   });
 
-  test('known ones are looked up in their order', async () => {
+  test('known tasks are looked up in their order', async () => {
     const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     const rows = await queue.lookUp([taskId({ n: 1 }), 't-unknown', '', taskId({ n: 0 }), taskId({ n: 1 })]);
     expect(rows.map((row) => row?.task.name ?? null)).toEqual(['exp1_1', null, null, 'exp1_0', 'exp1_1']);
@@ -55,7 +55,7 @@ export function testLists(fixture: () => QueueFixture): void {
     expect(seen).toEqual([0, 1, 2, 3, 4, 5, 6]);
   });
 
-  test('what is large comes in portions of a MiB, whoever sends it', async () => {
+  test('large completions come in portions of a MiB, whoever sends them', async () => {
     const queue = await fixture().open();
     // Two fit.
     const text = (letter: string, bytes = 450_000) => letter.repeat(bytes);

@@ -6,7 +6,7 @@ import type { RemoteAttempt } from '../remote.ts';
 
 /** Tests what people do with tasks. */
 export function testSelections(fixture: () => QueueFixture): void {
-  test('cancelled tasks are not given out; by name, by id, by state, all', async () => {
+  test('cancelled tasks are not given out, whether named by name, id or state, or all', async () => {
     const specs = [0, 1, 2, 3].map((n) => spec({ n }));
     const queue = await fixture().opened(...specs);
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
@@ -37,7 +37,7 @@ export function testSelections(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ cancelled: 2, completed: 0 });
   });
 
-  test('cancelled and retried, a task waits for its last command to be gone', async () => {
+  test('a task that was cancelled and retried waits for its last command to be gone', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
@@ -151,7 +151,7 @@ export function testSelections(fixture: () => QueueFixture): void {
     expect(await queue.complete(token, null)).toBe(false);
   });
 
-  test('many rows at once', async () => {
+  test('many rows can be adopted at once', async () => {
     const queue = await fixture().open();
     await queue.enqueue(plainTasks(2_500));
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
