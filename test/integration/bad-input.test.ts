@@ -158,20 +158,23 @@ describe('the command', () => {
   );
   const COMMANDS = ['find', 'hold', 'status', 'statsu', '', ODD, 'constructor', '__proto__'];
 
-  test.concurrent.each(shown)('%s', async (_, args, code, message) => {
+  test.concurrent.each(shown)('refuses %s', async (_, args, code, message) => {
     const words = COMMANDS.includes(args[0] as string) ? args : ['run', ...args, '--', 'echo', 'it ran'];
     const result = await machine.runCommand(words);
     expect({ code: result.code, signal: result.signal }).toEqual({ code, signal: null });
     expectMessage(result, message);
   });
 
-  test.each([[['run']], [['run', '-n', '2']], [['run', '--']]])('a missing command: %j', async (words) => {
-    const result = await machine.runCommand(words);
-    expect(result.code).toBe(64);
-    expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
-  });
+  test.each([[['run']], [['run', '-n', '2']], [['run', '--']]])(
+    'says what is missing in %j',
+    async (words) => {
+      const result = await machine.runCommand(words);
+      expect(result.code).toBe(64);
+      expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
+    },
+  );
 
-  test('nothing at all: the help, and the exit code of a mistake', async () => {
+  test('prints the help without arguments, and exits as after a mistake', async () => {
     const { code, stdout } = await machine.runCommand([]);
     expect(code).toBe(64);
     expect(stdout).toMatch(/^Usage: gpu-owner COMMAND/);
@@ -189,7 +192,7 @@ describe('the command', () => {
     ['9', [], 64, /CUDA_VISIBLE_DEVICES: '9' names no single GPU, so no GPU is visible/],
     [`GPU-${ODD}`, [], 64, /names no single GPU/],
     [LONG, [], 64, /CUDA_VISIBLE_DEVICES: 'x{59}…' names no single GPU/],
-  ] as const)('an inherited CUDA_VISIBLE_DEVICES of %.20j', async (value, args, code, message) => {
+  ] as const)('explains an inherited CUDA_VISIBLE_DEVICES of %.20j', async (value, args, code, message) => {
     const result = await machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], {
       env: { CUDA_VISIBLE_DEVICES: value },
     });
@@ -197,7 +200,7 @@ describe('the command', () => {
     expectMessage(result, message);
   });
 
-  test('no driver: the places that were searched, and what to do', async () => {
+  test('names the places that were searched for a driver, and what to do', async () => {
     for (const name of ['status', 'find', 'run', 'hold']) {
       const words = name === 'run' ? [name, '--', 'echo', 'it ran'] : [name];
       const result = await machine.runCommand(words, {
@@ -211,7 +214,7 @@ describe('the command', () => {
     }
   });
 
-  test('a library that is cut off, for another machine, or no file: an error, and no signal or hang', async () => {
+  test('ends with an error for a library that is cut off, for another machine, or no file', async () => {
     const directory = join(machine.directory, 'libraries');
     mkdirSync(directory);
     const path = join(directory, 'libnvidia-ml.so.1');
@@ -246,7 +249,7 @@ describe('the command', () => {
     expectMessage(fifo, /it is not a regular file/);
   });
 
-  test('a CUDA library that is cut off ends neither the placeholder nor a program by a signal', async () => {
+  test('is ended by no signal for a CUDA library that is cut off, nor is the placeholder', async () => {
     const path = join(machine.directory, 'libcuda.so.1');
     writeFileSync(path, readFileSync(join(binaries(), 'simulator/libcuda.so.1')).subarray(0, 20_000));
     const env = { GPU_OWNER_CUDA_LIBRARY: path };
@@ -262,14 +265,14 @@ describe('the command', () => {
     expect(inside.stdout).toMatch(/^ERR_PLACEHOLDER .*libcuda\.so\.1: it is cut off: /);
   });
 
-  test('a library that is something else', async () => {
+  test('refuses a library that is something else', async () => {
     const env = { GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libcuda.so.1') };
     const result = await machine.runCommand(['status'], { env });
     expect(result.code).toBe(69);
     expectMessage(result, /libcuda\.so\.1 lacks nvml\w+: it is not NVIDIA's management library/);
   });
 
-  test('no CUDA library: what the placeholder needs, and how to do without', async () => {
+  test('says without a CUDA library what the placeholder needs, and how to do without', async () => {
     const env = { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' };
     const result = await machine.runCommand(['run', '--', 'echo', 'it ran'], { env });
     expect(result.code).toBe(69);
@@ -286,7 +289,7 @@ describe('the command', () => {
     ['exclude: [0\n', /config\.yaml:\d: not valid YAML/],
     ['lockDirectory: /tmp/mine\n', /lockDirectory is for the machine's file only/],
     ['\u0000\u001b]0;x\u0007', /config\.yaml/],
-  ])('a configuration file of %j', async (text, message) => {
+  ])('refuses a configuration file of %j', async (text, message) => {
     writeFileSync(join(machine.directory, 'config.yaml'), text);
     const configuration = join(machine.directory, 'configuration');
     await machine.run([
@@ -426,7 +429,7 @@ describe('the library', () => {
     }
   });
 
-  test.each(CASES)('%s', (source, code, message) => {
+  test.each(CASES)('refuses %s', (source, code, message) => {
     const result = results.get(source) as Result;
     expect(result).toMatchObject({ code, isOurs: true, leaked: [] });
     expect(result.message).toMatch(message);
@@ -435,18 +438,18 @@ describe('the library', () => {
     expect(result.message).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]/);
   });
 
-  test('after all these a right one succeeds', () => {
+  test('accepts a right call after all these', () => {
     expect(results.get('a right one')?.code).toBe('4');
   });
 
-  test('an option whose getter throws: its own error, and nothing is held', async () => {
+  test('passes on the error of an option’s getter, and holds nothing', async () => {
     const { stdout } = await machine.runScript(`
       try { new GPUOwner({ get count() { throw new RangeError('mine') } }) } catch (error) { console.log(error.message) }
       console.log(new GPUOwner(4).devices.length)`);
     expect(stdout).toBe('mine\n4\n');
   });
 
-  test('in a worker thread: where to claim instead', async () => {
+  test('says in a worker thread where to claim instead', async () => {
     const claim = `
       const { parentPort, workerData } = require('node:worker_threads');
       import(workerData).then(({ GPUOwner }) => new GPUOwner(1)).catch(({ code, message }) => parentPort.postMessage(code + ': ' + message))`;

@@ -59,7 +59,7 @@ describe('calls of the driver', () => {
     expect(await callsOf('claim')).toEqual(each(GPUS + 1));
   });
 
-  test('one with a placeholder looks no more often', async () => {
+  test('a claim with a placeholder looks no more often', async () => {
     expect(await callsOf('claim with placeholder')).toMatchObject(each(GPUS + 2));
   });
 });
@@ -115,7 +115,7 @@ describe.skipIf(noTracing !== null)(
       expect(lines.filter((line) => line.includes('node_modules/yaml'))).toEqual([]);
     });
 
-    test('gpu-owner run -- true: no program is started, and no file of ours is read, that is not needed', async () => {
+    test('gpu-owner run -- true starts no program, and reads no file of ours, that is not needed', async () => {
       await machine.run([launcher, 'run', '--', 'true']); // makes the lock directory
       const lines = await traced([launcher, 'run', '--', 'true']);
       const started = lines.filter(

@@ -40,7 +40,7 @@ describe.each(shells.map((words) => [words.join(' '), words] as const))('under %
     expect({ ...rest, stdout: expected(stdout) }).toEqual(UNCHANGED);
   });
 
-  test('also where the launcher has to find out by itself', async () => {
+  test('every byte stays also where the launcher has to find out by itself', async () => {
     const copy = join(machine.directory, 'package');
     for (const part of ['bin', 'dist', 'package.json']) {
       cpSync(join(root, part), join(copy, part), { recursive: true });
@@ -68,7 +68,7 @@ test('every byte stays on the way to a task of a sweep', async () => {
   expect(code).toBe(0);
 });
 
-test('what others have put into the variables of the launcher is theirs', async () => {
+test('a text of others in the launcher’s variables reaches the command', async () => {
   const env = { GPU_OWNER_DROPPED_0: '413d3100', GPU_OWNER_DROPPED_7: 'x' };
   const { code, stdout } = await machine.run([launcher, 'run', '--', 'env'], { env });
   expect(code).toBe(0);

@@ -91,7 +91,7 @@ describe.each(KINDS)(
     });
 
     test.skipIf(noOtherUser !== null)(
-      'to who may not look into its process, the way to learn more is named',
+      'is told with the way to learn more where its process may not be looked into',
       async () => {
         const { pid } = await lock(`${uuid}.lease`, kind);
         const shown =
@@ -106,7 +106,7 @@ describe.each(KINDS)(
       },
     );
 
-    test('on all of the file', async () => {
+    test('is told also if it is on all of the file', async () => {
       const { pid } = await lock(`${uuid}.lease`, kind, 0, 0);
       expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
       expect((await machine.runCommand(RUN)).code).toBe(75);
@@ -116,7 +116,7 @@ describe.each(KINDS)(
 );
 
 test.each(['ofd-read', 'ofd', 'posix'])(
-  'a lock on a nested lease (%s): the GPU doesn’t look free',
+  'a GPU doesn’t look free with a lock on a nested lease (%s)',
   async (kind) => {
     writeFileSync(file(`${uuid}.nested-1`), '');
     chmodSync(file(`${uuid}.nested-1`), 0o666);
@@ -130,25 +130,28 @@ test.each(['ofd-read', 'ofd', 'posix'])(
   },
 );
 
-test.each(KINDS)('a lock on the decision lock (%s): the claim that ended last isn’t blamed', async (kind) => {
-  const { pid, end } = await lock('acquisition.lock', kind, 0, 0);
-  const { code, stderr } = await machine.runCommand(RUN);
-  expect([code, stderr]).toEqual([
-    0,
-    expect.stringMatching(
-      new RegExp(`warning: python\\S* \\(pid ${pid}, ${WHO}\\), which is not a gpu-owner claim`),
-    ),
-  ]);
-  expect(stderr).not.toContain('an earlier claim');
-  expectFinding(
-    await examine(),
-    new RegExp(`acquisition.lock is locked by python\\S* \\(pid ${pid}, .*fuser -v`),
-  );
-  await end();
-  expect(await machine.runCommand(RUN)).toMatchObject({ code: 0, stderr: '' });
-});
+test.each(KINDS)(
+  'a lock on the decision lock (%s) isn’t blamed on the claim that ended last',
+  async (kind) => {
+    const { pid, end } = await lock('acquisition.lock', kind, 0, 0);
+    const { code, stderr } = await machine.runCommand(RUN);
+    expect([code, stderr]).toEqual([
+      0,
+      expect.stringMatching(
+        new RegExp(`warning: python\\S* \\(pid ${pid}, ${WHO}\\), which is not a gpu-owner claim`),
+      ),
+    ]);
+    expect(stderr).not.toContain('an earlier claim');
+    expectFinding(
+      await examine(),
+      new RegExp(`acquisition.lock is locked by python\\S* \\(pid ${pid}, .*fuser -v`),
+    );
+    await end();
+    expect(await machine.runCommand(RUN)).toMatchObject({ code: 0, stderr: '' });
+  },
+);
 
-test('a lock on the wait queue', async () => {
+test('a lock on the wait queue is found by the doctor', async () => {
   const line = new Line(machine);
   closeSync(openSync(line.file, 'w', 0o666));
   chmodSync(line.file, 0o666);
@@ -160,7 +163,7 @@ test('a lock on the wait queue', async () => {
 });
 
 test.skipIf(noOtherUser !== null)(
-  'a lease with a forged record: the doctor compares it with whose the lock is',
+  'the doctor finds a lease with a forged record by whose the lock is',
   async () => {
     const record = JSON.parse(readFileSync(file(`${uuid}.lease`), 'utf8'));
     const forged = {
@@ -185,21 +188,18 @@ test.skipIf(noOtherUser !== null)(
   },
 );
 
-test.skipIf(noOtherUser !== null)(
-  'a forged place in the wait queue: the doctor says whose it is',
-  async () => {
-    const line = new Line(machine);
-    closeSync(openSync(line.file, 'w', 0o666));
-    chmodSync(line.file, 0o666);
-    const { pid } = await line.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
-    expectFinding(
-      await examine(),
-      new RegExp(
-        `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that slot`,
-      ),
-    );
-  },
-);
+test.skipIf(noOtherUser !== null)('the doctor says whose a forged slot in the wait queue is', async () => {
+  const line = new Line(machine);
+  closeSync(openSync(line.file, 'w', 0o666));
+  chmodSync(line.file, 0o666);
+  const { pid } = await line.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
+  expectFinding(
+    await examine(),
+    new RegExp(
+      `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that slot`,
+    ),
+  );
+});
 
 test('a claim in the ordinary way is no stranger, for anybody', async () => {
   const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);

@@ -178,7 +178,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     expect(stderr.match(/GPU_OWNER_JOB names a job of another user/g)).toHaveLength(1);
   });
 
-  test('does not remove what a killed job has left behind; its user does with the next one', async () => {
+  test('does not remove what a killed job has left behind, but its user does with the next job', async () => {
     const job = startJob('echo begun; exec sleep 1000', { uid: VICTIM });
     await output(job, /begun/);
     const pids = [job.pid as number];

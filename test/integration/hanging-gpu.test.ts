@@ -102,7 +102,7 @@ test.concurrent('a lease ends although CUDA does not let go of its GPU', {
   expect((await machine.states())[1]).toBe('busy'); // by its context
 });
 
-test.concurrent('where every GPU is silent, they get the time that a start takes', async (context) => {
+test.concurrent('GPUs that are all silent get the time that a start takes', async (context) => {
   const machine = await newMachine(context);
   machine.set('gpu=all', 'hang=handle');
   const child = machine.startCommand(['status', '--json']);

@@ -99,7 +99,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     await outcome;
   });
 
-  test('the lease of a claim inside a job', async () => {
+  test('the lease of a claim inside a job stays held', async () => {
     const go = `${process.execPath} ${command}`;
     const [lease, backup] = [file(`${uuidOf(0)}.nested-1`), join(machine.directory, 'backup')];
     const script = `exec 3<&0
@@ -117,7 +117,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect(JSON.parse(stdout.replace(/code.*/s, ''))[0].lease.nested.command).toMatch(/^sh -c 'ln /);
   });
 
-  test('leases of a MIG instance and of its GPU', async () => {
+  test('leases of a MIG instance and of its GPU stay held', async () => {
     const divided = new Machine('a100x4-mig');
     try {
       const holder = await hold(divided, ['--devices', '0:2'], OTHER);
@@ -155,7 +155,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect(all.flatMap(({ stdout }) => names(stdout, 'got'))).toEqual(['w0', 'w1', 'w2', 'w3']);
   });
 
-  test('the decision lock: a suspended claim is named, and waited for once only', async () => {
+  test('a suspended claim with such a decision lock is named, and waited for once only', async () => {
     expect((await machine.runCommand([...RUN, '--', 'true'], OTHER)).code).toBe(0);
     backUp('acquisition.lock');
     const env = { GPU_OWNER_STOP_AT: 'acquisition-lock' };
@@ -210,7 +210,7 @@ describe.each(FILES)("somebody's own file in place of %s and others", (...files)
     return codes;
   }
 
-  test.each(MODES)('of mode %i: it stays as it is', async (mode) => {
+  test.each(MODES)('stays as it is, with mode %i', async (mode) => {
     const victim = plant(mode);
     const holder = await hold(machine, ['--devices', '1']);
     const queued = machine.startCommand(['run', '--placeholder', 'none', '--devices', '1', '--', 'true']);

@@ -96,7 +96,7 @@ describe.skipIf(why !== null)(
   `directories that another user exchanges for links${why ? ` (${why})` : ''}`,
   { timeout: LIMIT + 60_000 },
   () => {
-    test('directories of other tools, and .gpu_locks in the working directory', async () => {
+    test('lead no claim astray as directories of other tools, nor as .gpu_locks in the working directory', async () => {
       const root = make(join(machine.directory, 'others'), 0o755);
       const project = join(root, machine.directory);
       const places = [...SHARED_DIRECTORIES.map(({ path }) => join(root, path)), join(project, '.gpu_locks')];
@@ -114,7 +114,7 @@ describe.skipIf(why !== null)(
       expect(look(target)).toEqual(before);
     });
 
-    test('lock directories', async () => {
+    test('lead no claim astray as lock directories', async () => {
       const before = look(target);
       const parent = make(join(hostile, 'parent'), 0o755, NOBODY);
       const locks = make(join(parent, 'locks'), 0o1777);
@@ -123,7 +123,7 @@ describe.skipIf(why !== null)(
       expect(look(target)).toEqual(before);
     });
 
-    test('directories around a lock directory', async () => {
+    test('lead no claim astray around a lock directory', async () => {
       const before = look(target);
       const parent = make(join(hostile, 'parent'), 0o755, NOBODY);
       await swap([parent], '');

@@ -101,7 +101,7 @@ test('a claim right after the end of a run finds the GPU free', async () => {
   }
 });
 
-test('more GPUs than a record can name: all are leased, and everybody can see by whom', async () => {
+test('more GPUs than a record can name are all leased, and everybody can see by whom', async () => {
   await machine.close();
   machine = new Machine(64);
   const long = 'ö'.repeat(600);

@@ -48,7 +48,7 @@ async function expectNothingLeft(): Promise<void> {
 }
 
 describe.each(TRACE_POINTS)('a claimant killed -9 at step "%s"', (step) => {
-  test('leaves nothing behind (library)', async () => {
+  test('leaves nothing behind in the library', async () => {
     const script = machine.script(CLAIM_ALL);
     const child = await stopAt(step, [process.execPath, '--input-type=module', '-e', script]);
     child.kill('SIGKILL');
@@ -56,7 +56,7 @@ describe.each(TRACE_POINTS)('a claimant killed -9 at step "%s"', (step) => {
     await expectNothingLeft();
   });
 
-  test('leaves nothing behind (run)', async () => {
+  test('leaves nothing behind of run', async () => {
     const child = await stopAt(step, [
       process.execPath,
       'dist/gpu-owner.cjs',

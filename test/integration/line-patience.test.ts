@@ -36,7 +36,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(all).not.toMatch(/violation/);
   });
 
-  test('fifty that live but never take what they could cost seconds, too', async (context) => {
+  test('fifty waiters that live but never take what they could cost seconds, too', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     await line.machine.runCommand(['run', '--', 'true']); // makes the lock directory
@@ -48,7 +48,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(performance.now() - started).toBeLessThan(40_000);
   });
 
-  test('a single one, too, whether or not anybody has ever leased the GPU', async (context) => {
+  test('a single such waiter costs seconds, too, whether or not anybody has ever leased the GPU', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     await line.machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
@@ -85,7 +85,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     },
   );
 
-  test('it waits behind those in the queue, who are patient with the forged waiter as well', async (context) => {
+  test('a claim that doesn’t wait leaves a GPU to those in the queue, who are patient with the forged waiter as well', async (context) => {
     const { expect } = context;
     const line = newLine(context);
     const { release } = await line.holder(4);

@@ -17,7 +17,7 @@ const time = (text: string, word: string, name: string) =>
   Number(new RegExp(`^${word} ${name} .*?([\\d.]+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 
 describe('the order of waiters', () => {
-  test('first come, first served, across processes and users', async () => {
+  test('is first come, first served, across processes and users', async () => {
     const { release } = await line.holder(4);
     const others = whyNotNobody() === null ? { uid: NOBODY, umask: '077' } : {};
     const texts: Promise<{ stdout: string }>[] = [];
@@ -52,7 +52,7 @@ describe('the order of waiters', () => {
     await until(async () => (await line.queue()).length > 10);
   }
 
-  test('one that insists on GPU 0 doesn’t keep the others idle', async () => {
+  test('lets a request that insists on GPU 0 not keep the others idle', async () => {
     const { release } = await line.holder(1, '--devices', '0');
     const picky = finished(line.waiter([{ name: 'picky', devices: [0] }]));
     await line.untilWaiting(1);
@@ -87,7 +87,7 @@ describe('the order of waiters', () => {
 
 describe('waiters that end or stop', () => {
   test.each(['SIGKILL', 'SIGINT'] as const)(
-    'where one in the middle ends by %s, nobody misses it',
+    'a waiter in the middle that ends by %s delays nobody',
     async (signal) => {
       const { release } = await line.holder(4);
       const children = [];
@@ -139,7 +139,7 @@ describe('waiters that end or stop', () => {
     expect(stderr).not.toMatch(/Warning/);
   });
 
-  test('one that stops while those behind look at the driver for another’s sake costs seconds, too', async () => {
+  test('a waiter that stops while those behind look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
     const all = await line.uuids();
     const first = await line.fakeWaiter(4, all, 'alive', 0);
@@ -194,7 +194,7 @@ describe('the line’s file is anybody’s to write', () => {
     fake.kill('SIGKILL');
   });
 
-  test('with a file that can’t be used, claims go on without order', async () => {
+  test('claims go on without order where the file can’t be used', async () => {
     for (const spoil of [
       () => symlinkSync('/etc/hostname', file()),
       () => mkdirSync(file()),
@@ -224,7 +224,7 @@ describe('the line’s file is anybody’s to write', () => {
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });
 
-  test('what somebody overwrites in it is written again', async () => {
+  test('a record that somebody overwrites is written again', async () => {
     const foreign = machine.start([
       join(binaries(), 'gpu-owner-simulator'),
       'occupy',
@@ -241,7 +241,7 @@ describe('the line’s file is anybody’s to write', () => {
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });
 
-  test('when somebody removes it, waiters find together again', async () => {
+  test('waiters find together again when somebody removes the file', async () => {
     const { release } = await line.holder(4);
     const first = finished(line.waiter([{ name: 'first', count: 4 }]));
     await line.untilWaiting(1);

@@ -162,7 +162,7 @@ describe('a lock directory', () => {
     ['ff534d42', 'CIFS'],
     ['c36400', 'CephFS'],
     ['bd00bd0', 'Lustre'],
-  ])('on a file system of type %s (%s): refused', async (type, name) => {
+  ])('is refused on a file system of type %s (%s)', async (type, name) => {
     if (noCompiler !== null) return console.log(`not tested: ${noCompiler}`);
     const env = { ...here().env, LD_PRELOAD: compile('statfs_shim.c'), STATFS_TYPE: type };
     expectRefused(
@@ -181,7 +181,7 @@ describe('a lock directory', () => {
     () => {
       const asNobody = () => ({ ...here(), uid: NOBODY });
 
-      test.each([0o700, 0o755, 0o1755])('with mode %o: refused, naming owner and remedy', async (mode) => {
+      test.each([0o700, 0o755, 0o1755])('is refused with mode %o, naming owner and remedy', async (mode) => {
         await makeLeaseFiles();
         chmodSync(directory, mode);
         const octal = mode.toString(8).padStart(4, '0');
@@ -214,7 +214,7 @@ describe('a lock directory', () => {
         );
       });
 
-      test('behind a link: one of root’s counts, one that another user made is refused', async () => {
+      test('counts behind a link of root’s, and is refused behind one that another user made', async () => {
         const open = join(machine.directory, 'open');
         mkdirSync(open);
         chmodSync(open, 0o1777);
@@ -231,7 +231,7 @@ describe('a lock directory', () => {
         );
       });
 
-      test('in a place where this user may not make one, or may not even look', async () => {
+      test('is refused in a place where this user may not make one, or may not even look', async () => {
         expectRefused(
           await machine.runCommand(RUN, asNobody()),
           /doesn't exist, and nobody may not make it in/,
@@ -242,7 +242,7 @@ describe('a lock directory', () => {
         expect((await machine.runCommand(['status'], closed)).code).toBe(0);
       });
 
-      test('made by one user serves the other, whatever the umask', async () => {
+      test('that one user has made serves the other, whatever the umask', async () => {
         mkdirSync(join(machine.directory, 'shared'), { mode: 0o777 });
         chmodSync(join(machine.directory, 'shared'), 0o777);
         const shared = { env: { GPU_OWNER_LOCK_DIR: join(machine.directory, 'shared/locks') } };
@@ -306,7 +306,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     expect(sixth).toMatch(new RegExp(`${uuidOf(1)}\\.lease can't be opened: the file system is full`));
   });
 
-  test('without inodes left', async () => {
+  test('a file system without inodes left is an error only while lease files are missing', async () => {
     const { stdout } = await inNamespace(`
       mount -t tmpfs -o nr_inodes=2 tmpfs $mnt; mkdir -m 1777 $mnt/locks; claim; rmdir $mnt/locks
       touch $mnt/a; claim; rm $mnt/a
@@ -620,7 +620,7 @@ describe('a record that somebody wrote', () => {
     'a truncated record': () => '{"user":"alice","command":"train',
   };
 
-  test.each(Object.keys(RECORDS))('%s: printed harmlessly, believed never', async (name) => {
+  test.each(Object.keys(RECORDS))('is printed harmlessly and never believed: %s', async (name) => {
     const record = (RECORDS[name] as () => string | Buffer)();
     // With the lock that a record's writer has, too, so that it is believed to be the holder's.
     const isShown = typeof record === 'string' && record.startsWith('{"');
@@ -676,7 +676,7 @@ describe('a record that somebody wrote', () => {
     expect(signalled()).toBe('');
   });
 
-  test('in the acquisition lock: the warning is harmless as well', async () => {
+  test('is printed harmlessly in the warning about the acquisition lock as well', async () => {
     const file = join(directory, 'acquisition.lock');
     writeFileSync(
       file,
@@ -761,7 +761,7 @@ describe('a stranger who locks', () => {
   });
 
   test.each(['symbolic link', 'directory', 'FIFO'])(
-    'up the acquisition lock by making it a %s: a warning, and claims go on',
+    'up the acquisition lock by making it a %s causes a warning, and claims go on',
     async (kind) => {
       const file = join(directory, 'acquisition.lock');
       rmSync(file);

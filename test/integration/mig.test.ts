@@ -160,8 +160,8 @@ describe('status', () => {
   });
 });
 
-describe('which', () => {
-  test('one: a whole GPU before an instance, then the smallest instance that will do', async () => {
+describe('a claim without a choice', () => {
+  test('for one takes a whole GPU before an instance, then the smallest instance that will do', async () => {
     expect(await find()).toEqual(['2']);
     const both = await hold('-n', '2', '--placeholder', 'none');
     expect(both.devices.map(({ index }) => index)).toEqual([2, 3]);
@@ -171,7 +171,7 @@ describe('which', () => {
     await both.end();
   });
 
-  test('several: whole GPUs where there are enough, else instances; never both', async () => {
+  test('for several takes whole GPUs where there are enough, else instances; never both', async () => {
     expect(await find('-n', '2')).toEqual(['2', '3']);
     expect(await find('-n', '3')).toEqual(['0:3', '0:4', '1:0']);
     expect(await find('-n', '2', '--devices', '0')).toEqual(['0:3', '0:4']);
@@ -184,7 +184,7 @@ describe('which', () => {
     await one.end();
   });
 
-  test('selectors: number, UUID, name, and those of the GPU', async () => {
+  test('can be narrowed by number, UUID and name, also those of the GPU', async () => {
     const { '1:2': chosen, '1': gpu } = await rows();
     expect(await find('--devices', '1:2')).toEqual(['1:2']);
     expect(await find('--devices', chosen?.uuid.slice(0, 16) ?? '')).toEqual(['1:2']);
@@ -195,7 +195,7 @@ describe('which', () => {
     expect(await find('-n', '5', '--exclude-names', 'MIG')).toMatch(/of which 4 may be used here/);
   });
 
-  test('an inherited CUDA_VISIBLE_DEVICES limits to its instances, in every form', async () => {
+  test('takes only instances of an inherited CUDA_VISIBLE_DEVICES, in every form', async () => {
     const { '0:4': chosen, '0': gpu } = await rows();
     const inherited = async (value: string) =>
       (await machine.runCommand(['find'], { env: { CUDA_VISIBLE_DEVICES: value } })).stdout.trim();
@@ -208,7 +208,7 @@ describe('which', () => {
 });
 
 describe('a claim', () => {
-  test('by run: the variable, the lease, and the placeholder on the right instance', async () => {
+  test('by run has the variable, the lease and the placeholder on the right instance', async () => {
     const { '0:2': wanted } = await rows();
     const child = machine.startCommand([
       'run',
@@ -257,7 +257,7 @@ describe('a claim', () => {
     expect(neighbour?.state).toBe('free');
   });
 
-  test('by hold: says which instance', async () => {
+  test('by hold says which instance it has', async () => {
     const held = await hold('--devices', '1:6');
     expect(held.devices).toEqual([
       { index: 1, instance: 6, uuid: held.visibleDevices, name: 'NVIDIA A100-SXM4-80GB MIG 1g.10gb' },
@@ -267,7 +267,7 @@ describe('a claim', () => {
     expect(witnessed()).toEqual({});
   });
 
-  test('by the library: two instances with their placeholders, given back on release', async () => {
+  test('by the library has two instances with their placeholders, and gives them back on release', async () => {
     const { stdout, stderr } = await runFixture('two-instances.mjs');
     expect({ stdout, stderr }).toEqual({ stdout: '0:3,0:4\ntrue 2\n0:null,0:3,0:4\n 0\n', stderr: '' });
   });
@@ -327,7 +327,7 @@ describe('a whole GPU and its instances exclude each other', () => {
   const tryHold = (devices: string) =>
     machine.runCommand(['hold', '--placeholder', 'none', '--devices', devices]);
 
-  test('an instance is held, MIG is switched off: the GPU stays leased until it ends, and can be waited for', async () => {
+  test('when MIG is switched off, the GPU of a held instance stays leased, and can be waited for', async () => {
     const first = await hold('--devices', '1:0', '--placeholder', 'none');
     const second = await hold('--devices', '1:1', '--placeholder', 'none');
     machine.set('gpu=1', 'mig=off');
@@ -353,7 +353,7 @@ describe('a whole GPU and its instances exclude each other', () => {
     await got;
   });
 
-  test('through the keeper, too, and when only descendants are left', async () => {
+  test('also through the keeper, and when only descendants are left', async () => {
     const child = machine.startCommand([
       'run',
       '--devices',
@@ -373,7 +373,7 @@ describe('a whole GPU and its instances exclude each other', () => {
     await until(async () => (await tryHold('1')).code === 0);
   });
 
-  test('a whole GPU is held, MIG is switched on: none of its instances can be had before it ends', async () => {
+  test('when MIG is switched on, no instance of a held GPU can be had before its lease ends', async () => {
     const held = await hold('--devices', '2', '--placeholder', 'none');
     machine.set('gpu=2', 'mig=on');
     const now = await rows();
@@ -400,7 +400,7 @@ describe('a whole GPU and its instances exclude each other', () => {
     await got;
   });
 
-  test('instances of one GPU do not', async () => {
+  test('instances of one GPU do not exclude each other', async () => {
     const all = await Promise.all(
       [0, 1, 2, 3, 4, 5, 6].map((i) => hold('--devices', `1:${i}`, '--placeholder', 'none')),
     );
@@ -422,7 +422,7 @@ describe('a whole GPU and its instances exclude each other', () => {
   });
 });
 
-test('16 processes claim instances and whole GPUs while MIG is switched: nothing is held twice', {
+test('nothing is held twice while 16 processes claim instances and whole GPUs, and MIG is switched', {
   timeout: (SECONDS + 60) * 1000,
 }, async () => {
   const witness = randomBytes(8).toString('hex');

@@ -407,7 +407,7 @@ describe('another lock directory', () => {
     expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuidOf(1)}.nested-1`]);
   });
 
-  test('a claim in another one knows nothing of the job, and says so', async () => {
+  test('a claim in another lock directory knows nothing of the job, and says so', async () => {
     const path = join(machine.directory, 'locks');
     mkdirSync(path, { mode: 0o1777 });
     const { stdout, stderr } = await runJob(

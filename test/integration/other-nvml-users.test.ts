@@ -35,7 +35,7 @@ describe.skipIf(noCompiler !== null)(
       ['the other user begins', 'use', 'claim'],
       ['we begin', 'claim', 'use'],
       ['both begin at once', 'useInThread', 'claim'],
-    ])('GPUOwner beside another user of NVML: %s', async (_, first, second) => {
+    ])('GPUOwner works beside another user of NVML: %s', async (_, first, second) => {
       const { code, signal, stdout, stderr } = await machine.run(
         [process.execPath, program, other, first, second],
         { env },

@@ -41,7 +41,7 @@ async function runsThere(...options: string[]): Promise<string> {
 const SHOW_OWNED = 'const owner = new GPUOwner(); console.log(owner.devices[0].index); owner.release();';
 
 describe('two GPUs, one of which drives the display', () => {
-  test('the other one is preferred; where that is used, the desktop is no obstacle', async () => {
+  test('the GPU without a display is preferred; where that is used, the desktop is no obstacle', async () => {
     machine = new Machine('rtx4090x2-display');
     const index = ['find', '--visible-devices', 'index'];
     expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '1\n' });
@@ -52,7 +52,7 @@ describe('two GPUs, one of which drives the display', () => {
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
   });
 
-  test('the other one is preferred even if it has less free memory', async () => {
+  test('the GPU without a display is preferred even if it has less free memory', async () => {
     machine = new Machine(2);
     machine.set('gpu=0', 'display=on');
     await occupy(1, '--graphics', '--name', 'Xorg'); // which opens all of them
@@ -74,7 +74,7 @@ describe('two GPUs, one of which drives the display', () => {
     expect(await run('--devices', '0', '--max-used-memory', '5GiB', '--', 'true')).toMatchObject({ code: 0 });
   });
 
-  test('what the desktop doesn’t explain is an obstacle as ever', async () => {
+  test('memory that the desktop doesn’t explain is an obstacle as ever', async () => {
     machine = new Machine('rtx4090x2-display');
     machine.set('gpu=0', 'hidden-memory=2GiB');
     const { code, stderr } = await run('--devices', '0', '--', 'true');
@@ -163,7 +163,7 @@ describe('WSL 2', () => {
     ).toMatchObject({ stdout: '0 1\n' });
   });
 
-  test('drivers that list some processes: what draws is no obstacle, what computes is', async () => {
+  test('where a driver lists some processes, those that draw are no obstacle, those that compute are', async () => {
     machine = new Machine('wsl');
     machine.set('gpu=0', 'unsupported=process-memory,utilization');
     await occupy(0, '--graphics', '--name', 'Xwayland');
@@ -183,7 +183,7 @@ describe('WSL 2', () => {
   });
 });
 
-test('WSL 2 with a Linux driver installed in it: the message says what is wrong', async () => {
+test('the message says what is wrong with a Linux driver in WSL 2', async () => {
   machine = new Machine('wsl');
   machine.set('error=init:9');
   const { code, stderr } = await run('--', 'true');
@@ -356,7 +356,7 @@ describe.each(['exclusive-process', 'exclusive-thread'])('compute mode %s', (mod
   });
 });
 
-test('GPUs in different compute modes: the placeholder is on those that admit it', async () => {
+test('the placeholder is on those GPUs whose compute modes admit it', async () => {
   machine = new Machine(2);
   machine.set('gpu=1', 'compute-mode=exclusive-process');
   const job = machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
@@ -365,7 +365,7 @@ test('GPUs in different compute modes: the placeholder is on those that admit it
   job.kill('SIGTERM');
 });
 
-test('compute mode prohibited: other GPUs are claimed, and the reason says what an administrator can do', async () => {
+test('a GPU in mode prohibited is not claimed, and the reason says what an administrator can do', async () => {
   machine = new Machine(2);
   machine.set('gpu=0', 'compute-mode=prohibited');
   expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '1\n' });
@@ -429,7 +429,7 @@ describe('a Jetson, whose driver tells next to nothing', () => {
   });
 });
 
-test('a laptop whose sensors fail: the GPU is free', async () => {
+test('the GPU of a laptop whose sensors fail is free', async () => {
   machine = new Machine('workstation');
   machine.set('gpu=0', 'error=power:999,power-limit:999,temperature:999,utilization:999');
   expect(await runsThere()).toMatch(/^ready \d+\n$/);

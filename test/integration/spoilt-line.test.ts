@@ -67,7 +67,7 @@ describe.skipIf(why !== null)(
     });
 
     test.skipIf(noTracing !== null)(
-      `a bounded number of questions${noTracing ? ` (${noTracing})` : ''}`,
+      `makes a bounded number of system calls${noTracing ? ` (${noTracing})` : ''}`,
       async () => {
         await spoil();
         const file = join(machine.directory, 'calls');

@@ -130,7 +130,7 @@ describe
       return child;
     }
 
-    test('run: the command runs, gets its signals, and ends as it would', async (context) => {
+    test('run’s command runs, gets its signals, and ends as it would', async (context) => {
       const machine = await StuckMachine.make(context);
       const child = await job(machine, ['run', '--', ...COMMAND], /runs\n/);
       let said = '';
@@ -149,7 +149,7 @@ describe
       expect(child.exitCode).toBe(7);
     });
 
-    test('run: a signal to its process group reaches the command once', async (context) => {
+    test('a signal to run’s process group reaches the command once', async (context) => {
       const machine = await StuckMachine.make(context);
       machine.getStuck();
       const child = machine.start([
@@ -171,49 +171,52 @@ describe
       await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\nSIGUSR1\n');
     });
 
-    test.for([true, false])('run in a terminal, started by a shell: %s', async (inShell, context) => {
-      const machine = await StuckMachine.make(context);
-      machine.getStuck();
-      const hungUp = join(machine.directory, 'hung-up');
-      const words = [
-        process.execPath,
-        command,
-        'run',
-        '--devices',
-        '1',
-        '--',
-        python,
-        fixture('notes_signals.py'),
-        hungUp,
-      ];
-      const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
-      writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
-      const shell = ['bash', '--noprofile', '--norc', '-i'];
-      const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
-      const terminal = machine.start([python, bridge, ...(inShell ? shell : words)], {
-        cwd: machine.directory,
-      });
-      let said = '';
-      terminal.stdout?.on('data', (text) => (said += text));
-      if (inShell) terminal.stdin?.write('sh job\n');
-      // The terminal shows what was typed: ^C.
-      const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?$)/gm) ?? [];
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
-      terminal.stdin?.write('\x03');
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-      if (inShell) {
-        terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
-        await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
-        said = 'runs\n';
+    test.for([true, false])(
+      'run’s command gets what is typed in a terminal (started by a shell: %s)',
+      async (inShell, context) => {
+        const machine = await StuckMachine.make(context);
+        machine.getStuck();
+        const hungUp = join(machine.directory, 'hung-up');
+        const words = [
+          process.execPath,
+          command,
+          'run',
+          '--devices',
+          '1',
+          '--',
+          python,
+          fixture('notes_signals.py'),
+          hungUp,
+        ];
+        const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+        writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
+        const shell = ['bash', '--noprofile', '--norc', '-i'];
+        const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
+        const terminal = machine.start([python, bridge, ...(inShell ? shell : words)], {
+          cwd: machine.directory,
+        });
+        let said = '';
+        terminal.stdout?.on('data', (text) => (said += text));
+        if (inShell) terminal.stdin?.write('sh job\n');
+        // The terminal shows what was typed: ^C.
+        const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?$)/gm) ?? [];
+        await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
         terminal.stdin?.write('\x03');
         await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-      }
-      terminal.stdin?.end(); // closes the terminal
-      await until(() => existsSync(hungUp), SOON);
-      await until(() => machine.locked() === '', SOON);
-    });
+        if (inShell) {
+          terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
+          await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
+          said = 'runs\n';
+          terminal.stdin?.write('\x03');
+          await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
+        }
+        terminal.stdin?.end(); // closes the terminal
+        await until(() => existsSync(hungUp), SOON);
+        await until(() => machine.locked() === '', SOON);
+      },
+    );
 
-    test('run: killed with SIGKILL, the job goes on, and nothing is held after its end', async (context) => {
+    test('run’s job goes on when run is killed with SIGKILL, and nothing is held after its end', async (context) => {
       const machine = await StuckMachine.make(context);
       const child = await job(machine, ['run', '--', ...COMMAND], /runs\n/);
       child.kill('SIGKILL');
@@ -223,7 +226,7 @@ describe
       await until(() => machine.locked() === '', SOON);
     });
 
-    test('hold: the claim ends with its input, and with SIGTERM', async (context) => {
+    test('hold’s claim ends with its input, and with SIGTERM', async (context) => {
       const machine = await StuckMachine.make(context);
       const first = await job(machine, ['hold'], /devices/);
       first.stdin?.end();
@@ -234,7 +237,7 @@ describe
     });
 
     test.for(['SIGTERM', 'SIGKILL'] as const)(
-      'an attempt of a worker that is told %s',
+      'a worker that is told %s ends its attempt',
       async (signal, context) => {
         const machine = await StuckMachine.make(context);
         const project = join(machine.directory, 'project');

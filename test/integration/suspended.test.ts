@@ -56,9 +56,9 @@ function claimsIn(log: string): Hold[] {
 
 const clock = () => Number(process.hrtime.bigint()) / 1e9;
 
-describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at random moments: the others go on`, () => {
+describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at random moments, and the others go on`, () => {
   test.for(KINDS)(
-    '%s %s',
+    'with %s, conventions %s',
     { timeout: (RESUMED + 90) * 1000, retry: 0 },
     async ([how, conventions], context) => {
       const { expect } = context;
@@ -131,7 +131,7 @@ async function expectOneDelay({ expect }: TestContext, machine: Machine): Promis
 
 describe.concurrent('a suspended claimant delays the others once, and goes on later', () => {
   test.for(TRACE_POINTS.slice(TRACE_POINTS.indexOf('acquisition-lock')))(
-    'at step %s',
+    'if it is suspended at step %s',
     async (step, context) => {
       const { expect } = context;
       const machine = newMachine(context, 2);
@@ -146,7 +146,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
   );
 
   // In a frozen group it isn't `T` in /proc.
-  test.for(['cgroup v1', 'cgroup v2'] as const)('frozen by %s', async (name, context) => {
+  test.for(['cgroup v1', 'cgroup v2'] as const)('if it is frozen by %s', async (name, context) => {
     const { expect, onTestFinished, skip } = context;
     const group = freezer(name);
     if (group === null) return skip(`may not make a control group of ${name}`);
@@ -168,7 +168,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
   });
 
-  test('in another PID namespace', async (context) => {
+  test('if it is in another PID namespace', async (context) => {
     const { expect, skip } = context;
     const machine = newMachine(context, 2);
     const unshare = ['unshare', '--pid', '--fork', '--mount-proc'];
@@ -188,7 +188,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n0\n' });
   });
 
-  test('before it has written who it is', async (context) => {
+  test('if it is suspended before it has written who it is', async (context) => {
     const machine = newMachine(context, 2);
     await machine.runCommand(['run', '--placeholder', 'none', '--', 'true']); // makes the file
     const lock = [join(machine.lockDirectory, 'acquisition.lock'), 'ofd', '0', '1'];
@@ -196,7 +196,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     await expectOneDelay(context, machine);
   });
 
-  test('a short timeout decides nothing for the others', async (context) => {
+  test('and a short timeout decides nothing for the others', async (context) => {
     const { expect } = context;
     const machine = newMachine(context, 2);
     const suspended = startScript(machine, CLAIM, { GPU_OWNER_STOP_AT: 'chosen' });
@@ -217,7 +217,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
   });
 
-  test('a suspended first waiter delays others by seconds only', async (context) => {
+  test('and as the first waiter delays others by seconds only', async (context) => {
     const { expect } = context;
     const delay = async () => {
       const line = new Line(newMachine(context, 1));
