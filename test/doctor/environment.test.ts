@@ -104,7 +104,7 @@ describe('the doctor itself', () => {
   let machine: Machine | undefined;
   afterEach(() => machine?.close());
 
-  test.skipIf(noNamespace !== null)(`in a PID namespace${because(noNamespace)}`, async () => {
+  test.skipIf(noNamespace !== null)(`says that it is in a PID namespace${because(noNamespace)}`, async () => {
     machine = new Machine(1);
     const { code, stdout, stderr } = await machine.run([
       ...unshare,

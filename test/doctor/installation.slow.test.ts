@@ -157,7 +157,7 @@ describe('limits', () => {
     expect((await limited('--nofile=150:4096')).ids).toEqual([]);
   });
 
-  test.skipIf(noOtherUser !== null)(`of processes${because(noOtherUser)}`, async () => {
+  test.skipIf(noOtherUser !== null)(`a low limit of processes is found${because(noOtherUser)}`, async () => {
     // A uid that nobody else uses. The threads of the doctor's own processes count.
     const someone = ['setpriv', '--reuid=54321', '--regid=54321', '--clear-groups', '--'];
     let low = await limited('--nproc=84:84', someone);

@@ -348,20 +348,20 @@ test('a wait queue of which strangers have locked too much is a problem', async 
   );
 });
 
-describe.skipIf(noCompiler !== null)(`locks${because(noCompiler)}`, () => {
+describe.skipIf(noCompiler !== null)(`of the kernel’s locks${because(noCompiler)}`, () => {
   const sick = join(import.meta.dirname, 'fixtures/sick_shim.c');
 
   test.each([
     ['NO_LOCKS', /the kernel refuses them/],
     ['DEAF_LOCKS', /the same lock is granted twice/],
-  ])('that do not work (%s)', async (variable, words) => {
+  ])('those that do not work are a problem (%s)', async (variable, words) => {
     makeDirectory();
     const diagnosis = await examine(here({ LD_PRELOAD: compile(machine, sick), [variable]: '1' }));
     expect(diagnosis).toMatchObject({ code: 1, ids: ['locks-broken'] });
     expect(said(diagnosis, 'locks-broken')).toMatch(words);
   });
 
-  test('locks that can not be tried without leaving a trace are not tried', async () => {
+  test('those that can’t be tried without leaving a trace are not tried', async () => {
     makeDirectory();
     const shim = compile(machine, join(import.meta.dirname, '../cli/fixtures/refusing_shim.c'));
     const diagnosis = await examine(here({ LD_PRELOAD: shim, REFUSE: 'tmpfile' }));
@@ -428,7 +428,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       );
     }
 
-    test.skipIf(noInit !== null)(`the standard place that is private${because(noInit)}`, async () => {
+    test.skipIf(noInit !== null)(`a standard place that is private is found${because(noInit)}`, async () => {
       const diagnosis = await standard('mkdir -m 1777 /var/tmp/gpu-owner; doctor');
       expect(diagnosis.code).toBe(1);
       expect(said(diagnosis, PRIVATE)).toMatch(/another directory for this process/);
@@ -483,7 +483,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
 );
 
 test.skipIf(noOtherUser !== null)(
-  `a directory of nobody's, looked at by root${because(noOtherUser)}`,
+  `a directory of another user is found by root${because(noOtherUser)}`,
   async () => {
     makeDirectory(0o700);
     chownSync(directory, NOBODY, NOBODY);

@@ -221,7 +221,7 @@ describe('the self-test of a driver that differs', () => {
     expect(await machine.states()).toEqual(['free', 'free']);
   });
 
-  test.skipIf(noCompiler !== null)(`locks that exclude nobody${because(noCompiler)}`, async () => {
+  test.skipIf(noCompiler !== null)(`finds locks that exclude nobody${because(noCompiler)}`, async () => {
     const env = {
       LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
       DEAF_LOCKS: '1',

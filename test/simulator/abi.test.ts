@@ -41,13 +41,13 @@ const CUDA = `Init DriverGetVersion DeviceGetCount DeviceGet DeviceGetName Devic
 test.each([
   ['nvml', nvml, NVML],
   ['cu', cuda, CUDA],
-])('lib%s: the expected functions, and nothing but them', (prefix, library, names) => {
+])('lib%s exports the expected functions, and nothing but them', (prefix, library, names) => {
   const exported = symbols(library, '--defined-only');
   expect(exported).toEqual(expect.arrayContaining(names.split(/\s+/).map((name) => prefix + name)));
   expect(exported.filter((name) => !name.startsWith(prefix))).toEqual([]);
 });
 
-test.each([nvml, cuda])('%s has its name and needs nothing new', (library) => {
+test.each([nvml, cuda])('%s has its soname, and needs no new library', (library) => {
   const dynamic = execFileSync('readelf', ['-dW', library], { encoding: 'utf8' });
   expect(dynamic).toContain(`soname: [${library.slice(library.lastIndexOf('/') + 1)}]`);
   const newer = (symbol: string) => {

@@ -80,7 +80,7 @@ test('a reset destroys the primary context whoever retains it', async () => {
   ).toEqual([0, [], [0, 0], 709, 709]);
 });
 
-test('contexts of one’s own: current when made, on a stack of each thread', async () => {
+test('a context of one’s own is current when it is made, on a stack of each thread', async () => {
   await session.do('[cuda.init(), nvml.init()]');
   const [, first] = await session.do('cuda.create(0)');
   const [, second] = await session.do('cuda.create(1)');
@@ -116,7 +116,7 @@ test('contexts of one’s own: current when made, on a stack of each thread', as
   ).toEqual([0, 0, [], []]);
 });
 
-test('memory: sizes, wrong addresses, and the end of it', async () => {
+test('memory has its size, an end, and errors for wrong addresses', async () => {
   await session.do('cuda.use(0)');
   const [, free, total] = await session.do('cuda.info()');
   expect(total).toBe(80 * GiB - 512 * MiB);
@@ -147,7 +147,7 @@ test('several processes never get more memory than there is', async () => {
 });
 
 describe('compute modes', () => {
-  test('exclusive-process: a second process gets 46, until the first is gone', async () => {
+  test('in exclusive-process mode a second process gets 46, until the first is gone', async () => {
     machine.set('gpu=0', 'compute-mode=exclusive-process');
     const other = machine.session();
     expect(await session.do('[cuda.use(0), cuda.create(0)[0]]')).toEqual([0, 0]);
@@ -163,7 +163,7 @@ describe('compute modes', () => {
     other.kill();
   });
 
-  test('it counts those who came before it was switched on', async () => {
+  test('exclusive-process mode counts processes that came before it was switched on', async () => {
     expect(await session.do('cuda.use(0)')).toBe(0);
     machine.set('gpu=0', 'compute-mode=exclusive-process');
     const other = machine.session();
@@ -173,7 +173,7 @@ describe('compute modes', () => {
     other.kill();
   });
 
-  test('exactly one of many processes that come at once gets the GPU', async () => {
+  test('exclusive-process mode gives the GPU to exactly one of many processes that come at once', async () => {
     machine.set('gpu=0', 'compute-mode=exclusive-process');
     for (let round = 0; round < 10; round++)
       expect(await session.do('race(8)')).toEqual([0, 46, 46, 46, 46, 46, 46, 46]);

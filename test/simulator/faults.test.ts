@@ -25,7 +25,7 @@ test.each([
   ['lost', 15],
   ['reset-required', 16],
   ['no-permission', 4],
-])('%s: every call about that GPU fails with %i, the others are as before', async (fault, code) => {
+])('with %s every call about that GPU fails with %i, and the others are as before', async (fault, code) => {
   machine.set('gpu=1', `${fault}=on`);
   expect(await session.do(getters)).toEqual(Array(9).fill(code));
   expect(await session.do('[nvml.power(0)[0], nvml.power(2)[0], nvml.handle_code(0), nvml.count()]')).toEqual(
@@ -40,7 +40,7 @@ test.each([
   expect(await session.do('[nvml.power(1)[0], nvml.handle_code(1)]')).toEqual([0, 0]);
 });
 
-test('a GPU that is lost while in use: no context, no memory', async () => {
+test('a GPU that is lost while in use gives no context and no memory', async () => {
   const user = machine.session();
   await user.do('cuda.use(1)');
   machine.set('gpu=1', 'lost=on');
@@ -89,7 +89,7 @@ test('any call can return any code', async () => {
   for (const each of [other, third]) each.kill();
 });
 
-test('memory of processes that the driver does not tell', async () => {
+test('the memory of processes can be unknown', async () => {
   const user = machine.session();
   await user.do('cuda.use(0)');
   machine.set('gpu=0', 'unsupported=process-memory');
@@ -134,7 +134,7 @@ test('readings can be set', async () => {
   ]);
 });
 
-test('MIG instances come and go while it runs', async () => {
+test('MIG instances come and go while programs run', async () => {
   using machine = new Simulated('a100x4-mig');
   const session = machine.session();
   await session.do('nvml.init()');
@@ -156,7 +156,7 @@ test('MIG instances come and go while it runs', async () => {
   expect(() => machine.set('gpu=0', 'instances=9')).toThrow(/expected numbers from 0 to 6/);
 });
 
-test('display and MIG, while it runs', async () => {
+test('display and MIG can be switched while programs run', async () => {
   machine.set('gpu=0', 'display=on');
   expect(await session.do('[nvml.number("GetDisplayActive", i) for i in (0, 1)]')).toEqual([
     [0, 1],
@@ -175,7 +175,7 @@ test('display and MIG, while it runs', async () => {
   expect(await session.do('nvml.memory_v2((1, 0))')).toBe(2);
 });
 
-test('latency: per call, per GPU, for the machine, accurate', async () => {
+test('latency is set per call, per GPU and for the machine, and is accurate', async () => {
   machine.set('gpu=0', 'latency=power:300,memory:30', 'gpu=1', 'latency=power:2000');
   const measure = (code: string, n = 24) => session.do(`measure(lambda: ${code}, ${n})`);
   const between = async (code: string, low: number, high: number) => {
@@ -194,7 +194,7 @@ test('latency: per call, per GPU, for the machine, accurate', async () => {
   expect(await measure('nvml.power(1)')).toBeLessThan(200);
 });
 
-test('latency of CUDA: more GPUs visible, more time', async () => {
+test('CUDA takes more time the more GPUs are visible', async () => {
   machine.set('latency=cuda-init:20000', 'gpu=all', 'latency=cuda-init:30000,cuda-context:50000');
   const timed = async (visible: string) => {
     const user = machine.session({ environment: { CUDA_VISIBLE_DEVICES: visible } });
@@ -238,7 +238,7 @@ test('attaching a GPU takes its time once per process', async () => {
   user.kill();
 });
 
-test('a call that hangs, until the fault is lifted; other calls and GPUs go on', async () => {
+test('a call hangs until the fault is lifted, and other calls and GPUs go on', async () => {
   machine.set('gpu=1', 'hang=power');
   expect(await session.do('[nvml.power(0)[0], nvml.memory_v2(1)["used"]]')).toEqual([0, 0]);
   let answered = false;

@@ -7,7 +7,7 @@ const names: string[] = JSON.parse(execFileSync(tool, ['machines', '--json'], { 
   (machine: { name: string }) => machine.name,
 );
 
-test.each([...names, '1', '4', '64'])('%s: NVML, CUDA and the witness agree about it', async (name) => {
+test.each([...names, '1', '4', '64'])('NVML, CUDA and the witness agree about %s', async (name) => {
   using machine = new Simulated(name);
   const shown = machine.show();
   const session = machine.session();
@@ -50,14 +50,14 @@ test('UUIDs are the same every time', () => {
 test.each([
   ['h200x8', 8],
   ['h200x16', 16],
-])('%s', (name, count) => {
+])('%s has as many GPUs as its name says', (name, count) => {
   using machine = new Simulated(name);
   const { gpus } = machine.show();
   expect(gpus.length).toBe(count);
   expect(gpus[0]).toMatchObject({ name: 'NVIDIA H200', powerLimitWatts: 700 });
 });
 
-test('a100x4-mig: instances, their memory and processes', async () => {
+test('a100x4-mig has instances with memory and processes', async () => {
   using machine = new Simulated('a100x4-mig');
   const session = machine.session();
   await session.do('nvml.init()');
@@ -138,7 +138,7 @@ test('a100x4-mig: instances, their memory and processes', async () => {
 });
 
 describe('desktops', () => {
-  test('rtx4090x2-display: Xorg on both, the display on one', async () => {
+  test('rtx4090x2-display has Xorg on both GPUs, and the display on one', async () => {
     using machine = new Simulated('rtx4090x2-display');
     const session = machine.session();
     await session.do('nvml.init()');
@@ -161,7 +161,7 @@ describe('desktops', () => {
     expect(isThere(lists[0][0].pid)).toBe(false);
   });
 
-  test('workstation: one GPU with a desktop', async () => {
+  test('workstation has one GPU with a desktop', async () => {
     using machine = new Simulated('workstation');
     const session = machine.session();
     expect(await session.do('nvml.init() or [nvml.count(), nvml.text("GetName", 0)]')).toEqual([
@@ -172,7 +172,7 @@ describe('desktops', () => {
   });
 });
 
-test('mixed: what a small GPU does not tell', async () => {
+test('mixed has a small GPU, which does not tell everything', async () => {
   using machine = new Simulated('mixed');
   const session = machine.session();
   await session.do('nvml.init()');
@@ -193,7 +193,7 @@ describe('drivers of other times', () => {
     );
   const absent = 13;
 
-  test('old-driver: no _v3, no memory v2', async () => {
+  test('old-driver has no _v3, and no memory v2', async () => {
     using machine = new Simulated('old-driver');
     const session = machine.session();
     await session.do('[nvml.init(), cuda.use(0)]');
@@ -212,7 +212,7 @@ describe('drivers of other times', () => {
     expect(await session.do('nvml.temperature(0)')).toEqual([0, 33]);
   });
 
-  test('oldest-driver: no suffixes at all', async () => {
+  test('oldest-driver has no suffixes at all', async () => {
     using machine = new Simulated('oldest-driver');
     const session = machine.session();
     await session.do('[nvml.init(), cuda.use(0)]');
@@ -228,7 +228,7 @@ describe('drivers of other times', () => {
     ]);
   });
 
-  test('early-r535: entries of 32 bytes', async () => {
+  test('early-r535 has entries of 32 bytes', async () => {
     using machine = new Simulated('early-r535');
     const session = machine.session();
     const other = machine.session();
@@ -248,7 +248,7 @@ describe('drivers of other times', () => {
   });
 });
 
-test('wsl: no processes, no utilization', async () => {
+test('wsl has no processes, and no utilization', async () => {
   using machine = new Simulated('wsl');
   const session = machine.session();
   await session.do('[nvml.init(), cuda.use(0)]');

@@ -30,7 +30,7 @@ test('a process is listed from its context on, with the memory of context and al
   expect(await watcher.do('nvml.pids(0)')).toEqual([]);
 });
 
-test('several processes on several GPUs: totals are those of the living', async () => {
+test('totals of several processes on several GPUs are those of the living', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
   const users = [0, 1, 2, 3].map(() => machine.session());
@@ -75,7 +75,7 @@ test('every way to end makes the process disappear', async () => {
   }
 });
 
-test('slots of the killed are used again: many more processes than slots is no problem in the long run', async () => {
+test('slots of killed processes are used again, so many more processes than slots are no problem', async () => {
   const session = machine.session();
   await session.do('nvml.init()');
   // Killed, so that none tidies up; and beginning at another slot each, by their pids.
@@ -154,7 +154,7 @@ test('the witness sees what NVML sees, and hidden processes too', async () => {
   expect(machine.witness(1)).toEqual([user.pid]);
 });
 
-test('many processes come and go at once: nobody is lost, nobody stays', async () => {
+test('no process is lost, and none stays, when many come and go at once', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
   expect(await watcher.do(`crowd(64, ${GiB}, ${CONTEXT})`)).toBe(64 * (CONTEXT + GiB));
@@ -183,7 +183,7 @@ describe.skipIf(!canBeNobody())('two users', () => {
   });
 });
 
-test('an MPS server: what computes beside it are its clients, listed twice and let in by exclusive-process mode', async () => {
+test('processes beside an MPS server are its clients, listed twice and let in by exclusive-process mode', async () => {
   machine.set('gpu=0', 'compute-mode=exclusive-process');
   const watcher = machine.session();
   await watcher.do('nvml.init()');
@@ -201,7 +201,7 @@ test('an MPS server: what computes beside it are its clients, listed twice and l
   expect(await late.do('cuda.use(0)')).toBe(46);
 });
 
-test('one that computes and draws is on both lists; other numbers are given to all', async () => {
+test('a process that computes and draws is on both lists; other numbers are given to all', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
   const both = await machine.occupy('0', '--type', 'compute+graphics');

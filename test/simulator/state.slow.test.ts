@@ -81,68 +81,68 @@ test('the directories may be there already', () => {
   expect(machine.tool(['show']).status).toBe(0);
 });
 
-describe('names', () => {
+describe('the name of a machine', () => {
   test.each(['', '0', '65', '-1', '1.5', '04', 'nosuch', '../x', 'h200x8/', 'a'.repeat(200), '\u001b[31m'])(
-    '%j',
+    'is refused if it is %j',
     async (name) => {
       await refused(/h200x8, h200x16, a100x4-mig/, { GPU_OWNER_SIMULATE: name });
       expect(existsSync(machine.directory)).toBe(false);
     },
   );
 
-  test('unset', async () => {
+  test('is asked for if it is unset', async () => {
     await refused(/GPU_OWNER_SIMULATE is not set/, { GPU_OWNER_SIMULATE: undefined });
   });
 });
 
-describe('a state that is not ours', () => {
+describe('the simulator refuses', () => {
   const state = () => join(machine.home, 'state');
   beforeEach(() => {
     machine.show();
   });
 
-  test('empty', async () => {
+  test('a state that is empty', async () => {
     truncateSync(state(), 0);
     await refused(/state is damaged \(0 bytes\)/);
   });
 
-  test('cut short', async () => {
+  test('a state that is cut short', async () => {
     truncateSync(state(), 5000);
     await refused(/state is damaged \(5000 bytes instead of/);
   });
 
-  test('too long', async () => {
+  test('a state that is too long', async () => {
     truncateSync(state(), statSync(state()).size + 4096);
     await refused(/state is damaged/);
   });
 
-  test('something else', async () => {
+  test('a state that is something else', async () => {
     writeFileSync(state(), Buffer.alloc(statSync(state()).size, 'x'));
     await refused(/is not the state of a simulated machine/);
   });
 
-  test('a state of another version is refused', async () => {
+  test('a state of another version', async () => {
     const bytes = readFileSync(state());
     bytes.writeUInt32LE(99, 8);
     writeFileSync(state(), bytes);
     await refused(/is of version 99/);
   });
 
-  test('a state of another machine is refused', async () => {
+  test('a state of another machine', async () => {
     using other = new Simulated(3);
     other.show();
     writeFileSync(state(), readFileSync(join(other.home, 'state')));
     await refused(/is that of another machine/);
   });
 
-  test('with another number of GPUs', async () => {
+  test('a state with another number of GPUs', async () => {
     const bytes = readFileSync(state());
     bytes.writeUInt32LE(4_000_000_000, 12);
     writeFileSync(state(), bytes);
     await refused(/state is damaged/);
   });
 
-  test.each(['state', 'slots'])('%s is a symbolic link', async (name) => {
+  test.each(['state', 'slots'])('a file %s that is a symbolic link', async (name) => {
     const path = join(machine.home, name);
     const target = join(dirname(machine.directory), 'target');
     linkSync(path, target);
@@ -151,13 +151,13 @@ describe('a state that is not ours', () => {
     await refused(/is a symbolic link/);
   });
 
-  test.each(['state', 'slots'])('%s is a directory', async (name) => {
+  test.each(['state', 'slots'])('a file %s that is a directory', async (name) => {
     rmSync(join(machine.home, name));
     mkdirSync(join(machine.home, name));
     await refused(/cannot open|is not a regular file/);
   });
 
-  test('a replaced file of slots is refused', async () => {
+  test('a replaced file of slots', async () => {
     const slots = join(machine.home, 'slots');
     linkSync(slots, join(machine.home, 'kept'));
     rmSync(slots);
@@ -165,7 +165,7 @@ describe('a state that is not ours', () => {
     await refused(/slots was replaced/);
   });
 
-  test('the machine’s directory is a symbolic link', async () => {
+  test('a machine’s directory that is a symbolic link', async () => {
     const target = join(dirname(machine.directory), 'target');
     mkdirSync(target);
     rmSync(machine.home, { recursive: true });
@@ -173,17 +173,17 @@ describe('a state that is not ours', () => {
     await refused(/is not a directory of its own/);
   });
 
-  test('a base directory that is a file is refused', async () => {
+  test('a base directory that is a file', async () => {
     rmSync(machine.directory, { recursive: true });
     writeFileSync(machine.directory, '');
     await refused(/is not a directory of its own/);
   });
 
-  test('a base directory without a parent is refused', async () => {
+  test('a base directory without a parent', async () => {
     await refused(/cannot create .*: No such file/, { GPU_OWNER_SIMULATE_DIR: '/nonexistent/a/b' });
   });
 
-  test('a path that is too long is refused', async () => {
+  test('a path that is too long', async () => {
     await refused(/too long/, { GPU_OWNER_SIMULATE_DIR: `/tmp/${'x/'.repeat(2500)}` });
   });
 });
@@ -252,7 +252,7 @@ describe.skipIf(!canBeNobody())('another user’s state', () => {
     expect(stderr).toMatch(/cannot open .*state for writing: Permission denied; make it so \(chmod 666\)/);
   });
 
-  test('in a directory that one may not enter', () => {
+  test('a state in a directory that one may not enter is refused', () => {
     machine.show();
     chmodSync(machine.directory, 0o700);
     const { status, stderr } = machine.tool(['show'], { uid: NOBODY });
@@ -260,7 +260,7 @@ describe.skipIf(!canBeNobody())('another user’s state', () => {
     expect(stderr).toMatch(/cannot open .*Permission denied/);
   });
 
-  test('where one may not make a directory', () => {
+  test('a state is refused where one may not make a directory', () => {
     const { status, stderr } = machine.tool(['show'], { uid: NOBODY });
     expect(status).toBe(74);
     expect(stderr).toMatch(/cannot create .*Permission denied/);

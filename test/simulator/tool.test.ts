@@ -24,12 +24,12 @@ describe('the help of `gpu-owner simulate`', () => {
   }).stdout;
   const keys = [...help.matchAll(/^ {2}([a-z-]+)=/gm)].map(([, key]) => key as string);
 
-  test.each(keys)('key %s: the simulator knows it', (key) => {
+  test.each(keys)('names the key %s, which the simulator knows', (key) => {
     const { stderr } = machine.tool(['set', 'gpu=0', `${key}=nonsense`]);
     expect(stderr).toMatch(new RegExp(`simulate: ${key}( is the whole machine's|=nonsense: )`));
   });
 
-  test('it names all keys of the simulator', () => {
+  test('names all keys of the simulator', () => {
     const source = readFileSync(join(root, 'native/simulator/tool_set.cc'), 'utf8');
     const [body = ''] = source.match(/int setOne\([\s\S]*?\n}/) ?? [];
     const known = [...body.matchAll(/key == "([a-z-]+)"|(?<=[{ ])"([a-z-]+)"(?=[,}])/g)].map(
@@ -38,7 +38,7 @@ describe('the help of `gpu-owner simulate`', () => {
     expect(new Set(keys)).toEqual(new Set(known));
   });
 
-  test('it names all calls of the simulator', () => {
+  test('names all calls of the simulator', () => {
     const calls = /^Calls: ([\s\S]*?)\n\n/m.exec(help)?.[1]?.replaceAll('\n', ' ');
     expect(machine.tool(['set', 'hang=frob']).stderr).toContain(`no call frob; there are ${calls} (`);
   });
@@ -53,7 +53,7 @@ test('the machine may be named on the command line, before and after the command
     expect(JSON.parse(machine.tool(args).stdout).machine).toBe('mixed');
 });
 
-describe('wrong command lines: exit code 64, a reason, and nothing changed', () => {
+describe('a wrong command line', () => {
   test.each([
     [[], /a command is missing/],
     [['frobnicate'], /unknown command frobnicate/],
@@ -87,7 +87,7 @@ describe('wrong command lines: exit code 64, a reason, and nothing changed', () 
     [['occupy', '0', '1'], /unexpected argument 1/],
     [['occupy', '0', '--memory'], /--memory needs a value/],
     [['occupy', '0', '--memory', 'much'], /expected a size/],
-  ])('%j', (args, words) => {
+  ])('exits with 64 and a reason, and changes nothing: %j', (args, words) => {
     const { status, stdout, stderr } = machine.tool(args);
     expect(stderr).toMatch(words);
     expect(stdout).toBe('');
@@ -96,7 +96,7 @@ describe('wrong command lines: exit code 64, a reason, and nothing changed', () 
   });
 });
 
-test('set and reset: what is switched on is shown', () => {
+test('show shows what set and reset have switched', () => {
   machine.set('teardown=250', 'latency=all:10', 'gpu=0,2', 'lost=on', 'hang=power,memory', 'error=pci:21');
   machine.set(
     'gpu=GPU-00000000-0000-4000-8000-000000000001',
@@ -120,7 +120,7 @@ test('set and reset: what is switched on is shown', () => {
   expect({ ...machine.show(), directory: null }).toEqual({ ...fresh.show(), directory: null });
 });
 
-test('count: how often each call was made, by all processes together', async () => {
+test('show --json counts how often each call was made, by all processes together', async () => {
   expect(machine.show().calls).toBeNull();
   const sessions = [machine.session(), machine.session()];
   for (const session of sessions) await session.do('nvml.init()');
@@ -142,7 +142,7 @@ test('reset leaves processes alone', async () => {
   expect(machine.witness(1)).toEqual([user.pid]);
 });
 
-test('occupy: a foreign process that others see, until its standard input closes', async () => {
+test('occupy is a foreign process that others see, until its standard input closes', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
   const child = await machine.occupy('2', '--memory', '2GiB', '--name', 'train');
@@ -157,7 +157,7 @@ test('occupy: a foreign process that others see, until its standard input closes
   expect(child.exitCode).toBe(0);
 });
 
-test('occupy: as a graphics process, by UUID, on an instance, on the GPU that NVML numbers so', async () => {
+test('occupy can be a graphics process, and takes a UUID, an instance, or NVML’s number of a GPU', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
   const graphics = await machine.occupy('GPU-00000000-0000-4000-8000-000000000003', '--graphics');

@@ -54,7 +54,7 @@ describe('equal GPUs', () => {
     expect(await watcher.do('[nvml.pids(0), nvml.pids(1)]')).toEqual([[], [watcher.pid]]);
   });
 
-  test('the first cuInit fixes it', async () => {
+  test('the first cuInit fixes the list', async () => {
     const first = machine.session({ environment: { CUDA_VISIBLE_DEVICES: '1,2' } });
     expect(await first.do('cuda.count()')).toBe(-3);
     // Read when cuInit is called, not when the library is loaded.
@@ -75,7 +75,7 @@ describe('equal GPUs', () => {
     expect(await first.do('[cuda.retain(3)[0], cuda.release(3), cuda.total(3)[0]]')).toEqual([101, 101, 101]);
   });
 
-  test('also when it found no device', async () => {
+  test('the first cuInit fixes the list also when it found no device', async () => {
     const none = machine.session({ environment: { CUDA_VISIBLE_DEVICES: '' } });
     expect(await none.do('[cuda.init(), cuda.count()]')).toEqual([100, -3]);
     await none.do('os.environ.update(CUDA_VISIBLE_DEVICES="0")');
@@ -92,7 +92,7 @@ test('a GPU that cannot be used is not numbered', async () => {
   expect(await session.do(python(gpu(1)))).toBe(NO_DEVICE);
 });
 
-test('different GPUs: fastest first, or in PCI order', async () => {
+test('different GPUs are numbered fastest first, or in PCI order', async () => {
   using machine = new Simulated('mixed');
   const uuids = machine.show().gpus.map((each: { uuid: string }) => each.uuid.replace('GPU', ''));
   const session = machine.session();
@@ -106,7 +106,7 @@ test('different GPUs: fastest first, or in PCI order', async () => {
   expect(await session.do(python(`GPU${uuids[2].slice(0, 6)}`))).toEqual(pick(2));
 });
 
-test('MIG before R570: one instance at most, and no whole GPU beside it', async () => {
+test('MIG before R570 shows one instance at most, and no whole GPU beside it', async () => {
   using machine = new Simulated('early-r535');
   machine.set('gpu=0,1', 'mig=on');
   const { gpus } = machine.show();
@@ -131,7 +131,7 @@ test('MIG before R570: one instance at most, and no whole GPU beside it', async 
   expect(await session.do(python(`${first.uuid},${gpus[2].uuid}`))).toEqual([suffix(first)]);
 });
 
-test('MIG since R570: several instances in one process, and whole GPUs beside them', async () => {
+test('MIG since R570 shows several instances in one process, and whole GPUs beside them', async () => {
   using machine = new Simulated('a100x4-mig');
   const { gpus } = machine.show();
   const session = machine.session();
