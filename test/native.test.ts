@@ -12,7 +12,7 @@ test.each([
   'driverSnapshot', // used late
   'driverHasCallOut', // used when the process exits
   'Directory', // a class
-])('a native addon without %s: the error names the addon and how to rebuild it', async (name) => {
+])('the error for a native addon without %s names the addon and how to rebuild it', async (name) => {
   const hook = join(import.meta.dirname, 'fixtures/stale-addon.cjs');
   const { code, stdout, stderr } = await machine.run(
     [process.execPath, '-r', hook, command, 'run', '--', 'true'],

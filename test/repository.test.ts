@@ -31,7 +31,7 @@ describe('workflows', () => {
   const workflows = readdirSync(join(root, directory));
 
   test.each(workflows)(
-    '%s: each step that runs something is a command of package.json, or npm ci',
+    'have a command of package.json, or npm ci, in each step that runs something: %s',
     (name) => {
       const commands = [...read(join(directory, name)).matchAll(/^\s*(?:- )?run: (.*)$/gm)].map(
         ([, command]) => command as string,

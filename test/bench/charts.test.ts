@@ -55,7 +55,7 @@ function elements(svg: string) {
 describe.each(kinds)('%s', (_, each) => {
   const svg = chart('A look', each, 'Measured somewhere');
 
-  test('well formed, within its frame, without a number that is none', () => {
+  test('is well formed, within its frame, and without a number that is none', () => {
     expect(svg).not.toMatch(/NaN|Infinity|undefined/);
     const [frame, ...all] = elements(svg);
     const [width, height] = [Number(frame?.attributes.width), Number(frame?.attributes.height)];
@@ -72,7 +72,7 @@ describe.each(kinds)('%s', (_, each) => {
     }
   });
 
-  test('a chart is told in words, with units, for light and dark', () => {
+  test('is told in words, with units, for light and dark', () => {
     expect(svg).toContain('<title id="title">A look: Warm &amp; cold &lt;looks&gt;</title>');
     expect(svg).toMatch(/<desc id="desc">Medians in µs\..+gpu-owner/);
     expect(svg).toMatch(/>µs(, logarithmic scale)?<\/text>/);
@@ -102,7 +102,7 @@ describe('ticks', () => {
     expect(linearTicks(from, to).ticks.map(({ label }) => label)).toEqual(labels);
   });
 
-  test('logarithmic: all of them over a short way, powers of ten over a long one', () => {
+  test('logarithmic axes have all ticks over a short range, and powers of ten over a long one', () => {
     const labels = (from: number, to: number) => logTicks(from, to).ticks.map(({ label }) => label);
     expect(labels(3, 150)).toEqual(['2', '5', '10', '20', '50', '100', '200']);
     expect(labels(3, 9000).filter(Boolean)).toEqual(['10', '100', '1,000', '10,000']);

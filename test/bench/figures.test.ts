@@ -11,7 +11,7 @@ const results = JSON.parse(readFileSync(join(root, 'docs/benchmarks/results.json
 describe('the documentation', () => {
   const files = documentation(results);
 
-  test.each([...files.keys()])('%s is as `node bench/docs.js` writes it', (path) => {
+  test.each([...files.keys()])('is as `node bench/docs.js` writes it: %s', (path) => {
     expect(existsSync(join(root, path)) && readFileSync(join(root, path), 'utf8')).toBe(files.get(path));
   });
 

@@ -49,7 +49,7 @@ test('the version and the GPUs of a real driver are found', () => {
   expect(version).toMatch(/^\d+\.\d+/);
 });
 
-test('a driver that cannot be asked: the reason is told', () => {
+test('the reason is told why a driver cannot be asked', () => {
   writeFileSync(join(directory, 'libnvidia-ml.so.1'), 'not a library');
   const { available, why } = asked('realDriver()', { LD_LIBRARY_PATH: directory });
   expect(available).toBe(false);
@@ -69,7 +69,7 @@ test('nvidia-smi and Python modules are found, or the reason is told', () => {
   ]);
 });
 
-test('a poll asks twice: which GPUs there are, and what computes on them', () => {
+test('a poll asks which GPUs there are, and what computes on them', () => {
   const simulated = asked(
     '[smiPoll(bench).poll(), smiPoll(bench).times(3), smiPoll(bench).times(2, "apps"), leftOut]',
   );

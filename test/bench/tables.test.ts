@@ -7,7 +7,7 @@ import { plain, summaryText, tableText, wrap } from '../../bench/print.js';
 import { checkTables } from '../../bench/table.js';
 
 describe('statistics', () => {
-  test('the median, the middle half, and what one of a hundred exceeds', () => {
+  test('the statistics of many values are the median, the middle half, and what one of a hundred exceeds', () => {
     const values = Array.from({ length: 200 }, (_, i) => 200 - i);
     expect(summarize(values)).toEqual({ n: 200, median: 100.5, low: 51, high: 151, p99: 199 });
     expect(values[0]).toBe(200); // not sorted in place
@@ -124,7 +124,7 @@ describe('on a terminal', () => {
     ]);
   });
 
-  test('lines break between words', () => {
+  test('lines of notes break between words', () => {
     expect(wrap('one two three', 7)).toEqual(['one two', 'three']);
     expect(wrap('abcdefghij k', 4)).toEqual(['abcd', 'efgh', 'ij k']);
     expect(wrap('', 4)).toEqual(['']);

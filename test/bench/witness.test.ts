@@ -53,7 +53,7 @@ describe('the log', () => {
     expect(told('1 had 10 A', '1 killed 20', '2 had 19 A', '2 gone 30 A')).toThrow('two holders');
   });
 
-  test('nothing seen proves nothing', () => {
+  test('a log without entries proves nothing, and is refused', () => {
     expect(told()).toThrow('saw no holder');
   });
 

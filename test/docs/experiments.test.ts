@@ -71,7 +71,7 @@ test('the page has what the old system could do', () => {
 
 // In this order: they are one project's story.
 test.each(commands.map(([before = '', now = '', seen = '']) => [codeOf(now)[0] ?? '', before, seen]))(
-  '%s (%s)',
+  '%s does what %s did',
   async (line, _, seen) => {
     expect(line).not.toBe('');
     const { code, stdout, stderr } = await sh(line);
@@ -80,7 +80,7 @@ test.each(commands.map(([before = '', now = '', seen = '']) => [codeOf(now)[0] ?
   },
 );
 
-test('what is in the program now works in a task', async () => {
+test('the code that the page shows works in a task', async () => {
   const lines = inProgram.flatMap(([, now]) => codeOf(now));
   expect(lines.length).toBeGreaterThan(7);
   writeFileSync(join(project, 'program.py'), ['import gpu_owner', ...lines].join('\n'));
@@ -92,7 +92,7 @@ test('what is in the program now works in a task', async () => {
   );
 });
 
-test('docs/results.md: what becomes of a table that is edited', async () => {
+test('a table that is edited becomes what docs/results.md says', async () => {
   const here = join(machine.directory, 'edited');
   const table = join(here, 'results_grid/final_results.csv');
   mkdirSync(here);

@@ -118,7 +118,7 @@ test('the page has the calls of all tools', () => {
 });
 
 describe('commands', () => {
-  test.each(commands)('gpu-owner %s', async (words, printed) => {
+  test.each(commands)('gpu-owner %s prints what the page says', async (words, printed) => {
     const { code, stdout, stderr } = await machine.runCommand(words.split(' '));
     expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: `${printed}\n`, stderr: '' });
   });
@@ -133,7 +133,7 @@ describe('commands', () => {
 });
 
 describe('Python', () => {
-  test.each(rows.map((row) => [row.languages.Python, row] as const))('%s', async (_, row) => {
+  test.each(rows.map((row) => [row.languages.Python, row] as const))('works: %s', async (_, row) => {
     const env = {
       PYTHONPATH: `${join(root, 'python')}:${stubs}`,
       GPU_OWNER_COMMAND: launcher,
@@ -144,13 +144,13 @@ describe('Python', () => {
 });
 
 describe('Node.js', () => {
-  test.each(rows.map((row) => [row.languages['Node.js'], row] as const))('%s', async (_, row) => {
+  test.each(rows.map((row) => [row.languages['Node.js'], row] as const))('works: %s', async (_, row) => {
     const source = `import * as gpuOwner from ${JSON.stringify(join(root, 'dist/index.js'))};
       const { findFreeGPUs, getGPUs, GPUOwner } = gpuOwner, occupy = () => {};\n${inNode(row)}`;
     check(row, await machine.run([process.execPath, '--input-type=module', '-e', source]));
   });
 
-  test('the types are right, too', () => {
+  test('has the right types in the page’s examples', () => {
     const file = join(machine.directory, 'rows.ts');
     const programs = rows.map((row) => `{\n${inNode(row)}\n}`);
     writeFileSync(

@@ -47,7 +47,7 @@ test('every convention has its row in conventions.md', () => {
   expect(rows).toEqual([...CONVENTIONS]);
 });
 
-test('what is shown for sh and bash can be read by them', () => {
+test('sh and bash can read what is shown for them', () => {
   const shown = pages.flatMap((page) =>
     [...text(page).matchAll(/^ *```(?:sh|bash)\n([\s\S]*?)\n *```/gm)].map(
       ([, body]) => [page, body as string] as const,
@@ -77,7 +77,7 @@ test('before a program with the Python helper is run, it is said how that is ins
 });
 
 describe('docs/python-environments.md', () => {
-  test('a script that claims by its first line', async () => {
+  test('has a script that claims by its first line', async () => {
     const script = join(here, 'train.py');
     const first = fence('python-environments.md', 'python', '<!-- first line of a script -->');
     writeFileSync(
@@ -91,7 +91,7 @@ describe('docs/python-environments.md', () => {
     expect(run).toEqual({ code: 0, signal: null, stdout: 'GPU- --seed 1\n', stderr: '' });
   });
 
-  test('the kernel of Jupyter', async () => {
+  test('has a kernel for Jupyter that claims', async () => {
     writeFileSync(
       join(here, 'ipykernel_launcher.py'),
       "import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n",
@@ -105,7 +105,7 @@ describe('docs/python-environments.md', () => {
 
 describe('docs/many-jobs.md', () => {
   test.skipIf(!has('make'))(
-    'make: as many as there are GPUs, and no results of those that failed',
+    'has a Makefile that runs as many jobs as there are GPUs, and keeps no results of failed ones',
     async () => {
       writeFileSync(join(here, 'Makefile'), fence('many-jobs.md', 'make'));
       writeFileSync(join(here, 'train.py'), '');
@@ -117,7 +117,7 @@ describe('docs/many-jobs.md', () => {
     },
   );
 
-  test('the loop ends, and by Ctrl-C with all that it has started', async () => {
+  test('has a loop that ends, and by Ctrl-C with all that it has started', async () => {
     // A bash that nobody's shell has started takes a socket as its input for a login, and reads ~/.bashrc.
     const bash = ['bash', '--norc', '-c'];
     const loop = fence('many-jobs.md', 'bash');
@@ -146,7 +146,7 @@ describe('docs/many-jobs.md', () => {
   );
 });
 
-test('docs/batch-systems.md: the job of SGE asks to be started again if no GPU came free', async () => {
+test('the SGE job of docs/batch-systems.md asks to be started again if no GPU came free', async () => {
   const job = fence('batch-systems.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
   expect((await machine.run(['sh', '-c', job], { env })).code).toBe(0);
   const holder = machine.start([launcher, 'hold', '-n', '2']);

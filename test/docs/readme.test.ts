@@ -258,7 +258,7 @@ describe('what is shown is what happens', () => {
     expect(taken(env)).toBe(0);
   });
 
-  test('enough of it is run', () => {
+  test('in enough places', () => {
     const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
     expect(ran('README.md')).toBeGreaterThanOrEqual(2);
     for (const page of [
@@ -278,7 +278,7 @@ describe('what is shown is what happens', () => {
 });
 
 describe('a fresh clone', () => {
-  test('Try it: one line, whose second half shows the main job', () => {
+  test('runs “Try it” in one line, whose second half shows the main job', () => {
     const line = firstFence('Try it') ?? '';
     expect(line).toMatch(/^npm ci && node \S+$/);
     const [, script = ''] = /node (\S+)$/.exec(line) ?? [];
@@ -299,7 +299,7 @@ describe('a fresh clone', () => {
     expect(status).toBe(0);
   });
 
-  test('the example fails where what it shows is not true', () => {
+  test('has an example that fails where what it shows is not true', () => {
     const broken = join(home, 'broken-clone');
     mkdirSync(join(broken, 'bin'), { recursive: true });
     symlinkSync(join(root, 'examples'), join(broken, 'examples'));
@@ -324,7 +324,7 @@ describe('a fresh clone', () => {
     expect(run.status).toBe(1);
   });
 
-  test('Run the tests: the line that .ci/run calls', () => {
+  test('runs the tests by the line that .ci/run calls', () => {
     expect(firstFence('Run the tests')).toBe('npm ci && npm test');
     const path = join(root, '.ci/run');
     expect(existsSync(path), '.ci/run is missing').toBe(true);
@@ -335,13 +335,13 @@ describe('a fresh clone', () => {
     expect(stdout).toBe('npm ci && npm test\n');
   });
 
-  test('the commands that the package promises exist', () => {
+  test('has the commands that the package promises', () => {
     const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     for (const [, name] of everything.matchAll(/\bnpm run ([\w:-]+)/g))
       expect(Object.keys(scripts)).toContain(name);
   });
 
-  test('examples/hold.py claims a GPU and gives it back', () => {
+  test('has examples/hold.py, which claims a GPU and gives it back', () => {
     const env = machine('2');
     const run = spawnSync('python3', [join(root, 'examples/hold.py')], {
       env,
@@ -354,7 +354,7 @@ describe('a fresh clone', () => {
     expect(taken(env)).toBe(0);
   });
 
-  test('examples/claim.py claims a GPU and gives it back', () => {
+  test('has examples/claim.py, which claims a GPU and gives it back', () => {
     const env = machine('2');
     const run = spawnSync('python3', [join(root, 'examples/claim.py')], {
       env,
@@ -369,7 +369,7 @@ describe('a fresh clone', () => {
     expect(taken(env)).toBe(0);
   });
 
-  test('a link to the command in another directory works', () => {
+  test('has a command that works by a link in another directory', () => {
     const { stdout } = spawnSync('gpu-owner', ['--version'], { env: variables, cwd: '/', encoding: 'utf8' });
     expect(stdout.split('\n')[0]).toBe(JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).version);
   });

@@ -55,7 +55,7 @@ test('one of two acquisitors on three GPUs waits until the other has taken its o
   expect(given).toHaveLength(3);
 });
 
-test('too few GPUs: it says why', async () => {
+test('an acquisitor that finds too few GPUs says why', async () => {
   machine = new Machine(1);
   const { code, stdout } = await machine.run([
     process.execPath,

@@ -19,12 +19,12 @@ const secondsIn = (name: string, pattern: RegExp) => {
 };
 
 const noShellcheck = spawnSync('shellcheck', ['--version']).status !== 0;
-test.skipIf(noShellcheck)('shellcheck has no complaint (needs shellcheck)', () => {
+test.skipIf(noShellcheck)('shellcheck has no complaint about the templates (needs shellcheck)', () => {
   const paths = [...SCRIPTS, 'docker.sh', 'worker.sh'].map((name) => join(root, 'examples', name));
   expect(spawnSync('shellcheck', paths, { encoding: 'utf8' }).stdout).toBe('');
 });
 
-test.each(['slurm/worker.sh', 'sge/worker.sh'])('%s: tasks get less time to end than the job', (name) => {
+test.each(['slurm/worker.sh', 'sge/worker.sh'])('tasks get less time to end than the job in %s', (name) => {
   const grace = parseDuration(/--grace (\S+)/.exec(textOf(name))?.[1] ?? '', '--grace') / 1000;
   const warning = name.startsWith('slurm')
     ? Number(/^#SBATCH --signal=B:TERM@(\d+)$/m.exec(textOf(name))?.[1])
@@ -49,7 +49,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     return manager;
   };
 
-  test('Slurm: a warning before the end, scancel, and jobs that go on', async () => {
+  test('Slurm’s job ends with its warning and scancel, and others go on', async () => {
     const manager = await begin('slurm/manager.sh');
     const [first, second] = [2, 0].map((gpu) =>
       cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: String(gpu) }),
@@ -89,13 +89,13 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     expect((await cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: '1' }).ended).code).toBe(0);
   });
 
-  test('Slurm: a job without a GPU takes none', async () => {
+  test('Slurm’s job without a GPU takes none', async () => {
     const { code, stderr } = await cluster.submit('slurm/worker.sh').ended;
     expect(code).not.toBe(0);
     expect(stderr).toMatch(/CUDA_VISIBLE_DEVICES: Slurm has given this job no GPU/);
   });
 
-  test('Grid Engine: s_rt, qdel, and jobs that go on', async () => {
+  test('Grid Engine’s job ends with s_rt and qdel, and others go on', async () => {
     const manager = await begin('sge/manager.sh');
     const [first, second] = [cluster.submit('sge/worker.sh'), cluster.submit('sge/worker.sh')];
     const gpus = [await cluster.started(1), await cluster.started(2)];

@@ -48,7 +48,7 @@ async function understood(words: string[]): Promise<void> {
 }
 
 describe('Kubernetes', () => {
-  test('every file is used', () => {
+  test('has no file that is not used', () => {
     const files = readdirSync(join(root, 'examples/kubernetes')).filter(
       (name) => name !== 'kustomization.yaml',
     );
@@ -59,7 +59,7 @@ describe('Kubernetes', () => {
     expect(used.sort()).toEqual(files.sort());
   });
 
-  test('commands, with the times that they get', async () => {
+  test('runs the commands, with the times that they get', async () => {
     for (const name of ['manager', 'workers']) {
       const { spec } = find('Job', name).spec.template;
       const { args } = spec.containers[0];
@@ -71,7 +71,7 @@ describe('Kubernetes', () => {
     expect(find('Job', 'workers').spec.template.spec.containers[0].args).toContain('--grace');
   });
 
-  test('the sweep is one', async () => {
+  test('has a valid sweep', async () => {
     const { args } = find('Job', 'manager').spec.template.spec.containers[0];
     const { mountPath } = find('Job', 'manager').spec.template.spec.containers[0].volumeMounts.find(
       ({ name }: Manifest) => name === 'sweep',
@@ -84,7 +84,7 @@ describe('Kubernetes', () => {
     expect(stdout).toMatch(/^exp1 +12 /m);
   });
 
-  test('names that belong together are the same', () => {
+  test('uses the same names where they belong together', () => {
     for (const { spec, metadata } of pods) {
       const { labels } = spec.template.metadata;
       if (spec.selector) expect(labels).toMatchObject(spec.selector.matchLabels);
@@ -125,7 +125,7 @@ describe('Kubernetes', () => {
     ).toEqual(allowed);
   });
 
-  test('nobody is root, or may more than needed', () => {
+  test('runs nothing as root or with more rights than needed', () => {
     expect(pods).toHaveLength(3);
     for (const { spec } of pods) {
       const { securityContext, automountServiceAccountToken, containers } = spec.template.spec;
@@ -148,7 +148,7 @@ describe('Kubernetes', () => {
 });
 
 describe('Compose', () => {
-  test('commands, with the times that they get', async () => {
+  test('runs the commands, with the times that they get', async () => {
     for (const name of ['manager', 'worker']) await understood(compose.services[name].command);
     const { command, stop_grace_period: period } = compose.services.worker;
     expect(seconds(period)).toBeGreaterThan(seconds(command[command.indexOf('--grace') + 1]) + 10);
@@ -157,7 +157,7 @@ describe('Compose', () => {
     await understood(health.slice(1));
   });
 
-  test('names that belong together are the same', () => {
+  test('uses the same names where they belong together', () => {
     for (const [name, service] of Object.entries<Manifest>(compose.services)) {
       expect(service.secrets, name).toEqual(Object.keys(compose.secrets));
       for (const other of Object.keys(service.depends_on ?? {})) {
@@ -205,7 +205,7 @@ describe.skipIf(noRedis !== null)(`Redis as they start it${noRedis === null ? ''
     ],
   ];
 
-  test.each(ways)('%s', async (_, words, probe, secret) => {
+  test.each(ways)('%s’s Redis accepts the password, and is ready', async (_, words, probe, secret) => {
     const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-redis-'));
     const port = await freePort();
     let server: ChildProcess | undefined;
@@ -264,7 +264,7 @@ const unshare = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'];
 const noNamespace = spawnSync(unshare[0] as string, [...unshare.slice(1), 'true']).status !== 0;
 
 describe.skipIf(noNamespace)('as the first process of a container (needs root, for namespaces)', () => {
-  test('SIGTERM drains, and no zombies stay', async () => {
+  test('SIGTERM drains the worker, and no zombies stay', async () => {
     // What it leaves behind has ended, and nobody of its family is left to collect it.
     const orphan =
       '(setsid sh -c "sleep 0.05" &) ; sleep 0.2; touch started; until [ -e go ]; do sleep 0.02; done';

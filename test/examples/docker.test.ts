@@ -90,7 +90,7 @@ test('the lease outlives clients that are killed, as long as the container lives
   await until(async () => (await leased()) === 0);
 });
 
-test('without a claim it says how it is meant', async () => {
+test('without a claim the script says how it is meant', async () => {
   const { code, stderr } = await machine.run([script, 'IMAGE', 'true'], { env });
   expect(code).toBe(64);
   expect(stderr).toMatch(

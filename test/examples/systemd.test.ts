@@ -16,7 +16,7 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test.skipIf(!hasAnalyze)('systemd-analyze has no complaint (needs systemd)', () => {
+test.skipIf(!hasAnalyze)('systemd-analyze has no complaint about the units (needs systemd)', () => {
   const verify = (name: string, text: string) => {
     const path = join(machine.directory, name);
     // It looks whether the program is there.
@@ -30,7 +30,7 @@ test.skipIf(!hasAnalyze)('systemd-analyze has no complaint (needs systemd)', () 
   expect(verify(name, textOf(name).replace('Restart=on-failure', 'Restart=sometimes'))).not.toEqual([]);
 });
 
-test('what they set exists, and tasks get less time to end than the service', () => {
+test('the units set what exists, and tasks get less time to end than the service', () => {
   const readme = readFileSync(join(root, 'README.md'), 'utf8');
   for (const name of names) {
     const text = textOf(name);
@@ -43,7 +43,7 @@ test('what they set exists, and tasks get less time to end than the service', ()
   expect(names.filter((name) => textOf(name).includes('--grace'))).toHaveLength(2);
 });
 
-test('the commands that they start are right', async () => {
+test('the commands that the units start are right', async () => {
   const project = join(machine.directory, 'project');
   mkdirSync(project);
   for (const name of names) {

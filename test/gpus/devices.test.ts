@@ -111,7 +111,7 @@ describe('matchesName', () => {
     ['*ab*ab', 'abab', true],
     ['.*', 'anything', false],
     ['(', 'anything', false],
-  ])('%s on %s: %s', (pattern, name, expected) => {
+  ])('tells whether %s matches %s: %s', (pattern, name, expected) => {
     expect(matchesName(pattern, name)).toBe(expected);
   });
 

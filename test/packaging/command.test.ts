@@ -163,14 +163,14 @@ describe(`finds ${PROGRAM}`, () => {
   it.each([
     ['as npm installs it in a project', 'node_modules/gpu-owner', 'node_modules/.bin/gpu-owner'],
     ['as npm installs it for all', 'lib/node_modules/gpu-owner', 'bin/gpu-owner'],
-  ])('%s', (name, place, link) => {
+  ])('where it is installed %s', (name, place, link) => {
     const { directory, file } = installed(name, place, link);
     standIn(join(directory, 'build/Release'));
     expect(found(file)).toBe(INHERITED);
     expect(found(join(directory, 'bin/gpu-owner.cjs'))).toBe(INHERITED);
   });
 
-  it('among prebuilt ones, for this processor', () => {
+  it('among prebuilt ones for this processor', () => {
     if (!existsSync('/lib64/ld-linux-x86-64.so.2') || existsSync('/lib/ld-linux-aarch64.so.1'))
       return console.log('not tested: needs x86-64 with glibc');
     const { directory, file } = installed(
@@ -184,7 +184,7 @@ describe(`finds ${PROGRAM}`, () => {
     expect(found(file)).toBe(INHERITED);
   });
 
-  it('and does without one that fails, or is somebody else’s', () => {
+  it('or does without one that fails, or is somebody else’s', () => {
     const { directory, file } = installed('failing', 'lib/node_modules/gpu-owner', 'bin/gpu-owner');
     const real = /^sigign=[0-9a-f]{16} nofile=\w+( fds=[\d,]+)?$/;
     for (const script of ['exit 1', 'echo nonsense']) {
@@ -198,7 +198,7 @@ describe(`finds ${PROGRAM}`, () => {
   });
 });
 
-it('works through symbolic links', () => {
+it('the launcher works through symbolic links', () => {
   symlinkSync(command, join(root, 'link'));
   symlinkSync('link', join(root, 'link to link'));
   expect(start(join(root, 'link to link'), ['x']).args).toEqual(['x']);
@@ -214,18 +214,18 @@ function linkDirectory(): string {
   return directory;
 }
 
-it('works without a shell', () => {
+it('the launcher works without a shell', () => {
   expect(start(process.execPath, [command, 'x']).args).toEqual(['x']);
 });
 
-it('takes the Node.js that GPU_OWNER_NODE names', () => {
+it('the launcher takes the Node.js that GPU_OWNER_NODE names', () => {
   const node = join(root, 'my node');
   writeFileSync(node, `#!/bin/sh\nMINE=yes exec '${process.execPath}' "$@"\n`);
   chmodSync(node, 0o755);
   expect(start(command, [], { env: { PATH: '/nowhere', GPU_OWNER_NODE: node } }).env.MINE).toBe('yes');
 });
 
-describe('says what is wrong', () => {
+describe('the launcher says what is wrong', () => {
   const fail = (options: SpawnSyncOptions) => {
     const { stderr, status } = spawnSync(command, ['status'], { ...options, encoding: 'utf8' });
     return { stderr, status };

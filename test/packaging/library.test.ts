@@ -77,7 +77,7 @@ function claim(flags: string[] = []): string[] {
   return run(CLAIM, ['-r', fixture('watch.cjs'), ...flags]);
 }
 
-it('without a native part says for which systems there is one, and what to do on others', () => {
+it('the library without a native part says for which systems there is one, and what to do on others', () => {
   rmSync(join(copy, 'build'), { recursive: true });
   const source = `await import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(1)).catch((error) => console.log(error.code, error.message));`;
   expect(run(source).join('')).toMatch(
@@ -92,12 +92,12 @@ describe('the compiled form', () => {
     expect(claim()).toEqual(['library.cjs used', '2']);
   });
 
-  it('is done without where there is none', () => {
+  it('is not needed where there is none', () => {
     rmSync(path());
     expect(claim()).toEqual(['library.cjs none', '2']);
   });
 
-  it('is done without where it cannot be read', () => {
+  it('is not needed where it cannot be read', () => {
     rmSync(path());
     mkdirSync(path());
     expect(claim()).toEqual(['library.cjs none', '2']);

@@ -64,7 +64,7 @@ const driver = () => ({
 describe.skipIf(process.arch !== 'x64')(
   'the first release and this one (x64 only: the first one’s binaries are)',
   () => {
-    test('claims of both in turn: no GPU is held twice, and those that are killed leave nothing', async () => {
+    test('never hold a GPU twice when both claim, and leave nothing when they are killed', async () => {
       const jobs = Array.from({ length: 24 }, (_, index) => {
         const job = start(
           index % 2 === 0 ? first : current,
@@ -92,7 +92,7 @@ describe.skipIf(process.arch !== 'x64')(
     test.each([
       ['the first in this one', () => [current, first]],
       ['this one in the first', () => [first, current]],
-    ])('a claim inside the job of another release gets GPUs of that job: %s', async (_, order) => {
+    ])('can claim inside a job of the other, and get GPUs of that job: %s', async (_, order) => {
       const [outer, inner] = order() as [string, string];
       const inside = [
         process.execPath,
@@ -118,7 +118,7 @@ describe.skipIf(process.arch !== 'x64')(
       ).toEqual(['2', '3']);
     });
 
-    test('waiters of both stand in one queue, first come, first served', async () => {
+    test('have their waiters in one queue, first come, first served', async () => {
       const holder = start(current, 'hold', '-n', '4');
       await output(holder, /visibleDevices/);
       const order: string[] = [];

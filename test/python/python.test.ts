@@ -35,14 +35,14 @@ function pythons(): Map<string, string> {
 const [[first, python] = ['', ''], ...others] = pythons();
 
 test.skipIf(python === '').each([claims, tasks, originals].flatMap(classesOf))(
-  `with Python ${first || '(needs 3.8 or newer)'}: %s`,
+  `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   (name, file) => {
     check(python, file, [name]);
   },
 );
 
 // What differs from one version to the next is how processes start, fork and end.
-test.each(others)('with Python %s', (_, path) => {
+test.each(others)('the tests pass with Python %s', (_, path) => {
   check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
   check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
   check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);

@@ -33,6 +33,6 @@ test('a signal for a process that has ended is no error, unless it has to live',
   ]);
 });
 
-test.each([undefined, Number.NaN, 0, 1, -1, process.pid])('%s gets no signal', (pid) => {
+test.each([undefined, Number.NaN, 0, 1, -1, process.pid])('a signal is never sent to %s', (pid) => {
   expect(() => sendSignal(pid, 'SIGCONT')).toThrow('is no process');
 });
