@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { INHERITED, parseInherited } from '../../jobs/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
-import type { Eta, Progress } from '../manager/index.ts';
+import { type Eta, type Manager, type Progress, readFailures } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import type { Endpoint } from '../protocol/index.ts';
 import { isRedisURL, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
@@ -202,6 +202,20 @@ export interface ControllerOptions extends Experiment {
   reporter: Reporter;
   /** Where metrics are served; null: nowhere. */
   metrics: Endpoint | null;
+}
+
+/** Ends the work on a queue, and reports how it ended. */
+export async function concludeRun(
+  manager: Manager,
+  { queue, reporter, signals }: ControllerOptions,
+  { workers, inStep }: Pick<RunEnd, 'workers' | 'inStep'>,
+): Promise<RunEnd> {
+  const { exitCode: interrupted } = signals;
+  const progress = await manager.conclude();
+  const failures = await readFailures(queue, progress).catch(() => []);
+  const end = { progress, workers, inStep, interrupted, tables: manager.tables, failures };
+  reporter.conclude(end);
+  return end;
 }
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;

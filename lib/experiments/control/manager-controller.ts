@@ -1,10 +1,10 @@
 import { hostName } from '../../platform/index.ts';
-import { isOver, Manager, type Progress, readFailures } from '../manager/index.ts';
+import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { Collector, type Family, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import type { ControllerOptions, RunEnd } from './experiment.ts';
+import { type ControllerOptions, concludeRun, type RunEnd } from './experiment.ts';
 
 export interface ManagerControllerOptions extends ControllerOptions {
   protocol: ProtocolSettings;
@@ -66,13 +66,7 @@ export class ManagerController {
       if (!signals.drain.aborted) await this.#manager.firstSync();
       const inStep = signals.drain.aborted || (await this.#work());
       this.#serves = false;
-      const now = await this.#manager.conclude();
-      const { exitCode: interrupted } = signals;
-      const failures = await readFailures(this.#options.queue, now).catch(() => []);
-      const { tables } = this.#manager;
-      const end = { progress: now, workers: [], inStep, interrupted, tables, failures };
-      reporter.conclude(end);
-      return end;
+      return await concludeRun(this.#manager, this.#options, { workers: [], inStep });
     } finally {
       await this.#service.close();
       await this.#manager.close();

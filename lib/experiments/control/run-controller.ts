@@ -1,9 +1,9 @@
 import { hostName } from '../../platform/index.ts';
-import { Eta, isOver, Manager, type Progress, readFailures, readProgress } from '../manager/index.ts';
+import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
 import { Collector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
-import type { ControllerOptions, RunEnd, RunView } from './experiment.ts';
+import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
 import { WorkerPool, type WorkerSettings } from './worker-pool.ts';
 
 export type RunOptions = ControllerOptions & WorkerSettings;
@@ -49,13 +49,8 @@ export class RunController {
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
       await this.#unpause();
-      const { workers, inStep } = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
-      const { exitCode: interrupted } = signals;
-      const now = await this.#manager.conclude();
-      const failures = await readFailures(queue, now).catch(() => []);
-      const end = { progress: now, workers, inStep, interrupted, tables: this.#manager.tables, failures };
-      reporter.conclude(end);
-      return end;
+      const done = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
+      return await concludeRun(this.#manager, this.#options, done);
     } finally {
       metrics?.close();
       await this.#manager.close();
