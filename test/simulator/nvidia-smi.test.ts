@@ -90,7 +90,7 @@ describe('queries', () => {
     await until(() => smi('--query-compute-apps=pid', '--format=csv,noheader').stdout === '');
   });
 
-  test('the same numbers as status --json', async () => {
+  test('give the same numbers as status --json', async () => {
     on('rtx4090x2-display');
     await beside('1', ['--memory', '2GiB'], () => {
       const gpus = JSON.parse(gpuOwner('status', '--json').stdout);
@@ -207,7 +207,7 @@ describe('exit codes and messages', () => {
     [['-q', '-d', 'FROB'], 2, /MEMORY/],
     [['-l', 'soon'], 2, /Not a number of seconds: soon/],
     [['-i', '9'], 6, /No devices were found/],
-  ])('%j ends with %i', (args, code, words) => {
+  ])('are right: %j ends with %i', (args, code, words) => {
     on(1);
     const { status, stdout } = smi(...args);
     expect(status).toBe(code);
@@ -236,14 +236,14 @@ describe('exit codes and messages', () => {
   });
 });
 
-describe('who finds it', () => {
+describe('the simulated nvidia-smi is found by', () => {
   test('a command under `run` on a simulated machine', () => {
     on(2);
     const { stdout } = gpuOwner('run', '--', 'nvidia-smi', '--query-gpu=count', '--format=csv,noheader');
     expect(stdout).toBe('2\n2\n');
   });
 
-  test('a shell of `simulate shell`, and its commands', () => {
+  test('the shell of `simulate shell`, and its commands', () => {
     on(1);
     machine.environment.SHELL = '/bin/sh';
     const shell = spawnSync(process.execPath, [command, 'simulate', '--machine', '3', 'shell'], {

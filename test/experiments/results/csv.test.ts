@@ -61,7 +61,7 @@ test.each([1, 2, 3, 4])('what we write is read back, by us and by others (%i)', 
   expect(last?.line).toBe(breaks + 1);
 });
 
-test('lines as other programs write them', async () => {
+test('lines are read as other programs write them', async () => {
   const text = 'a,b\r\r\n\n1,x"y"\n , "q"\n"",""\n3';
   const rows = await rowsOf(Buffer.from(text));
   expect(rows.map(({ cells, line }) => [line, ...cells])).toEqual([

@@ -77,7 +77,7 @@ test.each([
   ['with a value behind the last column', 'seed,task_id,loss', '1,exp1_1,0.5,7'],
   ['with an empty cell behind it', 'seed,task_id,loss,late', '1,exp1_1,0.5,7,'],
   ['whose name is behind it', 'seed', '1,exp1_1,0.5,7'],
-])('a row of ours %s was left by an earlier process: it is written again', async (_, header, row) => {
+])('a row of ours %s that an earlier process has left is written again', async (_, header, row) => {
   completed(0, '{"loss": 2}');
   completed(1, '{"loss": 0.5, "late": 7}');
   writeFileSync(path, `${header}\n${row}\n`);

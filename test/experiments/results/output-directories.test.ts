@@ -40,7 +40,7 @@ test('a directory that is there, or can be made, will do, and is not made', asyn
   expect(readdirSync(project)).toEqual(before);
 });
 
-test('what is no directory, or is below what is none, is refused with cause and remedy', async () => {
+test('a file in place of a directory, or above it, is refused with cause and remedy', async () => {
   writeFileSync(join(project, 'file'), '');
   symlinkSync('nowhere', join(project, 'dangling'));
   expect(await check('file')).toMatch(
@@ -51,7 +51,7 @@ test('what is no directory, or is below what is none, is refused with cause and 
   expect(await check('file/{seed}')).toMatch(/'file\/1' of 1 task \(.*'file\/2'.*'file\/3'/);
 });
 
-test('where nothing is left to be written, nobody needs it', async () => {
+test('a directory in which nothing is left to be written is not needed', async () => {
   await queue.enqueue((await sweepTo('old')).tasks());
   writeFileSync(join(project, 'old'), 'moved away');
   expect(await check('old')).toMatch(/of 3 tasks/);
@@ -66,7 +66,7 @@ test('where nothing is left to be written, nobody needs it', async () => {
 });
 
 test.skipIf(process.getuid?.() === 0)(
-  'one that is read-only, with the rows of all tasks, or of some [not as root]',
+  'a read-only directory is refused unless it has the rows of all tasks [not as root]',
   async () => {
     const directory = join(project, 'kept');
     mkdirSync(directory);

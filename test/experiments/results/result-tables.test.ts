@@ -57,8 +57,8 @@ function read(directory = 'results_a'): string {
   return readFileSync(path(directory), 'utf8');
 }
 
-describe('what is written', () => {
-  test('a table with the name, the parameters and the result of every completed task', async () => {
+describe('a table of results', () => {
+  test('has the name, the parameters and the result of every completed task', async () => {
     const one = add('{"dataset": "mnist", "lr": 1e-3, "seed": 42}');
     const two = add('{"dataset": "mnist", "lr": 1.0, "layers": [64, 2.0], "seed": 43}');
     add('{"dataset": "mnist", "lr": 5, "seed": 44}');
@@ -78,7 +78,7 @@ describe('what is written', () => {
     expect(told).toEqual([]);
   });
 
-  test('appended to, and rewritten only for new columns', async () => {
+  test('is appended to, and rewritten only for new columns', async () => {
     const tasks = [1, 2, 3].map((seed) => add(`{"seed": ${seed}}`));
     queue.complete(tasks[0]?.id as string, { loss: 1 });
     await tables.sync();
@@ -94,7 +94,7 @@ describe('what is written', () => {
     expect(readdirSync(dirname(path()))).toEqual(['final_results.csv']);
   });
 
-  test('results that are called as parameters are', async () => {
+  test('keeps results apart that are called as parameters are', async () => {
     const task = add('{"lr": 1.0, "width": 2}');
     add('{"depth": 1}');
     queue.complete(
@@ -109,7 +109,7 @@ describe('what is written', () => {
     expect(await tables.sync()).toMatchObject({ restored: 0, problems: [] });
   });
 
-  test('whatever values there are, rows are found again as what they are', async () => {
+  test('has rows that are found again, whatever their values', async () => {
     const strings = [
       '"1.0"',
       '"yes"',
@@ -135,7 +135,7 @@ describe('what is written', () => {
     expect(told).toEqual([]);
   });
 
-  test('a task of several phases has a row in each of their directories', async () => {
+  test('has a row of a task of several phases in each of their directories', async () => {
     const task = add('{"seed": 1}');
     add('{"seed": 1.0}', 'deep/er/results_b', 'exp2');
     await tables.sync();
@@ -150,7 +150,7 @@ describe('what is written', () => {
   });
 });
 
-describe('files of others', () => {
+describe('a file of somebody else', () => {
   const row = 'mnist,1,0.9';
 
   test.each([
@@ -189,7 +189,7 @@ describe('files of others', () => {
       Buffer.from(`dataset,seed,accuracy,task_id\n${row},\n\0\0\0\0`),
       `dataset,seed,accuracy,task_id\n${row},\nmnist,2,0.5,exp1_1\n`,
     ],
-  ])('%s', async (_, text, after) => {
+  ])('keeps its form: %s', async (_, text, after) => {
     const one = add('{"dataset": "mnist", "seed": 1}');
     const two = add('{"dataset": "mnist", "seed": 2}');
     put(text);
@@ -214,7 +214,7 @@ describe('files of others', () => {
     ['\n', 'task_id,dataset,seed,accuracy\nexp1_0,mnist,1,0.5\n'],
     ['seed,task_id,dataset,accuracy', 'seed,task_id,dataset,accuracy\n1,exp1_0,mnist,0.5\n'],
     ['seed\r\n', 'seed,task_id,dataset,accuracy\r\n1,exp1_0,mnist,0.5\r\n'],
-  ])('without rows: %j', async (text, after) => {
+  ])('without rows gets ours: %j', async (text, after) => {
     const task = add('{"dataset": "mnist", "seed": 1}');
     put(text);
     await tables.sync();
@@ -247,23 +247,26 @@ describe('files of others', () => {
     expect(read()).toBe('task_id,seed,a\nexp1_0,1,1\n');
   });
 
-  test.each(['directory', 'FIFO', 'link to nothing'])('a %s in its place', async (kind) => {
-    const task = add('{"seed": 1}');
-    const other = add('{"seed": 2}', 'results_b');
-    queue.complete(task.id, { a: 1 });
-    queue.complete(other.id, { a: 1 });
-    mkdirSync(dirname(path()), { recursive: true });
-    if (kind === 'directory') mkdirSync(path());
-    else if (kind === 'FIFO') execFileSync('mkfifo', [path()]);
-    else symlinkSync('nowhere', path());
-    expect((await tables.sync()).problems).toHaveLength(1);
-    await tables.sync();
-    expect(told.filter((message) => message.startsWith('results_a/'))).toHaveLength(1);
-    expect(read('results_b')).toContain('exp1_1');
-    rmSync(path(), { recursive: true });
-    expect(await tables.sync()).toMatchObject({ problems: [] });
-    expect(read()).toContain('exp1_0');
-  });
+  test.each(['directory', 'FIFO', 'link to nothing'])(
+    'a %s in place of the table is named, and results wait',
+    async (kind) => {
+      const task = add('{"seed": 1}');
+      const other = add('{"seed": 2}', 'results_b');
+      queue.complete(task.id, { a: 1 });
+      queue.complete(other.id, { a: 1 });
+      mkdirSync(dirname(path()), { recursive: true });
+      if (kind === 'directory') mkdirSync(path());
+      else if (kind === 'FIFO') execFileSync('mkfifo', [path()]);
+      else symlinkSync('nowhere', path());
+      expect((await tables.sync()).problems).toHaveLength(1);
+      await tables.sync();
+      expect(told.filter((message) => message.startsWith('results_a/'))).toHaveLength(1);
+      expect(read('results_b')).toContain('exp1_1');
+      rmSync(path(), { recursive: true });
+      expect(await tables.sync()).toMatchObject({ problems: [] });
+      expect(read()).toContain('exp1_0');
+    },
+  );
 
   test('a link to a file stays one', async () => {
     const task = add('{"seed": 1}');
@@ -276,7 +279,7 @@ describe('files of others', () => {
     expect(told).toHaveLength(2);
   });
 
-  test('a file where the directory should be', async () => {
+  test('a file in place of the directory is named, and results wait', async () => {
     const task = add('{"seed": 1}');
     writeFileSync(join(project, 'results_a'), '');
     queue.complete(task.id, { a: 1 });
@@ -287,7 +290,7 @@ describe('files of others', () => {
 });
 
 describe('a last line that was cut', () => {
-  test('every cut of what we wrote is mended, wherever it is', async () => {
+  test('is mended wherever it was cut, where we wrote it', async () => {
     const one = add('{"name": "a,\\né", "seed": 1}');
     const two = add('{"name": "b,\\né", "seed": 2}');
     queue.complete(one.id, values('{"note": "x\\"y", "loss": 0.25}'));
@@ -307,7 +310,7 @@ describe('a last line that was cut', () => {
     }
   });
 
-  test('somebody else’s is left, and the results wait', async () => {
+  test('is left alone where it is somebody else’s, and the results wait', async () => {
     const task = add('{"seed": 1, "width": 2}');
     const other = add('{"seed": 3, "width": 2}', 'results_b');
     put('seed,width,loss\n5,6,7\n8,');
@@ -410,7 +413,7 @@ describe('rows that come and go', () => {
 });
 
 describe('a table in the directory of the project', () => {
-  test('its rows complete tasks, by their phases too; nothing is written to it', async () => {
+  test('completes tasks by its rows, also by their phases, and is never written to', async () => {
     const [one, two, three, four] = [1, 2, 3, 4].map((seed) =>
       add(`{"seed": ${seed}, "width": 1.0}`),
     ) as Task[];
@@ -442,7 +445,7 @@ describe('a table in the directory of the project', () => {
     expect(await tables.sync()).toMatchObject({ adopted: 0, appended: 0, restored: 0 });
   });
 
-  test('one that is no such table keeps nobody from anything; that of an output directory is as all are', async () => {
+  test('keeps nobody from anything if it is no such table, and is as all others in an output directory', async () => {
     const { id } = add('{"seed": 1}');
     put('name,mean\nx,1\n', '.');
     restart();

@@ -65,7 +65,7 @@ test.each(['0.930', '1', '-1e-07', 'true', '[1,2.50]', 'text', 'NaN'])(
   },
 );
 
-describe('a row fits', () => {
+describe('a row matches', () => {
   test('a task with all that it says of parameters', async () => {
     const match = await matcher(
       'lr|x|seed',
@@ -96,7 +96,7 @@ describe('a row fits', () => {
     expect(match('|3|2')).toBe(null);
   });
 
-  test('with a column too few, only if there is one', async () => {
+  test('a task with a column too few, if there is only one', async () => {
     const match = await matcher(
       'seed',
       '{"lr": 1, "seed": 1}',
@@ -107,7 +107,7 @@ describe('a row fits', () => {
     expect(match('2')).toBe(2);
   });
 
-  test('the name of a row decides, but only between tasks that fit', async () => {
+  test('the task of its name, but only among tasks that fit', async () => {
     const match = await matcher(
       'task_id|seed',
       '{"lr": 1, "seed": 1}',
@@ -120,7 +120,7 @@ describe('a row fits', () => {
     expect(match('task0|')).toBe(null);
   });
 
-  test('not for sure, if its name and its cells say otherwise', async () => {
+  test('without certainty if its name and its cells say otherwise', async () => {
     const match = await matcher('task_id|width|depth', '{"width": 1}', '{"width": 1, "depth": 5}');
     expect(match('task0|1|5')).toEqual([0, 1]);
   });
@@ -173,7 +173,7 @@ test('plans find results without a queue', async () => {
   rmSync(project, { recursive: true });
 });
 
-test('exported are all completed tasks, as CSV or JSON lines', async () => {
+test('exp export has all completed tasks, as CSV or JSON lines', async () => {
   const queue = new FakeQueue();
   const tasks = Array.from({ length: 450 }, (_, seed) =>
     queue.add({

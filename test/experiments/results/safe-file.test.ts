@@ -55,8 +55,8 @@ const CHANGES: [string, () => void][] = [
   ],
 ];
 
-describe.each(CHANGES)('somebody %s', (_, change) => {
-  test('before an append: nothing is appended', async () => {
+describe.each(CHANGES)('a change by somebody who %s the file', (_, change) => {
+  test('before an append stops it', async () => {
     const before = await stamp();
     await sleep(20); // clocks of file systems are coarse
     change();
@@ -65,7 +65,7 @@ describe.each(CHANGES)('somebody %s', (_, change) => {
     expect(readFileSync(path, 'utf8')).toBe(text);
   });
 
-  test('while a new file is written: theirs stays', async () => {
+  test('while a new file is written stops that', async () => {
     let text = '';
     const writing = replace(table, await stamp(), async (file) => {
       await file.appendFile('new');
@@ -79,7 +79,7 @@ describe.each(CHANGES)('somebody %s', (_, change) => {
   });
 });
 
-test('somebody makes the file while the first one is written, or removes it while another is', async () => {
+test('a file that somebody makes or removes while ours is written is noticed', async () => {
   const before = await stamp();
   rmSync(path);
   const making = replace(table, null, async () => writeFileSync(path, 'theirs'));
