@@ -88,8 +88,7 @@ export async function dropOverlong(
       }
     }
   }
-  overlong.clear();
-  if (lines.size === 0) return;
+  if (lines.size === 0) return overlong.clear();
   await rewrite(table, contents.header, ({ line }) => lines.has(line), [], new Map());
   throw new Changed();
 }
