@@ -1,6 +1,6 @@
 // `exp manager` from outside, with workers as the original system has them: whole processes, real signals.
 import type { ChildProcess } from 'node:child_process';
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -452,15 +452,57 @@ describe('wherever the queue is', () => {
     );
     await until(() => /Progress: [2-5]\/6/.test(experiment.log()));
     child.kill('SIGKILL');
-    const again = await finished(manager());
-    expect(again.code).toBe(0);
+    const again = manager('--stay');
+    const ended = finished(again);
     await Promise.all(workers);
+    // A task that was given out at the moment of the kill has reached nobody.
+    for (const { name } of (await experiment.status()).running) {
+      for (const command of ['cancel', 'retry']) await experiment.run([command, name]);
+    }
+    await until(async () => {
+      await worker('gpu2', '--older');
+      return (await experiment.status()).counts.completed === 6;
+    });
+    again.kill('SIGTERM');
+    await ended;
     const rows = table();
     expect(rows).toHaveLength(6);
     const told = rows.filter(({ seed, test_accuracy }) => seed !== '' && test_accuracy !== '');
     for (const { width_factor = '', seed = '', test_accuracy } of told) {
       expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor, seed), 9);
     }
+  });
+
+  test('a row may be that of an older worker whose task was cancelled, and isn’t that of one that failed', async () => {
+    sweep('[1.0, 2]', '[42, 101]');
+    const child = manager('--stay');
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    const path = join(experiment.project, 'results_mnist/final_results.csv');
+    mkdirSync(join(experiment.project, 'results_mnist'));
+    writeFileSync(path, 'dataset,width_factor,test_accuracy\n');
+    const take = async (worker: string) => {
+      const { task } = await ask({ type: 'request_task', worker_id: worker, gpu_id: 0 });
+      const { task_id, seed } = task as { task_id: string; seed: number };
+      return { about: { worker_id: worker, task_id }, seed };
+    };
+    const [one, cancelled] = [await take('gpu0'), await take('gpu1')];
+    expect((await experiment.run(['cancel', cancelled.about.task_id])).code).toBe(0);
+    // It was written over the other one's.
+    appendFileSync(path, `mnist,1.0,${accuracy(1, cancelled.seed)}\n`);
+    expect(await ask({ type: 'task_complete', ...one.about })).toEqual({ type: 'ack' });
+    const [other, failed] = [await take('gpu0'), await take('gpu1')];
+    await ask({ type: 'task_failed', ...failed.about, error: 'CUDA error: out of memory' });
+    appendFileSync(path, `mnist,2,${accuracy(2, other.seed)}\n`);
+    expect(await ask({ type: 'task_complete', ...other.about })).toEqual({ type: 'ack' });
+    await until(() => table().some(({ seed }) => seed === String(other.seed)));
+    const rows = table().map(({ width_factor, seed = '' }) => [width_factor, seed]);
+    expect(rows).toEqual([
+      ['1.0', ''],
+      ['2', String(other.seed)],
+    ]);
+    child.kill('SIGTERM');
+    await ended;
   });
 
   test('the table for all directories of a later version is read and never written', async () => {

@@ -94,7 +94,10 @@ export class RequestHandler {
         const failure = { error: request.error, retry: true };
         return this.#end(
           request,
-          async (token) => (await this.#options.queue.fail(token, failure)) !== null,
+          async (token) => {
+            this.#ownRows.noteKnown(token);
+            return (await this.#options.queue.fail(token, failure)) !== null;
+          },
           'failed',
         );
       }
@@ -165,6 +168,7 @@ export class RequestHandler {
     }
     const undelivered = async () => {
       const why = `${worker} closed the connection before it got the answer`;
+      this.#ownRows.noteKnown(token);
       if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
@@ -244,7 +248,11 @@ export class RequestHandler {
   async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<Answer> {
     const { queue } = this.#options;
     const attempts = await this.#attemptsOf(task, worker);
-    for (const { token } of attempts) if (await queue.submit(token, result)) return ACK;
+    for (const { token } of attempts) {
+      if (!(await queue.submit(token, result))) continue;
+      this.#ownRows.noteKnown(token);
+      return ACK;
+    }
     // The worker repeats itself if an answer was lost.
     for (const { token, outcome } of attempts) {
       if (outcome === 'completed' && (await queue.complete(token, result))) return ACK;

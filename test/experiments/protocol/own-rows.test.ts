@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { OwnRows } from '../../../lib/experiments/protocol/own-rows.ts';
 import type { AttemptInfo } from '../../../lib/experiments/queue/queue.ts';
@@ -9,15 +10,21 @@ class OwnRowsFixture {
   /** Tasks that are known to have written one of them. */
   covered = 0;
   own: RowsOfTask['own'] = null;
+  isReadable = true;
   living: string[] = [];
+  readonly told: string[] = [];
   readonly finder = new OwnRows({
     queue: { attempts: async () => this.living.map(attempt) },
-    rowsOf: async (taskId) => ({
-      own: this.own,
-      shared: this.rows.map((acc) => ({ content: String(acc), result: { acc } })),
-      spare: this.rows.length - this.covered,
-      rivals: new Set(['a', 'b', 'c'].filter((each) => each !== taskId)),
-    }),
+    rowsOf: async (taskId) =>
+      this.isReadable
+        ? {
+            own: this.own,
+            shared: this.rows.map((acc) => ({ content: String(acc), result: { acc } })),
+            spare: this.rows.length - this.covered,
+            rivals: new Set(['a', 'b', 'c'].filter((each) => each !== taskId)),
+          }
+        : null,
+    tell: (message) => this.told.push(message),
   });
 
   async begin(...tasks: string[]): Promise<void> {
@@ -59,23 +66,115 @@ test('two tasks that end together get no row, though there is only one', async (
   expect(await Promise.all([fixture.resultOf('a'), fixture.resultOf('b')])).toEqual([{}, {}]);
 });
 
-test('while another one runs, it is waited for: a row that comes, and one that goes, make it uncertain', async () => {
-  const fixture = new OwnRowsFixture();
-  await fixture.begin('a', 'b');
-  fixture.rows = [5];
-  expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
-  for (const [rows, result] of [
+test.concurrent('while another one runs, it is waited for: a row that comes, and one that goes, make it uncertain', async ({
+  expect,
+}) => {
+  const cases = [
+    [[5], { acc: 5 }],
     [[5, 6], {}],
     [[6], {}],
     [[], null],
-  ] as const) {
-    fixture.rows = [5];
-    const asked = fixture.resultOf('a');
-    setTimeout(() => {
-      fixture.rows = [...rows];
-    }, 100);
-    expect(await asked).toEqual(result);
-  }
+  ] as const;
+  await Promise.all(
+    cases.map(async ([rows, result]) => {
+      const fixture = new OwnRowsFixture();
+      await fixture.begin('a', 'b');
+      fixture.rows = [5];
+      const asked = fixture.resultOf('a');
+      setTimeout(() => {
+        fixture.rows = [...rows];
+      }, 100);
+      expect(await asked).toEqual(result);
+    }),
+  );
+});
+
+/** Tasks a and b have run, and b has written its row over that of a. */
+async function overwritten(): Promise<OwnRowsFixture> {
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a', 'b');
+  fixture.rows = [5];
+  return fixture;
+}
+
+test.concurrent('one that completes its task up to two seconds after its row makes the row uncertain', async ({
+  expect,
+}) => {
+  const fixture = await overwritten();
+  const asked = fixture.resultOf('a');
+  await sleep(1_600);
+  expect(await fixture.resultOf('b')).toEqual({});
+  expect(await asked).toEqual({});
+});
+
+test.concurrent('one that takes longer is told of, since the other one may have got its row', async ({
+  expect,
+}) => {
+  const fixture = await overwritten();
+  expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
+  fixture.end('a');
+  fixture.rows = []; // it has its seed now
+  expect(fixture.told).toEqual([]);
+  expect(await fixture.resultOf('b')).toBeNull();
+  expect(fixture.told).toEqual([
+    expect.stringMatching(
+      /^warning: b is complete.* counts for a, perhaps with a wrong seed\. .* retry b a$/,
+    ),
+  ]);
+});
+
+test('time in which this process stands still is none in which it waits for others', async () => {
+  const fixture = await overwritten();
+  const asked = fixture.resultOf('a');
+  await sleep(300);
+  // Both processes are held up. What the other one has sent meanwhile takes some turns to be read.
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500);
+  await sleep(50);
+  expect(await fixture.resultOf('b')).toEqual({});
+  expect(await asked).toEqual({});
+});
+
+test('one that ended without telling which row is its own makes a row uncertain', async () => {
+  // Its table can't be read at that moment.
+  const unread = await overwritten();
+  unread.isReadable = false;
+  expect(await unread.resultOf('b')).toBeNull();
+  unread.end('b');
+  unread.isReadable = true;
+  expect(await unread.resultOf('a')).toEqual({});
+  // It is cancelled, and nothing is heard of it.
+  const cancelled = await overwritten();
+  cancelled.end('b');
+  expect(await cancelled.resultOf('a')).toEqual({});
+  // A manager that is gone has given it out, and somebody's row from before is left.
+  const before = new OwnRowsFixture();
+  before.rows = [1];
+  before.living = ['b'];
+  await before.begin('a');
+  before.rows.push(5);
+  expect(await before.resultOf('b')).toEqual({});
+  before.end('b');
+  before.covered = 1;
+  expect(await before.resultOf('a')).toEqual({});
+});
+
+test('one that has sent its result, has failed, or has its own row makes none uncertain', async () => {
+  const failed = await overwritten();
+  failed.finder.noteKnown('b');
+  failed.end('b');
+  expect(await failed.resultOf('a')).toEqual({ acc: 5 });
+  const told = await overwritten();
+  told.own = { acc: 7 };
+  expect(await told.resultOf('b')).toEqual({ acc: 7 });
+  told.end('b');
+  told.own = null;
+  expect(await told.resultOf('a')).toEqual({ acc: 5 });
+});
+
+test('a request that is repeated gets the same answer as the first', async () => {
+  const fixture = await overwritten();
+  const answers = [fixture.resultOf('a'), fixture.resultOf('a')];
+  expect(await Promise.all(answers)).toEqual([{ acc: 5 }, { acc: 5 }]);
 });
 
 test('several new ones, and those of other machines, are only counted, and no more than there are', async () => {
