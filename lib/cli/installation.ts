@@ -27,11 +27,12 @@ function nativeDirectory(): string {
 }
 
 /**
- * Environments that a tool makes for one command and deletes later: uv's cache (uvx), and pipx's (pipx run).
+ * Environments that a tool makes for one command and deletes later: uv's cache (uvx), and pipx's (pipx run), whose place is
+ * configured, but whose name is the beginning of a sum.
  * https://docs.astral.sh/uv/concepts/tools/#execution-vs-installation
+ * https://github.com/pypa/pipx/blob/main/src/pipx/commands/run.py
  */
-const THROW_AWAY =
-  /\/archive-v\d+\/[^/]+\/lib\/gpu-owner$|\/(?:pipx\/\.cache|\.cache\/pipx)\/[^/]+\/lib\/gpu-owner$/;
+const THROW_AWAY = /\/(?:archive-v\d+\/[^/]+|[\da-f]{15})\/lib\/gpu-owner$/;
 
 /**
  * For commands that run others.

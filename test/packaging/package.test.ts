@@ -18,6 +18,7 @@ import { join, relative } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { root } from '../support/machine.ts';
+import { cloneSources, pack } from '../support/packages.ts';
 
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
 const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
@@ -31,9 +32,7 @@ let releases: string;
 beforeAll(() => {
   scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-package-'));
   releases = join(scratch, 'releases');
-  const kinds = ['npm', 'tarball', 'wheel', ...(hasDpkg ? ['deb'] : [])];
-  const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', releases];
-  execFileSync(process.execPath, [join(root, 'scripts/package.js'), ...from, ...kinds], { stdio: 'pipe' });
+  pack(releases, ['npm', 'tarball', 'wheel', ...(hasDpkg ? ['deb'] : [])]);
 }, 300_000);
 afterAll(() => rmSync(scratch, { recursive: true }));
 
@@ -292,30 +291,33 @@ describe.skipIf(!venv)(`the wheel${venv ? '' : ' (skipped: python3 has no ensure
   });
 });
 
-test('an environment that is thrown away runs nothing', () => {
-  const archive = join(scratch, '.cache/uv/archive-v0/aBcDeF');
-  mkdirSync(archive, { recursive: true });
-  execFileSync('tar', [
-    'xf',
-    join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.xz`),
-    '-C',
-    archive,
-    '--strip-components=1',
-  ]);
-  const command = join(archive, 'bin/gpu-owner');
-  const env = environment(withoutNode());
-  for (const words of [
-    ['run', '--', 'true'],
-    ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'],
-  ]) {
-    const { status, stderr } = spawnSync(command, words, { encoding: 'utf8', env, cwd: scratch });
-    expect({ status, stderr }).toMatchObject({
-      status: 69,
-      stderr: expect.stringMatching(/uv tool install gpu-owner/),
-    });
-  }
-  expect(spawnSync(command, ['status'], { env }).status).toBe(0);
-});
+test.each(['.cache/uv/archive-v0/aBcDeF', '.cache/pipx/7ff74b656ed4443', 'apps/.cache/7ff74b656ed4443'])(
+  'an environment that is thrown away runs nothing (%s)',
+  (path) => {
+    const archive = join(scratch, path);
+    mkdirSync(archive, { recursive: true });
+    execFileSync('tar', [
+      'xf',
+      join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.xz`),
+      '-C',
+      archive,
+      '--strip-components=1',
+    ]);
+    const command = join(archive, 'bin/gpu-owner');
+    const env = environment(withoutNode());
+    for (const words of [
+      ['run', '--', 'true'],
+      ['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'],
+    ]) {
+      const { status, stderr } = spawnSync(command, words, { encoding: 'utf8', env, cwd: scratch });
+      expect({ status, stderr }).toMatchObject({
+        status: 69,
+        stderr: expect.stringMatching(/uv tool install gpu-owner/),
+      });
+    }
+    expect(spawnSync(command, ['status'], { env }).status).toBe(0);
+  },
+);
 
 describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs dpkg-deb)'}`, () => {
   it('works where it is unpacked, with manual pages, completion, units, and a configuration that is accepted', () => {
@@ -355,7 +357,7 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
 describe('binaries of prebuilds/', () => {
   let clone: string;
   let prebuilds: string;
-  const pack = () =>
+  const packPrebuilt = () =>
     spawnSync(
       process.execPath,
       [join(clone, 'scripts/package.js'), '--prebuilt', '--quick', '--out', join(clone, 'release'), 'npm'],
@@ -368,9 +370,7 @@ describe('binaries of prebuilds/', () => {
   };
   beforeAll(() => {
     clone = join(scratch, 'clone');
-    const others = /^(node_modules|build.*|dist|prebuilds|release|\.git)$/;
-    cpSync(root, clone, { recursive: true, filter: (path) => !others.test(relative(root, path)) });
-    symlinkSync(join(root, 'node_modules'), join(clone, 'node_modules'));
+    cloneSources(clone);
     prebuilds = join(clone, 'prebuilds', `linux-${process.arch}`);
     cpSync(binaries(), prebuilds, { recursive: true });
   });
@@ -378,11 +378,11 @@ describe('binaries of prebuilds/', () => {
   const refusal = () => `${prebuilds} was not made from these sources: run npm run prebuild`;
 
   it('are refused if making them was interrupted', () =>
-    expect(pack()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) }));
+    expect(packPrebuilt()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) }));
 
   it('are packaged with what is compiled from lib/ now', () => {
     mark();
-    expect(pack()).toMatchObject({ status: 0, stderr: '' });
+    expect(packPrebuilt()).toMatchObject({ status: 0, stderr: '' });
     const names = files('tar', 'tf', join(clone, 'release', `gpu-owner-${version}.tgz`));
     expect(names).toContain('package/dist/index.js');
   });
@@ -390,7 +390,7 @@ describe('binaries of prebuilds/', () => {
   it('are refused if a source has changed since', () => {
     mark();
     appendFileSync(join(clone, 'native/addon.cc'), '// changed\n');
-    expect(pack()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) });
+    expect(packPrebuilt()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) });
   });
 });
 

@@ -1,0 +1,18 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, symlinkSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { binaries } from './binaries.ts';
+import { root } from './machine.ts';
+
+/** Makes packages of the binaries under test and of dist/, little compressed. */
+export function pack(to: string, kinds: string[], sources = root): void {
+  const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', to];
+  execFileSync(process.execPath, [join(sources, 'scripts/package.js'), ...from, ...kinds], { stdio: 'pipe' });
+}
+
+/** A copy of the sources that a test may change, with links to what was made from them. */
+export function cloneSources(to: string, linked = ['node_modules']): void {
+  const made = /^(node_modules|build.*|dist|prebuilds|release|\.git)$/;
+  cpSync(root, to, { recursive: true, filter: (path) => !made.test(relative(root, path)) });
+  for (const path of linked) symlinkSync(join(root, path), join(to, path));
+}
