@@ -226,8 +226,9 @@ export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
   if (env.PATH) env.PATH = prepend(`${simulator}/bin`, env.PATH);
 }
 
+/** What somebody has put before it stays before it. */
 function prepend(directory: string, list: string): string {
-  return list.split(':')[0] === directory ? list : `${directory}:${list}`;
+  return list.split(':').includes(directory) ? list : `${directory}:${list}`;
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */

@@ -14,7 +14,7 @@ namespace {
 void prepend(const char* variable, const std::string& directory, const char* unset) {
   const char* before = getenv(variable);
   const std::string list = before != nullptr && before[0] != 0 ? before : unset;
-  if ((list + ":").rfind(directory + ":", 0) == 0) return;
+  if ((":" + list + ":").find(":" + directory + ":") != std::string::npos) return;
   setenv(variable, (list.empty() ? directory : directory + ":" + list).c_str(), 1);
 }
 

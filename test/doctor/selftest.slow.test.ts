@@ -46,12 +46,12 @@ async function selftest(args: string[] = [], starting: Starting = {}, on = machi
   return { code, stdout, stderr, failed: named('failed'), skipped: named('skipped'), said };
 }
 
-/** A directory of programs that come first in PATH. */
+/** A directory of programs that come first in PATH, before what a simulated machine has. */
 function programs(): { directory: string; env: Record<string, string> } {
   const directory = join(machine.directory, 'bin');
   mkdirSync(directory, { recursive: true });
   const env = {
-    PATH: `${directory}:${process.env.PATH}`,
+    PATH: [directory, join(binaries(), 'simulator/bin'), process.env.PATH].join(':'),
     SIMULATOR_TOOL: join(binaries(), 'gpu-owner-simulator'),
   };
   return { directory, env };
