@@ -226,7 +226,7 @@ export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
   if (env.PATH) env.PATH = prepend(`${simulator}/bin`, env.PATH);
 }
 
-/** What somebody has put before it stays before it. */
+/** Leaves a list alone that has the directory: somebody may have put another one before it. */
 function prepend(directory: string, list: string): string {
   return list.split(':').includes(directory) ? list : `${directory}:${list}`;
 }
