@@ -7,20 +7,57 @@
 
 namespace simulator {
 
+// As in NVML.
+enum class Brand : uint32_t { Unknown = 0, Quadro = 1, Tesla = 2, GeForce = 5, NvidiaRtx = 13, Nvidia = 14 };
+enum class Ecc { None, Off, On };
+
+// 0 where the card lacks something: fans, NVLinks.
 struct Model {
   const char* name;
-  uint32_t memoryMiB;
-  uint32_t reservedMiB;
+  Brand brand;
   uint32_t computeCapability;  // 90 = 9.0
   uint32_t multiprocessors;
-  uint32_t powerLimitMw;
-  uint32_t idlePowerMw;
-  uint32_t idleTemperature;
   uint32_t speed;  // CUDA's default order is fastest first
   uint32_t pciDeviceId;
-  const char* migProfiles[3];  // of one, two and three slices; null: no MIG
+  uint32_t memoryMiB;
+  uint32_t reservedMiB;
+  uint32_t bar1MiB;
+  uint32_t memoryBusBits;
+  Ecc ecc;
+  uint32_t idlePowerMw;
+  uint32_t busyPowerMw;
+  uint32_t powerLimitMw;
+  uint32_t lowestPowerLimitMw;
+  uint32_t highestPowerLimitMw;
   bool noPowerSensor;
+  uint32_t idleTemperature;
+  uint32_t busyTemperature;
+  uint32_t slowdownTemperature;
+  uint32_t shutdownTemperature;
+  uint32_t fans;  // 0: cooled by the server
+  uint32_t idleFanPercent;
+  uint32_t idleSmMhz;
+  uint32_t busySmMhz;
+  uint32_t smMhz;  // the highest
+  uint32_t idleMemoryMhz;
+  uint32_t memoryMhz;
+  uint32_t videoMhz;
+  uint32_t idleState;  // 8 = P8; servers stay in P0
+  uint32_t pcieGeneration;
+  uint32_t pcieWidth;
+  uint32_t nvlinks;
+  const char* migProfiles[3];  // of one, two and three slices; null: no MIG
 };
+
+// Common to the models of one architecture.
+struct Architecture {
+  uint32_t computeCapability;  // the lowest of it
+  uint32_t number;             // as in NVML
+  uint32_t coresPerMultiprocessor;
+  uint32_t nvlinkVersion;
+  const char* vbios;  // how versions begin
+};
+const Architecture& architectureOf(const Model& model);
 
 struct MigInstance {
   bool present;
