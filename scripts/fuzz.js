@@ -16,7 +16,7 @@ const SOURCES = join(root, 'test/fuzz/native');
 const build = join(root, 'build-fuzz');
 
 const simulator = (...names) => names.map((name) => `simulator/${name}`);
-const SIMULATOR = simulator('machines', 'files', 'state', 'faults', 'slots');
+const SIMULATOR = simulator('machines', 'files', 'state', 'faults', 'slots', 'activity');
 
 /**
  * The fuzzed parsers: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs

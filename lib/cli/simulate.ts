@@ -41,9 +41,10 @@ const KEYS_OF_GPUS: Entries = [
   ['compute-mode=default|exclusive-thread|exclusive-process|prohibited', 'its compute mode'],
   ['hidden-processes=on|off', 'its processes are invisible, as in a container; their memory counts'],
   ['hidden-memory=SIZE', 'memory in use by no visible process'],
-  ['utilization=PERCENT', 'or default'],
-  ['power=WATTS', 'or default'],
-  ['temperature=DEGREES', 'or default'],
+  ['utilization=PERCENT', 'or default: what its processes compute'],
+  ['power=WATTS', 'or default: as its utilization'],
+  ['temperature=DEGREES', 'or default: as its utilization'],
+  ['xid=NUMBER', 'the driver reports this XID error to programs that wait for events'],
   ['mig=on|off', 'whether MIG is on'],
   ['display=on|off', 'whether a display is attached'],
   ['instances=0,2|none|default', 'the MIG instances that exist'],
@@ -71,7 +72,7 @@ const KEYS_OF_THE_MACHINE: Entries = [
 
 /** As the simulator names them: native/simulator/calls.h. */
 const CALLS =
-  'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
+  'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, board, clocks, pcie, nvlink, fan, ecc, codec, bar1, events, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
 
 /** Words to complete: 'key=on|off' is the beginning of a word, and two words; 'key=WATTS' is a beginning only. */
 function settings(keys: Entries): string[] {
@@ -101,6 +102,10 @@ export const COMMAND: Command = {
       options: {
         json: { help: 'print JSON (machines, show)' },
         memory: { value: 'SIZE', help: 'use SIZE of GPU memory (occupy)', candidates: SIZES },
+        utilization: {
+          value: 'PERCENT',
+          help: 'compute this much of the time (occupy, default: 0)',
+        },
         type: {
           value: 'TYPE',
           help: 'be a process of this type (occupy): compute, graphics, compute+graphics, or mps-server, whose clients are the processes that compute on the GPU meanwhile',

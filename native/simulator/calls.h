@@ -31,6 +31,15 @@ namespace simulator {
   X(Fields, "fields")                        \
   X(Topology, "topology")                    \
   X(Attributes, "attributes")                \
+  X(Board, "board")                          \
+  X(Clocks, "clocks")                        \
+  X(Pcie, "pcie")                            \
+  X(Nvlink, "nvlink")                        \
+  X(Fan, "fan")                              \
+  X(Ecc, "ecc")                              \
+  X(Codec, "codec")                          \
+  X(Bar1, "bar1")                            \
+  X(Events, "events")                        \
   X(CudaInit, "cuda-init")                   \
   X(CudaContext, "cuda-context")             \
   X(CudaAlloc, "cuda-alloc")                 \

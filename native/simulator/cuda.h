@@ -17,6 +17,7 @@ struct Driver {
   VisibleDevice devices[kMaxGpus];
   uint32_t deviceCount;
   ProcessType processType;
+  uint32_t utilization;  // percent
 
   const Gpu& gpu(CUdevice device) const { return machine.description.gpus[devices[device].gpu]; }
   bool has(CUdevice device) const { return device >= 0 && static_cast<uint32_t>(device) < deviceCount; }

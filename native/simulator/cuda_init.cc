@@ -40,6 +40,8 @@ CUresult initialize() {
   if (type && strcmp(type, "graphics") == 0) driver->processType = kGraphics;
   if (type && strcmp(type, "compute+graphics") == 0) driver->processType = kBoth;
   if (type && strcmp(type, "mps-server") == 0) driver->processType = kMpsServer;
+  const char* utilization = getenv("GPU_OWNER_SIMULATE_UTILIZATION");
+  driver->utilization = utilization ? static_cast<uint32_t>(atoi(utilization)) : 0;
   driver->deviceCount =
       visibleDevices(driver->machine, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), driver->devices);
   // As with real drivers, it takes longer the more GPUs are visible.
@@ -75,7 +77,7 @@ Guard::~Guard() { pthread_mutex_unlock(&g_mutex); }
 OwnSlot* ownSlot(Driver* driver) {
   if (g_slot.slot) return &g_slot;
   Error error = {};
-  if (takeSlot(driver->machine, driver->processType, &g_slot, &error)) return &g_slot;
+  if (takeSlot(driver->machine, driver->processType, driver->utilization, &g_slot, &error)) return &g_slot;
   complain(error);
   return nullptr;
 }

@@ -1,7 +1,11 @@
 #include "simulator/faults.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
-#include <ctime>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <cerrno>
+#include <climits>
 
 namespace simulator {
 namespace {
@@ -38,6 +42,21 @@ void delayOneByOne(uint32_t microseconds) {
   pthread_mutex_lock(&mutex);
   delay(microseconds);
   pthread_mutex_unlock(&mutex);
+}
+
+// Shared by processes, and absolute: FUTEX_WAIT_BITSET without FUTEX_PRIVATE_FLAG.
+bool sleepUntilEvent(const Machine& machine, uint32_t count, const timespec& end) {
+  return syscall(SYS_futex, &machine.header->eventCount, FUTEX_WAIT_BITSET, count, &end, nullptr,
+                 FUTEX_BITSET_MATCH_ANY) == 0 ||
+         errno == EAGAIN;
+}
+
+void raiseXid(const Machine& machine, uint32_t gpu, uint32_t xid) {
+  GpuState& state = machine.gpus[gpu];
+  state.xids[state.xidCount % kXids] = xid;
+  state.xidCount.fetch_add(1, std::memory_order_release);
+  machine.header->eventCount.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &machine.header->eventCount, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace simulator

@@ -1,6 +1,8 @@
 // Faults that a call meets before it does anything: it may be counted, then a hang, a delay, a GPU that is lost, an
 // error switched on.
 #pragma once
+#include <ctime>
+
 #include "simulator/state.h"
 
 namespace simulator {
@@ -19,6 +21,11 @@ inline void count(const Machine& machine, unsigned call) {
   if (__builtin_expect(calls.on.load(std::memory_order_relaxed) != 0, 0))
     calls.made[call].fetch_add(1, std::memory_order_relaxed);
 }
+
+// An XID error of a GPU, which wakes who waits for events.
+void raiseXid(const Machine& machine, uint32_t gpu, uint32_t xid);
+// Sleeps until there are other than `count` events; false at `end` (CLOCK_MONOTONIC), or when a signal came.
+bool sleepUntilEvent(const Machine& machine, uint32_t count, const timespec& end);
 
 // For a call about one GPU. The machine's latency holds where the GPU has none of its own.
 inline void stall(const Machine& machine, uint32_t gpu, Call call) {

@@ -13,7 +13,7 @@
 namespace simulator {
 
 constexpr uint64_t kMagic = 0x4d49532d4f555047;  // "GPUO-SIM"
-constexpr uint32_t kLayoutVersion = 3;
+constexpr uint32_t kLayoutVersion = 4;
 constexpr uint32_t kMaxGpus = 64;
 constexpr uint32_t kSlots = 1024;
 constexpr uint32_t kSlotWords = kSlots / 64;
@@ -25,6 +25,8 @@ constexpr uint64_t kContextBytes = 416 * kMiB;
 constexpr uint64_t kSmallContextBytes = 40 * kMiB;
 constexpr uint64_t kMpsServerBytes = 30 * kMiB;  // an MPS server's own, per GPU
 constexpr uint32_t kMaxTeardownMs = 10 * 60 * 1000;
+constexpr uint32_t kFollows = 0xffffffff;  // a reading that nobody has set: it follows what runs on the GPU
+constexpr uint32_t kXids = 8;
 
 static_assert(kCalls <= kCallSpace, "room for every call");
 
@@ -58,6 +60,7 @@ struct alignas(64) Header {
   std::atomic<uint32_t> teardownMs;
   std::atomic<uint32_t> pidOffset;  // added to the PIDs that NVML lists
   std::atomic<uint32_t> quirks;
+  std::atomic<uint32_t> eventCount;  // of all GPUs; who waits for events sleeps on it (a futex)
   Faults faults;
   alignas(64) CallCounts calls;
 };
@@ -72,9 +75,13 @@ struct alignas(64) GpuState {
   std::atomic<uint32_t> powerMw;
   std::atomic<uint32_t> temperature;
   std::atomic<uint64_t> hiddenMemory;
-  // Energy used until power was last set, and when that was.
+  // Energy used until the power was last noted, when that was, and the power.
   std::atomic<uint64_t> energyMj;
   std::atomic<uint64_t> energySinceMs;
+  std::atomic<uint32_t> energyMw;
+  // How many XID errors there have been; the last of them, the n-th at n % kXids.
+  std::atomic<uint32_t> xidCount;
+  std::atomic<uint32_t> xids[kXids];
   Faults faults;
   // MIG instances of the machine's description that don't exist at present: a bit each.
   std::atomic<uint32_t> absentInstances;
@@ -95,8 +102,8 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> generation;
   std::atomic<uint32_t> pid;
   std::atomic<uint32_t> type;
-  uint32_t unused;
-  std::atomic<uint64_t> dead;  // generation (16 bits) and time in ms when somebody first saw the owner dead
+  std::atomic<uint32_t> utilization;  // percent of each GPU that it has contexts on
+  std::atomic<uint64_t> dead;         // generation (16 bits) and time in ms when somebody first saw the owner dead
   Holding* holdings() { return reinterpret_cast<Holding*>(this + 1); }  // [gpuCount * kUnits]
 };
 

@@ -1,5 +1,7 @@
 // Shared by the files of the simulated libnvidia-ml.so.1.
 #pragma once
+#include <optional>
+
 #include "simulator/faults.h"
 #include "simulator/nvml_abi.h"
 #include "simulator/slots.h"
@@ -19,6 +21,9 @@ const Machine* initializedMachine();
 
 nvmlDevice_t handleOf(uint32_t gpu, uint32_t unit);
 
+// The handle of a GPU, for a call that looks one up.
+nvmlReturn_t giveHandle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out);
+
 // Also false for an instance that doesn't exist (any more).
 bool decodeHandle(const Machine& machine, nvmlDevice_t handle, Device* out);
 
@@ -30,29 +35,76 @@ inline nvmlReturn_t healthError(const Machine& machine, uint32_t gpu) {
   return health & kNoPermission ? NVML_ERROR_NO_PERMISSION : NVML_SUCCESS;
 }
 
+// A library can't take back symbols while it runs: on a machine with an older driver, newer functions are there but
+// return FUNCTION_NOT_FOUND, which programs have to treat like a missing symbol.
+inline bool driverHas(const Machine& machine, Symbols atLeast) { return machine.description.symbols >= atLeast; }
+
 // Everything that comes before the answer to a question about a GPU. On success `device` and `machine` are set.
 struct Question {
   const Machine* machine = nullptr;
   Device device = {0, 0};
   const Gpu& gpu() const { return machine->description.gpus[device.gpu]; }
+  const Model& model() const { return *gpu().model; }
+  bool hasHbm() const { return model().memoryBusBits >= 4096; }
   const GpuState& state() const { return machine->gpus[device.gpu]; }
 
-  nvmlReturn_t ask(nvmlDevice_t handle, Call call) {
+  nvmlReturn_t ask(nvmlDevice_t handle, Call call, Symbols since = Symbols::Oldest) {
     machine = initializedMachine();
     if (!machine) return NVML_ERROR_UNINITIALIZED;
+    if (!driverHas(*machine, since)) return NVML_ERROR_FUNCTION_NOT_FOUND;
     if (!decodeHandle(*machine, handle, &device)) return NVML_ERROR_INVALID_ARGUMENT;
     stall(*machine, device.gpu, call);
     const nvmlReturn_t health = healthError(*machine, device.gpu);
     if (health != NVML_SUCCESS) return health;
     return static_cast<nvmlReturn_t>(injectedError(*machine, device.gpu, call));
   }
+
+  // A question that a MIG instance doesn't answer. `out` is where the answer goes.
+  nvmlReturn_t askGpu(nvmlDevice_t handle, Call call, const void* out, Symbols since = Symbols::Oldest) {
+    const nvmlReturn_t result = ask(handle, call, since);
+    if (result != NVML_SUCCESS) return result;
+    if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+    return device.unit ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+  }
 };
 
-// A library can't take back symbols while it runs: on a machine with an older driver, newer functions are there but
-// return FUNCTION_NOT_FOUND, which programs have to treat like a missing symbol.
-inline bool driverHas(const Machine& machine, Symbols atLeast) { return machine.description.symbols >= atLeast; }
+// A number that the card may lack.
+using Known = std::optional<unsigned long long>;
+inline Known unlessZero(uint32_t number) { return number ? Known(number) : std::nullopt; }
+
+// Asks, and answers with what `know` says of the GPU; NOT_SUPPORTED where it knows nothing.
+template <typename Number, typename Know>
+nvmlReturn_t answer(nvmlDevice_t handle, Call call, Symbols since, Number* out, Know know) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, call, out, since);
+  if (result != NVML_SUCCESS) return result;
+  const Known number = know(question);
+  if (!number) return NVML_ERROR_NOT_SUPPORTED;
+  *out = static_cast<Number>(*number);
+  return NVML_SUCCESS;
+}
+
+// A getter of one number: its expression sees the question as `q`.
+#define NVML_GETTER(name, Number, call, since, expression)                                  \
+  NVML_EXPORT name(nvmlDevice_t handle, Number* out) {                                      \
+    return answer(handle, Call::call, Symbols::since, out, [](const Question& q) -> Known { \
+      (void)q;                                                                              \
+      return expression;                                                                    \
+    });                                                                                     \
+  }
 
 // Copies text into a caller's buffer.
 nvmlReturn_t giveText(const char* text, char* out, unsigned length);
+
+// Copies a list into a caller's buffer: `count` is the room in it, and becomes the number of entries.
+template <typename Entry>
+nvmlReturn_t giveList(const Entry* entries, unsigned found, unsigned* count, Entry* out) {
+  if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+  const unsigned room = out ? *count : 0;
+  *count = found;
+  if (found > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < found; ++i) out[i] = entries[i];
+  return NVML_SUCCESS;
+}
 
 }  // namespace simulator

@@ -7,6 +7,7 @@
 extern "C" {
 
 typedef struct nvmlDevice_st* nvmlDevice_t;
+typedef struct nvmlEventSet_st* nvmlEventSet_t;
 typedef int nvmlReturn_t;
 
 enum {
@@ -18,10 +19,12 @@ enum {
   NVML_ERROR_NOT_FOUND = 6,
   NVML_ERROR_INSUFFICIENT_SIZE = 7,
   NVML_ERROR_DRIVER_NOT_LOADED = 9,
+  NVML_ERROR_TIMEOUT = 10,
   NVML_ERROR_FUNCTION_NOT_FOUND = 13,
   NVML_ERROR_GPU_IS_LOST = 15,
   NVML_ERROR_RESET_REQUIRED = 16,
   NVML_ERROR_OPERATING_SYSTEM = 17,
+  NVML_ERROR_INSUFFICIENT_RESOURCES = 23,
   NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
   NVML_ERROR_UNKNOWN = 999
 };
@@ -142,6 +145,94 @@ typedef struct {
   unsigned long long memorySizeMB;
 } nvmlDeviceAttributes_t;
 
+typedef struct {
+  unsigned int version;
+  unsigned int domain;
+  unsigned int bus;
+  unsigned int device;
+  unsigned int pciDeviceId;
+  unsigned int pciSubSystemId;
+  unsigned int baseClass;
+  unsigned int subClass;
+  char busId[32];
+} nvmlPciInfoExt_v1_t;
+
+typedef struct {
+  unsigned long long bar1Total;
+  unsigned long long bar1Free;
+  unsigned long long bar1Used;
+} nvmlBAR1Memory_t;
+
+typedef struct {
+  unsigned long long l1Cache;
+  unsigned long long l2Cache;
+  unsigned long long deviceMemory;
+  unsigned long long registerFile;
+} nvmlEccErrorCounts_t;
+
+typedef struct {
+  unsigned int max;
+  unsigned int high;
+  unsigned int partial;
+  unsigned int low;
+  unsigned int none;
+} nvmlRowRemapperHistogramValues_t;
+
+typedef struct {
+  unsigned int pid;
+  unsigned long long timeStamp;  // microseconds
+  unsigned int smUtil;
+  unsigned int memUtil;
+  unsigned int encUtil;
+  unsigned int decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+  nvmlDevice_t device;
+  unsigned long long eventType;
+  unsigned long long eventData;
+} nvmlEventData_v1_t;
+
+typedef struct {
+  nvmlDevice_t device;
+  unsigned long long eventType;
+  unsigned long long eventData;
+  unsigned int gpuInstanceId;
+  unsigned int computeInstanceId;
+} nvmlEventData_t;
+
+typedef struct {
+  unsigned long long referenceTime;
+  unsigned long long violationTime;
+} nvmlViolationTime_t;
+
+typedef struct {
+  unsigned int version;
+  int marginTemperature;
+} nvmlMarginTemperature_v1_t;
+
+typedef struct {
+  unsigned int version;
+  unsigned int fan;
+  unsigned int speed;
+} nvmlFanSpeedInfo_v1_t;
+
+typedef struct {
+  unsigned int sessionsCount;
+  unsigned int averageFPS;
+  unsigned int averageLatency;
+} nvmlFBCStats_t;
+
+typedef struct {
+  unsigned int version;
+  unsigned int isSupportedDevice;
+} nvmlGpmSupport_t;
+
+typedef struct {
+  unsigned int version;
+  char branch[80];
+} nvmlSystemDriverBranchInfo_v1_t;
+
 }  // extern "C"
 
 static_assert(sizeof(nvmlMemory_t) == 24 && offsetof(nvmlMemory_t, used) == 16, "nvmlMemory_t");
@@ -151,7 +242,15 @@ static_assert(sizeof(nvmlProcessDetail_v1_t) == 32, "nvmlProcessDetail_v1_t");
 static_assert(sizeof(nvmlPciInfo_t) == 68 && offsetof(nvmlPciInfo_t, busId) == 36, "nvmlPciInfo_t");
 static_assert(sizeof(nvmlUtilization_t) == 8 && sizeof(nvmlTemperature_v1_t) == 12, "nvmlUtilization_t");
 static_assert(sizeof(nvmlFieldValue_t) == 40 && offsetof(nvmlFieldValue_t, value) == 32, "nvmlFieldValue_t");
+static_assert(sizeof(nvmlPciInfoExt_v1_t) == 64 && sizeof(nvmlBAR1Memory_t) == 24, "nvmlPciInfoExt_t");
+static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "nvmlProcessUtilizationSample_t");
+static_assert(sizeof(nvmlEventData_v1_t) == 24 && sizeof(nvmlEventData_t) == 32, "nvmlEventData_t");
 
 constexpr unsigned kMemoryV2Tag = 0x02000028;
 constexpr unsigned kTemperatureV1Tag = 0x0100000c;
 constexpr unsigned kProcessDetailListV1Tag = sizeof(nvmlProcessDetailList_v1_t) | 1u << 24;
+constexpr unsigned kPciInfoExtV1Tag = sizeof(nvmlPciInfoExt_v1_t) | 1u << 24;
+constexpr unsigned kMarginTemperatureV1Tag = sizeof(nvmlMarginTemperature_v1_t) | 1u << 24;
+constexpr unsigned kFanSpeedInfoV1Tag = sizeof(nvmlFanSpeedInfo_v1_t) | 1u << 24;
+constexpr unsigned kGpmSupportV1Tag = sizeof(nvmlGpmSupport_t) | 1u << 24;
+constexpr unsigned kDriverBranchV1Tag = sizeof(nvmlSystemDriverBranchInfo_v1_t) | 1u << 24;

@@ -14,21 +14,6 @@ alignas(16) char g_handles[kMaxGpus * kUnits * kHandleSize];
 
 std::atomic<uint64_t> g_attached{0};
 
-// The first handle of a GPU in a process attaches it, which takes long without persistence mode.
-nvmlReturn_t giveHandle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out) {
-  stall(machine, gpu, Call::Handle);
-  const nvmlReturn_t health = healthError(machine, gpu);
-  if (health != NVML_SUCCESS) return health;
-  if (const uint32_t injected = injectedError(machine, gpu, Call::Handle)) return static_cast<nvmlReturn_t>(injected);
-  const uint64_t bit = uint64_t{1} << gpu;
-  if (!(g_attached.load(std::memory_order_relaxed) & bit)) {
-    stall(machine, gpu, Call::Attach);
-    g_attached.fetch_or(bit);
-  }
-  *out = handleOf(gpu, 0);
-  return NVML_SUCCESS;
-}
-
 nvmlReturn_t count(unsigned* out, bool withoutPermission) {
   const Machine* machine = initializedMachine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
@@ -45,6 +30,21 @@ nvmlReturn_t count(unsigned* out, bool withoutPermission) {
 
 nvmlDevice_t handleOf(uint32_t gpu, uint32_t unit) {
   return reinterpret_cast<nvmlDevice_t>(g_handles + (gpu * kUnits + unit) * kHandleSize);
+}
+
+// The first handle of a GPU in a process attaches it, which takes long without persistence mode.
+nvmlReturn_t giveHandle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out) {
+  stall(machine, gpu, Call::Handle);
+  const nvmlReturn_t health = healthError(machine, gpu);
+  if (health != NVML_SUCCESS) return health;
+  if (const uint32_t injected = injectedError(machine, gpu, Call::Handle)) return static_cast<nvmlReturn_t>(injected);
+  const uint64_t bit = uint64_t{1} << gpu;
+  if (!(g_attached.load(std::memory_order_relaxed) & bit)) {
+    stall(machine, gpu, Call::Attach);
+    g_attached.fetch_or(bit);
+  }
+  *out = handleOf(gpu, 0);
+  return NVML_SUCCESS;
 }
 
 bool decodeHandle(const Machine& machine, nvmlDevice_t handle, Device* out) {

@@ -154,6 +154,29 @@ NVML_EXPORT nvmlSystemGetCudaDriverVersion_v2(int* out) {
 }
 NVML_EXPORT nvmlSystemGetCudaDriverVersion(int* out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
 
+// "r580_00"
+NVML_EXPORT nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t* out, unsigned length) {
+  const Machine* machine = initializedMachine();
+  if (!machine) return NVML_ERROR_UNINITIALIZED;
+  if (!driverHas(*machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  if (out->version != kDriverBranchV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  char branch[16];
+  snprintf(branch, sizeof branch, "r%.3s_00", machine->description.driverVersion);
+  return giveText(branch, out->branch, length < sizeof out->branch ? length : sizeof out->branch);
+}
+
+// Things that no simulated machine has: cards for syncing, S-class systems, GPUs that the driver was told to leave out.
+static nvmlReturn_t none(unsigned* count) {
+  if (!initializedMachine()) return NVML_ERROR_UNINITIALIZED;
+  if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+  *count = 0;
+  return NVML_SUCCESS;
+}
+NVML_EXPORT nvmlSystemGetHicVersion(unsigned* count, void*) { return none(count); }
+NVML_EXPORT nvmlUnitGetCount(unsigned* count) { return none(count); }
+NVML_EXPORT nvmlGetExcludedDeviceCount(unsigned* count) { return none(count); }
+
 // Only the made-up processes have names of their own: the others are real.
 NVML_EXPORT nvmlSystemGetProcessName(unsigned pid, char* out, unsigned length) {
   const Machine* machine = initializedMachine();

@@ -17,9 +17,8 @@ nvmlReturn_t askInstance(Question* question, nvmlDevice_t handle, const void* ou
 
 NVML_EXPORT nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigned* pending) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig);
+  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!current || !pending) return NVML_ERROR_INVALID_ARGUMENT;
   if (!question.gpu().canMig() || question.device.unit) return NVML_ERROR_NOT_SUPPORTED;
   *current = *pending = migOn(*question.machine, question.device.gpu);
@@ -28,9 +27,8 @@ NVML_EXPORT nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigne
 
 NVML_EXPORT nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig);
+  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = migOn(*question.machine, question.device.gpu) ? kUnits - 1 : 0;
   return NVML_SUCCESS;
@@ -38,9 +36,8 @@ NVML_EXPORT nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned index, nvmlDevice_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig);
+  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out || question.device.unit) return NVML_ERROR_INVALID_ARGUMENT;
   if (!migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   if (index >= kUnits - 1) return NVML_ERROR_INVALID_ARGUMENT;
@@ -81,9 +78,8 @@ NVML_EXPORT nvmlDeviceGetComputeInstanceId(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceAttributes_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Attributes);
+  const nvmlReturn_t result = question.ask(handle, Call::Attributes, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (question.device.unit == 0) return NVML_ERROR_NOT_SUPPORTED;
   const MigInstance& instance = question.gpu().instances[question.device.unit - 1];

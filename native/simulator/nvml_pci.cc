@@ -1,4 +1,5 @@
 // Where a GPU sits: PCI, and how far it is from others.
+#include <unistd.h>
 #include <cstdio>
 #include <cstring>
 
@@ -47,7 +48,54 @@ NVML_EXPORT nvmlDeviceGetPciInfo(nvmlDevice_t handle, nvmlPciInfo_v1_t* out) {
   return NVML_SUCCESS;
 }
 
+NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* out) {
+  Question question;
+  const nvmlReturn_t result = question.ask(handle, Call::Pci, Symbols::Current);
+  if (result != NVML_SUCCESS) return result;
+  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+  if (out->version != kPciInfoExtV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  const Gpu& gpu = question.gpu();
+  // A display controller: one for VGA, or for 3D only.
+  *out = {kPciInfoExtV1Tag,          0, gpu.bus, 0, gpu.model->pciDeviceId, gpu.model->pciDeviceId, 3,
+          gpu.model->fans ? 0u : 2u, {}};
+  snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", gpu.bus & 0xff);
+  return NVML_SUCCESS;
+}
+
+namespace {
+
 // The same GPU 0, one switch 20, one NUMA node 40, across 50.
+unsigned levelOf(const Machine& machine, uint32_t first, uint32_t second) {
+  const Gpu* gpus = machine.description.gpus;
+  if (first == second) return 0;
+  if (gpus[first].numaNode != gpus[second].numaNode) return 50;
+  return first / 2 == second / 2 ? 20 : 40;
+}
+
+// The processors of this computer, shared out among the nodes in order.
+struct Processors {
+  long first, last;
+};
+Processors processorsOf(const Machine& machine, uint32_t gpu) {
+  long nodes = 1;
+  for (uint32_t i = 0; i < machine.gpuCount; ++i)
+    if (machine.description.gpus[i].numaNode >= nodes) nodes = machine.description.gpus[i].numaNode + 1;
+  const long all = sysconf(_SC_NPROCESSORS_CONF), node = machine.description.gpus[gpu].numaNode;
+  if (all < nodes) return {0, all - 1};
+  return {all * node / nodes, all * (node + 1) / nodes - 1};
+}
+
+// A bit for each number from `first` to `last`.
+nvmlReturn_t giveBits(long first, long last, unsigned words, unsigned long* out) {
+  constexpr long kBits = sizeof *out * 8;
+  if (words == 0) return NVML_ERROR_INVALID_ARGUMENT;
+  for (unsigned i = 0; i < words; ++i) out[i] = 0;
+  for (long bit = first; bit <= last && bit < words * kBits; ++bit) out[bit / kBits] |= 1ul << bit % kBits;
+  return NVML_SUCCESS;
+}
+
+}  // namespace
+
 NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t second, int* out) {
   Question a, b;
   nvmlReturn_t result = a.ask(first, Call::Topology);
@@ -55,21 +103,67 @@ NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t
   result = b.ask(second, Call::Topology);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  if (a.device.gpu == b.device.gpu)
-    *out = 0;
-  else if (a.gpu().numaNode != b.gpu().numaNode)
-    *out = 50;
-  else
-    *out = a.device.gpu / 2 == b.device.gpu / 2 ? 20 : 40;
+  *out = static_cast<int>(levelOf(*a.machine, a.device.gpu, b.device.gpu));
   return NVML_SUCCESS;
+}
+
+// Those that are no farther than this level.
+NVML_EXPORT nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t handle, unsigned level, unsigned* count, nvmlDevice_t* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, count);
+  if (result != NVML_SUCCESS) return result;
+  nvmlDevice_t near[kMaxGpus];
+  unsigned found = 0;
+  for (uint32_t gpu = 0; gpu < question.machine->gpuCount; ++gpu)
+    if (gpu != question.device.gpu && levelOf(*question.machine, question.device.gpu, gpu) <= level)
+      near[found++] = handleOf(gpu, 0);
+  return giveList(near, found, count, out);
 }
 
 NVML_EXPORT nvmlDeviceGetNumaNodeId(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Topology);
+  const nvmlReturn_t result = question.ask(handle, Call::Topology, Symbols::EarlyR535);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = question.gpu().numaNode;
   return NVML_SUCCESS;
+}
+
+NVML_EXPORT nvmlDeviceGetCpuAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out);
+  if (result != NVML_SUCCESS) return result;
+  const Processors processors = processorsOf(*question.machine, question.device.gpu);
+  return giveBits(processors.first, processors.last, words, out);
+}
+
+// Scopes: 0 the NUMA node, 1 the socket.
+NVML_EXPORT nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t handle, unsigned words, unsigned long* out,
+                                                unsigned scope) {
+  if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out, Symbols::Old);
+  if (result != NVML_SUCCESS) return result;
+  const Processors processors = processorsOf(*question.machine, question.device.gpu);
+  return giveBits(processors.first, processors.last, words, out);
+}
+
+NVML_EXPORT nvmlDeviceGetMemoryAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out, unsigned scope) {
+  if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out, Symbols::Old);
+  if (result != NVML_SUCCESS) return result;
+  return giveBits(question.gpu().numaNode, question.gpu().numaNode, words, out);
+}
+
+NVML_EXPORT nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned* count, nvmlDevice_t* out) {
+  const Machine* machine = initializedMachine();
+  if (!machine) return NVML_ERROR_UNINITIALIZED;
+  nvmlDevice_t near[kMaxGpus];
+  unsigned found = 0;
+  for (uint32_t gpu = 0; gpu < machine->gpuCount; ++gpu) {
+    const Processors processors = processorsOf(*machine, gpu);
+    if (processor >= processors.first && processor <= processors.last) near[found++] = handleOf(gpu, 0);
+  }
+  return giveList(near, found, count, out);
 }

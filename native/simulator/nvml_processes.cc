@@ -1,5 +1,6 @@
 // The lists of processes, in all the forms that drivers have had.
 #include <cstring>
+#include <ctime>
 
 #include "simulator/nvml.h"
 
@@ -67,12 +68,11 @@ nvmlReturn_t writeProcesses(const Question& question, Kind kind, unsigned* count
 enum class Form { Unsuffixed, V2, V3 };
 
 nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* count, void* entries) {
+  constexpr Symbols kSince[] = {Symbols::Oldest, Symbols::Old, Symbols::EarlyR535};
   Question question;
-  const nvmlReturn_t result = question.ask(handle, call);
+  const nvmlReturn_t result = question.ask(handle, call, kSince[static_cast<int>(form)]);
   if (result != NVML_SUCCESS) return result;
   const Machine& machine = *question.machine;
-  if (form == Form::V2 && !driverHas(machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
-  if (form == Form::V3 && !driverHas(machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
   const Kind kind = call == Call::Processes ? Kind::Compute : call == Call::MpsProcesses ? Kind::Mps : Kind::Graphics;
   if (form == Form::Unsuffixed)
@@ -114,9 +114,8 @@ NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsi
 
 NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t* list) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Processes);
+  const nvmlReturn_t result = question.ask(handle, Call::Processes, Symbols::Current);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!list) return NVML_ERROR_INVALID_ARGUMENT;
   if (list->version != kProcessDetailListV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
@@ -124,11 +123,33 @@ NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProce
   return writeProcesses(question, kKinds[list->mode], &list->numProcArrayEntries, list->procArray);
 }
 
+// The driver samples only processes that compute. All samples are of this moment.
+NVML_EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t* samples,
+                                            unsigned* count, unsigned long long lastSeen) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Utilization, count);
+  if (result != NVML_SUCCESS) return result;
+  if (migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
+  timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  const auto now = static_cast<unsigned long long>(time.tv_sec) * 1000000 + static_cast<uint64_t>(time.tv_nsec) / 1000;
+  const unsigned room = samples ? *count : 0;
+  *count = 0;
+  if (now <= lastSeen || question.state().hiddenProcesses.load(std::memory_order_relaxed)) return NVML_ERROR_NOT_FOUND;
+  forEachProcess(*question.machine, question.device.gpu, [&](const ProcessEntry& entry) {
+    if (!entry.alive || entry.utilization == 0) return;
+    const uint32_t pid = entry.pid + question.machine->header->pidOffset.load(std::memory_order_relaxed);
+    if (*count < room) samples[*count] = {pid, now, entry.utilization, entry.utilization / 2, 0, 0};
+    ++*count;
+  });
+  if (*count == 0) return NVML_ERROR_NOT_FOUND;
+  return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
 NVML_EXPORT nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle, nvmlConfComputeMemSizeInfo_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory);
+  const nvmlReturn_t result = question.ask(handle, Call::Memory, Symbols::EarlyR535);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   out->protectedMemSizeKib = 0;
   out->unprotectedMemSizeKib = question.gpu().total() / 1024;

@@ -1,147 +1,178 @@
-// Memory, power, utilization, temperature, and the modes a GPU is in.
+// Measurements: power, energy, utilization, temperature, fans; and the limits of power and temperature.
 #include <cstring>
 #include <ctime>
 
+#include "simulator/activity.h"
 #include "simulator/nvml.h"
 
 using namespace simulator;
 
-namespace {
+NVML_GETTER(nvmlDeviceGetPowerUsage, unsigned, Power, Oldest, powerOf(*q.machine, q.device.gpu))
+NVML_GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
+NVML_GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
+NVML_GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
+NVML_GETTER(nvmlDeviceGetPowerManagementMode, int, PowerLimit, Oldest, 1)
+NVML_GETTER(nvmlDeviceGetPowerSource, unsigned, PowerLimit, EarlyR535, 0)  // AC
 
-struct Memory {
-  uint64_t total, reserved, free, used;
-};
-
-Memory memoryOf(const Question& question) {
-  const Device device = question.device;
-  const Usage usage = usageOf(*question.machine, device.gpu);
-  Memory memory;
-  memory.total = unitTotal(*question.machine, device.gpu, device.unit);
-  memory.reserved = unitReserved(*question.machine, device.gpu, device.unit);
-  memory.used = device.unit ? usage.units[device.unit] : usage.gpu;
-  const uint64_t taken = memory.used + memory.reserved;
-  memory.free = taken < memory.total ? memory.total - taken : 0;
-  return memory;
-}
-
-// Questions that a MIG instance doesn't answer.
-nvmlReturn_t askGpu(Question* question, nvmlDevice_t handle, Call call, const void* out) {
-  const nvmlReturn_t result = question->ask(handle, call);
-  if (result != NVML_SUCCESS) return result;
-  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  return question->device.unit ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
-}
-
-}  // namespace
-
-NVML_EXPORT nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
+NVML_EXPORT nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory);
+  const nvmlReturn_t result = question.askGpu(handle, Call::PowerLimit, lowest && highest ? lowest : nullptr);
   if (result != NVML_SUCCESS) return result;
-  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  const Memory memory = memoryOf(question);
-  out->total = memory.total;
-  out->free = memory.free;
-  out->used = memory.total - memory.free;
+  *lowest = question.model().lowestPowerLimitMw;
+  *highest = question.model().highestPowerLimitMw;
   return NVML_SUCCESS;
 }
 
-NVML_EXPORT nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* out) {
-  Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory);
-  if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::EarlyR535)) return NVML_ERROR_FUNCTION_NOT_FOUND;
-  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  if (out->version != kMemoryV2Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  const Memory memory = memoryOf(question);
-  out->total = memory.total;
-  out->reserved = memory.reserved;
-  out->free = memory.free;
-  out->used = memory.used;
-  return NVML_SUCCESS;
-}
-
-NVML_EXPORT nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned* out) {
-  Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Power, out);
-  if (result == NVML_SUCCESS) *out = question.state().powerMw.load(std::memory_order_relaxed);
-  return result;
-}
-
-NVML_EXPORT nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsigned* out) {
-  Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::PowerLimit, out);
-  if (result == NVML_SUCCESS) *out = question.gpu().model->powerLimitMw;
-  return result;
-}
-NVML_EXPORT nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned* out) {
-  return nvmlDeviceGetEnforcedPowerLimit(handle, out);
-}
-
-NVML_EXPORT nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t handle, unsigned long long* out) {
-  Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Energy, out);
-  if (result != NVML_SUCCESS) return result;
-  *out = hasQuirk(*question.machine, kFrozenEnergy) ? question.state().energyMj.load() : energyOf(question.state());
-  return NVML_SUCCESS;
-}
+NVML_GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, Energy, Oldest, energyOf(*q.machine, q.device.gpu))
 
 NVML_EXPORT nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
   Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Utilization, out);
+  const nvmlReturn_t result = question.askGpu(handle, Call::Utilization, out);
   if (result != NVML_SUCCESS) return result;
   if (migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
-  out->gpu = question.state().utilization.load(std::memory_order_relaxed);
+  out->gpu = utilizationOf(*question.machine, question.device.gpu);
   out->memory = out->gpu / 2;
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetTemperature(nvmlDevice_t handle, int sensor, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Temperature, out);
+  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out);
   if (result != NVML_SUCCESS) return result;
   if (sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = question.state().temperature.load(std::memory_order_relaxed);
+  *out = temperatureOf(*question.machine, question.device.gpu);
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Temperature, out);
+  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out, Symbols::Current);
   if (result != NVML_SUCCESS) return result;
-  if (!driverHas(*question.machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (out->version != kTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (out->sensorType != 0) return NVML_ERROR_INVALID_ARGUMENT;
-  out->temperature = static_cast<int>(question.state().temperature.load(std::memory_order_relaxed));
+  out->temperature = static_cast<int>(temperatureOf(*question.machine, question.device.gpu));
   return NVML_SUCCESS;
 }
 
-// With MIG on, a GPU is in default mode and can't be put into another.
-NVML_EXPORT nvmlDeviceGetComputeMode(nvmlDevice_t handle, int* out) {
+NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned threshold, unsigned* out) {
+  constexpr unsigned kThresholds = 8;
+  if (threshold >= kThresholds) return NVML_ERROR_INVALID_ARGUMENT;
+  return answer(handle, Call::Temperature, Symbols::Oldest, out, [&](const Question& q) -> Known {
+    switch (threshold) {
+      case 0: return unlessZero(q.model().shutdownTemperature);
+      case 1: return unlessZero(q.model().slowdownTemperature);
+      case 2: return q.hasHbm() ? Known(95) : std::nullopt;
+      case 3: return q.model().slowdownTemperature ? Known(q.model().slowdownTemperature - 2) : std::nullopt;
+      default: return std::nullopt;  // of the acoustics, which notebooks have
+    }
+  });
+}
+
+NVML_EXPORT nvmlDeviceGetMarginTemperature(nvmlDevice_t handle, nvmlMarginTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::ComputeMode);
+  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out, Symbols::Current);
   if (result != NVML_SUCCESS) return result;
-  if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = migOn(*question.machine, question.device.gpu)
-             ? 0
-             : static_cast<int>(question.state().computeMode.load(std::memory_order_relaxed));
+  if (out->version != kMarginTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  if (question.model().slowdownTemperature == 0) return NVML_ERROR_NOT_SUPPORTED;
+  out->marginTemperature = static_cast<int>(question.model().slowdownTemperature) -
+                           static_cast<int>(temperatureOf(*question.machine, question.device.gpu));
   return NVML_SUCCESS;
 }
 
-NVML_EXPORT nvmlDeviceGetDisplayActive(nvmlDevice_t handle, int* out) {
-  Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Display, out);
-  if (result == NVML_SUCCESS) *out = question.state().display.load(std::memory_order_relaxed) != 0;
-  return result;
-}
-NVML_EXPORT nvmlDeviceGetDisplayMode(nvmlDevice_t handle, int* out) { return nvmlDeviceGetDisplayActive(handle, out); }
+namespace {
 
-NVML_EXPORT nvmlDeviceGetPersistenceMode(nvmlDevice_t handle, int* out) {
+// As fast as the GPU is hot.
+Known fanPercent(const Question& q) {
+  const Model& model = q.model();
+  if (model.fans == 0) return std::nullopt;
+  const uint32_t now = temperatureOf(*q.machine, q.device.gpu), idle = model.idleTemperature;
+  const uint32_t percent =
+      model.idleFanPercent + (now > idle ? (now - idle) * 100 / (model.slowdownTemperature - idle) : 0);
+  return percent < 100 ? percent : 100;
+}
+
+template <typename Know>
+nvmlReturn_t answerOfFan(nvmlDevice_t handle, Symbols since, unsigned fan, unsigned* out, Know know) {
   Question question;
-  const nvmlReturn_t result = askGpu(&question, handle, Call::Persistence, out);
-  if (result == NVML_SUCCESS) *out = question.machine->description.persistence;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Fan, out, since);
+  if (result != NVML_SUCCESS) return result;
+  if (question.model().fans == 0) return NVML_ERROR_NOT_SUPPORTED;
+  if (fan >= question.model().fans) return NVML_ERROR_INVALID_ARGUMENT;
+  *out = static_cast<unsigned>(know(question));
+  return NVML_SUCCESS;
+}
+
+}  // namespace
+
+NVML_GETTER(nvmlDeviceGetFanSpeed, unsigned, Fan, Oldest, fanPercent(q))
+NVML_GETTER(nvmlDeviceGetNumFans, unsigned, Fan, EarlyR535, unlessZero(q.model().fans))
+
+NVML_EXPORT nvmlDeviceGetFanSpeed_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
+  return answerOfFan(handle, Symbols::Oldest, fan, out, [](const Question& q) { return *fanPercent(q); });
+}
+NVML_EXPORT nvmlDeviceGetTargetFanSpeed(nvmlDevice_t handle, unsigned fan, unsigned* out) {
+  return answerOfFan(handle, Symbols::EarlyR535, fan, out, [](const Question& q) { return *fanPercent(q); });
+}
+// By temperature, in steps or not: 0.
+NVML_EXPORT nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
+  return answerOfFan(handle, Symbols::EarlyR535, fan, out, [](const Question&) { return 0; });
+}
+
+NVML_EXPORT nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
+  if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
+  const nvmlReturn_t result =
+      answerOfFan(handle, Symbols::EarlyR535, 0, lowest, [](const Question& q) { return q.model().idleFanPercent; });
+  if (result == NVML_SUCCESS) *highest = 100;
   return result;
 }
+
+NVML_EXPORT nvmlDeviceGetFanSpeedRPM(nvmlDevice_t handle, nvmlFanSpeedInfo_v1_t* out) {
+  if (out && out->version != kFanSpeedInfoV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  return answerOfFan(handle, Symbols::Current, out ? out->fan : 0, out ? &out->speed : nullptr,
+                     [](const Question& q) { return *fanPercent(q) * 30; });
+}
+
+namespace {
+
+struct Field {
+  unsigned id;
+  unsigned type;  // 1 unsigned int, 3 unsigned long long
+  Call call;
+  Known (*know)(const Question&);
+};
+
+Known remappedRows(const Question& q) {
+  return q.model().ecc == Ecc::On && q.model().computeCapability >= 80 ? Known(0) : std::nullopt;
+}
+Known nvlinkTraffic(const Question& q) { return q.model().nvlinks ? Known(0) : std::nullopt; }
+Known powerNow(const Question& q) { return powerOf(*q.machine, q.device.gpu); }
+Known powerLimit(const Question& q) { return q.model().powerLimitMw; }
+
+constexpr Field kFields[] = {
+    {82, 1, Call::Temperature,
+     [](const Question& q) {  // of the memory
+       return q.hasHbm() ? Known(temperatureOf(*q.machine, q.device.gpu) + 6) : std::nullopt;
+     }},
+    {83, 3, Call::Energy, [](const Question& q) { return Known(energyOf(*q.machine, q.device.gpu)); }},
+    {91, 1, Call::Nvlink, [](const Question& q) { return unlessZero(q.model().nvlinks); }},
+    {94, 1, Call::Pcie, [](const Question&) { return Known(0); }},  // replays
+    {138, 3, Call::Nvlink, nvlinkTraffic},
+    {139, 3, Call::Nvlink, nvlinkTraffic},
+    {140, 3, Call::Nvlink, nvlinkTraffic},
+    {141, 3, Call::Nvlink, nvlinkTraffic},
+    {142, 1, Call::Ecc, remappedRows},
+    {143, 1, Call::Ecc, remappedRows},
+    {144, 1, Call::Ecc, remappedRows},
+    {145, 1, Call::Ecc, remappedRows},
+    {185, 1, Call::Power, powerNow},  // average
+    {186, 1, Call::Power, powerNow},  // instant
+    {187, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().lowestPowerLimitMw); }},
+    {188, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().highestPowerLimitMw); }},
+    {189, 1, Call::PowerLimit, powerLimit},  // default
+    {190, 1, Call::PowerLimit, powerLimit},  // current
+};
+
+}  // namespace
 
 NVML_EXPORT nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t* values) {
   Question question;
@@ -154,10 +185,14 @@ NVML_EXPORT nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldVa
     nvmlFieldValue_t& value = values[i];
     value.timestamp = static_cast<long long>(now.tv_sec) * 1000000 + now.tv_nsec / 1000;
     value.latencyUsec = 0;
-    value.valueType = 1;  // unsigned int
+    value.valueType = 1;
+    value.nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
     memset(&value.value, 0, sizeof value.value);
-    const bool power = value.fieldId == 185 || value.fieldId == 186;  // average, instant
-    value.nvmlReturn = power ? nvmlDeviceGetPowerUsage(handle, &value.value.uiVal) : NVML_ERROR_NOT_SUPPORTED;
+    for (const Field& field : kFields) {
+      if (field.id != value.fieldId) continue;
+      value.valueType = field.type;
+      value.nvmlReturn = answer(handle, field.call, Symbols::Oldest, &value.value.ullVal, field.know);
+    }
   }
   return NVML_SUCCESS;
 }

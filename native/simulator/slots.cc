@@ -6,6 +6,8 @@
 #include <cstring>
 #include <ctime>
 
+#include "simulator/activity.h"
+
 #ifndef F_OFD_GETLK
 #define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
@@ -53,18 +55,20 @@ Holding& holdingOf(const OwnSlot& own, uint32_t gpu, uint32_t unit) {
 // Under the slot's allocation lock, with the owner dead. The pid goes last: until then the slot counts as unclean.
 void clear(const Machine& machine, uint32_t index) {
   Slot* slot = machine.slot(index);
+  const uint64_t bit = uint64_t{1} << index % 64;
   for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu)
-    machine.gpus[gpu].slots[index / 64].fetch_and(~(uint64_t{1} << index % 64));
+    if (machine.gpus[gpu].slots[index / 64].fetch_and(~bit) & bit) notePower(machine, gpu);
   for (uint32_t i = 0; i < machine.gpuCount * kUnits; ++i) {
     slot->holdings()[i].contexts = 0;
     slot->holdings()[i].bytes = 0;
   }
   slot->dead = 0;
   slot->type = kCompute;
+  slot->utilization = 0;
   slot->pid = 0;
 }
 
-bool tryTake(const Machine& machine, int file, uint32_t index, ProcessType type) {
+bool tryTake(const Machine& machine, int file, uint32_t index, ProcessType type, uint32_t utilization) {
   Slot* slot = machine.slot(index);
   if (isLocked(file, livenessByte(index)) || !tryLock(file, allocationByte(index))) return false;
   bool taken = false;
@@ -75,6 +79,7 @@ bool tryTake(const Machine& machine, int file, uint32_t index, ProcessType type)
     if (tryLock(file, livenessByte(index))) {
       slot->generation.fetch_add(1);
       slot->type = type;
+      slot->utilization = utilization;
       slot->pid = static_cast<uint32_t>(getpid());
       taken = true;
     }
@@ -85,7 +90,7 @@ bool tryTake(const Machine& machine, int file, uint32_t index, ProcessType type)
 
 }  // namespace
 
-bool takeSlot(const Machine& machine, ProcessType type, OwnSlot* own, Error* error) {
+bool takeSlot(const Machine& machine, ProcessType type, uint32_t utilization, OwnSlot* own, Error* error) {
   const int file = reopenSlots(machine);
   if (file < 0)
     return error->set("cannot open %s/slots again: %s; does this program close descriptors that aren't its own?",
@@ -94,7 +99,7 @@ bool takeSlot(const Machine& machine, ProcessType type, OwnSlot* own, Error* err
   const uint32_t first = static_cast<uint32_t>(getpid()) % kSlots;
   for (uint32_t i = 0; i < kSlots; ++i) {
     const uint32_t index = (first + i) % kSlots;
-    if (!tryTake(machine, file, index, type)) continue;
+    if (!tryTake(machine, file, index, type, utilization)) continue;
     own->file = file;
     own->index = index;
     own->slot = machine.slot(index);
@@ -107,12 +112,14 @@ bool takeSlot(const Machine& machine, ProcessType type, OwnSlot* own, Error* err
 void addContext(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit) {
   holdingOf(own, gpu, unit).contexts.fetch_add(1, std::memory_order_release);
   machine.gpus[gpu].slots[own.index / 64].fetch_or(uint64_t{1} << own.index % 64, std::memory_order_release);
+  notePower(machine, gpu);
 }
 
 void removeContext(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit) {
   holdingOf(own, gpu, unit).contexts.fetch_sub(1, std::memory_order_release);
   if (!hasContexts(machine, own, gpu))
     machine.gpus[gpu].slots[own.index / 64].fetch_and(~(uint64_t{1} << own.index % 64), std::memory_order_release);
+  notePower(machine, gpu);
 }
 
 void addBytes(const Machine&, const OwnSlot& own, uint32_t gpu, uint32_t unit, uint64_t bytes) {
@@ -158,6 +165,39 @@ void reap(const Machine& machine, uint32_t index) {
       !isLingering(machine, slot, slot->generation))
     clear(machine, index);
   close(file);
+}
+
+namespace {
+
+// Calls `visit` with the index of each slot on this GPU until it returns true.
+template <typename Visit>
+bool anySlot(const Machine& machine, uint32_t gpu, Visit visit) {
+  for (uint32_t word = 0; word < kSlotWords; ++word)
+    for (uint64_t bits = machine.gpus[gpu].slots[word].load(std::memory_order_acquire); bits; bits &= bits - 1)
+      if (visit(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits)))) return true;
+  return false;
+}
+
+}  // namespace
+
+bool hasLiveContext(const Machine& machine, uint32_t gpu) {
+  return anySlot(machine, gpu, [&](uint32_t index) { return isLive(machine, index); });
+}
+
+uint32_t computedShare(const Machine& machine, uint32_t gpu) {
+  const Gpu& description = machine.description.gpus[gpu];
+  uint32_t percent = 0;
+  anySlot(machine, gpu, [&](uint32_t index) {
+    Slot* slot = machine.slot(index);
+    const uint32_t utilization = slot->utilization.load(std::memory_order_relaxed);
+    // Only then is a system call needed.
+    if (utilization == 0 || !isLive(machine, index)) return false;
+    for (uint32_t unit = 0; unit < kUnits; ++unit)
+      if (slot->holdings()[gpu * kUnits + unit].contexts.load(std::memory_order_acquire))
+        percent += (utilization < 100 ? utilization : 100) * (unit ? description.instances[unit - 1].slices : 7) / 7;
+    return percent >= 100;
+  });
+  return percent < 100 ? percent : 100;
 }
 
 uint64_t unitTotal(const Machine& machine, uint32_t gpu, uint32_t unit) {

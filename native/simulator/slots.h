@@ -11,7 +11,7 @@ struct OwnSlot {
   uint32_t index = 0;
   Slot* slot = nullptr;
 };
-bool takeSlot(const Machine& machine, ProcessType type, OwnSlot* own, Error* error);
+bool takeSlot(const Machine& machine, ProcessType type, uint32_t utilization, OwnSlot* own, Error* error);
 
 // Contexts and memory of the calling process on a unit of a GPU.
 void addContext(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit);
@@ -39,7 +39,8 @@ struct ProcessEntry {
   ProcessType type;
   uint32_t unit;
   uint32_t contexts;
-  uint64_t bytes;  // contexts included
+  uint64_t bytes;        // contexts included
+  uint32_t utilization;  // percent of the unit
   uint32_t slot;
   bool alive;
 };
@@ -73,11 +74,13 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
           if (bytes > total) bytes = total;
           const uint32_t type = slot->type.load(std::memory_order_relaxed);
           bytes += contexts * contextBytes(machine, type);
+          const uint32_t utilization = slot->utilization.load(std::memory_order_relaxed);
           entries[count++] = {slot->pid.load(std::memory_order_relaxed),
                               type <= kMpsServer ? static_cast<ProcessType>(type) : kCompute,
                               unit,
                               contexts,
                               bytes,
+                              utilization < 100 ? utilization : 100,
                               index,
                               alive};
         }
@@ -92,6 +95,11 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
 
 // Does an MPS server (Multi-Process Service) run on this GPU?
 bool hasMpsServer(const Machine& machine, uint32_t gpu);
+
+// Whether a process has a context on this GPU; and how much of it all of them compute with, in percent. These reap no
+// dead slots, so that reaping can call them.
+bool hasLiveContext(const Machine& machine, uint32_t gpu);
+uint32_t computedShare(const Machine& machine, uint32_t gpu);
 
 // Memory in use, as the driver counts it, without what it reserves.
 struct Usage {

@@ -6,17 +6,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <initializer_list>
 
 namespace simulator {
 namespace {
-
-uint64_t milliseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
-}
 
 bool describe(MachineDescription* out, Error* error) {
   char names[512];
@@ -172,17 +165,6 @@ int reopenSlots(const Machine& machine) {
   return -1;
 }
 
-uint64_t energyOf(const GpuState& gpu) {
-  const uint64_t now = milliseconds(), since = gpu.energySinceMs;
-  // The state outlives a boot, the clock doesn't.
-  return gpu.energyMj + (now > since ? (now - since) * gpu.powerMw / 1000 : 0);
-}
-
-void keepEnergy(GpuState* gpu) {
-  gpu->energyMj = energyOf(*gpu);
-  gpu->energySinceMs = milliseconds();
-}
-
 void applyDefaults(const MachineDescription& description, Header* header, GpuState* gpus) {
   const auto clear = [](Faults& faults) {
     faults.hang = 0;
@@ -205,10 +187,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     state.display = gpu.display;
     state.hiddenProcesses = 0;
     state.hiddenMemory = 0;
-    state.utilization = 0;
-    keepEnergy(&state);
-    state.powerMw = gpu.model->idlePowerMw;
-    state.temperature = gpu.model->idleTemperature;
+    state.utilization = state.powerMw = state.temperature = kFollows;
     constexpr uint32_t kNotSupported = 3;
     const auto unsupported = [&](Call call) { state.faults.error[static_cast<unsigned>(call)] = kNotSupported; };
     if (gpu.model->noPowerSensor) {
@@ -216,8 +195,10 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
       unsupported(Call::Energy);
     }
     if (description.integrated) {
-      for (const Call call : {Call::Memory, Call::Processes, Call::GraphicsProcesses, Call::MpsProcesses,
-                              Call::PowerLimit, Call::Energy, Call::ComputeMode, Call::Display, Call::Topology})
+      for (const Call call :
+           {Call::Memory, Call::Processes, Call::GraphicsProcesses, Call::MpsProcesses, Call::PowerLimit, Call::Energy,
+            Call::ComputeMode, Call::Display, Call::Topology, Call::Board, Call::Clocks, Call::Pcie, Call::Nvlink,
+            Call::Fan, Call::Ecc, Call::Codec, Call::Bar1, Call::Events})
         unsupported(call);
     }
     if (description.wsl) {

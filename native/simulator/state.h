@@ -24,10 +24,6 @@ inline bool hasQuirk(const Machine& machine, Quirk quirk) {
   return (machine.header->quirks.load(std::memory_order_relaxed) & quirk) != 0;
 }
 
-// The energy that a GPU has used, in millijoules; and the same, kept before its power changes.
-uint64_t energyOf(const GpuState& gpu);
-void keepEnergy(GpuState* gpu);
-
 // Opens the machine named by GPU_OWNER_SIMULATE, or makes it with its defaults.
 bool attach(Machine* machine, Error* error);
 void detach(Machine* machine);

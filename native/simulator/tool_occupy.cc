@@ -83,12 +83,13 @@ int failed(const Cuda& cuda, const char* what, CUresult code) {
 int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd) {
   std::string device, name;
   uint64_t memory = 0;
+  uint32_t utilization = 0;
   std::string type = "compute";
   for (int i = 0; i < arguments.count; ++i) {
     std::string option = arguments.values[i], value;
     const size_t equals = option.find('=');
     const bool takesValue = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0 ||
-                            option.compare(0, equals, "--type") == 0;
+                            option.compare(0, equals, "--type") == 0 || option.compare(0, equals, "--utilization") == 0;
     if (takesValue && equals != std::string::npos) {
       value = option.substr(equals + 1);
       option.erase(equals);
@@ -98,6 +99,8 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
     }
     if (option == "--memory") {
       if (!parseSize(value, &memory)) return usageError("--memory %s: expected a size, as in 2GiB", value.c_str());
+    } else if (option == "--utilization") {
+      if (!parseCount(value, 100, &utilization)) return usageError("--utilization %s: expected percent", value.c_str());
     } else if (option == "--name") {
       if (value.empty()) return usageError("--name needs a value");
       name = value;
@@ -129,6 +132,7 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
   setenv("GPU_OWNER_SIMULATE_PROCESS_TYPE", type.c_str(), 1);
+  setenv("GPU_OWNER_SIMULATE_UTILIZATION", std::to_string(utilization).c_str(), 1);
   // Only its name tells an MPS server from other programs.
   if (type == "mps-server" && name.empty()) name = "nvidia-cuda-mps-server";
 

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "simulator/activity.h"
 #include "simulator/tool.h"
 
 namespace simulator {
@@ -18,13 +19,13 @@ struct Target {
 template <typename Change>
 void eachGpu(const Target& target, Change change) {
   for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
-    if (target.gpus >> gpu & 1) change(target.machine->gpus[gpu], target.machine->description.gpus[gpu]);
+    if (target.gpus >> gpu & 1) change(target.machine->gpus[gpu], gpu);
 }
 
 template <typename Change>
 void eachFaults(const Target& target, Change change) {
   if (target.gpus == 0) return change(target.machine->header->faults);
-  eachGpu(target, [&](GpuState& state, const Gpu&) { change(state.faults); });
+  eachGpu(target, [&](GpuState& state, uint32_t) { change(state.faults); });
 }
 
 bool parseGpus(const Machine& machine, const std::string& list, uint64_t* out) {
@@ -104,12 +105,11 @@ int setCalls(const Target& target, const std::string& key, const std::string& va
 }
 
 int setHealth(const Target& target, const std::string& key, bool on) {
+  constexpr uint32_t kFallenOffTheBus = 79;
   const uint32_t bit = key == "lost" ? kLost : key == "reset-required" ? kResetRequired : kNoPermission;
-  eachGpu(target, [&](GpuState& state, const Gpu&) {
-    if (on)
-      state.health.fetch_or(bit);
-    else
-      state.health.fetch_and(~bit);
+  eachGpu(target, [&](GpuState& state, uint32_t gpu) {
+    if (on && !(state.health.fetch_or(bit) & bit) && bit == kLost) raiseXid(*target.machine, gpu, kFallenOffTheBus);
+    if (!on) state.health.fetch_and(~bit);
   });
   return 0;
 }
@@ -123,13 +123,21 @@ int setSwitch(const Target& target, const std::string& key, const std::string& v
         return usageError("GPU %u (%s) has no MIG", gpu, target.machine->description.gpus[gpu].model->name);
   if (!target.apply) return 0;
   if (key == "mig")
-    eachGpu(target, [&](GpuState& state, const Gpu&) { state.mig = on; });
+    eachGpu(target, [&](GpuState& state, uint32_t) { state.mig = on; });
   else if (key == "display")
-    eachGpu(target, [&](GpuState& state, const Gpu&) { state.display = on; });
+    eachGpu(target, [&](GpuState& state, uint32_t) { state.display = on; });
   else if (key == "hidden-processes")
-    eachGpu(target, [&](GpuState& state, const Gpu&) { state.hiddenProcesses = on; });
+    eachGpu(target, [&](GpuState& state, uint32_t) { state.hiddenProcesses = on; });
   else
     return setHealth(target, key, on);
+  return 0;
+}
+
+int setXid(const Target& target, const std::string& value) {
+  uint32_t xid;
+  if (!parseCount(value, 999, &xid) || xid == 0)
+    return usageError("xid=%s: expected a number, as in 79", value.c_str());
+  if (target.apply) eachGpu(target, [&](GpuState&, uint32_t gpu) { raiseXid(*target.machine, gpu, xid); });
   return 0;
 }
 
@@ -137,7 +145,7 @@ int setComputeMode(const Target& target, const std::string& value) {
   constexpr const char* kModes[] = {"default", "exclusive-thread", "prohibited", "exclusive-process"};
   for (uint32_t mode = 0; mode < 4; ++mode)
     if (value == kModes[mode]) {
-      if (target.apply) eachGpu(target, [&](GpuState& state, const Gpu&) { state.computeMode = mode; });
+      if (target.apply) eachGpu(target, [&](GpuState& state, uint32_t) { state.computeMode = mode; });
       return 0;
     }
   return usageError("compute-mode=%s: expected default, exclusive-process, exclusive-thread or prohibited",
@@ -154,12 +162,13 @@ int setReading(const Target& target, const std::string& key, const std::string& 
                       : key == "power"     ? "watts"
                                            : "degrees Celsius");
   if (!target.apply) return 0;
-  eachGpu(target, [&](GpuState& state, const Gpu& gpu) {
-    if (key == "utilization") state.utilization = static_cast<uint32_t>(number);
-    const auto milliwatts = static_cast<uint32_t>(std::lround(number * 1000));
-    if (key == "power") keepEnergy(&state);
-    if (key == "power") state.powerMw = usual ? gpu.model->idlePowerMw : milliwatts;
-    if (key == "temperature") state.temperature = usual ? gpu.model->idleTemperature : static_cast<uint32_t>(number);
+  eachGpu(target, [&](GpuState& state, uint32_t gpu) {
+    std::atomic<uint32_t>& reading = key == "utilization" ? state.utilization
+                                     : key == "power"     ? state.powerMw
+                                                          : state.temperature;
+    reading =
+        usual ? kFollows : static_cast<uint32_t>(std::lround(key == "power" ? number * 1000 : std::floor(number)));
+    notePower(*target.machine, gpu);
   });
   return 0;
 }
@@ -181,7 +190,7 @@ int setInstances(const Target& target, const std::string& value) {
       if (target.gpus >> gpu & 1 && wanted >> i & 1 && !target.machine->description.gpus[gpu].instances[i].present)
         return usageError("instances=%s: GPU %u of this machine has no room for an instance %u", value.c_str(), gpu, i);
   if (!target.apply) return 0;
-  eachGpu(target, [&](GpuState& state, const Gpu&) { state.absentInstances = value == "default" ? 0 : ~wanted; });
+  eachGpu(target, [&](GpuState& state, uint32_t) { state.absentInstances = value == "default" ? 0 : ~wanted; });
   return 0;
 }
 
@@ -243,16 +252,18 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
   if (key == "quirks") return setQuirks(target, value);
   if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
   const bool isSwitch = isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
-  if (!isSwitch && !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances"}))
+  if (!isSwitch &&
+      !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances", "xid"}))
     return usageError("unknown key %s", key.c_str());
   if (!target.gpus) return usageError("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
   if (isSwitch) return setSwitch(target, key, value);
   if (key == "compute-mode") return setComputeMode(target, value);
+  if (key == "xid") return setXid(target, value);
   if (key == "instances") return setInstances(target, value);
   if (key != "hidden-memory") return setReading(target, key, value);
   uint64_t bytes;
   if (!parseSize(value, &bytes)) return usageError("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());
-  if (target.apply) eachGpu(target, [&](GpuState& state, const Gpu&) { state.hiddenMemory = bytes; });
+  if (target.apply) eachGpu(target, [&](GpuState& state, uint32_t) { state.hiddenMemory = bytes; });
   return 0;
 }
 
@@ -285,6 +296,7 @@ int commandSet(const Machine& machine, const Arguments& arguments) {
 int commandReset(const Machine& machine, const Arguments& arguments) {
   if (arguments.count) return usageError("reset takes no arguments");
   applyDefaults(machine.description, machine.header, machine.gpus);
+  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) notePower(machine, gpu);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // machines and show: straight from the shared state, not through the simulated driver, so that it can bear witness.
 #include <cstring>
 
+#include "simulator/activity.h"
 #include "simulator/tool.h"
 
 namespace simulator {
@@ -38,7 +39,7 @@ void eachProcess(const Machine& machine, uint32_t index, Visit visit) {
   const Gpu& gpu = machine.description.gpus[index];
   if (showsGraphics(machine, index))
     for (uint32_t i = 0; i < gpu.graphicsCount; ++i)
-      visit(Process{{gpu.graphics[i].pid, kGraphics, 0, 0, gpu.graphics[i].memoryMiB * kMiB, 0, true},
+      visit(Process{{gpu.graphics[i].pid, kGraphics, 0, 0, gpu.graphics[i].memoryMiB * kMiB, 0, 0, true},
                     gpu.graphics[i].name});
   forEachProcess(machine, index, [&](const ProcessEntry& entry) { visit(Process{entry, nullptr}); });
 }
@@ -232,8 +233,8 @@ void gpuJson(const Machine& machine, uint32_t index) {
   printf(
       "\"powerWatts\":%.3f,\"powerLimitWatts\":%.3f,\"utilizationPercent\":%u,\"temperatureCelsius\":%u,"
       "\"computeMode\":\"%s\",\"displayActive\":%s,\"migEnabled\":%s,",
-      state.powerMw / 1000.0, gpu.model->powerLimitMw / 1000.0, state.utilization.load(), state.temperature.load(),
-      computeMode(state), boolean(state.display), boolean(migOn(machine, index)));
+      powerOf(machine, index) / 1000.0, gpu.model->powerLimitMw / 1000.0, utilizationOf(machine, index),
+      temperatureOf(machine, index), computeMode(state), boolean(state.display), boolean(migOn(machine, index)));
   const uint32_t health = state.health;
   printf(
       "\"faults\":{\"lost\":%s,\"resetRequired\":%s,\"noPermission\":%s,\"hiddenProcesses\":%s,"

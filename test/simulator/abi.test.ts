@@ -30,7 +30,23 @@ const NVML = `Init Init_v2 InitWithFlags Shutdown ErrorString
   DeviceGetGraphicsRunningProcesses DeviceGetGraphicsRunningProcesses_v2 DeviceGetGraphicsRunningProcesses_v3
   DeviceGetMPSComputeRunningProcesses DeviceGetMPSComputeRunningProcesses_v3
   DeviceGetRunningProcessDetailList DeviceGetConfComputeMemSizeInfo DeviceGetFieldValues
-  DeviceGetTopologyCommonAncestor`;
+  DeviceGetTopologyCommonAncestor
+  DeviceGetBrand DeviceGetArchitecture DeviceGetSerial DeviceGetBoardId DeviceGetVbiosVersion DeviceGetInforomVersion
+  DeviceGetInforomImageVersion DeviceGetCudaComputeCapability DeviceGetNumGpuCores DeviceGetMemoryBusWidth
+  DeviceGetHandleBySerial DeviceGetPciInfoExt DeviceGetCpuAffinity DeviceGetMemoryAffinity DeviceGetNumaNodeId
+  DeviceGetTopologyNearestGpus SystemGetTopologyGpuSet SystemGetHicVersion SystemGetDriverBranch UnitGetCount
+  DeviceGetBAR1MemoryInfo DeviceGetEccMode DeviceGetTotalEccErrors DeviceGetDetailedEccErrors
+  DeviceGetMemoryErrorCounter DeviceGetRetiredPages DeviceGetRetiredPages_v2 DeviceGetRemappedRows
+  DeviceGetRowRemapperHistogram DeviceGetPowerManagementLimitConstraints DeviceGetPowerManagementDefaultLimit
+  DeviceGetTotalEnergyConsumption DeviceGetTemperatureThreshold DeviceGetFanSpeed DeviceGetFanSpeed_v2
+  DeviceGetNumFans DeviceGetClockInfo DeviceGetMaxClockInfo DeviceGetApplicationsClock DeviceGetClock
+  DeviceGetSupportedMemoryClocks DeviceGetSupportedGraphicsClocks DeviceGetPerformanceState
+  DeviceGetCurrentClocksThrottleReasons DeviceGetCurrentClocksEventReasons DeviceGetMaxPcieLinkGeneration
+  DeviceGetCurrPcieLinkGeneration DeviceGetMaxPcieLinkWidth DeviceGetCurrPcieLinkWidth DeviceGetPcieThroughput
+  DeviceGetPcieReplayCounter DeviceGetNvLinkState DeviceGetNvLinkRemotePciInfo_v2 DeviceGetNvLinkRemoteDeviceType
+  DeviceGetP2PStatus DeviceGetEncoderUtilization DeviceGetDecoderUtilization DeviceGetEncoderSessions
+  DeviceGetProcessUtilization DeviceGetDriverModel DeviceGetAccountingMode DeviceGetSupportedEventTypes
+  DeviceRegisterEvents EventSetCreate EventSetWait EventSetWait_v2 EventSetFree GpmQueryDeviceSupport`;
 const CUDA = `Init DriverGetVersion DeviceGetCount DeviceGet DeviceGetName DeviceGetUuid DeviceGetUuid_v2
   DeviceGetPCIBusId DeviceGetAttribute DeviceTotalMem DeviceTotalMem_v2 DevicePrimaryCtxRetain
   DevicePrimaryCtxRelease DevicePrimaryCtxRelease_v2 DevicePrimaryCtxGetState DevicePrimaryCtxReset
@@ -92,12 +108,57 @@ test('every form of every structure carries the same numbers', async () => {
   expect(await session.do('nvml.utilization(1)')).toEqual([0, 42]);
 });
 
+test('every other structure carries the numbers of its model', async () => {
+  const session = machine.session();
+  await session.do('nvml.init()');
+  expect(await session.do('nvml.structure("PciInfoExt", 1, nvml.PciExt)')).toMatchObject({
+    busId: '00000000:02:00.0',
+    bus: 2,
+    baseClass: 3,
+    subClass: 2,
+  });
+  const bar1 = await session.do('nvml.structure("BAR1MemoryInfo", 1, nvml.Bar1)');
+  expect(bar1.total).toBe(128 * 2 ** 30);
+  expect(bar1.free + bar1.used).toBe(bar1.total);
+  expect(await session.do('nvml.structure("DetailedEccErrors", 1, nvml.EccErrors, 0, 1)')).toEqual({
+    l1Cache: 0,
+    l2Cache: 0,
+    deviceMemory: 0,
+    registerFile: 0,
+  });
+  expect(await session.do('nvml.structure("RowRemapperHistogram", 1, nvml.RowHistogram)')).toEqual({
+    max: 640,
+    high: 0,
+    partial: 0,
+    low: 0,
+    none: 0,
+  });
+  expect(await session.do('nvml.structure("ViolationStatus", 1, nvml.Violation, 0)["violation"]')).toBe(0);
+  expect(await session.do('nvml.fields(1, 82, 83, 91)')).toEqual([
+    [0, 1, 36 + 47],
+    [0, 3, expect.any(Number)],
+    [3, 1, 0],
+  ]);
+  expect(await session.do('nvml.branch()')).toBe('r580_00');
+  const support = 'nvml.library.nvmlGpmQueryDeviceSupport(nvml.kept(1), nvml.byref(gpm))';
+  await session.do('gpm = nvml.GpmSupport(version=0x01000008, isSupported=7)');
+  expect(await session.do(`[${support}, gpm.isSupported]`)).toEqual([0, 0]);
+});
+
 test('wrong versions of structures are told apart', async () => {
   const session = machine.session();
   await session.do('nvml.init()');
   expect(await session.do('nvml.memory_v2(0, version=0)')).toBe(25);
   expect(await session.do('nvml.temperature_v(0, version=1)')).toEqual([25, 0]);
   expect(await session.do('nvml.details(0, version=7)')).toBe(25);
+  for (const [function_, structure] of [
+    ['PciInfoExt', 'PciExt'],
+    ['MarginTemperature', 'Margin'],
+    ['FanSpeedRPM', 'FanInfo'],
+  ])
+    expect(await session.do(`nvml.structure("${function_}", 0, nvml.${structure}, version=2)`)).toEqual({
+      code: 25,
+    });
 });
 
 test('initialisation is counted', async () => {

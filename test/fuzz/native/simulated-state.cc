@@ -50,7 +50,7 @@ void begin() {
   Error error;
   const bool attached = attach(&machine, &error);
   if (!attached) fprintf(stderr, "%s\n", error.message);
-  EXPECT(attached && takeSlot(machine, kCompute, &slot, &error));
+  EXPECT(attached && takeSlot(machine, kCompute, 50, &slot, &error));
   addContext(machine, slot, 0, 1);
   addContext(machine, slot, 2, 0);
   addBytes(machine, slot, 2, 0, 100 * kMiB);

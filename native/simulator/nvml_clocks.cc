@@ -1,0 +1,147 @@
+// Clocks, performance states, and why clocks are not at their highest.
+#include <ctime>
+
+#include "simulator/activity.h"
+#include "simulator/nvml.h"
+
+using namespace simulator;
+
+namespace {
+
+template <typename Know>
+nvmlReturn_t answerOfClock(nvmlDevice_t handle, unsigned type, unsigned* out, Know know,
+                           Symbols since = Symbols::Oldest) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, out, since);
+  if (result != NVML_SUCCESS) return result;
+  if (type > static_cast<unsigned>(Clock::Video)) return NVML_ERROR_INVALID_ARGUMENT;
+  const Known clock = know(question, static_cast<Clock>(type));
+  if (!clock) return NVML_ERROR_NOT_SUPPORTED;
+  *out = static_cast<unsigned>(*clock);
+  return NVML_SUCCESS;
+}
+
+Known currentClock(const Question& q, Clock clock) { return clockOf(*q.machine, q.device.gpu, clock); }
+Known maximalClock(const Question& q, Clock clock) { return highestClock(q.model(), clock); }
+
+// Clocks that a program may ask for, of cards for servers.
+Known applicationsClock(const Question& q, Clock clock) {
+  const Model& model = q.model();
+  if (clock == Clock::Video || (model.brand != Brand::Nvidia && model.brand != Brand::Tesla)) return std::nullopt;
+  return clock == Clock::Memory ? model.memoryMhz : model.busySmMhz;
+}
+
+// P0, and one with low clocks where idle GPUs go to.
+unsigned stateOf(const Question& q) { return isAwake(*q.machine, q.device.gpu) ? 0 : q.model().idleState; }
+
+constexpr unsigned long long kIdle = 1, kSoftwarePowerCap = 4, kHardwareSlowdown = 8, kSoftwareThermal = 0x20,
+                             kHardwareThermal = 0x40, kAllReasons = 0x1ff;
+
+Known reasonsNow(const Question& q) {
+  const Model& model = q.model();
+  const uint32_t gpu = q.device.gpu;
+  unsigned long long reasons = utilizationOf(*q.machine, gpu) == 0 ? kIdle : 0;
+  if (powerOf(*q.machine, gpu) >= model.powerLimitMw / 100 * 98) reasons |= kSoftwarePowerCap;
+  const uint32_t temperature = temperatureOf(*q.machine, gpu);
+  if (temperature >= model.slowdownTemperature) return reasons | kHardwareSlowdown | kHardwareThermal;
+  return temperature + 2 >= model.slowdownTemperature ? reasons | kSoftwareThermal : reasons;
+}
+
+}  // namespace
+
+NVML_EXPORT nvmlDeviceGetClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
+  return answerOfClock(handle, type, out, currentClock);
+}
+NVML_EXPORT nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
+  return answerOfClock(handle, type, out, maximalClock);
+}
+NVML_EXPORT nvmlDeviceGetApplicationsClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
+  return answerOfClock(handle, type, out, applicationsClock);
+}
+NVML_EXPORT nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
+  return answerOfClock(handle, type, out, applicationsClock);
+}
+NVML_EXPORT nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
+  return answerOfClock(handle, type, out, maximalClock);
+}
+NVML_EXPORT nvmlDeviceGetClock(nvmlDevice_t handle, unsigned type, unsigned which, unsigned* out) {
+  constexpr Known (*kWhich[])(const Question&, Clock) = {currentClock, applicationsClock, applicationsClock,
+                                                         maximalClock};
+  return which < 4 ? answerOfClock(handle, type, out, kWhich[which]) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+NVML_EXPORT nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t handle, unsigned* count, unsigned* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, count);
+  if (result != NVML_SUCCESS) return result;
+  const unsigned clocks[] = {question.model().memoryMhz, question.model().idleMemoryMhz};
+  return giveList(clocks, clocks[0] == clocks[1] ? 1 : 2, count, out);
+}
+
+// In steps of 15 MHz, the highest first.
+NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned memoryClock, unsigned* count,
+                                                 unsigned* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, count);
+  if (result != NVML_SUCCESS) return result;
+  const Model& model = question.model();
+  unsigned clocks[256], found = 0;
+  const unsigned highest = memoryClock == model.memoryMhz ? model.smMhz : model.idleSmMhz;
+  if (memoryClock != model.memoryMhz && memoryClock != model.idleMemoryMhz) return NVML_ERROR_NOT_FOUND;
+  for (unsigned clock = highest; clock >= model.idleSmMhz && found < 256; clock -= 15) clocks[found++] = clock;
+  return giveList(clocks, found, count, out);
+}
+
+// Before Pascal, this could be switched.
+NVML_EXPORT nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t handle, int* enabled, int* byDefault) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, enabled && byDefault ? enabled : nullptr);
+  if (result != NVML_SUCCESS) return result;
+  if (question.model().computeCapability >= 60) return NVML_ERROR_NOT_SUPPORTED;
+  *enabled = *byDefault = 1;
+  return NVML_SUCCESS;
+}
+
+NVML_GETTER(nvmlDeviceGetPerformanceState, unsigned, Clocks, Oldest, stateOf(q))
+NVML_GETTER(nvmlDeviceGetPowerState, unsigned, Clocks, Oldest, stateOf(q))
+NVML_GETTER(nvmlDeviceGetAdaptiveClockInfoStatus, unsigned, Clocks, EarlyR535, 0)
+NVML_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, Clocks, Oldest, reasonsNow(q))
+NVML_GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, Clocks, EarlyR535, reasonsNow(q))
+NVML_GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, Clocks, Oldest, kAllReasons)
+NVML_GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, Clocks, EarlyR535, kAllReasons)
+
+NVML_EXPORT nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t handle, unsigned* states, unsigned size) {
+  constexpr unsigned kUnknownState = 32;
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, states, Symbols::EarlyR535);
+  if (result != NVML_SUCCESS) return result;
+  const unsigned room = size / sizeof *states, idle = question.model().idleState;
+  if (room < 2) return NVML_ERROR_INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < room; ++i) states[i] = i == 0 ? 0 : i == 1 && idle ? idle : kUnknownState;
+  return NVML_SUCCESS;
+}
+
+NVML_EXPORT nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t handle, unsigned type, unsigned state, unsigned* lowest,
+                                             unsigned* highest) {
+  if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
+  const auto know = [&](const Question& q, Clock clock) -> Known {
+    const Model& model = q.model();
+    if (clock == Clock::Video || (state != 0 && state != model.idleState)) return std::nullopt;
+    const uint32_t idle = clock == Clock::Memory ? model.idleMemoryMhz : model.idleSmMhz;
+    *highest = state == 0 ? highestClock(model, clock) : idle;
+    return state == 0 && clock == Clock::Memory ? *highest : idle;
+  };
+  return answerOfClock(handle, type, lowest, know, Symbols::EarlyR535);
+}
+
+// For how long something has held the clocks down: never.
+NVML_EXPORT nvmlDeviceGetViolationStatus(nvmlDevice_t handle, unsigned policy, nvmlViolationTime_t* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, out);
+  if (result != NVML_SUCCESS) return result;
+  if (policy > 11) return NVML_ERROR_INVALID_ARGUMENT;
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  *out = {static_cast<unsigned long long>(now.tv_sec) * 1000000, 0};
+  return NVML_SUCCESS;
+}

@@ -1,0 +1,58 @@
+// Encoders and decoders of video, and captured frames: there, and idle.
+#include "simulator/nvml.h"
+
+using namespace simulator;
+
+namespace {
+
+nvmlReturn_t idleCodec(nvmlDevice_t handle, Symbols since, uint32_t computeCapability, unsigned* percent,
+                       unsigned* samplingPeriodUs) {
+  Question question;
+  const nvmlReturn_t result =
+      question.askGpu(handle, Call::Codec, percent && samplingPeriodUs ? percent : nullptr, since);
+  if (result != NVML_SUCCESS) return result;
+  if (question.model().computeCapability < computeCapability) return NVML_ERROR_NOT_SUPPORTED;
+  *percent = 0;
+  *samplingPeriodUs = 167000;
+  return NVML_SUCCESS;
+}
+
+}  // namespace
+
+NVML_EXPORT nvmlDeviceGetEncoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
+  return idleCodec(handle, Symbols::Oldest, 0, percent, samplingPeriodUs);
+}
+NVML_EXPORT nvmlDeviceGetDecoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
+  return idleCodec(handle, Symbols::Oldest, 0, percent, samplingPeriodUs);
+}
+NVML_EXPORT nvmlDeviceGetJpgUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
+  return idleCodec(handle, Symbols::EarlyR535, 80, percent, samplingPeriodUs);
+}
+NVML_EXPORT nvmlDeviceGetOfaUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
+  return idleCodec(handle, Symbols::EarlyR535, 75, percent, samplingPeriodUs);
+}
+
+NVML_EXPORT nvmlDeviceGetEncoderCapacity(nvmlDevice_t handle, unsigned codec, unsigned* out) {
+  if (codec > 2) return NVML_ERROR_INVALID_ARGUMENT;
+  return answer(handle, Call::Codec, Symbols::Oldest, out, [](const Question&) { return Known(100); });
+}
+
+NVML_EXPORT nvmlDeviceGetEncoderStats(nvmlDevice_t handle, unsigned* sessions, unsigned* framesPerSecond,
+                                      unsigned* latency) {
+  Question question;
+  const bool complete = sessions && framesPerSecond && latency;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Codec, complete ? sessions : nullptr);
+  if (result == NVML_SUCCESS) *sessions = *framesPerSecond = *latency = 0;
+  return result;
+}
+
+NVML_EXPORT nvmlDeviceGetFBCStats(nvmlDevice_t handle, nvmlFBCStats_t* out) {
+  Question question;
+  const nvmlReturn_t result = question.askGpu(handle, Call::Codec, out);
+  if (result == NVML_SUCCESS) *out = {0, 0, 0};
+  return result;
+}
+
+// Lists, and how long they are: empty.
+NVML_GETTER(nvmlDeviceGetEncoderSessions, unsigned, Codec, Oldest, 0)
+NVML_GETTER(nvmlDeviceGetFBCSessions, unsigned, Codec, Oldest, 0)
