@@ -96,7 +96,7 @@ export interface Native {
   driverLookTimes(
     uuids: readonly string[],
     milliseconds: number,
-  ): { code: number; alone: number[]; together: number[] };
+  ): { code: number; alone: number[]; together: number };
   driverUseBeside(
     path: string,
     uuid: string,

@@ -162,8 +162,8 @@ function checkSideBySide(gpus: readonly GPU[]): string {
   const longest = Math.max(...alone);
   const others = alone.reduce((sum, time) => sum + time, 0) - longest;
   // 0: as fast as alone; 1: each waits for all others.
-  const waiting = (Math.max(...together) - longest) / others;
-  const text = `A look at a GPU takes ${milliseconds(longest / 1_000)} alone, ${milliseconds(Math.max(...together) / 1_000)} while ${uuids.length} are looked at by threads`;
+  const waiting = (together - longest) / others;
+  const text = `A look at a GPU takes ${milliseconds(longest / 1_000)} alone, ${milliseconds(together / 1_000)} while ${uuids.length} are looked at by threads`;
   if (waiting > 0.6 && longest > SLOW_LOOK_US) {
     fail(
       `${text}: the driver serves one after the other, so a snapshot takes the sum of all GPUs.`,

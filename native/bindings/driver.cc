@@ -397,7 +397,7 @@ Napi::Value look_times(const Napi::CallbackInfo& info) {
   auto result = Napi::Object::New(env);
   result.Set("code", static_cast<int>(times.code));
   result.Set("alone", array(times.alone));
-  result.Set("together", array(times.together));
+  result.Set("together", times.together);
   return result;
 }
 

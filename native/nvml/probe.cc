@@ -1,5 +1,6 @@
 #include "nvml/probe.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -10,6 +11,7 @@ namespace gpu_owner::nvml {
 namespace {
 
 constexpr size_t kStack = 256 * 1024;
+constexpr int64_t kPause = 1'000'000'000;
 
 Code look(const Library& library, Device device, Memory& memory, std::vector<Process>& processes) {
   const Code code = library.memory(device, memory);
@@ -18,28 +20,51 @@ Code look(const Library& library, Device device, Memory& memory, std::vector<Pro
   return listed == ERROR_NOT_SUPPORTED ? SUCCESS : listed;
 }
 
-struct Looker {
+constexpr size_t kMaxRounds = 4096;
+
+double median_microseconds(std::vector<int64_t>& times) {
+  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return static_cast<double>(*middle) / 1000;
+}
+
+// Threads that look at a GPU each, in rounds: all begin a look at once, once in each round. In looks without rounds, a
+// lock that lets one thread pass many times before the other would show in no median.
+struct Rounds {
   const Library* library;
-  Device device;
-  int64_t nanoseconds;
-  Code code = SUCCESS;
-  // A look's, in the mean: a lock that lets one thread pass many times before the other shows in no median.
-  double microseconds = 0;
+  std::atomic<uint32_t> round{0};
+  std::atomic<uint32_t> looking{0};
+  std::atomic<bool> over{false};
+  std::atomic<int64_t> longest{0};
+  std::atomic<Code> code{SUCCESS};
 };
 
-void* run_looker(void* pointer) {
-  auto& looker = *static_cast<Looker*>(pointer);
+struct Looker {
+  Rounds* rounds;
+  Device device;
+};
+
+int64_t time_look(const Library& library, Device device, std::atomic<Code>& code) {
   Memory memory;
   std::vector<Process> processes;
   const int64_t start = process::monotonic_nanoseconds();
-  int64_t now = start;
-  int looks = 0;
-  for (; looker.code == SUCCESS && now < start + looker.nanoseconds; looks++) {
-    looker.code = look(*looker.library, looker.device, memory, processes);
-    now = process::monotonic_nanoseconds();
+  const Code answer = look(library, device, memory, processes);
+  if (answer != SUCCESS) code = answer;
+  return process::monotonic_nanoseconds() - start;
+}
+
+void* run_looker(void* pointer) {
+  const auto& looker = *static_cast<Looker*>(pointer);
+  Rounds& rounds = *looker.rounds;
+  for (uint32_t seen = 0;; seen++) {
+    while (rounds.round.load() == seen) process::futex_wait(rounds.round, seen, kPause);
+    if (rounds.over.load()) return nullptr;
+    const int64_t time = time_look(*rounds.library, looker.device, rounds.code);
+    int64_t longest = rounds.longest.load();
+    while (time > longest && !rounds.longest.compare_exchange_weak(longest, time)) {
+    }
+    if (rounds.looking.fetch_sub(1) == 1) process::futex_wake(rounds.looking);
   }
-  looker.microseconds = static_cast<double>(now - start) / looks / 1000;
-  return nullptr;
 }
 
 struct OtherUser {
@@ -78,29 +103,48 @@ void* run_other_user(void* pointer) {
 
 LookTimes measure_looks(const Library& library, const std::vector<std::string>& uuids, int milliseconds) {
   LookTimes times;
+  Rounds rounds;
+  rounds.library = &library;
   std::vector<Looker> lookers;
   for (const std::string& uuid : uuids) {
-    Looker looker = {&library, nullptr, int64_t{milliseconds} * 1'000'000};
+    Looker looker = {&rounds, nullptr};
     times.code = library.device_handle(uuid, looker.device);
     if (times.code != SUCCESS) return times;
     lookers.push_back(looker);
   }
-  const auto collect = [&](std::vector<double>& out) {
-    for (const Looker& looker : lookers) {
-      if (times.code == SUCCESS) times.code = looker.code;
-      out.push_back(looker.microseconds);
-    }
+  // Calls `once`, which returns nanoseconds, for as long as there is time, and at least once.
+  const auto measure = [&](auto once) {
+    std::vector<int64_t> all;
+    const int64_t end = process::monotonic_nanoseconds() + int64_t{milliseconds} * 1'000'000;
+    do all.push_back(once());
+    while (all.size() < kMaxRounds && rounds.code.load() == SUCCESS && process::monotonic_nanoseconds() < end);
+    return median_microseconds(all);
   };
-  for (Looker& looker : lookers) run_looker(&looker);
-  collect(times.alone);
+  for (const Looker& looker : lookers)
+    times.alone.push_back(measure([&] { return time_look(library, looker.device, rounds.code); }));
   std::vector<pthread_t> threads(lookers.size());
-  size_t started = 0;
+  uint32_t started = 0;
   for (; started < lookers.size(); started++) {
     if (process::start_thread(threads[started], kStack, 0, run_looker, &lookers[started]) != 0) break;
   }
-  for (size_t i = 0; i < started; i++) pthread_join(threads[i], nullptr);
-  if (started < lookers.size()) times.code = ERROR_OPERATING_SYSTEM;
-  collect(times.together);
+  const auto begin_round = [&] {
+    rounds.looking = started;
+    rounds.longest = 0;
+    rounds.round.fetch_add(1);
+    process::futex_wake(rounds.round);
+  };
+  if (started < lookers.size()) rounds.code = ERROR_OPERATING_SYSTEM;
+  if (rounds.code.load() == SUCCESS) {
+    times.together = measure([&] {
+      begin_round();
+      for (uint32_t left; (left = rounds.looking.load()) != 0;) process::futex_wait(rounds.looking, left, kPause);
+      return rounds.longest.load();
+    });
+  }
+  rounds.over = true;
+  begin_round();
+  for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], nullptr);
+  times.code = rounds.code.load();
   return times;
 }
 
