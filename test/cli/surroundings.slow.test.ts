@@ -50,7 +50,7 @@ async function compare(setup: string, options: string[] = [], env: Record<string
           .replace(/(pipe|socket):\[\d+\]/, '$1'),
       ]),
     );
-  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, GPU_OWNER_JOB, ...environment } =
+  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, PATH, GPU_OWNER_JOB, ...environment } =
     under.environment;
   expect(GPU_OWNER_JOB).toMatch(/^\d+$/);
   // The launcher is a shell, and shells put PWD right.
@@ -64,10 +64,11 @@ async function compare(setup: string, options: string[] = [], env: Record<string
         ...(without.environment.LD_LIBRARY_PATH === undefined
           ? {}
           : { LD_LIBRARY_PATH: without.environment.LD_LIBRARY_PATH }),
+        PATH: without.environment.PATH,
       },
       descriptors: numbers(under),
     },
-    variables: { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH },
+    variables: { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, PATH },
   };
 }
 
@@ -108,6 +109,7 @@ describe.each(Object.keys(SETUPS))('with %s', (name) => {
       LD_LIBRARY_PATH: [join(binaries(), 'simulator'), without.environment.LD_LIBRARY_PATH]
         .filter(Boolean)
         .join(':'),
+      PATH: `${join(binaries(), 'simulator/bin')}:${without.environment.PATH}`,
     });
   });
 });

@@ -178,14 +178,14 @@ describe('Compose', () => {
 test('the image has what the command needs', () => {
   const text = textOf('image/Dockerfile');
   const script = textOf('../scripts/package.js');
-  const files = [...(/NPM_FILES = \[([^\]]*)\]/.exec(script)?.[1] ?? '').matchAll(/'(.+)'/g)].map(
+  const files = [...(/DOCUMENTS = \[([^\]]*)\]/.exec(script)?.[1] ?? '').matchAll(/'([^']+)'/g)].map(
     ([, name]) => (name as string).split('/')[0] as string,
   );
   expect(files.length).toBeGreaterThan(5);
   const ignored = textOf('image/Dockerfile.dockerignore').split('\n');
   const { bullmq, ioredis } = JSON.parse(textOf('../package.json')).peerDependencies;
   expect(text).toContain(`bullmq@${bullmq} ioredis@${/\d+/.exec(ioredis)?.[0]}`);
-  const needed = [...files, 'lib', 'native', 'scripts', 'binding.gyp', 'package-lock.json'];
+  const needed = [...files, 'bin', 'python', 'lib', 'native', 'scripts', 'binding.gyp', 'package-lock.json'];
   for (const name of needed) expect(ignored).not.toContain(name);
   expect(text).toMatch(/^ENTRYPOINT \["gpu-owner"\]$/m);
   expect(text).toMatch(/^USER \d+:\d+$/m);

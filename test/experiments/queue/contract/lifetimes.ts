@@ -25,9 +25,9 @@ export function testLifetimes(fixture: () => QueueFixture): void {
   test('a task is given out again after its lifetime, three times at most', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     for (let start = 1; start <= 3; start++) {
-      expect((await takeFrom(queue, { lifetime: 100 })).start).toBe(start);
+      expect((await takeFrom(queue, { lifetime: 1_000 })).start).toBe(start);
       expect(await queue.take(taker)).toBeNull();
-      await pause(150);
+      await pause(1_050);
     }
     expect(await queue.take(taker)).toBeNull();
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3 });
@@ -35,11 +35,11 @@ export function testLifetimes(fixture: () => QueueFixture): void {
 
   test('a token that has expired is noticed without anybody who wants a task', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
-    const { token } = await takeFrom(queue, { lifetime: 100 });
+    const { token } = await takeFrom(queue, { lifetime: 1_000 });
     const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
     await queue.endLost();
     expect(await queue.counts()).toMatchObject({ active: 1, pending: 0 });
-    await pause(150);
+    await pause(1_050);
     await queue.endLost();
     await told;
     expect(await queue.counts()).toMatchObject({ active: 0, pending: 1 });
