@@ -16,7 +16,7 @@ const SOURCES = join(root, 'test/fuzz/native');
 const build = join(root, 'build-fuzz');
 
 const simulator = (...names) => names.map((name) => `simulator/${name}`);
-const SIMULATOR = simulator('machines', 'files', 'state', 'faults', 'slots', 'activity');
+const SIMULATOR = simulator('machines', 'machine_file', 'files', 'state', 'faults', 'slots', 'activity');
 
 /**
  * The fuzzed parsers: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
@@ -98,6 +98,23 @@ export const NATIVE = {
       '\x01\x40\x08\0\x03\0\0\0',
     ],
     words: ['\xff\xff\xff\xff\xff\xff\xff\xff', '\x7e\x40\0', '\x7d\0\0'],
+  },
+  'machine-file': {
+    sources: simulator('machines', 'machine_file'),
+    wrap: [],
+    seeds: [
+      '[gpu]\nname = NVIDIA H200\ncount = 8\n',
+      '# a server\r\ndriver = 535.54.03\nnvml = 12.535.54.03\ncuda = 12.2\npersistence = off\n\n[gpu]\nname = X\nmemory = 81559 MiB\nreserved = 614MiB\nused = 0\npower-limit = 700 W\nidle-power = 70.5\ntemperature = 30 C\nbus = 0001:5d:1e.0\nnuma = 1\nuuid = GPU-00000000-0000-4000-8000-000000000001\ncompute-mode = prohibited\nunsupported = power, energy\n',
+      '[gpu]\nname = NVIDIA A100-SXM4-80GB\nmig = on\ninstance = 0 3g.40gb 2:0\ninstance = 4 1c.1g.10gb+me 7:1 MIG-00000000-0000-4000-8000-000000000001 9.5 GiB\n[gpu]\nname = NVIDIA RTX A4000\nmig = none\ndisplay = on\ngraphics = 120MiB\ngraphics = 4 MiB /usr/bin/gnome-shell\n',
+    ],
+    words: [
+      '[gpu]\n',
+      'compute-capability = 9.0\n',
+      'multiprocessors = 132\n',
+      'speed = 1\n',
+      '18446744073709551615',
+      '.001',
+    ],
   },
   'simulated-text': {
     sources: [...SIMULATOR, ...simulator('visible_devices', 'tool_set', 'tool_parse')],

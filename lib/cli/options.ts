@@ -25,7 +25,7 @@ export type OptionTable = Readonly<Record<string, Option>>;
 /** Options of every command. */
 export const EVERY: OptionTable = {
   simulate: {
-    value: 'N|MACHINE',
+    value: 'N|MACHINE|FILE',
     help: "use simulated GPUs instead of the driver's",
     candidates: 'machine',
   },
@@ -69,7 +69,10 @@ export function parse(args: readonly string[], table: OptionTable, commandLine: 
   if (commandLine === null) positionals.push(...rest);
   if (typeof values.simulate === 'string') {
     // An empty variable of a script must not lead to the real GPUs.
-    if (values.simulate === '') throw usage('--simulate needs a number of GPUs (4) or the name of a machine');
+    if (values.simulate === '')
+      throw usage(
+        '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
+      );
     process.env.GPU_OWNER_SIMULATE = values.simulate;
   }
   return { values, positionals, command, args };

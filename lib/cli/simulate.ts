@@ -85,7 +85,7 @@ function settings(keys: Entries): string[] {
 
 export const COMMAND: Command = {
   usage: '[--machine MACHINE] COMMAND',
-  about: `Shows and changes a simulated machine: GPUs that exist only for programs that use the simulated driver. MACHINE is a number of plain GPUs (1 to 64) or a named machine. The state of the machine is in GPU_OWNER_SIMULATE_DIR, by default \${TMPDIR:-/tmp}/gpu-owner-simulated-UID.`,
+  about: `Shows and changes a simulated machine: GPUs that exist only for programs that use the simulated driver. MACHINE is a number of plain GPUs (1 to 64), a named machine, or the path of a file that describes one (./server.conf). The state of the machine is in GPU_OWNER_SIMULATE_DIR, by default \${TMPDIR:-/tmp}/gpu-owner-simulated-UID.`,
   groups: [
     {
       options: {

@@ -23,4 +23,4 @@ export {
   refuseNoObject,
   type Selector,
 } from './criteria.ts';
-export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';
+export { driverLibraries, keepMachineFile, simulatedMachine, simulationDirectory } from './simulation.ts';

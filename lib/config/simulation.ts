@@ -1,22 +1,57 @@
-import { join } from 'node:path';
+import { readFileSync, statSync } from 'node:fs';
+import { join, parse, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
+import { showValue } from '../platform/index.ts';
 
 /**
- * The simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real driver is
- * used. Never a silent fallback.
+ * The name of the simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real
+ * driver is used. Never a silent fallback.
  */
 export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string | null {
   const machine = env.GPU_OWNER_SIMULATE;
   if (machine === undefined || machine === '') return null;
+  if (machine.includes('/')) return nameOfFile(machine);
   if (!/^[A-Za-z0-9._-]{1,64}$/.test(machine) || machine.startsWith('.')) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `GPU_OWNER_SIMULATE is ${JSON.stringify(machine)}: give a number of GPUs (4) or the name of a machine ` +
-        '(`gpu-owner simulate machines` lists them).',
+      `GPU_OWNER_SIMULATE is ${JSON.stringify(machine)}: give a number of GPUs (4), the name of a machine ` +
+        '(`gpu-owner simulate machines` lists them) or the path of a file (./server.conf).',
     );
   }
   return machine;
+}
+
+/** A process keeps the machine that it has begun with, whatever becomes of the file. */
+const files = new Map<string, string>();
+
+/** The name of the machine that a file describes, as native/simulator/machine_file.cc makes it: also of the contents. */
+function nameOfFile(path: string): string {
+  const known = files.get(path);
+  if (known !== undefined) return known;
+  let contents: Buffer;
+  try {
+    contents = statSync(path).isFile() ? readFileSync(path) : Buffer.alloc(0);
+  } catch (error) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `GPU_OWNER_SIMULATE is ${showValue(path)}, which can't be read (${(error as NodeJS.ErrnoException).code}): name a file ` +
+        'that describes a machine; `gpu-owner simulate record` writes one.',
+      { cause: error },
+    );
+  }
+  // A hash that is the same in few lines of both languages (FNV-1a).
+  const hash = contents.reduce((value, byte) => Math.imul(value ^ byte, 0x01000193), 0x811c9dc5 | 0) >>> 0;
+  const base = Buffer.from(parse(path).name).toString('latin1').slice(0, 47);
+  const name = `${base.replace(/^\.|[^A-Za-z0-9_.]/g, '-')}-${hash.toString(16).padStart(8, '0')}`;
+  files.set(path, name);
+  return name;
+}
+
+/** Makes the path of a machine's file absolute in an environment: commands may start in another directory. */
+export function keepMachineFile(env: NodeJS.ProcessEnv): void {
+  const machine = env.GPU_OWNER_SIMULATE;
+  if (machine?.includes('/')) env.GPU_OWNER_SIMULATE = resolve(machine);
 }
 
 // A claim asks some fifty times, and the first calls of a function, `join` too, are slow.

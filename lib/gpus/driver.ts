@@ -66,15 +66,12 @@ function simulatorFailure(): GPUOwnerError | null {
   const { spawnSync } = process.getBuiltinModule('node:child_process'); // rarely needed, so not loaded before
   const { status } = spawnSync(nativeFile('gpu-owner-simulator'), ['show', '--json'], { stdio: 'ignore' });
   if (status === 0) return null;
-  return status === EX_USAGE
-    ? new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
-        `there is no simulated machine '${machine}'; \`gpu-owner simulate machines\` lists them`,
-      )
-    : new GPUOwnerError(
-        'ERR_DRIVER',
-        `the simulated machine '${machine}' can't be used; the simulator says why above.`,
-      );
+  return new GPUOwnerError(
+    status === EX_USAGE ? 'ERR_INVALID_ARGUMENT' : 'ERR_DRIVER',
+    status === EX_USAGE && process.env.GPU_OWNER_SIMULATE === machine
+      ? `there is no simulated machine '${machine}'; \`gpu-owner simulate machines\` lists them`
+      : `the simulated machine '${machine}' can't be used; the simulator says why above.`,
+  );
 }
 
 /** The error for a wait that a signal ended: the program's own handler runs as soon as it gets to its event loop. */

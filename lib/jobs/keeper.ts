@@ -7,7 +7,7 @@ import {
   type ShownClaim,
   type WaitOptions,
 } from '../claims/index.ts';
-import { simulatedMachine } from '../config/index.ts';
+import { keepMachineFile, simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
@@ -220,6 +220,7 @@ export function parseInherited(text = '') {
 /** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */
 export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
   if (simulatedMachine() === null) return;
+  keepMachineFile(env);
   const simulator = nativeFile('simulator');
   env.LD_LIBRARY_PATH = env.LD_LIBRARY_PATH ? prepend(simulator, env.LD_LIBRARY_PATH) : simulator;
   // Without a PATH, programs are looked for in the system's directories.

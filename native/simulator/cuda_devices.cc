@@ -85,7 +85,8 @@ CUDA_EXPORT cuDeviceGetPCIBusId(char* out, int length, CUdevice device) {
   const CUresult result = ask(device, out, &driver);
   if (result != CUDA_SUCCESS) return result;
   char id[32];
-  snprintf(id, sizeof id, "0000:%02X:00.0", driver->gpu(device).bus & 0xff);
+  const Gpu& gpu = driver->gpu(device);
+  snprintf(id, sizeof id, "%04X:%02X:%02X.0", gpu.domain & 0xffff, gpu.bus & 0xff, gpu.slot & 0xff);
   copyText(id, out, length);
   return CUDA_SUCCESS;
 }
@@ -96,7 +97,7 @@ CUDA_EXPORT cuDeviceGetByPCIBusId(CUdevice* out, const char* busId) {
   unsigned domain = 0, bus = 0, device = 0;
   if (!out || !busId || sscanf(busId, "%x:%x:%x", &domain, &bus, &device) != 3) return CUDA_ERROR_INVALID_VALUE;
   for (uint32_t i = 0; i < driver->deviceCount; ++i)
-    if (domain == 0 && device == 0 && driver->gpu(static_cast<CUdevice>(i)).bus == bus) {
+    if (driver->gpu(static_cast<CUdevice>(i)).isAt(domain, bus, device)) {
       *out = static_cast<CUdevice>(i);
       return CUDA_SUCCESS;
     }
@@ -137,9 +138,9 @@ CUDA_EXPORT cuDeviceGetAttribute(int* out, int attribute, CUdevice device) {
       break;
     case 31: *out = 1; break;  // concurrent kernels
     case 33: *out = static_cast<int>(driver->gpu(device).bus); break;
-    case 34: *out = 0; break;  // PCI device
+    case 34: *out = static_cast<int>(driver->gpu(device).slot); break;
     case 41: *out = 1; break;  // unified addressing
-    case 50: *out = 0; break;  // PCI domain
+    case 50: *out = static_cast<int>(driver->gpu(device).domain); break;
     case 75: *out = static_cast<int>(model.computeCapability / 10); break;
     case 76: *out = static_cast<int>(model.computeCapability % 10); break;
     default: return CUDA_ERROR_INVALID_VALUE;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace simulator {
 namespace {
@@ -132,9 +133,6 @@ constexpr Architecture kArchitectures[] = {
 
 constexpr uint8_t kServerBuses[] = {0x19, 0x3b, 0x4c, 0x5d, 0x9b, 0xbb, 0xcb, 0xdb};
 
-// Beyond any kernel's largest pid, so that it is never a real process of the machine this runs on.
-constexpr uint32_t kFirstMadeUpPid = 4194400;
-
 uint64_t mix(uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -162,16 +160,7 @@ void addInstances(MachineDescription* machine, uint32_t index, Layout layout) {
   Gpu& gpu = machine->gpus[index];
   for (MigInstance& instance : gpu.instances) instance.present = false;
   if (!gpu.canMig()) return;
-  const auto add = [&](uint32_t at, uint32_t slices, uint32_t gpuInstanceId) {
-    MigInstance& instance = gpu.instances[at];
-    instance.present = true;
-    instance.slices = slices;
-    instance.profile = gpu.model->migProfiles[slices - 1];
-    instance.gpuInstanceId = gpuInstanceId;
-    instance.computeInstanceId = 0;
-    instance.memory = gpu.total() / 8 * (slices == 3 ? 4 : slices);
-    makeUuid(instance.uuid, "MIG", mix(hashOf(machine->name) + index) + at);
-  };
+  const auto add = [&](uint32_t at, uint32_t slices, uint32_t id) { addInstance(machine, index, at, slices, id); };
   if (layout == Layout::Sevenths) {
     for (uint32_t i = 0; i < kUnits - 1; ++i) add(i, 1, 7 + i);
     return;
@@ -180,18 +169,6 @@ void addInstances(MachineDescription* machine, uint32_t index, Layout layout) {
   add(2, 2, 3);  // slot 1 is empty: callers have to go on after NOT_FOUND
   add(3, 1, 9);
   add(4, 1, 10);
-}
-
-Gpu& addGpu(MachineDescription* machine, const Model& model, uint32_t bus) {
-  const uint32_t index = machine->gpuCount++;
-  Gpu& gpu = machine->gpus[index];
-  gpu.model = &model;
-  gpu.bus = bus;
-  gpu.baseUsed = 4 * kMiB;
-  makeUuid(gpu.uuid, "GPU", hashOf(machine->name) + index);
-  addInstances(machine, index, Layout::Mixed);
-  gpu.graphics[gpu.graphicsCount++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
-  return gpu;
 }
 
 void addServer(MachineDescription* machine, const Model& model, uint32_t count) {
@@ -285,6 +262,31 @@ bool describeNamed(const char* name, MachineDescription* machine) {
 
 }  // namespace
 
+MigInstance& addInstance(MachineDescription* machine, uint32_t index, uint32_t place, uint32_t slices, uint32_t id) {
+  const Gpu& gpu = machine->gpus[index];
+  MigInstance& instance = machine->gpus[index].instances[place];
+  instance.present = true;
+  instance.slices = slices;
+  instance.profile = slices <= 3 ? gpu.model->migProfiles[slices - 1] : "";
+  instance.gpuInstanceId = id;
+  instance.computeInstanceId = 0;
+  instance.memory = gpu.total() / 8 * (slices == 3 || slices == 7 ? slices + 1 : slices);
+  makeUuid(instance.uuid, "MIG", mix(hashOf(machine->name) + index) + place);
+  return instance;
+}
+
+Gpu& addGpu(MachineDescription* machine, const Model& model, uint32_t bus) {
+  const uint32_t index = machine->gpuCount++;
+  Gpu& gpu = machine->gpus[index];
+  gpu.model = &model;
+  gpu.bus = bus;
+  gpu.baseUsed = 4 * kMiB;
+  makeUuid(gpu.uuid, "GPU", hashOf(machine->name) + index);
+  addInstances(machine, index, Layout::Mixed);
+  gpu.graphics[gpu.graphicsCount++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
+  return gpu;
+}
+
 const NamedMachine kNamedMachines[] = {
     {"h200x8", "eight H200, two NUMA nodes"},
     {"h200x16", "sixteen H200, two NUMA nodes"},
@@ -307,12 +309,22 @@ const Architecture& architectureOf(const Model& model) {
   return *found;
 }
 
-bool describeMachine(const char* name, MachineDescription* out) {
+const Model* findModel(const char* name) {
+  for (const Model* model :
+       {&kSimulated, &kH200, &kA100, &kA100Pcie, &kRtx4090, &kRtx4080, &kRtxA4000, &kT400, &kOrin, &kV100, &kK80})
+    if (strcmp(model->name, name) == 0) return model;
+  return nullptr;
+}
+
+void beginMachine(const char* name, MachineDescription* out) {
   memset(static_cast<void*>(out), 0, sizeof *out);
-  if (strlen(name) >= sizeof out->name) return false;
-  strcpy(out->name, name);
+  snprintf(out->name, sizeof out->name, "%s", name);
   driver(out, "580.65.06", "13.580.65.06", 13000, Symbols::Current);
   out->persistence = true;
+}
+
+bool describeMachine(const char* name, MachineDescription* out) {
+  beginMachine(name, out);
   return describePlain(name, out) || describeNamed(name, out);
 }
 

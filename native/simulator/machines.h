@@ -79,7 +79,7 @@ constexpr uint32_t kMaxGraphics = 4;
 struct Gpu {
   const Model* model;
   char uuid[48];
-  uint32_t bus;
+  uint32_t domain, bus, slot;  // on the PCI bus
   uint32_t numaNode;
   uint64_t baseUsed;  // in use on an idle GPU
   bool display;
@@ -88,9 +88,24 @@ struct Gpu {
   uint32_t graphicsCount;
   GraphicsProcess graphics[kMaxGraphics];  // shown while `display` is on, or always where an X server opens
   bool graphicsAlways;                     // every GPU, not only those with a monitor
+  uint32_t computeMode;                    // as in NVML
+  uint64_t unsupported;                    // calls that the driver doesn't support, a bit each
   uint64_t total() const { return model->memoryMiB * kMiB; }
   uint64_t reserved() const { return model->reservedMiB * kMiB; }
   bool canMig() const { return model->migProfiles[0] != nullptr; }
+  bool isAt(unsigned inDomain, unsigned onBus, unsigned inSlot) const {
+    return inDomain == domain && onBus == bus && inSlot == slot;
+  }
+};
+
+// Room for the words of a machine file.
+struct FileTexts {
+  char driverVersion[32];
+  char nvmlVersion[40];
+  Model models[kMaxGpus];
+  char names[kMaxGpus][64];
+  char profiles[kMaxGpus][kUnits - 1][16];
+  char graphics[kMaxGpus][kMaxGraphics][64];
 };
 
 // Which functions the simulated driver's generation has.
@@ -107,6 +122,7 @@ struct MachineDescription {
   bool persistence;
   uint32_t gpuCount;
   Gpu gpus[kMaxGpus];
+  FileTexts texts;
 };
 
 struct NamedMachine {
@@ -118,6 +134,15 @@ extern const size_t kNamedMachineCount;
 
 // `name` as in GPU_OWNER_SIMULATE: 1 to 64 for as many plain GPUs, or a named machine.
 bool describeMachine(const char* name, MachineDescription* out);
+
+// The parts that descriptions are made of. The first makes one without GPUs, under the current driver.
+void beginMachine(const char* name, MachineDescription* out);
+const Model* findModel(const char* name);
+Gpu& addGpu(MachineDescription* machine, const Model& model, uint32_t bus);
+// An instance of one to seven slices, in a place from 0 to 6.
+MigInstance& addInstance(MachineDescription* machine, uint32_t gpu, uint32_t place, uint32_t slices, uint32_t id);
+// Beyond any kernel's largest pid, so that it is never a real process of the machine this runs on.
+constexpr uint32_t kFirstMadeUpPid = 4194400;
 
 // "h200x8, a100x4-mig, …" for messages.
 void listMachineNames(char* out, size_t size);

@@ -106,7 +106,7 @@ NVML_EXPORT nvmlDeviceGetHandleByPciBusId_v2(const char* busId, nvmlDevice_t* ou
   if (!busId || !out || sscanf(busId, "%x:%x:%x.%x", &domain, &bus, &device, &function) < 3)
     return NVML_ERROR_INVALID_ARGUMENT;
   for (uint32_t gpu = 0; gpu < machine->gpuCount; ++gpu)
-    if (domain == 0 && device == 0 && machine->description.gpus[gpu].bus == bus) return giveHandle(*machine, gpu, out);
+    if (machine->description.gpus[gpu].isAt(domain, bus, device)) return giveHandle(*machine, gpu, out);
   return NVML_ERROR_NOT_FOUND;
 }
 NVML_EXPORT nvmlDeviceGetHandleByPciBusId(const char* busId, nvmlDevice_t* out) {

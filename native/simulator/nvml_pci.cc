@@ -14,11 +14,14 @@ NVML_EXPORT nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t* out) {
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const Gpu& gpu = question.gpu();
   memset(out, 0, sizeof *out);
+  out->domain = gpu.domain;
   out->bus = gpu.bus;
+  out->device = gpu.slot;
   out->pciDeviceId = gpu.model->pciDeviceId;
   out->pciSubSystemId = gpu.model->pciDeviceId;
-  snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", gpu.bus & 0xff);
-  snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", gpu.bus & 0xff);
+  snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%04X:%02X:%02X.0", gpu.domain & 0xffff, gpu.bus & 0xff,
+           gpu.slot & 0xff);
+  snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", gpu.domain, gpu.bus & 0xff, gpu.slot & 0xff);
   return NVML_SUCCESS;
 }
 
@@ -56,9 +59,9 @@ NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* ou
   if (out->version != kPciInfoExtV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   const Gpu& gpu = question.gpu();
   // A display controller: one for VGA, or for 3D only.
-  *out = {kPciInfoExtV1Tag,          0, gpu.bus, 0, gpu.model->pciDeviceId, gpu.model->pciDeviceId, 3,
-          gpu.model->fans ? 0u : 2u, {}};
-  snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", gpu.bus & 0xff);
+  const uint32_t id = gpu.model->pciDeviceId;
+  *out = {kPciInfoExtV1Tag, gpu.domain, gpu.bus, gpu.slot, id, id, 3, gpu.model->fans ? 0u : 2u, {}};
+  snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", gpu.domain, gpu.bus & 0xff, gpu.slot & 0xff);
   return NVML_SUCCESS;
 }
 

@@ -8,25 +8,10 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "simulator/machine_file.h"
+
 namespace simulator {
 namespace {
-
-bool describe(MachineDescription* out, Error* error) {
-  char names[512];
-  const char* name = getenv("GPU_OWNER_SIMULATE");
-  if (name && *name && describeMachine(name, out)) return true;
-  listMachineNames(names, sizeof names);
-  if (!name || !*name)
-    return error->set("GPU_OWNER_SIMULATE is not set: say how many GPUs to simulate (1 to %u), or a machine (%s)",
-                      kMaxGpus, names);
-  // The value ends up on a terminal.
-  char shown[80];
-  size_t length = 0;
-  for (const char* c = name; *c && length < sizeof shown - 1; ++c) shown[length++] = *c >= ' ' && *c < 127 ? *c : '?';
-  shown[length] = 0;
-  return error->set("GPU_OWNER_SIMULATE=%s is no machine: use a number of GPUs (1 to %u), or one of %s", shown,
-                    kMaxGpus, names);
-}
 
 bool fillState(int file, const void* argument, Error* error) {
   const auto& description = *static_cast<const MachineDescription*>(argument);
@@ -125,6 +110,26 @@ bool openFiles(int directory, Machine* machine, Error* error) {
 
 }  // namespace
 
+bool describe(MachineDescription* out, Error* error) {
+  char names[512];
+  const char* name = getenv("GPU_OWNER_SIMULATE");
+  if (name && isMachineFile(name)) return describeMachineFile(name, out, error);
+  if (name && *name && describeMachine(name, out)) return true;
+  listMachineNames(names, sizeof names);
+  if (!name || !*name)
+    return error->set("GPU_OWNER_SIMULATE is not set: say how many GPUs to simulate (1 to %u), or a machine (%s)",
+                      kMaxGpus, names);
+  // The value ends up on a terminal.
+  char shown[80];
+  size_t length = 0;
+  for (const char* c = name; *c && length < sizeof shown - 1; ++c) shown[length++] = *c >= ' ' && *c < 127 ? *c : '?';
+  shown[length] = 0;
+  return error->set(
+      "GPU_OWNER_SIMULATE=%s is no machine: use a number of GPUs (1 to %u), one of %s, or the path of a file that "
+      "describes a machine",
+      shown, kMaxGpus, names);
+}
+
 bool attach(Machine* machine, Error* error) {
   machine->header = nullptr;
   machine->slotsFile = -1;
@@ -181,7 +186,7 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     GpuState& state = gpus[i];
     clear(state.faults);
     state.health = 0;
-    state.computeMode = 0;
+    state.computeMode = gpu.computeMode;
     state.mig = gpu.mig;
     state.absentInstances = 0;
     state.display = gpu.display;
@@ -190,6 +195,8 @@ void applyDefaults(const MachineDescription& description, Header* header, GpuSta
     state.utilization = state.powerMw = state.temperature = kFollows;
     constexpr uint32_t kNotSupported = 3;
     const auto unsupported = [&](Call call) { state.faults.error[static_cast<unsigned>(call)] = kNotSupported; };
+    for (unsigned call = 0; call < kCalls; ++call)
+      if (gpu.unsupported & callBit(call)) state.faults.error[call] = kNotSupported;
     if (gpu.model->noPowerSensor) {
       unsupported(Call::Power);
       unsupported(Call::Energy);

@@ -24,7 +24,9 @@ inline bool hasQuirk(const Machine& machine, Quirk quirk) {
   return (machine.header->quirks.load(std::memory_order_relaxed) & quirk) != 0;
 }
 
-// Opens the machine named by GPU_OWNER_SIMULATE, or makes it with its defaults.
+// The machine named by GPU_OWNER_SIMULATE.
+bool describe(MachineDescription* out, Error* error);
+// Opens it, or makes it with its defaults.
 bool attach(Machine* machine, Error* error);
 void detach(Machine* machine);
 

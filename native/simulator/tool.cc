@@ -49,9 +49,8 @@ int run(int count, char** values) {
   if (!machine || !attach(machine, &error)) {
     fprintf(stderr, "gpu-owner simulate: %s\n", error.message);
     // A wrong machine is a wrong command line; a state that can't be used isn't.
-    const char* name = getenv("GPU_OWNER_SIMULATE");
     static MachineDescription description;
-    return name && describeMachine(name, &description) ? 74 : kExitUsage;
+    return describe(&description, &error) ? 74 : kExitUsage;
   }
   if (command == "show") return commandShow(*machine, arguments);
   if (command == "set") return commandSet(*machine, arguments);

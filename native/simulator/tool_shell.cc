@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "simulator/machine_file.h"
 #include "simulator/tool.h"
 
 namespace simulator {
@@ -24,6 +25,9 @@ int commandShell(const Machine& machine, const Arguments& arguments) {
   if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
     return usageError("unexpected argument %s", arguments.values[0]);
   char path[PATH_MAX];
+  // Its programs may change their directory.
+  if (const char* name = getenv("GPU_OWNER_SIMULATE"); isMachineFile(name) && realpath(name, path))
+    setenv("GPU_OWNER_SIMULATE", path, 1);
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
   if (length <= 0 || length == ssize_t{sizeof path}) return usageError("cannot read /proc/self/exe");
   std::string simulator(path, static_cast<size_t>(length));

@@ -225,11 +225,11 @@ void gpuJson(const Machine& machine, uint32_t index) {
   const Usage usage = usageOf(machine, index);
   const uint64_t room = gpu.total() - gpu.reserved();
   printf(
-      "{\"index\":%u,\"uuid\":\"%s\",\"name\":\"%s\",\"pciBusId\":\"00000000:%02X:00.0\",\"memory\":{"
+      "{\"index\":%u,\"uuid\":\"%s\",\"name\":\"%s\",\"pciBusId\":\"%08X:%02X:%02X.0\",\"memory\":{"
       "\"totalBytes\":%llu,\"reservedBytes\":%llu,\"usedBytes\":%llu,\"freeBytes\":%llu},",
-      index, gpu.uuid, gpu.model->name, gpu.bus & 0xff, static_cast<unsigned long long>(gpu.total()),
-      static_cast<unsigned long long>(gpu.reserved()), static_cast<unsigned long long>(usage.gpu),
-      static_cast<unsigned long long>(room - usage.gpu));
+      index, gpu.uuid, gpu.model->name, gpu.domain, gpu.bus & 0xff, gpu.slot & 0xff,
+      static_cast<unsigned long long>(gpu.total()), static_cast<unsigned long long>(gpu.reserved()),
+      static_cast<unsigned long long>(usage.gpu), static_cast<unsigned long long>(room - usage.gpu));
   printf(
       "\"powerWatts\":%.3f,\"powerLimitWatts\":%.3f,\"utilizationPercent\":%u,\"temperatureCelsius\":%u,"
       "\"computeMode\":\"%s\",\"displayActive\":%s,\"migEnabled\":%s,",

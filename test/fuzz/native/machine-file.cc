@@ -1,0 +1,51 @@
+// Files that describe machines. Input: the file.
+#include "fuzz.h"
+#include "simulator/machine_file.h"
+
+namespace {
+
+using namespace simulator;
+
+MachineDescription machine;
+
+bool ends(const char* text, size_t size) { return memchr(text, 0, size) != nullptr; }
+
+void check_gpu(const Gpu& gpu) {
+  EXPECT(gpu.model->memoryMiB > gpu.model->reservedMiB && gpu.reserved() + gpu.baseUsed <= gpu.total());
+  EXPECT(gpu.total() >> 20 == gpu.model->memoryMiB);
+  EXPECT(*gpu.model->name && strlen(gpu.model->name) < 64 &&
+         fuzz::is_printable(gpu.model->name, strlen(gpu.model->name)));
+  EXPECT(strlen(gpu.uuid) == 40 && gpu.bus < 256 && gpu.slot < 32 && gpu.computeMode < 4);
+  EXPECT(!gpu.mig || gpu.canMig());
+  EXPECT(gpu.graphicsCount <= kMaxGraphics);
+  for (uint32_t i = 0; i < gpu.graphicsCount; i++) EXPECT(*gpu.graphics[i].name);
+  for (const MigInstance& instance : gpu.instances) {
+    if (!instance.present) continue;
+    EXPECT(strlen(instance.uuid) == 40 && ends(instance.uuid, sizeof instance.uuid));
+    EXPECT(instance.profile && strlen(instance.profile) < 16 && instance.slices >= 1 && instance.slices <= 7);
+    EXPECT(instance.memory <= gpu.total());
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Error error = {};
+  const auto* text = reinterpret_cast<const char*>(data);
+  const bool good = parseMachineFile("./a machine.conf", text, size, &machine, &error);
+  EXPECT(ends(error.message, sizeof error.message));
+  if (!good) {
+    EXPECT(strncmp(error.message, "./a machine.conf:", 17) == 0);
+    EXPECT(fuzz::is_printable(error.message, strlen(error.message)));
+    return 0;
+  }
+  EXPECT(machine.gpuCount > 0 && machine.gpuCount <= kMaxGpus);
+  EXPECT(strncmp(machine.name, "a-machine-", 10) == 0 && strlen(machine.name) == 18);
+  EXPECT(*machine.driverVersion && *machine.nvmlVersion && machine.cudaVersion >= 1000);
+  for (uint32_t i = 0; i < machine.gpuCount; i++) {
+    check_gpu(machine.gpus[i]);
+    for (uint32_t j = 0; j < i; j++)
+      EXPECT(!machine.gpus[j].isAt(machine.gpus[i].domain, machine.gpus[i].bus, machine.gpus[i].slot));
+  }
+  return 0;
+}
