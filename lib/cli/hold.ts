@@ -1,5 +1,5 @@
 import { checkOptions } from '../claims/index.ts';
-import { becomeHolder, claimForHolder } from '../jobs/index.ts';
+import { becomeHolder, claimUntilInputCloses } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -20,7 +20,7 @@ async function hold(parsed: Parsed): Promise<void> {
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
   const limits = waitLimits(values, false);
-  const claim = await claimForHolder(settings, limits).finally(() => limits?.end());
+  const claim = await claimUntilInputCloses(settings, limits).finally(() => limits?.end());
   const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({
     index,
     ...(instance === null ? {} : { instance }),

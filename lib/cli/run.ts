@@ -1,5 +1,5 @@
 import { checkOptions } from '../claims/index.ts';
-import { becomeKeeper, claimForJob } from '../jobs/index.ts';
+import { becomeKeeper, claimForJob, claimUntilInputCloses } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -31,7 +31,8 @@ async function run({ values, command }: Parsed): Promise<void> {
   const conflict = values['conflict-exit-code'];
   if (conflict !== undefined) setConflictExitCode(exitCode(conflict));
   const wait = waitLimits(values, true);
-  const claim = await claimForJob(settings, wait).finally(() => wait?.end());
+  const claimGPUs = values['until-input-closes'] ? claimUntilInputCloses : claimForJob;
+  const claim = await claimGPUs(settings, wait).finally(() => wait?.end());
   // Claims inside the job must find what it holds.
   if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length);
@@ -60,6 +61,10 @@ export const COMMAND: Command = {
           'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
         ),
         ...LOCKS,
+        'until-input-closes': {
+          help: 'stop waiting when standard input is closed; for the self-test',
+          isHidden: true,
+        },
       },
     },
     CRITERIA_GROUP,

@@ -1,8 +1,8 @@
 export {
   becomeHolder,
   becomeKeeper,
-  claimForHolder,
   claimForJob,
+  claimUntilInputCloses,
   INHERITED,
   parseInherited,
 } from './keeper.ts';

@@ -38,12 +38,11 @@ export function claimForJob(settings: Settings, wait: WaitOptions | null): Promi
 }
 
 /**
- * As {@link claimForJob}, for GPUs that are held until standard input is closed: that also ends the wait. Then the program that asked for them
- * has ended, and its request must leave the wait queue. Once GPUs are held, the keeper watches the input. A terminal, a file or /dev/null
- * says nothing.
+ * As {@link claimForJob}, but the wait ends when standard input is closed: then the program that asked for the GPUs has ended, and its
+ * request must leave the wait queue. Once GPUs are held, who holds them watches the input. A terminal, a file or /dev/null says nothing.
  * @throws ERR_ABORTED then; nothing is held
  */
-export async function claimForHolder(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+export async function claimUntilInputCloses(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
   if (wait === null) return claimForJob(settings, null);
   const controller = new AbortController();
   const { signal } = controller;

@@ -136,9 +136,8 @@ export async function runProgram(
 }
 
 /** Ends all programs that this process has started; it can start none after that. */
-export async function stopPrograms(signal?: NodeJS.Signals): Promise<void> {
+export async function stopPrograms(): Promise<void> {
   isStopping = true;
-  if (signal !== undefined) for (const program of living) program.kill(signal);
   await Promise.all([...living].map((program) => program.stop()));
 }
 

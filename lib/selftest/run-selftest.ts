@@ -42,8 +42,7 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
   let interrupted: NodeJS.Signals | null = null;
   const interrupt = (signal: NodeJS.Signals) => {
     interrupted ??= signal;
-    // A claim that waits doesn't read its standard input.
-    void stopPrograms(run.hasClaimed ? undefined : 'SIGTERM');
+    void stopPrograms();
   };
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, interrupt);
@@ -75,10 +74,6 @@ class Selftest {
     this.#options = options;
   }
 
-  get hasClaimed(): boolean {
-    return this.#driver !== null;
-  }
-
   async report(isInterrupted: () => boolean): Promise<SelftestReport> {
     await this.#claimAndCheck(isInterrupted);
     if (!isInterrupted() && performance.now() < this.#end)
@@ -106,7 +101,7 @@ class Selftest {
     for (const attempt of attempts) {
       const words = [
         ...this.#options.command,
-        ...['run', `--gpus=${attempt.count}`, '--placeholder=none'],
+        ...['run', `--gpus=${attempt.count}`, '--placeholder=none', '--until-input-closes'],
         ...attempt.wait,
         ...this.#options.claim,
         '--',

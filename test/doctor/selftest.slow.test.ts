@@ -315,19 +315,24 @@ describe.each([
   });
 });
 
-test('the self-test can be ended while it waits for a GPU', async () => {
-  const holder = machine.startCommand(['hold', '-n', '2', '--placeholder', 'none']);
-  await output(holder, /visibleDevices/);
-  const mark = `SELFTEST_MARK_${process.pid}_waiting`;
-  const child = machine.startCommand(['selftest', '--wait'], { env: { [mark]: '1' } });
-  const end = finished(child);
-  await output(child, /waiting for a GPU/);
-  child.kill('SIGINT');
-  expect((await end).signal).toBe('SIGINT');
-  expect(processesWith(mark)).toEqual([]);
-  holder.stdin?.end();
-  await until(async () => (await machine.states()).every((state) => state === 'free'));
-});
+test.each(['SIGINT', 'SIGKILL'] as const)(
+  'a self-test that is ended by %s while it waits for a GPU leaves the wait queue',
+  async (signal) => {
+    const holder = machine.startCommand(['hold', '-n', '2', '--placeholder', 'none']);
+    await output(holder, /visibleDevices/);
+    const mark = `SELFTEST_MARK_${process.pid}_waiting_${signal}`;
+    const child = machine.startCommand(['selftest', '--wait'], { env: { [mark]: '1' } });
+    const end = finished(child);
+    await output(child, /waiting for a GPU/);
+    child.kill(signal);
+    expect((await end).signal).toBe(signal);
+    if (signal === 'SIGKILL') await until(() => processesWith(mark).length === 0);
+    expect(processesWith(mark)).toEqual([]);
+    expect((await machine.runCommand(['queue'])).stdout).toBe('Nobody is waiting.\n');
+    holder.stdin?.end();
+    await until(async () => (await machine.states()).every((state) => state === 'free'));
+  },
+);
 
 test('a self-test that is killed with -9 leaves nothing claimed either', async () => {
   const mark = `SELFTEST_MARK_${process.pid}_killed`;
