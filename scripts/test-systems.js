@@ -1,6 +1,6 @@
 // npm run test:systems: installs every package of release/ in fresh root file systems of Debian, without compiler, Node.js and network,
-// and uses it there as an unprivileged user: status, run, Python's claim, the environment of a notebook's kernel, an experiment,
-// upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
+// and uses it there as an unprivileged user: status, run, Python's claim, the environment of a notebook's kernel, an experiment, the
+// recipe of docs/ci.md with pytest, upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
 //
 // Usage: npm run test:systems [-- --release DIR] [--cache DIR] [SUITE...]     default: bullseye bookworm trixie
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -163,6 +163,21 @@ function makeOlderDebian(file) {
   }
 }
 
+/** For the recipe of docs/ci.md, as wheels for any version of Python; there is no network inside. */
+function downloadWheels(directory) {
+  const names = ['pytest', 'nvidia-ml-py', 'exceptiongroup', 'tomli', 'typing-extensions'];
+  const which = ['--only-binary=:all:', '--python-version=3.9', '--platform=any'];
+  execFileSync('pip', [
+    'download',
+    '--quiet',
+    '--disable-pip-version-check',
+    ...which,
+    '--dest',
+    directory,
+    ...names,
+  ]);
+}
+
 /** How much longer the start of a command takes than that of its Node.js: the median of pairs, in ms. */
 const START = (command, node) => `
   const { spawnSync } = require('node:child_process');
@@ -203,6 +218,14 @@ function tryPackage(system, name, file) {
     `mkdir sweep && cd sweep && ${command} exp run --gpus 2 --grid a=1,2 -- sh -c 'echo $GPU_OWNER_TASK' && cat results_grid/final_results.csv`,
     /2 completed/,
   );
+  if (name === 'wheel') {
+    expectText(
+      `~/venv/bin/pip install --quiet --no-index --find-links /packages/wheels pytest nvidia-ml-py
+      cp -r /packages/ci ~/sweep/ && cd ~/sweep/ci
+      PATH=$HOME/venv/bin:$PATH gpu-owner simulate --machine 2 shell -- pytest`,
+      / 6 passed /,
+    );
+  }
   const start = Number(system.run(`cd; ${node} -e "${START(command, node).replaceAll('\n', ' ')}"`));
   // While a job runs: it goes on, and so do claims.
   const asUser = (script) => (user ? script : `su user -c "${script}"`);
@@ -227,14 +250,17 @@ function tryPackage(system, name, file) {
 if (process.getuid() !== 0)
   throw new Error('test:systems needs root: it makes file systems and unshares namespaces');
 let failed = 0;
+const wheels = join(cache, 'wheels');
+downloadWheels(wheels);
 console.log('SYSTEM    PACKAGE   SIZE (MB)  INSTALL (s)  START OVER NODE (ms)  LEFT');
 for (const suite of suites) {
   const system = prepare(suite);
   try {
+    cpSync(wheels, join(system.directory, 'packages/wheels'), { recursive: true });
+    cpSync(join(root, 'examples/ci'), join(system.directory, 'packages/ci'), { recursive: true });
     for (const [name, { pattern }] of Object.entries(PACKAGES)) {
       const found = readdirSync(release).find((each) => pattern.test(each));
       if (found === undefined) throw new Error(`${release} has no ${name}: npm run package`);
-      mkdirSync(join(system.directory, 'packages'), { recursive: true });
       const file = join(system.directory, 'packages', found);
       cpSync(join(release, found), file);
       try {
