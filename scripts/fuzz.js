@@ -16,7 +16,12 @@ const SOURCES = join(root, 'test/fuzz/native');
 const build = join(root, 'build-fuzz');
 
 const simulator = (...names) => names.map((name) => `simulator/${name}`);
-const SIMULATOR = simulator('machines', 'machine_file', 'files', 'state', 'faults', 'slots', 'activity');
+/** The files of a part of the simulator, as native/sources.json has them. */
+const part = (name) =>
+  JSON.parse(readFileSync(join(root, 'native/sources.json'), 'utf8'))[name].map((file) =>
+    file.replace(/^native\/|\.cc$/g, ''),
+  );
+const SIMULATOR = part('simulator_shared');
 
 /**
  * The fuzzed parsers: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
@@ -86,11 +91,7 @@ export const NATIVE = {
     words: ['\x01\xff\xff\xff\xff\xff\xff\xff\xff', '\x06\xff\xff\xff\xff\xff\xff\xff\xff'],
   },
   'simulated-state': {
-    sources: [
-      ...SIMULATOR,
-      ...simulator('nvml_init', 'nvml_devices', 'nvml_pci', 'nvml_sensors', 'nvml_processes', 'nvml_mig'),
-      ...simulator('tool_show', 'tool_parse'),
-    ],
+    sources: [...SIMULATOR, ...part('simulator_nvml'), ...simulator('tool_show', 'tool_parse')],
     wrap: [],
     seeds: [
       '\x01\x10\0\0\xff\xff\xff\xff',
@@ -128,7 +129,7 @@ export const NATIVE = {
       '\x0agpu=all\0mig=on\0instances=0,2\0',
       '\x0bgpu=0,2\0lost=on\0latency=power:500,all:7\0error=memory:21\0',
       '\x8ateardown=100\0hang=all\0unsupported=power\0count=on\0pid-offset=7\0',
-      '\x08gpu=0\0utilization=50\0power=80.5\0temperature=60\0hidden-memory=2GiB\0compute-mode=prohibited\0display=off\0',
+      '\x09gpu=0\0utilization=50\0power=80.5\0temperature=60\0hidden-memory=2GiB\0compute-mode=prohibited\0display=off\0xid=79\0',
     ],
     words: [
       'default',
