@@ -1,4 +1,5 @@
 // Clocks, performance states, and why clocks are not at their highest.
+#include <algorithm>
 #include <ctime>
 
 #include "simulator/activity.h"
@@ -43,8 +44,9 @@ Known reasonsNow(const Question& q) {
   unsigned long long reasons = utilizationOf(*q.machine, gpu) == 0 ? kIdle : 0;
   if (powerOf(*q.machine, gpu) >= model.powerLimitMw / 100 * 98) reasons |= kSoftwarePowerCap;
   const uint32_t temperature = temperatureOf(*q.machine, gpu);
-  if (temperature >= model.slowdownTemperature) return reasons | kHardwareSlowdown | kHardwareThermal;
-  return temperature + 2 >= model.slowdownTemperature ? reasons | kSoftwareThermal : reasons;
+  const uint32_t slowdown = model.slowdownTemperature;
+  if (slowdown == 0 || temperature + 2 < slowdown) return reasons;
+  return reasons | (temperature < slowdown ? kSoftwareThermal : kHardwareSlowdown | kHardwareThermal);
 }
 
 }  // namespace
@@ -88,7 +90,8 @@ NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned m
   unsigned clocks[256], found = 0;
   const unsigned highest = memoryClock == model.memoryMhz ? model.smMhz : model.idleSmMhz;
   if (memoryClock != model.memoryMhz && memoryClock != model.idleMemoryMhz) return NVML_ERROR_NOT_FOUND;
-  for (unsigned clock = highest; clock >= model.idleSmMhz && found < 256; clock -= 15) clocks[found++] = clock;
+  for (unsigned clock = highest; clock > 0 && clock >= model.idleSmMhz && found < 256; clock -= std::min(clock, 15u))
+    clocks[found++] = clock;
   return giveList(clocks, found, count, out);
 }
 

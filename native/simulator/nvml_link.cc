@@ -16,7 +16,8 @@ unsigned generationNow(const Question& q) {
   return q.model().idleState && !isAwake(*q.machine, q.device.gpu) ? 1 : q.model().pcieGeneration;
 }
 
-constexpr unsigned kMegatransfers[] = {0, 2500, 5000, 8000, 16000, 32000, 64000};  // a second, by generation
+// Megatransfers a second of a lane.
+unsigned speedOf(unsigned generation) { return generation < 3 ? generation * 2500 : 8000u << (generation - 3); }
 
 }  // namespace
 
@@ -24,7 +25,7 @@ NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, Pcie, Oldest, unlessZe
 NVML_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, Pcie, EarlyR535, unlessZero(q.model().pcieGeneration))
 NVML_GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned, Pcie, EarlyR535, unlessZero(q.model().pcieGeneration))
 NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, Pcie, Oldest, unlessZero(generationNow(q)))
-NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, Pcie, EarlyR535, unlessZero(kMegatransfers[generationNow(q)]))
+NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, Pcie, EarlyR535, unlessZero(speedOf(generationNow(q))))
 NVML_GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, Pcie, Oldest, unlessZero(q.model().pcieWidth))
 NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, Pcie, Oldest, unlessZero(q.model().pcieWidth))
 NVML_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, Pcie, Oldest, 0)
@@ -35,7 +36,7 @@ NVML_EXPORT nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned counter, u
   if (counter > kReceived) return NVML_ERROR_INVALID_ARGUMENT;
   return answer(handle, Call::Pcie, Symbols::Oldest, out, [&](const Question& q) -> Known {
     if (q.model().pcieGeneration == 0) return std::nullopt;
-    const uint64_t link = uint64_t{kMegatransfers[q.model().pcieGeneration]} * 1000 / 8 * q.model().pcieWidth;
+    const uint64_t link = uint64_t{speedOf(q.model().pcieGeneration)} * 1000 / 8 * q.model().pcieWidth;
     return link * utilizationOf(*q.machine, q.device.gpu) / 100 / (counter == kSent ? 40 : 20);
   });
 }

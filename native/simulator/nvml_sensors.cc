@@ -86,8 +86,10 @@ Known fanPercent(const Question& q) {
   const Model& model = q.model();
   if (model.fans == 0) return std::nullopt;
   const uint32_t now = temperatureOf(*q.machine, q.device.gpu), idle = model.idleTemperature;
-  const uint32_t percent =
-      model.idleFanPercent + (now > idle ? (now - idle) * 100 / (model.slowdownTemperature - idle) : 0);
+  const uint32_t full = model.slowdownTemperature;
+  if (now <= idle) return model.idleFanPercent;
+  if (now >= full) return 100;
+  const uint32_t percent = model.idleFanPercent + (now - idle) * 100 / (full - idle);
   return percent < 100 ? percent : 100;
 }
 

@@ -1,5 +1,8 @@
 // What the driver tells about a GPU beside its memory and processes: what is fixed about its model, and what follows from what runs
 // on it.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { MiB, type Session, Simulated, until } from '../support/simulated.ts';
 
@@ -277,4 +280,20 @@ test('faults reach the groups of getters', async () => {
   machine.set('gpu=1', 'lost=off', 'latency=clocks:3000');
   expect(await session.do(`measure(lambda: ${groups.clocks}, 3)`)).toBeGreaterThanOrEqual(3000);
   expect(machine.show().gpus[1].faults.latencyMicroseconds).toEqual({ clocks: 3000 });
+});
+
+test('odd figures of a machine file are answered, too', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'simulator-test-'));
+  const path = join(directory, 'odd.conf');
+  writeFileSync(
+    path,
+    '[gpu]\nname = NVIDIA GeForce RTX 4090\ntemperature = 60 C\nslowdown-temperature = 50 C\nsm-clock = 7 MHz\npcie-generation = 9\n',
+  );
+  const { session } = await open(path);
+  expect(await session.do('[nvml.ask("FanSpeed", 0), nvml.ask("PcieSpeed", 0)]')).toEqual([0, 2500]);
+  expect(await session.do('nvml.listed("SupportedGraphicsClocks", 0, 10501)')).toEqual([0, 1, [7]]);
+  expect(await session.do('cuda.use(0)')).toBe(0);
+  expect(await session.do('nvml.ask("PcieSpeed", 0)')).toBe(512_000);
+  expect(await session.do('nvml.structure("MarginTemperature", 0, nvml.Margin)')).toEqual({ margin: -10 });
+  rmSync(directory, { recursive: true });
 });
