@@ -22,6 +22,8 @@ void rename(char* begin, char* end, const char* name) {
   const size_t length = strlen(name) < room ? strlen(name) : room;
   memcpy(begin, name, length);
   memset(begin + length, 0, room - length);
+  // As after setproctitle: where the last byte ends no text, the kernel shows one text, not empty arguments.
+  if (length < room) *end = 1;
 }
 
 void waitForEnd() {

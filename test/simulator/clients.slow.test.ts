@@ -128,7 +128,10 @@ n.nvmlEventSetFree(events)`;
     const { gpus } = JSON.parse(runPython(machine, '-m', 'gpustat', '--json'));
     expect(gpus).toHaveLength(8);
     expect(nulls(gpus)).toEqual(Array.from({ length: 8 }, (_, i) => `/${i}/fan.speed`));
-    expect(gpus[3]).toMatchObject({ 'utilization.gpu': 75, processes: [{ command: 'train' }] });
+    expect(gpus[3]).toMatchObject({
+      'utilization.gpu': 75,
+      processes: [{ command: 'train', full_command: ['train'] }],
+    });
     const desktop = JSON.parse(runPython(open('rtx4090x2-display'), '-m', 'gpustat', '--json')).gpus;
     expect(nulls(desktop)).toEqual([]);
   });
