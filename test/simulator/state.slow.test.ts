@@ -82,10 +82,20 @@ test('the directories may be there already', () => {
 });
 
 describe('the name of a machine', () => {
-  test.each(['', '0', '65', '-1', '1.5', '04', 'nosuch', '../x', 'h200x8/', 'a'.repeat(200), '\u001b[31m'])(
+  test.each(['', '0', '65', '-1', '1.5', '04', 'nosuch', 'a'.repeat(200), '\u001b[31m'])(
     'is refused if it is %j',
     async (name) => {
       await refused(/h200x8, h200x16, a100x4-mig/, { GPU_OWNER_SIMULATE: name });
+      expect(existsSync(machine.directory)).toBe(false);
+    },
+  );
+
+  test.each(['../x', 'h200x8/'])(
+    'is the path of a file if it is %j, and refused where there is none',
+    async (name) => {
+      await refused(/cannot be read: No such file or directory; name a file that describes a machine/, {
+        GPU_OWNER_SIMULATE: name,
+      });
       expect(existsSync(machine.directory)).toBe(false);
     },
   );
