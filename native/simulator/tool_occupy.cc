@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "simulator/cuda_abi.h"
 #include "simulator/tool.h"
@@ -26,26 +27,12 @@ void rename(char* begin, char* end, const char* name) {
   if (length < room) *end = 1;
 }
 
-void waitForEnd() {
-  // Where there is no standard input (a job in the background), only a signal ends this.
-  char target[64];
-  const ssize_t length = readlink("/proc/thread-self/fd/0", target, sizeof target - 1);
-  const bool none = length < 0 || (length == 9 && memcmp(target, "/dev/null", 9) == 0);
-  char buffer[4096];
-  while (!none) {
-    const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
-    if (got == 0) return;
-    if (got < 0 && errno != EINTR && errno != EAGAIN) break;
-    if (got < 0) poll(nullptr, 0, 50);
-  }
-  for (;;) pause();
-}
-
 struct Cuda {
   CUresult (*init)(unsigned);
   CUresult (*retain)(CUcontext*, CUdevice);
   CUresult (*push)(CUcontext);
   CUresult (*allocate)(CUdeviceptr*, size_t);
+  CUresult (*release)(CUdeviceptr);
   CUresult (*errorString)(CUresult, const char**);
 };
 
@@ -70,7 +57,7 @@ bool load(Cuda* cuda) {
   };
   return find("cuInit", &cuda->init) && find("cuDevicePrimaryCtxRetain", &cuda->retain) &&
          find("cuCtxPushCurrent_v2", &cuda->push) && find("cuMemAlloc_v2", &cuda->allocate) &&
-         find("cuGetErrorString", &cuda->errorString);
+         find("cuMemFree_v2", &cuda->release) && find("cuGetErrorString", &cuda->errorString);
 }
 
 int failed(const Cuda& cuda, const char* what, CUresult code) {
@@ -78,6 +65,70 @@ int failed(const Cuda& cuda, const char* what, CUresult code) {
   cuda.errorString(code, &text);
   fprintf(stderr, "gpu-owner simulate: %s failed: %s (%d)\n", what, text ? text : "unknown error", code);
   return 1;
+}
+
+class Memory {
+ public:
+  explicit Memory(const Cuda& cuda) : cuda_(cuda) {}
+
+  CUresult resize(uint64_t wanted) {
+    for (; total_ > wanted; blocks_.pop_back()) {
+      if (const CUresult result = cuda_.release(blocks_.back().address)) return result;
+      total_ -= blocks_.back().size;
+    }
+    if (total_ == wanted) return CUDA_SUCCESS;
+    Block block = {0, wanted - total_};
+    if (const CUresult result = cuda_.allocate(&block.address, block.size)) return result;
+    blocks_.push_back(block);
+    total_ = wanted;
+    return CUDA_SUCCESS;
+  }
+
+ private:
+  struct Block {
+    CUdeviceptr address;
+    uint64_t size;
+  };
+  const Cuda& cuda_;
+  std::vector<Block> blocks_;
+  uint64_t total_ = 0;
+};
+
+// Changes its memory as a line says: "memory 40GiB". Returns the exit code if it ends by that.
+int obey(const std::string& line, const Cuda& cuda, Memory* memory) {
+  uint64_t bytes;
+  if (line.rfind("memory ", 0) != 0 || !parseSize(line.substr(7), &bytes)) {
+    fprintf(stderr, "gpu-owner simulate: %.80s: expected `memory SIZE`, as in memory 40GiB\n", line.c_str());
+    return 0;
+  }
+  if (const CUresult result = memory->resize(bytes)) return failed(cuda, "allocating memory", result);
+  printf("memory %llu\n", static_cast<unsigned long long>(bytes));
+  fflush(stdout);
+  return 0;
+}
+
+// Until standard input ends. Where there is none (a job in the background), only a signal ends this.
+int obeyInput(const Cuda& cuda, Memory* memory) {
+  char target[64];
+  const ssize_t length = readlink("/proc/thread-self/fd/0", target, sizeof target - 1);
+  const bool none = length < 0 || (length == 9 && memcmp(target, "/dev/null", 9) == 0);
+  std::string line;
+  char buffer[4096];
+  while (!none) {
+    const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got == 0) return 0;
+    if (got < 0 && errno != EINTR && errno != EAGAIN) break;
+    if (got < 0) poll(nullptr, 0, 50);
+    for (ssize_t i = 0; i < got; ++i) {
+      if (buffer[i] != '\n') {
+        if (line.size() < sizeof buffer) line += buffer[i];
+        continue;
+      }
+      if (const int code = obey(line, cuda, memory)) return code;
+      line.clear();
+    }
+  }
+  for (;;) pause();
 }
 
 }  // namespace
@@ -146,14 +197,13 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   result = cuda.retain(&context, 0);
   if (result == CUDA_SUCCESS) result = cuda.push(context);
   if (result != CUDA_SUCCESS) return failed(cuda, "making a context", result);
-  CUdeviceptr address;
-  if (memory && (result = cuda.allocate(&address, memory)) != CUDA_SUCCESS)
-    return failed(cuda, "allocating memory", result);
+  Memory own(cuda);
+  result = own.resize(memory);
+  if (result != CUDA_SUCCESS) return failed(cuda, "allocating memory", result);
   if (!name.empty()) rename(programName, programEnd, name.c_str());
   printf("ready %d\n", static_cast<int>(getpid()));
   fflush(stdout);
-  waitForEnd();
-  return 0;
+  return obeyInput(cuda, &own);
 }
 
 }  // namespace simulator

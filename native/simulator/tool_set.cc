@@ -272,9 +272,10 @@ int setOne(const Target& target, const std::string& key, const std::string& valu
 int commandSet(const Machine& machine, const Arguments& arguments) {
   Target target = {&machine, 0, false};
   int pairs = 0;
-  for (int pass = 0; pass < 2; ++pass) {
+  const bool isCheck = arguments.count > 0 && strcmp(arguments.values[0], "--check") == 0;
+  for (int pass = 0; pass < (isCheck ? 1 : 2); ++pass) {
     target.apply = pass == 1;
-    for (int i = 0; i < arguments.count; ++i) {
+    for (int i = isCheck ? 1 : 0; i < arguments.count; ++i) {
       const std::string pair = arguments.values[i];
       const size_t equals = pair.find('=');
       if (equals == std::string::npos || equals == 0) return usageError("%s: expected KEY=VALUE", pair.c_str());

@@ -157,6 +157,30 @@ test('occupy is a foreign process that others see, until its standard input clos
   expect(child.exitCode).toBe(0);
 });
 
+test('occupy changes its memory as lines of standard input say, and ends where there is no room', async () => {
+  const child = await machine.occupy('2', '--memory', '2GiB');
+  let said = '';
+  child.stdout?.on('data', (text) => {
+    said += text;
+  });
+  for (const size of [40, 8, 0, 79]) {
+    child.stdin?.write(`memory ${size}GiB\n`);
+    await until(() => said.endsWith(`memory ${size * GiB}\n`));
+    expect(machine.show().gpus[2].processes).toMatchObject([{ usedBytes: CONTEXT + size * GiB }]);
+  }
+  child.stdin?.write('frobnicate\nmemory 81GiB\n');
+  await new Promise((resolve) => child.once('exit', resolve));
+  expect(child.exitCode).toBe(1);
+});
+
+test('set --check changes nothing', () => {
+  expect(machine.tool(['set', '--check', 'gpu=1', 'lost=on']).status).toBe(0);
+  expect(machine.tool(['set', '--check', 'gpu=1', 'lost=maybe']).stderr).toMatch(
+    /lost=maybe: expected on or off/,
+  );
+  expect(machine.show().gpus[1].faults.lost).toBe(false);
+});
+
 test('occupy can be a graphics process, and takes a UUID, an instance, or NVML’s number of a GPU', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
