@@ -6,8 +6,8 @@ export type Operands =
   | 'command-line'
   /** Files, and behind `--` a command line of the user's. */
   | 'files-and-command-line'
-  /** Words: the first, and what may follow it. */
-  | { first: readonly string[]; after?: Readonly<Record<string, readonly string[]>> };
+  /** Words: the first, and what may follow it, words or files. */
+  | { first: readonly string[]; after?: Readonly<Record<string, readonly string[] | 'file'>> };
 
 /** Options that help shows together. */
 export interface OptionGroup {
@@ -43,9 +43,9 @@ export interface CommandGroup {
   notes: string;
 }
 
-/** Another program, which parses its arguments. */
+/** Another program, at least for some of its commands; it parses its arguments. */
 export interface ForeignCommand extends DescribedCommand {
-  exec: (args: readonly string[]) => void;
+  exec: (args: readonly string[]) => void | Promise<void>;
 }
 
 export type Command = PlainCommand | CommandGroup | ForeignCommand;

@@ -55,7 +55,7 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   const explain = async () => print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
   if ('exec' in command) {
     if (words.includes('--help') || words.includes('-h')) await explain();
-    else command.exec(words);
+    else await command.exec(words);
     return true;
   }
   const { operands } = command;

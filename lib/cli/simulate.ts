@@ -1,11 +1,98 @@
+import { writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { systemError } from '../platform/index.ts';
+import { playScenario, recordMachine } from '../simulate/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { type OptionTable, parse, refuseWords, usage, type Values } from './options.ts';
+import { print, write } from './output.ts';
+
+/** Processes of a scenario could not start. */
+const EXIT_FAILED = 1;
+
+const MACHINE: OptionTable = {
+  machine: {
+    value: 'MACHINE',
+    help: 'use this machine (default: GPU_OWNER_SIMULATE)',
+    candidates: 'machine',
+  },
+};
+
+const RECORD: OptionTable = {
+  output: {
+    short: 'o',
+    value: 'FILE',
+    help: 'write to FILE (record, default: standard output)',
+    candidates: 'file',
+  },
+  uuids: { help: "keep the GPUs' UUIDs (record)" },
+};
+
+const PLAY: OptionTable = {
+  speed: { value: 'FACTOR', help: 'play so many times as fast (play)' },
+  loop: { help: 'begin again at the end, until Ctrl-C (play)' },
+  keep: { help: 'keep what the steps have set (play)' },
+};
+
+async function simulate(args: readonly string[]): Promise<void> {
+  const command = commandIn(args);
+  if (command !== 'record' && command !== 'play') return becomeTool(args);
+  const { values, positionals } = parse(args, { ...MACHINE, ...(command === 'record' ? RECORD : PLAY) });
+  if (typeof values.machine === 'string') process.env.GPU_OWNER_SIMULATE = values.machine;
+  const machine =
+    typeof (values.machine ?? values.simulate) === 'string' ? process.env.GPU_OWNER_SIMULATE : undefined;
+  const files = positionals.slice(1);
+  if (command === 'play') return play(files, values, machine);
+  refuseWords({ positionals: files, values });
+  record(values);
+}
+
+/** The first word that is neither an option nor the value of one. */
+function commandIn(args: readonly string[]): string | undefined {
+  return args.find((arg, at) => !arg.startsWith('-') && !/^--(machine|simulate)$/.test(args[at - 1] ?? ''));
+}
+
+function record({ output, uuids }: Values): void {
+  const text = recordMachine(uuids === true);
+  try {
+    if (typeof output === 'string') writeFileSync(output, text);
+    else write(1, text);
+  } catch (error) {
+    throw usage(
+      `--output: ${output} can't be written (${(error as NodeJS.ErrnoException).code}); name another file`,
+    );
+  }
+}
+
+async function play(
+  [path, ...more]: readonly string[],
+  values: Values,
+  machine: string | undefined,
+): Promise<void> {
+  if (path === undefined || more.length > 0)
+    throw usage('which scenario? Name one file: `simulate play FILE`');
+  const interrupted = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.on(signal, () => {
+      interrupted.abort();
+      process.exitCode = 128 + constants.signals[signal];
+    });
+  }
+  const failed = await playScenario(path, {
+    machine,
+    speed: values.speed,
+    loop: values.loop === true,
+    keep: values.keep === true,
+    signal: interrupted.signal,
+    tell: (seconds, text) => print(`${String(seconds).padStart(5)} s  ${text}`),
+  });
+  if (failed > 0) process.exitCode ??= EXIT_FAILED;
+}
 
 /** Becomes the tool that comes with the simulated driver: it parses its arguments, and signals reach it. */
-function simulate(args: readonly string[]): void {
+function becomeTool(args: readonly string[]): void {
   const path = nativeFile('gpu-owner-simulator');
   // Other commands call it --simulate.
   const own = args.includes('--') ? args.indexOf('--') : args.length;
@@ -25,9 +112,14 @@ const COMMANDS: Entries = [
   ['set [gpu=LIST|all] KEY=VALUE ...', 'change something, also while programs use the machine'],
   [
     'occupy GPU',
-    'be a foreign process on a GPU (index, UUID, or 0:2 for a MIG instance) until killed or until standard input closes; prints `ready PID` when it is visible',
+    'be a foreign process on a GPU (index, UUID, or 0:2 for a MIG instance) until killed or until standard input closes; prints `ready PID` when it is visible; a line `memory SIZE` there changes its memory',
   ],
   ['reset', 'undo every change of `set`'],
+  [
+    'record',
+    'print a file that describes this machine, the real one or MACHINE: `--simulate ./FILE` is like it',
+  ],
+  ['play FILE', 'play a scenario: processes come and go, GPUs fail, the driver is updated'],
   [
     'shell [-- COMMAND ...]',
     'start a shell, or COMMAND, whose programs find the simulated libraries, and an `nvidia-smi` for simulated machines, where they would find the real ones',
@@ -88,13 +180,7 @@ export const COMMAND: Command = {
   about: `Shows and changes a simulated machine: GPUs that exist only for programs that use the simulated driver. MACHINE is a number of plain GPUs (1 to 64), a named machine, or the path of a file that describes one (./server.conf). The state of the machine is in GPU_OWNER_SIMULATE_DIR, by default \${TMPDIR:-/tmp}/gpu-owner-simulated-UID.`,
   groups: [
     {
-      options: {
-        machine: {
-          value: 'MACHINE',
-          help: 'use this machine (default: GPU_OWNER_SIMULATE)',
-          candidates: 'machine',
-        },
-      },
+      options: MACHINE,
     },
     {
       title: 'Commands:',
@@ -113,6 +199,8 @@ export const COMMAND: Command = {
         },
         graphics: { help: 'the same as --type graphics' },
         name: { value: 'NAME', help: 'use this name for the process (occupy)' },
+        ...RECORD,
+        ...PLAY,
       },
     },
     { title: 'Keys of `set` for GPUs (after gpu=):', operands: KEYS_OF_GPUS, options: {} },
@@ -126,7 +214,10 @@ export const COMMAND: Command = {
   ],
   operands: {
     first: COMMANDS.map(([label]) => label.split(' ')[0] as string),
-    after: { set: ['gpu=', ...settings([...KEYS_OF_GPUS, ...KEYS_OF_BOTH, ...KEYS_OF_THE_MACHINE])] },
+    after: {
+      play: 'file',
+      set: ['gpu=', ...settings([...KEYS_OF_GPUS, ...KEYS_OF_BOTH, ...KEYS_OF_THE_MACHINE])],
+    },
   },
   exec: simulate,
 };

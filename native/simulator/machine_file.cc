@@ -397,8 +397,9 @@ class Parser {
     return expected(key, value, "default, exclusive-process, exclusive-thread or prohibited");
   }
 
-  // "0 3g.40gb 2:0", and its UUID and its memory, if they aren't the usual ones.
+  // "0 3g.40gb 2:0", and its UUID and its memory, if they aren't the usual ones; "none" for a GPU without any.
   bool addInstanceLine(char* value) {
+    if (strcmp(value, "none") == 0) return section_.hasInstances = true;
     const char* what = "PLACE PROFILE ID:ID [MIG-UUID] [MEMORY], as in 0 3g.40gb 2:0";
     char shown[128];
     if (!copy(shown, value)) return expected("instance", "...", what);
@@ -532,14 +533,12 @@ class Parser {
     gpu.computeMode = wanted.computeMode;
     gpu.unsupported = wanted.unsupported;
     if (wanted.uuid[0]) memcpy(gpu.uuid, wanted.uuid, sizeof gpu.uuid);
-    if (wanted.graphicsCount > 0) {
-      gpu.graphicsCount = wanted.graphicsCount;
-      gpu.graphicsAlways = !gpu.display;
-      memcpy(own.graphics[index], section.graphics, sizeof section.graphics);
-      for (uint32_t i = 0; i < gpu.graphicsCount; ++i) {
-        gpu.graphics[i] = wanted.graphics[i];
-        gpu.graphics[i].name = own.graphics[index][i];
-      }
+    gpu.graphicsCount = wanted.graphicsCount;
+    gpu.graphicsAlways = !gpu.display;
+    memcpy(own.graphics[index], section.graphics, sizeof section.graphics);
+    for (uint32_t i = 0; i < gpu.graphicsCount; ++i) {
+      gpu.graphics[i] = wanted.graphics[i];
+      gpu.graphics[i].name = own.graphics[index][i];
     }
     if (section.hasInstances) makeInstances(index);
     return true;

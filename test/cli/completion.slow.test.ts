@@ -160,7 +160,8 @@ for (const [shell, complete, missing] of SHELLS) {
     });
 
     test('completes files before the dashes, and behind them the command as it would be alone', () => {
-      const [file, option, first, path, state, format, exported] = complete([
+      const [scenario, file, option, first, path, state, format, exported] = complete([
+        'gpu-owner simulate play unmis',
         'gpu-owner exp run --gpus 2 unmis',
         'gpu-owner exp run unmistakable.py --placeholder ',
         'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
@@ -169,6 +170,7 @@ for (const [shell, complete, missing] of SHELLS) {
         'gpu-owner exp export --format ',
         'gpu-owner exp export -o unmis',
       ]);
+      expect(scenario).toEqual(['unmistakable.py']);
       expect(file).toEqual(['unmistakable.py']);
       expect(option).toEqual(['auto', 'keep', 'none']);
       expect(first).toEqual(['zz-other', 'zz-train']);

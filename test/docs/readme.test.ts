@@ -504,7 +504,9 @@ describe('names', () => {
   });
 
   test('examples of configuration files are valid', () => {
-    const examples = fences.filter(({ language, file }) => language === 'yaml' && file === null);
+    const examples = fences.filter(
+      ({ language, file, body }) => language === 'yaml' && file === null && !/^steps:/m.test(body),
+    );
     expect(examples.length).toBeGreaterThan(1);
     for (const { page, line, body } of examples) {
       const path = join(home, 'example.yaml');

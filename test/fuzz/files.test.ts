@@ -27,6 +27,7 @@ import {
   stringifyValue,
   type Value,
 } from '../../lib/experiments/task/index.ts';
+import { parseScenario } from '../../lib/simulate/scenario.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));
@@ -347,6 +348,34 @@ fuzz(
     if (!(found instanceof Error) && 'error' in found)
       for (const line of found.error.split('\n')) expectPrintable(line);
     if (!(found instanceof Error) && 'gpu' in found) expectPrintable(found.gpu ?? '');
+  },
+);
+
+const scenario = `machine: h200x8
+speed: 2
+steps:
+  - { at: 0s, occupy: { gpu: [0, 1:2], memory: 20GiB, name: python, as: train, type: compute, utilization: 5%, for: 3s } }
+  - at: 1s
+    memory: { process: train, to: 60GiB }
+  - at: 2s
+    set: [gpu=1, lost=on]
+  - { at: 3s, driver: off }
+  - { at: 3s, occupy: { gpu: 7 } }
+  - { at: 1h, end: python }
+`;
+
+fuzz(
+  'a scenario is read, with its steps in the order of time, or refused with its line',
+  fc.oneof(mutated(fc.constant(scenario), ['occupy', 'at', 'end', ...yamlWords]), text(yamlWords)),
+  (written) => {
+    const found = orRefusal(() => parseScenario(written, 's.yaml'));
+    if (found instanceof Error) {
+      expectPrintable(found.message);
+      expect(found.message).toMatch(/^s\.yaml:\d+: /);
+    } else {
+      const times = found.steps.map(({ at }) => at);
+      expect(times).toEqual([...times].sort((a, b) => a - b));
+    }
   },
 );
 

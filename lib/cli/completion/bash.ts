@@ -15,6 +15,9 @@ export function bash(program: Program): string {
     .replace('@VALUES@', () => [...options.values()].flatMap(valueCase).join('\n'));
 }
 
+/** In place of words that may follow. */
+const FILES = ':file';
+
 function spellings({ name, short }: OptionDescription): string[] {
   return [`--${name}`, ...(short === undefined ? [] : [`-${short}`])];
 }
@@ -31,7 +34,8 @@ function table({ name, options, operands, commands }: CommandDescription): strin
   else if (operands === 'files-and-command-line') lines.push('runs=dashes');
   else if (operands !== null) {
     const cases = Object.entries({ "''": operands.first, ...operands.after });
-    const texts = cases.map(([operand, words]) => `  ${operand}) next=${quote(words.join(' '))} ;;`);
+    const next = (words: readonly string[] | 'file') => (words === 'file' ? FILES : words.join(' '));
+    const texts = cases.map(([operand, words]) => `  ${operand}) next=${quote(next(words))} ;;`);
     lines.push('case $operand in', ...texts, '  *) next= ;;', 'esac');
   }
   return `    ${name.includes(' ') ? quote(name) : name})\n${lines.map((line) => `      ${line}\n`).join('')}      ;;`;
@@ -53,7 +57,7 @@ function quote(text: string): string {
 
 const TEMPLATE = `# Completion of gpu-owner for bash. Made by \`gpu-owner completion bash\`.
 
-# Sets options, valued (those whose value is the next word), next (words that may follow), commands (of a group) and runs
+# Sets options, valued (those whose value is the next word), next (words that may follow, or ${FILES}), commands (of a group) and runs
 # (1: a command follows; dashes: files, and behind -- a command).
 __gpu_owner_table() { # COMMAND
   case $1 in
@@ -152,7 +156,7 @@ _gpu_owner() {
       __gpu_owner_values "\${current%%=*}"
     elif [[ ! $ended && $current == -* ]]; then
       candidates=$options
-    elif [[ $runs == dashes ]]; then
+    elif [[ $runs == dashes || $next == ${FILES} ]]; then
       paths='file'
     else
       candidates=$next

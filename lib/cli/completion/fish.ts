@@ -46,7 +46,8 @@ function linesOf({ name, summary, options, operands }: CommandDescription): stri
   } else if (operands !== null) {
     const cases = [['--first', operands.first] as const, ...Object.entries(operands.after ?? {})];
     for (const [after, words] of cases) {
-      lines.push(`${at(`${path} ${after}`)} -a ${quote(words.join(' '))}`);
+      const offers = words === 'file' ? '-F' : `-a ${quote(words.join(' '))}`;
+      lines.push(`${at(`${path} ${after}`)} ${offers}`);
     }
   }
   return lines;

@@ -80,6 +80,7 @@ function action(offers: OptionDescription['offers']): string {
 function furtherCases({ name, operands }: CommandDescription): string[] {
   if (operands === null || typeof operands === 'string') return [];
   return Object.entries(operands.after ?? {}).map(([word, words]) => {
+    if (words === 'file') return `      ${quote(`${name}:${word}`)}) _files && ret=0 ;;`;
     const begun = words.filter((each) => each.endsWith('='));
     const whole = words.filter((each) => !each.endsWith('='));
     return `      ${quote(`${name}:${word}`)}) compadd -S '' -- ${begun.join(' ')} && ret=0; compadd -- ${whole.join(' ')} && ret=0 ;;`;

@@ -1,0 +1,62 @@
+import { GPUOwnerError } from '../errors.ts';
+import { nativeFile } from '../native.ts';
+
+/** A simulated machine, as much of it as scenarios need to be checked against. */
+export interface ShownMachine {
+  machine: string;
+  gpus: readonly {
+    uuid: string;
+    memory: { totalBytes: number };
+    migInstances: readonly { uuid: string }[];
+  }[];
+}
+
+/** The simulator's own command, for one machine. */
+export class Simulator {
+  readonly program = nativeFile('gpu-owner-simulator');
+  readonly env: NodeJS.ProcessEnv;
+
+  /** @param machine as GPU_OWNER_SIMULATE names it */
+  constructor(machine: string) {
+    this.env = { ...process.env, GPU_OWNER_SIMULATE: machine };
+  }
+
+  /** @throws ERR_INVALID_ARGUMENT where there is no such machine */
+  show(): ShownMachine {
+    return JSON.parse(this.#run(['show', '--json'])) as ShownMachine;
+  }
+
+  /** @throws ERR_INVALID_ARGUMENT if that can't be set */
+  checkSet(words: readonly string[]): void {
+    this.#run(['set', '--check', ...words]);
+  }
+
+  set(words: readonly string[]): void {
+    this.#run(['set', ...words]);
+  }
+
+  reset(): void {
+    this.#run(['reset']);
+  }
+
+  #run(args: readonly string[]): string {
+    const { spawnSync } = process.getBuiltinModule('node:child_process');
+    const { status, stdout, stderr, error } = spawnSync(this.program, args, {
+      env: this.env,
+      encoding: 'utf8',
+    });
+    if (status === 0) return stdout;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      reasonIn(stderr) || `${this.program} failed: ${error?.message ?? status}`,
+    );
+  }
+}
+
+/** The message of the simulator's command, without its name and its reference to help. */
+export function reasonIn(stderr: string): string {
+  return stderr
+    .replace(/^gpu-owner simulat(?:e|or): /gm, '')
+    .replace(' (gpu-owner simulate --help shows how it is used)', '')
+    .trim();
+}

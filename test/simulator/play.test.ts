@@ -1,0 +1,255 @@
+// gpu-owner simulate play: what happens is what the file says, when it says it, and nothing is left of it.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, output, root, until } from '../support/machine.ts';
+
+const GIB = 2 ** 30;
+const scenarios = join(root, 'examples/scenarios');
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(() => machine.close());
+
+function write(text: string): string {
+  const path = join(machine.directory, 'scenario.yaml');
+  writeFileSync(path, text);
+  return path;
+}
+
+const play = (path: string, ...args: string[]) => machine.runCommand(['simulate', 'play', path, ...args]);
+
+/** Starts a scenario. @returns its process, once it has printed that */
+async function started(text: string, pattern: RegExp) {
+  const child = machine.startCommand(['simulate', 'play', write(text)]);
+  await output(child, pattern);
+  return child;
+}
+
+describe('simulate play', () => {
+  test.each(readdirSync(scenarios))('the example %s plays to its end, and leaves nothing', async (name) => {
+    const { code, stdout, stderr } = await play(join(scenarios, name), '--speed', '1000');
+    expect(stderr).toBe('');
+    expect(code).toBe(0);
+    const times = [...stdout.matchAll(/^ *(\d+) s {2}\w/gm)].map(([, seconds]) => Number(seconds));
+    expect(times.length).toBeGreaterThan(5);
+    expect(times).toEqual([...times].sort((a, b) => a - b));
+    const on = (text: string) => text.replace(/^\/.*$/m, '');
+    const played = readdirSync(join(machine.directory, 'machines'))[0] as string;
+    const fresh = new Machine(played);
+    const show = ['simulate', `--machine=${played}`, 'show'];
+    try {
+      const shown = [await machine.runCommand(show), await fresh.runCommand(show)].map((run) =>
+        on(run.stdout),
+      );
+      expect(shown[0]).toBe(shown[1]);
+    } finally {
+      await fresh.close();
+    }
+  });
+
+  test("the page's example plays", async () => {
+    const page = readFileSync(join(root, 'docs/simulator.md'), 'utf8');
+    const path = write(/```yaml\n([\s\S]*?)```/.exec(page)?.[1] as string);
+    expect(await play(path, '--speed=1000')).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  test('it prints each step and what became of it', async () => {
+    const { code, stdout } = await play(join(scenarios, 'gpu-dies.yaml'), '--speed=1000');
+    expect(code).toBe(0);
+    expect(stdout).toContain('    0 s  occupy   train on GPU 1, with 60 GiB\n');
+    expect(stdout).toContain('    6 s  set      gpu=1 lost=on\n');
+    expect(stdout).toMatch(/memory {3}train to 61 GiB\n +7 s {2}ended {4}train: allocating memory failed/);
+  });
+
+  test('processes come, grow and go', async () => {
+    const child = await started(
+      `steps:
+  - at: 0s
+    occupy: { gpu: [0, 1], as: train, name: python train.py, memory: 2GiB, utilization: 50% }
+  - at: 0s
+    occupy: { gpu: 3, name: server, type: graphics, for: 1ms }
+  - at: 10ms
+    memory: { process: train, to: 20 GiB }
+  - { at: 1h, end: train }
+`,
+      /end +server/,
+    );
+    await until(async () => (await machine.status())[1].memory.usedBytes > 20 * GIB);
+    const gpus = await machine.status();
+    expect(gpus.map(({ processes }) => processes.length)).toEqual([1, 1, 0, 0]);
+    expect(gpus[0]).toMatchObject({ state: 'busy', utilizationPercent: 50 });
+    expect(gpus[0].processes[0].usedBytes).toBeLessThan(21 * GIB);
+    const ended = finished(child);
+    child.kill('SIGTERM');
+    expect((await ended).code).toBe(143);
+    expect(machine.allProcesses()).toEqual([[], [], [], []]);
+  });
+
+  test.each([
+    ['off', /the NVIDIA driver doesn't start: .*NVML code 9/],
+    ['mismatch', /the NVIDIA driver doesn't start: .*NVML code 18/],
+  ])('driver: %s until driver: on', async (state, message) => {
+    const child = await started(
+      `steps:\n  - { at: 0s, driver: ${state} }\n  - { at: 1h, driver: on }\n`,
+      /driver/,
+    );
+    await until(async () => (await machine.runCommand(['status'])).code === 69);
+    expect((await machine.runCommand(['status'])).stderr).toMatch(message);
+    const ended = finished(child);
+    child.kill('SIGINT');
+    expect((await ended).code).toBe(130);
+    expect(await machine.states()).toEqual(Array(4).fill('free'));
+    await play(
+      write(`steps:\n  - { at: 0s, driver: ${state} }\n  - { at: 1s, driver: on }\n`),
+      '--keep',
+      '--speed=100',
+    );
+    expect(await machine.states()).toEqual(Array(4).fill('free'));
+  });
+
+  test('kill -9 leaves no process', async () => {
+    const text =
+      'steps:\n  - { at: 0s, occupy: { gpu: [0, 1, 2] } }\n  - { at: 1s, set: gpu=3 lost=on }\n  - { at: 1h, end: python }\n';
+    const child = machine.startCommand(['simulate', 'play', write(text), '--speed=10']);
+    await output(child, /lost=on/);
+    expect(machine.allProcesses().map(({ length }) => length)).toEqual([1, 1, 1, 0]);
+    child.kill('SIGKILL');
+    await until(() => machine.allProcesses().flat().length === 0);
+  });
+
+  test('settings are undone at the end, unless --keep', async () => {
+    const path = write(
+      'steps:\n  - { at: 0s, set: gpu=1 hidden-memory=3GiB }\n  - { at: 0s, set: [gpu=2, lost=on] }\n',
+    );
+    expect((await play(path)).code).toBe(0);
+    expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
+    expect((await play(path, '--keep')).code).toBe(0);
+    expect(await machine.states()).toEqual(['free', 'busy', 'unavailable', 'free']);
+  });
+
+  test('a process that can not start is told, and the exit code is 1', async () => {
+    const path = write(
+      'steps:\n  - { at: 0s, set: gpu=1 compute-mode=prohibited }\n  - { at: 0s, occupy: { gpu: 1 } }\n',
+    );
+    const { code, stdout } = await play(path);
+    expect(stdout).toMatch(/0 s {2}failed {3}python: making a context failed: unknown error \(999\)\n/);
+    expect(code).toBe(1);
+  });
+
+  test('--loop begins again', async () => {
+    const path = write('steps:\n  - { at: 0s, occupy: { gpu: 0, for: 10ms } }\n');
+    const child = machine.startCommand(['simulate', 'play', path, '--loop']);
+    await output(child, /occupy[\s\S]*end[\s\S]*occupy[\s\S]*end[\s\S]*occupy/);
+    const ended = finished(child);
+    child.kill('SIGINT');
+    await ended;
+    expect(machine.processes(0)).toEqual([]);
+  });
+
+  test('the machine is that of the command line, else the file, else the environment; a file beside the scenario', async () => {
+    writeFileSync(join(machine.directory, 'server.conf'), '[gpu]\nname = NVIDIA H200\n');
+    const path = write('machine: ./server.conf\nsteps:\n  - { at: 0s, occupy: { gpu: 1 } }\n');
+    expect((await play(path)).stderr).toMatch(
+      /gpu: '1' is none of server-[0-9a-f]{8}; use an index from 0 to 0/,
+    );
+    for (const option of ['--machine', '--simulate']) expect((await play(path, option, '2')).code).toBe(0);
+    const env = { GPU_OWNER_SIMULATE: undefined };
+    const without = write('steps:\n  - { at: 0s, end: x }\n');
+    const { code, stderr } = await machine.runCommand(['simulate', 'play', without], { env });
+    expect(stderr).toMatch(/no process 'x' runs at 0 s/);
+    expect(code).toBe(78);
+    const plain = write('steps:\n  - { at: 0s, set: teardown=1 }\n');
+    expect((await machine.runCommand(['simulate', 'play', plain], { env })).stderr).toMatch(
+      /on which machine\? Use --machine/,
+    );
+  });
+});
+
+describe('mistakes in a scenario are found before anything happens', () => {
+  const first = '  - { at: 0s, occupy: { gpu: 0 } }\n';
+  test.each<[text: string, line: number, message: RegExp]>([
+    ['', 1, /a scenario is a map with machine, speed and steps/],
+    ['steps: [', 1, /not valid YAML/],
+    ['steps: []', 1, /it has no steps; add/],
+    ['speed: 0\nsteps:\n  - { at: 0s, end: x }\n', 1, /speed: '?0'? is no speed; use 1, 0\.5 or 10/],
+    ['stpes:\n', 1, /a scenario has no 'stpes'; did you mean steps\?/],
+    [`steps:\n${first}  - { end: python }\n`, 3, /a step without a time; add `at: 5s`/],
+    [
+      `steps:\n${first}  - { at: 5, end: python }\n`,
+      3,
+      /at: '5' is not a duration without its unit; use '5s' or '5ms'/,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s }\n`,
+      3,
+      /a step has one action, occupy, memory, end, set or driver; this one has 0/,
+    ],
+    [`steps:\n${first}  - { at: 5s, end: python, set: lost=on }\n`, 3, /this one has 2/],
+    [`steps:\n${first}  - { at: 5s, ends: python }\n`, 3, /a step has no 'ends'; did you mean end\?/],
+    [
+      `steps:\n${first}  - { at: 5s, end: train }\n`,
+      3,
+      /end: no process 'train' runs at 5 s; there run 'python' then/,
+    ],
+    [`steps:\n${first}  - { at: 5s, memory: { process: python } }\n`, 3, /memory has no to; add it/],
+    [
+      `steps:\n${first}  - { at: 5s, memory: { process: python, to: much } }\n`,
+      3,
+      /to: 'much' is not a size/,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s, memory: { process: python, to: 1TiB } }\n`,
+      3,
+      /no GPU of 4 has so much memory/,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s, occupy: { gpu: 0 } }\n`,
+      3,
+      /'python' runs already at 5 s; give one of them another name/,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s, occupy: { gpu: 4, as: b } }\n`,
+      3,
+      /gpu: '4' is none of 4; use an index from 0 to 3/,
+    ],
+    [`steps:\n${first}  - { at: 5s, occupy: { as: b } }\n`, 3, /occupy has no gpu; add it/],
+    [
+      `steps:\n${first}  - { at: 5s, occupy: { gpu: 0, as: b, for: 0s } }\n`,
+      3,
+      /for: a process runs for some time/,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s, occupy: { gpu: 0, as: b, type: x } }\n`,
+      3,
+      /type: 'x' is none; use compute, /,
+    ],
+    [
+      `steps:\n${first}  - { at: 5s, occupy: { gpu: 0, as: b, utilization: 101 } }\n`,
+      3,
+      /'101' is no percentage/,
+    ],
+    [`steps:\n${first}  - { at: 5s, set: gpu=0 lost=maybe }\n`, 3, /lost=maybe: expected on or off$/m],
+    [`steps:\n${first}  - { at: 5s, set: gpu=0 mig=on frob=1 }\n`, 3, /unknown key frob$/m],
+    [`steps:\n${first}  - { at: 5s, driver: away }\n`, 3, /driver: 'away' is none; use off, mismatch or on/],
+    [`steps: ${'['.repeat(50)}`, 1, /nested deeper than 10 levels/],
+  ])('%j', async (text, line, message) => {
+    const { code, stdout, stderr } = await play(write(text));
+    expect(stderr).toMatch(message);
+    expect(stderr).toContain(`scenario.yaml:${line}: `);
+    expect(stdout).toBe('');
+    expect(code).toBe(78);
+  });
+
+  test('arguments', async () => {
+    expect((await machine.runCommand(['simulate', 'play'])).stderr).toMatch(/which scenario\? Name one file/);
+    expect((await play('/nonexistent.yaml')).stderr).toMatch(
+      /nonexistent\.yaml: it can't be read \(ENOENT\); name a scenario/,
+    );
+    expect((await play(write('steps:\n  - { at: 0s, set: teardown=1 }\n'), '--speed=fast')).stderr).toMatch(
+      /--speed: 'fast' is no speed/,
+    );
+  });
+});

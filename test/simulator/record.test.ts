@@ -1,0 +1,98 @@
+// gpu-owner simulate record: a machine that is described by what it wrote is the same one.
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { binaries } from '../support/binaries.ts';
+import { Machine } from '../support/machine.ts';
+
+const tool = join(binaries(), 'gpu-owner-simulator');
+const names: string[] = JSON.parse(execFileSync(tool, ['machines', '--json'], { encoding: 'utf8' })).map(
+  (machine: { name: string }) => machine.name,
+);
+const UUID = /(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+/** Every GPU, as gpu-owner describes it. */
+async function status(name?: string): Promise<string> {
+  const args = name === undefined ? [] : [`--simulate=${name}`];
+  const { code, stdout, stderr } = await machine.runCommand(['status', '--json', ...args], {
+    cwd: machine.directory,
+  });
+  expect(stderr).toBe('');
+  expect(code).toBe(0);
+  return stdout;
+}
+
+describe('simulate record', () => {
+  test.each([...names, '3'])('%s: status is the same on the machine that it wrote', async (name) => {
+    machine = new Machine(name);
+    const file = `./${name}.conf`;
+    const recorded = await machine.runCommand(['simulate', 'record', '--output', file], {
+      cwd: machine.directory,
+    });
+    expect(recorded).toMatchObject({ code: 0, stdout: '', stderr: '' });
+    const [before, after] = [await status(), await status(file)];
+    expect(after.replaceAll(UUID, 'UUID')).toBe(before.replaceAll(UUID, 'UUID'));
+    // Under WSL the driver lists no processes, and hides its UUIDs no less.
+    const uuids = before.match(UUID) ?? [];
+    expect(uuids.length).toBeGreaterThan(0);
+    for (const uuid of uuids) expect(readFileSync(join(machine.directory, file), 'utf8')).not.toContain(uuid);
+  });
+
+  test('--uuids keeps the UUIDs', async () => {
+    machine = new Machine('a100x4-mig');
+    const { stdout } = await machine.runCommand(['simulate', '--machine', 'a100x4-mig', 'record', '--uuids']);
+    expect(stdout).toContain('# It has the UUIDs of the GPUs');
+    const file = join(machine.directory, 'server.conf');
+    await machine.runCommand(['simulate', 'record', '--uuids', `--output=${file}`]);
+    expect(readFileSync(file, 'utf8')).toBe(stdout);
+    expect(await status(file)).toBe(await status());
+  });
+
+  test('a GPU at work is recorded as one at rest, and no process is', async () => {
+    machine = new Machine('h200x8');
+    const busy = machine.start([
+      tool,
+      'occupy',
+      '0',
+      '--memory',
+      '20GiB',
+      '--name',
+      'secret',
+      '--utilization',
+      '90',
+    ]);
+    await new Promise((resolve) => busy.stdout?.once('data', resolve));
+    const file = join(machine.directory, 'server.conf');
+    await machine.runCommand(['simulate', 'record', `--output=${file}`]);
+    expect(readFileSync(file, 'utf8')).not.toContain('secret');
+    busy.stdin?.end();
+    await new Promise((resolve) => busy.once('exit', resolve));
+    expect((await status(file)).replaceAll(UUID, '')).toBe((await status()).replaceAll(UUID, ''));
+  });
+
+  test('a GPU that has failed is there, with a size that is said to be made up', async () => {
+    machine = new Machine('2');
+    machine.set('gpu=1', 'lost=on');
+    const { stdout } = await machine.runCommand(['simulate', 'record']);
+    expect(stdout).toContain("# The driver doesn't tell its memory (lost): this is made up.");
+  });
+
+  test('without a driver it says so, and writes nothing', async () => {
+    machine = new Machine('1');
+    const file = join(machine.directory, 'server.conf');
+    const env = { GPU_OWNER_SIMULATE: '', GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
+    const { code, stderr } = await machine.runCommand(['simulate', 'record', '--output', file], { env });
+    expect(stderr).toMatch(/no NVIDIA driver found/);
+    expect(code).toBe(69);
+    expect(existsSync(file)).toBe(false);
+    const wrong = await machine.runCommand(['simulate', 'record', '--output', '/nonexistent/server.conf']);
+    expect(wrong.stderr).toMatch(
+      /--output: \/nonexistent\/server\.conf can't be written \(ENOENT\); name another/,
+    );
+    expect(wrong.code).toBe(64);
+  });
+});
