@@ -1003,7 +1003,7 @@ class Looking(OnMachine):
             print(ids(power_threshold_w=400), ids(memory_free_threshold_gb=20), ids(memory_free_threshold_gb=0), ids(min_free_memory="4GiB"))
             """
         )
-        self.assertEqual(lines[:2], ["[0.0, 21, 45] None", "[0, 0, 30] None"])
+        self.assertEqual(lines[:2], ["[0.0, 21, 106.5] None", "[0, 0, 30] None"])
         self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[1] [1] [0, 1] [1]"])
 
     def test_where_there_is_no_driver(self):

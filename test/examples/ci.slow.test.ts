@@ -32,6 +32,7 @@ describe.skipIf(missing !== null)(`with pytest${missing === null ? '' : `: ${mis
   const env: NodeJS.ProcessEnv = {
     PATH: [bin, join(venv, 'bin'), process.env.PATH].join(delimiter),
     HOME: directory,
+    GPU_OWNER_SIMULATE_DIR: join(directory, 'simulated'),
   };
   const shell = (line: string) =>
     spawnSync('bash', ['-euo', 'pipefail', '-c', line], {
