@@ -132,7 +132,11 @@ describe('the command', () => {
     [['--lock-dir', `/${LONG}`], 64, /--lock-dir: '\/x+…' is not an absolute path/],
     [['--lock-dir', `/tmp/${'x'.repeat(300)}`], 73, /can't be made: (file )?name too long/],
     [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
-    [['--simulate', '../4'], 64, /GPU_OWNER_SIMULATE is '\.\.\/4', which can't be read \(ENOENT\): name a file/],
+    [
+      ['--simulate', '../4'],
+      64,
+      /GPU_OWNER_SIMULATE is '\.\.\/4', which can't be read \(ENOENT\): name a file/,
+    ],
     [['--simulate', '.4'], 64, /GPU_OWNER_SIMULATE is "\.4": give a number of GPUs/],
     [['--simulate', '0'], 64, /no simulated machine '0'/],
     [['--simulate', '65'], 64, /no simulated machine '65'/],
