@@ -49,6 +49,7 @@ import {
   readWaiters,
   reservedFor,
   WAIT_QUEUE_FILE,
+  type Waiter,
   WaitQueue,
   waitersAhead,
 } from './wait-queue.ts';
@@ -186,13 +187,17 @@ function* explainedSurvey(
   perspective: Perspective,
   position: QueuePosition | null = null,
 ): Effectful<Survey<LockDirectory | null>> {
-  const found = yield* survey(request, LockDirectory.find, perspective);
-  const { context, directory } = found;
-  const all = yield* explainLocks(found.candidates, context);
+  let ahead: readonly Waiter[] = [];
+  // Who waits is read before the leases: a waiter who takes their GPUs meanwhile is seen there.
+  const find: typeof LockDirectory.find = (...choice) => {
+    const directory = LockDirectory.find(...choice);
+    ahead = [...waitersAhead(directory, position)];
+    return directory;
+  };
+  const found = yield* survey(request, find, perspective);
+  const all = yield* explainLocks(found.candidates, found.context);
   const candidates =
-    perspective === 'machine'
-      ? all
-      : reserveForWaiters(all, scopeOf(context.job), waitersAhead(directory, position));
+    perspective === 'machine' ? all : reserveForWaiters(all, scopeOf(found.context.job), ahead);
   return { ...found, candidates };
 }
 
