@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,13 +18,14 @@ constexpr char help[] =
     "gpu-owner-keeper keeps the lease of GPUs while a command and all its descendants live.\n"
     "It is started by gpu-owner, not by people: use `gpu-owner run` and `gpu-owner hold`.\n"
     "\n"
-    "  gpu-owner-keeper run  [OPTION...] -- COMMAND [ARGUMENT...]\n"
+    "  gpu-owner-keeper run  [OPTION...] [--grace MS] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] [--directory PATH] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  "
     "--recheck MS\n"
+    "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n";
@@ -125,6 +127,28 @@ int parse_count(const char* option, const char* value, long maximum, long* numbe
   return parse_number(value, maximum, number) ? 0 : complain_value(option, value, "a whole number");
 }
 
+int parse_time_limit(const char* option, const char* value, TimeLimit* limit) {
+  char number[24] = "";
+  const char* text = split(value, number, sizeof number);
+  if (!text || !parse_number(number, LONG_MAX / 2, &limit->duration) || limit->duration == 0) {
+    return complain_value(option, value, "MS:TEXT");
+  }
+  limit->text = text;
+  return 0;
+}
+
+int parse_notice(const char* option, const char* value, TimeLimit* limit) {
+  char number[8] = "";
+  long signal = 0;
+  const char* notice = split(value, number, sizeof number);
+  if (!notice || !parse_number(number, SIGRTMAX, &signal) || signal == 0 ||
+      !parse_number(notice, LONG_MAX, &limit->notice)) {
+    return complain_value(option, value, "SIGNAL:MS");
+  }
+  limit->signal = static_cast<int>(signal);
+  return 0;
+}
+
 int parse_option(const char* option, const char* value, Options* options) {
   const auto is = [option](const char* name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
@@ -137,6 +161,8 @@ int parse_option(const char* option, const char* value, Options* options) {
   if (is("--placeholder")) return parse_descriptor(option, value, &options->placeholder);
   if (is("--control")) return parse_descriptor(option, value, &options->control);
   if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);
+  if (is("--time-limit")) return parse_time_limit(option, value, &options->time_limit);
+  if (is("--notice")) return parse_notice(option, value, &options->time_limit);
   if (is("--grace")) return parse_count(option, value, INT_MAX, &options->grace);
   if (is("--recheck")) return parse_count(option, value, INT_MAX, &options->recheck);
   if (is("--record")) {
@@ -178,6 +204,15 @@ int check(const Options& options) {
   }
   if (options.directory && options.mode != Mode::task) {
     say("keeper: --directory is for task only");
+    return exit_usage;
+  }
+  const TimeLimit& limit = options.time_limit;
+  if (limit.duration > 0 && options.mode != Mode::run) {
+    say("keeper: --time-limit is for run only");
+    return exit_usage;
+  }
+  if (limit.signal && limit.notice >= limit.duration) {
+    say("keeper: --notice needs a longer --time-limit");
     return exit_usage;
   }
   if (options.answer && options.mode != Mode::hold) {

@@ -35,6 +35,15 @@ struct PathList {
   int count = 0;
 };
 
+// How long a command may run. Its end is counted from the start of this program, on a clock that goes on while the
+// machine sleeps.
+struct TimeLimit {
+  long duration = 0;      // ms; 0: none
+  const char* text = "";  // the duration as its user wrote it
+  int signal = 0;         // what the command gets before, or 0
+  long notice = 0;        // how long before, in ms
+};
+
 enum class Mode { run, hold, task, help };
 
 struct Options {
@@ -56,7 +65,8 @@ struct Options {
   int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
   const char* directory = nullptr;  // where the command starts (task); default: here
   const char* answer = nullptr;     // the line that tells that all is held (hold)
-  long grace = 10'000;              // ms between SIGTERM and SIGKILL (task)
+  TimeLimit time_limit;             // of the command (run)
+  long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files
   char** command = nullptr;         // null-terminated, as execvp wants it
 

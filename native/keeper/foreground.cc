@@ -153,7 +153,10 @@ void Foreground::on_event(const char* line) {
     ended_ = true;
     if (number_in(line, "code", &number)) end_code_ = static_cast<int>(number);
     if (number_in(line, "signal", &number)) end_signal_ = static_cast<int>(number);
+  } else if (is_event(line, "time-limit")) {
+    if (!time_is_over_) report_time_limit();
   } else if (is_event(line, "survivors")) {
+    if (time_is_over_) return;  // they are being ended, too
     if (!survivors_reported_) report_survivors(line);
     complete_ = complete_ || !taken_over_;
   } else if (is_event(line, "removed")) {
@@ -184,6 +187,12 @@ void Foreground::report_failure(const char* line) {
   const char* text = strstr(line, "\"text\":\"");
   text = text ? text + 8 : "";
   say("cannot run '%s': %.*s", options_.command[0], static_cast<int>(strcspn(text, "\"")), text);
+}
+
+void Foreground::report_time_limit() {
+  time_is_over_ = true;
+  say("the time limit of %s is over: %s and all its processes get SIGTERM, and after %ld s SIGKILL",
+      options_.time_limit.text, options_.command_name(), options_.grace / 1000);
 }
 
 void Foreground::describe_end(Text* text) const {
@@ -253,6 +262,7 @@ void Foreground::take_over() {
 
 int Foreground::exit_code() {
   if (failure_) return failure_;
+  if (time_is_over_) return exit_time_limit;
   if (end_signal_) return exit_signal_base + end_signal_;
   if (end_code_ >= 0) return end_code_;
   say("the keeper was killed before it reported how %s ended", options_.command_name());

@@ -29,6 +29,7 @@ class Foreground {
   static void receive_event(void* foreground, const char* line, bool dispensable);
   void on_event(const char* line);
   void report_failure(const char* line);
+  void report_time_limit();
   void report_survivors(const char* line);
   void describe_end(class Text* text) const;
   void on_child();
@@ -49,6 +50,7 @@ class Foreground {
   int failure_ = 0;        // exit code if the command never ran
   bool complete_ = false;  // the keeper has said all that we wait for
   bool survivors_reported_ = false;
+  bool time_is_over_ = false;
   bool interrupted_by_terminal_ = false;
 };
 

@@ -28,6 +28,13 @@ constexpr int64_t leftover_grace_ms = 2000;
 
 }  // namespace
 
+Job::Job(const Options& options, Events events) : options_(options), events_(events) {
+  const TimeLimit& limit = options.time_limit;
+  if (limit.duration == 0) return;
+  limit_at_ = boot_time_ms() + limit.duration;
+  if (limit.signal) notice_at_ = limit_at_ - limit.notice;
+}
+
 void Job::begin(pid_t command) {
   command_ = command;
   if (shared_command_) __atomic_store_n(shared_command_, command, __ATOMIC_RELEASE);
@@ -38,6 +45,7 @@ void Job::begin(pid_t command) {
 void Job::adopt(pid_t command, bool ended) {
   command_ = command;
   recheck_at_ = now_ms() + options_.recheck;
+  if (notice_at_ <= boot_time_ms()) notice_at_ = -1;  // whoever had the command before has sent it
   if (ended) {
     phase_ = Phase::settling;
     settled_at_ = now_ms() + settle_ms;
@@ -69,6 +77,7 @@ void Job::react() {
     release();
     return;
   }
+  keep_time_limit();
   const int64_t now = now_ms();
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
@@ -80,7 +89,10 @@ int Job::timeout() const {
   int64_t next = recheck_at_;
   if (phase_ == Phase::settling && settled_at_ < next) next = settled_at_;
   if (kill_at_ >= 0 && kill_at_ < next) next = kill_at_;
-  const int64_t left = next - now_ms();
+  int64_t left = next - now_ms();
+  const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
+  // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
+  if (limit >= 0 && limit - boot_time_ms() < left) left = limit - boot_time_ms();
   return left < 0 ? 0 : static_cast<int>(left);
 }
 
@@ -145,6 +157,19 @@ void Job::terminate(int64_t grace) {
   signal_descendants(getpid(), SIGTERM);
   // A process that is stopped gets it only when it goes on.
   signal_descendants(getpid(), SIGCONT);
+}
+
+void Job::keep_time_limit() {
+  const int64_t now = boot_time_ms();
+  if (notice_at_ >= 0 && now >= notice_at_) {
+    notice_at_ = -1;
+    signal_command(options_.time_limit.signal);
+  }
+  if (limit_at_ < 0 || now < limit_at_) return;
+  limit_at_ = -1;
+  // If only descendants are left, they are ended as well, but the caller has the command's own exit code by then.
+  if (phase_ == Phase::running) events_.send("{\"event\":\"time-limit\"}");
+  terminate(options_.grace);
 }
 
 void Job::kill_on() {

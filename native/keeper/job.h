@@ -23,7 +23,8 @@ struct Events {
 // something has happened or timeout() has passed.
 class Job {
  public:
-  Job(const Options& options, Events events) : options_(options), events_(events) {}
+  // A time limit is counted from here.
+  Job(const Options& options, Events events);
 
   // The process that stops when the command stops, and goes on with it.
   void set_foreground(pid_t foreground) { foreground_ = foreground; }
@@ -59,6 +60,7 @@ class Job {
   void follow(int signal);
   void report_survivors();
   void report(const Descendants& descendants);
+  void keep_time_limit();
   void kill_on();
   void check_lease_files();
   void release();
@@ -74,7 +76,9 @@ class Job {
   int64_t settled_at_ = 0;
   int looks_ = 0;
   int64_t recheck_at_ = 0;
-  int64_t kill_at_ = -1;  // next round of killing, or -1
+  int64_t notice_at_ = -1;  // boot time of the signal before the limit, or -1
+  int64_t limit_at_ = -1;   // boot time, or -1
+  int64_t kill_at_ = -1;    // next round of killing, or -1
   int kill_rounds_ = 0;
   bool removal_reported_ = false;
   int survivors_ = -1;

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "keeper/arguments.h"
@@ -66,12 +65,6 @@ void write_record(const Options& options, const Record& record) {
     if (!gpu_owner::locks::may_write(options.leases.fds[i])) continue;
     if (pwrite(options.leases.fds[i], block, sizeof block, 0) < 0) continue;
   }
-}
-
-int64_t boot_time_ms() {
-  timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
 }  // namespace keeper

@@ -21,6 +21,4 @@ bool record_fits(const Options& options);
 // Into each lease file, in one write. Failures are ignored: a full disk must not end a job.
 void write_record(const Options& options, const Record& record);
 
-int64_t boot_time_ms();
-
 }  // namespace keeper

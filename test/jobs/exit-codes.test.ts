@@ -31,6 +31,20 @@ test('the lease is free as soon as the keeper has exited', async () => {
   }
 });
 
+test('a time limit ends a command with 124, and its lease is free then', async () => {
+  const { leases } = workspace();
+  const options = ['--time-limit', '200:200ms', '--grace', '600000'];
+  const ended = await complete({ leases, options, command: ['sleep', '600'] });
+  expect(ended).toEqual({
+    code: 124,
+    signal: null,
+    stdout: '',
+    stderr:
+      'gpu-owner: the time limit of 200ms is over: sleep and all its processes get SIGTERM, and after 600 s SIGKILL\n',
+  });
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
 test('a command that is not found ends with 127', async () => {
   const { leases } = workspace();
   const ended = await complete({ leases, command: ['pyhton', 'train.py'] });

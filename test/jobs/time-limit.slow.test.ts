@@ -1,0 +1,169 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import {
+  complete,
+  fixture,
+  isAlive,
+  keeperOf,
+  launch,
+  Probe,
+  pidIn,
+  python,
+  until,
+  workspace,
+} from '../support/keeper.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const probe = new Probe();
+
+/** As long as a test may take: what ends sooner has not waited for SIGKILL. */
+const NEVER = 600_000;
+const limit = (ms: number, grace = NEVER) => ['--time-limit', `${ms}:${ms}ms`, '--grace', String(grace)];
+const OVER = /^gpu-owner: the time limit of \d+ms is over: .* SIGTERM, and after \d+ s SIGKILL\n$/;
+
+/** A shell that says which signals it gets, and ends on SIGTERM with code 0. */
+const POLITE =
+  'trap "echo usr1" USR1; trap "echo term; exit 0" TERM; echo ready; while :; do sleep 0.02; done';
+
+/** The processes of stubborn.py. */
+const stubbornPids = (directory: string) =>
+  Promise.all(['command', 'daemon', 'stopped'].map((name) => pidIn(directory, name)));
+
+test('a command that ends by itself at the limit’s SIGTERM ends with 124, too', async () => {
+  const ended = await complete({ options: limit(2_000), command: ['sh', '-c', POLITE] });
+  expect(ended).toMatchObject({ code: 124, stdout: 'ready\nterm\n' });
+});
+
+test.each([
+  [0, ''],
+  [7, ''],
+])('a limit changes nothing for a command that ends before, with code %i', async (code, stderr) => {
+  const ended = await complete({ options: limit(NEVER), command: ['sh', '-c', `exit ${code}`] });
+  expect(ended).toMatchObject({ code, stderr });
+});
+
+test('processes that ignore SIGTERM, are daemons or have stopped themselves are gone at the end', async () => {
+  const { directory, leases } = workspace();
+  const running = launch({
+    leases,
+    options: limit(3_000, 300),
+    command: [python, fixture('stubborn.py'), directory],
+  });
+  const pids = await stubbornPids(directory);
+  expect((await running.exited).code).toBe(124);
+  expect(pids.filter(isAlive)).toEqual([]);
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+  expect(running.stderr).toMatch(OVER);
+});
+
+test('a job that is suspended gets its SIGTERM at the limit', async () => {
+  // SIGKILL would come too late for this test.
+  const ended = await complete({
+    options: limit(1_000),
+    command: ['sh', '-c', 'trap "echo term; exit 3" TERM; kill -STOP $$; echo resumed'],
+  });
+  expect(ended).toMatchObject({ code: 124, signal: null });
+  expect(ended.stdout).toMatch(/^(resumed\n)?term\n$/);
+});
+
+test('what a command leaves behind is ended at the limit, and the command’s exit code stays its own', async () => {
+  const { directory, leases } = workspace();
+  const running = launch({
+    leases,
+    options: limit(3_000, 200),
+    command: [python, fixture('stubborn.py'), directory, '5'],
+  });
+  const pids = await stubbornPids(directory);
+  expect((await running.exited).code).toBe(5);
+  await probe.free(leases[0] as string);
+  expect(pids.filter(isAlive)).toEqual([]);
+});
+
+test('the signal before the limit reaches the command once, and the SIGTERM comes after it', async () => {
+  const options = [...limit(3_000), '--notice', '10:1000'];
+  const ended = await complete({ options, command: ['sh', '-c', POLITE] });
+  expect(ended).toMatchObject({ code: 124, stdout: 'ready\nusr1\nterm\n' });
+});
+
+test('a command that its notice ends has not reached the limit', async () => {
+  const options = [...limit(NEVER), '--notice', `10:${NEVER - 300}`];
+  const ended = await complete({ options, command: ['sleep', '600'] });
+  expect(ended).toMatchObject({ code: 138, stderr: '' });
+});
+
+test('the limit is kept when the keeper is killed, and the notice isn’t repeated', async () => {
+  const { leases } = workspace();
+  const options = [...limit(4_000), '--notice', '10:2000'];
+  const running = launch({ leases, options, command: ['sh', '-c', POLITE] });
+  await running.printed(/usr1/);
+  sendSignal(await keeperOf(running.pid), 'SIGKILL');
+  expect((await running.exited).code).toBe(124);
+  expect(running.stdout).toBe('ready\nusr1\nterm\n');
+  expect(running.stderr).toMatch(/the keeper \(process \d+\) was killed; .*\n.* the time limit of 4000ms is/);
+  expect(await probe.isHeld(leases[0] as string)).toBe(false);
+});
+
+test('the limit is kept when `gpu-owner run` itself is killed', async () => {
+  const { directory, leases } = workspace();
+  const running = launch({
+    leases,
+    options: limit(3_000, 200),
+    command: [python, fixture('stubborn.py'), directory],
+  });
+  const pids = await stubbornPids(directory);
+  running.kill('SIGKILL');
+  await probe.free(leases[0] as string);
+  expect(pids.filter(isAlive)).toEqual([]);
+});
+
+test('Python’s processes of multiprocessing and subprocess end with the job', async () => {
+  const { directory, leases } = workspace();
+  const source = `
+import multiprocessing, os, signal, subprocess, sys, time
+def work(name):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with open(os.path.join(sys.argv[1], name), 'w') as file: file.write(str(os.getpid()))
+    time.sleep(600)
+if __name__ == '__main__':
+    multiprocessing.set_start_method('fork')
+    multiprocessing.Process(target=work, args=('stopped',)).start()
+    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
+    with open(os.path.join(sys.argv[1], 'daemon'), 'w') as file: file.write(str(child.pid))
+    work('command')
+`;
+  const command = [python, '-c', source, directory];
+  const running = launch({ leases, options: limit(3_000, 300), command });
+  const pids = await stubbornPids(directory);
+  expect((await running.exited).code).toBe(124);
+  expect(pids.filter(isAlive)).toEqual([]);
+});
+
+test('a lease file’s record keeps what the caller says of the limit', async () => {
+  const { leases } = workspace();
+  const options = [...limit(NEVER), '--record', '{"until": 1764000000000}'];
+  const running = launch({ leases, options, command: ['sleep', '600'] });
+  const record = () => readFileSync(leases[0] as string, 'utf8');
+  await until(() => record().includes('"pid"'), 'the record');
+  expect(JSON.parse(record())).toMatchObject({ until: 1764000000000, ended: null });
+  running.kill('SIGTERM');
+  expect((await running.exited).code).toBe(143);
+});
+
+test.each([
+  [['run', '--time-limit', '10', '--', 'true'], /--time-limit needs MS:TEXT, not '10'/],
+  [['run', '--time-limit', '0:0s', '--', 'true'], /--time-limit needs/],
+  [['run', '--time-limit', '1x:1s', '--', 'true'], /--time-limit needs/],
+  [['hold', '--time-limit', '10:10ms'], /--time-limit is for run only/],
+  [['run', '--notice', '10:10', '--', 'true'], /--notice needs a longer --time-limit/],
+  [['run', '--time-limit', '10:10ms', '--notice', '10:10', '--', 'true'], /--notice needs a longer/],
+  [['run', '--time-limit', '10:10ms', '--notice', '65:1', '--', 'true'], /--notice needs SIGNAL:MS/],
+] as [string[], RegExp][])('bad limits are refused: %j', async ([mode = '', ...options], message) => {
+  const split = options.indexOf('--');
+  const ended = await complete({
+    mode: mode as 'run',
+    options: split < 0 ? options : options.slice(0, split),
+    command: split < 0 ? undefined : options.slice(split + 1),
+  } as Parameters<typeof complete>[0]);
+  expect(ended.code).toBe(64);
+  expect(ended.stderr).toMatch(message);
+});
