@@ -31,6 +31,7 @@ import {
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
+import { latestStart } from './latest-start.ts';
 import {
   FIRST_TENURE,
   findUnexplained,
@@ -244,6 +245,8 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   count: number;
   /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
   stopped: boolean;
+  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that; null: unknown. */
+  latestStart: string | null;
   /** The GPUs that would do, each with what is in the way. */
   waitingFor: GPUReason[];
 }
@@ -285,7 +288,20 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
       });
     const { user, uid, pid, host, command, since } = waiter.info;
     const { count, isSuspended: stopped } = waiter;
-    return { position: i + 1, count, user, uid, pid, host, command, since, stopped, waitingFor };
+    const start = new Date(stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now()));
+    return {
+      position: i + 1,
+      count,
+      user,
+      uid,
+      pid,
+      host,
+      command,
+      since,
+      stopped,
+      latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
+      waitingFor,
+    };
   });
 }
 

@@ -82,6 +82,8 @@ export interface ClaimRequest {
   isJob?: boolean;
   /** The command in the record; default: this process's own. */
   command?: string;
+  /** How long the command may run, for others to know; default: for ever. */
+  limitMs?: number;
   /** CUDA is bound to some GPUs in this process: only these will do. */
   bound?: Binding;
 }

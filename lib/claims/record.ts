@@ -23,6 +23,8 @@ export interface RecordContents {
   since: string;
   /** The boot of the machine that `since` belongs to. */
   boot: string;
+  /** How long its command may run; missing: for ever. The keeper of the command adds `until`, in ms since 1970. */
+  limitMs?: number | undefined;
   /** Which of the tenures of a lease this is; any number that no other tenure has. */
   generation: number;
   /** In which PIDs are meant; null: unknown. */
@@ -125,6 +127,8 @@ export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
     since: time(record?.since),
     convention: 'gpu-owner',
   };
+  const until = moment(record?.until);
+  if (until !== null) info.until = until;
   const survivors = count(record?.survivors, 2 ** 22);
   if (survivors) info.survivors = survivors;
   return info;
@@ -139,7 +143,11 @@ function count(value: unknown, most: number): number | null {
 }
 
 function time(value: unknown): string | null {
-  if (typeof value !== 'string' || value.length > 40) return null;
-  const parsed = Date.parse(value);
-  return Number.isNaN(parsed) ? null : new Date(parsed).toISOString();
+  return typeof value === 'string' && value.length <= 40 ? moment(Date.parse(value)) : null;
+}
+
+/** @param value ms since 1970 */
+function moment(value: unknown): string | null {
+  const date = new Date(typeof value === 'number' ? value : Number.NaN);
+  return Number.isNaN(date.getTime()) ? null : date.toISOString();
 }

@@ -36,6 +36,8 @@ export interface GpuRequest {
 /** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
   info: LeaseInfo;
+  /** How long the command that it waits for may run; null: for ever. */
+  limitMs: number | null;
   /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
 }
@@ -208,7 +210,7 @@ export class WaitQueue {
     readSync(this.#descriptor, block, 0, RECORD_SIZE, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     if (record === null || record.place !== slot || record.boot !== bootId()) return null;
-    const { count, uuids, scope } = record;
+    const { count, uuids, scope, limitMs } = record;
     if (!Number.isSafeInteger(count) || Number(count) < 1 || !Array.isArray(uuids)) return null;
     return {
       slot,
@@ -216,6 +218,7 @@ export class WaitQueue {
       uuids: uuids.filter((uuid): uuid is string => typeof uuid === 'string'),
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
+      limitMs: typeof limitMs === 'number' && limitMs > 0 ? limitMs : null,
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }

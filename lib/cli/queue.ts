@@ -6,6 +6,7 @@ import type { Command } from './command.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { print } from './output.ts';
 
+const MINUTE_MS = 60_000;
 const INDENT = ' '.repeat(5);
 
 async function queue(parsed: Parsed): Promise<void> {
@@ -17,7 +18,7 @@ async function queue(parsed: Parsed): Promise<void> {
 }
 
 function paragraph(entry: QueueEntry): string {
-  const { position, count, user, pid, command, since, stopped, waitingFor } = entry;
+  const { position, count, user, pid, command, since, stopped, latestStart, waitingFor } = entry;
   const when = formatSince(since);
   const who = [
     `${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
@@ -26,7 +27,13 @@ function paragraph(entry: QueueEntry): string {
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
   const reasons = waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`);
+  if (latestStart !== null) reasons.unshift(`${INDENT}starts at ${minuteAfter(latestStart)} at the latest`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
+}
+
+/** Seconds aren't shown, and cut off would promise too much. */
+function minuteAfter(time: string): string | null {
+  return formatSince(Math.ceil(Date.parse(time) / MINUTE_MS) * MINUTE_MS);
 }
 
 export const COMMAND: Command = {
@@ -36,7 +43,7 @@ export const COMMAND: Command = {
     {
       options: {
         json: {
-          help: 'print an array of { position, count, user, uid, pid, host, command, since, stopped, waitingFor: [{ index, uuid, reason }] }',
+          help: 'print an array of { position, count, user, uid, pid, host, command, since, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
         },
         ...LOCKS,
       },

@@ -104,6 +104,7 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
 function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): string {
   if (lease.stranger === true) return 'leased by a process that has written no record';
   const since = formatSince(lease.since, now);
+  const until = formatSince(lease.until, now);
   const host = sanitize(lease.host, 64);
   const command = sanitize(lease.command, 80);
   const survivors = Number.isSafeInteger(lease.survivors) ? Number(lease.survivors) : 0;
@@ -119,7 +120,7 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   if (survivors > 0) {
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
-  return `leased by ${sanitize(lease.user, 32) || 'somebody'}${since ? ` since ${since}` : ''}${text ? ` (${text})` : ''}`;
+  return `leased by ${sanitize(lease.user, 32) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}`;
 }
 
 function isPID(pid: unknown): boolean {

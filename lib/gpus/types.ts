@@ -66,6 +66,8 @@ export interface LeaseInfo {
   command: string | null;
   /** ISO 8601. */
   since: string | null;
+  /** ISO 8601: when the time limit of the holder's command ends it; missing: it has none. */
+  until?: string;
   /** 'gpu-owner' for a lease of ours, else the foreign locking convention. */
   convention: string;
   /** Processes of the job that are left after its command has ended. */

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import { latestStart, TIME_LIMIT_GRACE_MS } from '../../lib/claims/latest-start.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -18,6 +19,7 @@ const record = {
   host: 'box',
   command: 'python train.py',
   since: '2025-11-20T10:42:00.000Z',
+  until: 1764000000000,
   boot: 'b',
   generation: 1,
   pidNamespace: '4026531836',
@@ -51,7 +53,7 @@ fuzz(
     expect(Array.from(info.command ?? '').length).toBeLessThanOrEqual(200);
     expect(info.pid === null || (Number.isSafeInteger(info.pid) && info.pid > 0)).toBe(true);
     expect(info.uid === null || (Number.isSafeInteger(info.uid) && info.uid >= 0)).toBe(true);
-    if (info.since !== null) expect(Number.isNaN(Date.parse(info.since))).toBe(false);
+    for (const time of [info.since ?? '0', info.until ?? '0']) expect(Date.parse(time)).not.toBeNaN();
   },
 );
 
@@ -106,5 +108,57 @@ fuzz(
     patience.observe(ahead, new Set(own), 0);
     patience.observe(ahead, new Set(own), 10_000);
     for (const slot of patience.stalled(0, 10_000)) expect(ahead.map((wish) => wish.slot)).toContain(slot);
+  },
+);
+
+const durations = fc.integer({ min: 1, max: 20 });
+
+fuzz(
+  'no request starts later than foretold, however early others end and whichever GPUs they choose',
+  fc.record({
+    held: fc.array(fc.record({ limit: durations, part: fc.double({ min: 0, max: 1, noNaN: true }) }), {
+      minLength: 1,
+      maxLength: 5,
+    }),
+    waiting: fc.array(
+      fc.record({
+        count: fc.integer({ min: 1, max: 5 }),
+        limit: durations,
+        part: fc.double({ min: 0, max: 1, noNaN: true }),
+        choice: fc.nat(4),
+      }),
+      { minLength: 1, maxLength: 6 },
+    ),
+  }),
+  ({ held, waiting }) => {
+    const unit = TIME_LIMIT_GRACE_MS;
+    const uuids = held.map((_, i) => `GPU-${i}`);
+    const gpus = held.map(({ limit }, i) => ({
+      uuid: uuids[i],
+      state: 'leased',
+      lease: { until: new Date(limit * unit).toISOString() },
+    }));
+    const requests = waiting.map(({ count, limit }, slot) => ({
+      slot,
+      count: Math.min(count, uuids.length),
+      uuids,
+      scope: null,
+      limitMs: limit * unit,
+    }));
+    // As it comes: each starts when enough are free and everybody ahead has started, on GPUs that it chooses.
+    const free = held.map(({ limit, part }) => (limit + 1) * unit * part);
+    let earliest = 0;
+    for (const [i, request] of requests.entries()) {
+      const foretold = latestStart(request, requests.slice(0, i), gpus as never, 0);
+      const start = Math.max(earliest, free.toSorted((a, b) => a - b)[request.count - 1] as number);
+      expect(start).toBeLessThanOrEqual(foretold);
+      earliest = start;
+      const { limit, part, choice } = waiting[i] as (typeof waiting)[number];
+      const able = free.flatMap((time, gpu) => (time <= start ? [gpu] : []));
+      for (let taken = 0; taken < request.count; taken++) {
+        const [gpu = 0] = able.splice(choice % able.length, 1);
+        free[gpu] = start + (limit + 1) * unit * part;
+      }
+    }
   },
 );

@@ -407,10 +407,21 @@ describe('a lease', () => {
     expect(reason(makeLease({ user: '', pid: null, command: null }))).toBe('leased by somebody');
   });
 
-  it('tells another machine or container, another convention and what is left of a job', () => {
+  it('tells another machine or container, another convention, a time limit and what is left of a job', () => {
     expect(reason(makeLease({ host: '5f3e' }))).toBe('leased by alice (pid 4242 on 5f3e: python train.py)');
     expect(reason(makeLease({ convention: 'gpu_lock' }))).toBe(
       'leased by alice (gpu_lock, pid 4242: python train.py)',
+    );
+    const now = new Date(2026, 0, 1, 12).getTime();
+    const until = (hours: number) => ({
+      host: null,
+      until: new Date(now + hours * 3_600_000).toISOString(),
+    });
+    expect(verdict(makeGPU(), {}, { lease: makeLease(until(2.5)), now }).reason).toBe(
+      'leased by alice until 14:30 (pid 4242: python train.py)',
+    );
+    expect(verdict(makeGPU(), {}, { lease: makeLease(until(24)), now }).reason).toBe(
+      'leased by alice until 2026-01-02 12:00 (pid 4242: python train.py)',
     );
     expect(reason(makeLease({ survivors: 3 }))).toBe(
       'leased by alice (pid 4242: python train.py has ended, 3 of its processes still run)',
@@ -426,6 +437,7 @@ describe('a lease', () => {
       host: evil,
       command: evil,
       since: evil,
+      until: evil,
       convention: evil,
       survivors: Number.NaN,
     };

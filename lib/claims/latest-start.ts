@@ -1,0 +1,54 @@
+import type { LeaseInfo, Verdict } from '../gpus/index.ts';
+import type { GpuRequest } from './wait-queue.ts';
+
+/** How long a command has between SIGTERM and SIGKILL at the end of its time limit, in ms. */
+export const TIME_LIMIT_GRACE_MS = 30_000;
+
+/** A request of which it may be known how long its GPUs will be used. */
+type LimitedRequest = GpuRequest & { limitMs: number | null };
+
+/** A GPU and its present use. */
+interface GPUUse {
+  uuid: string;
+  state: Verdict['state'];
+  lease: LeaseInfo | null;
+}
+
+/**
+ * When a request gets its GPUs at the latest, if everybody keeps their time limits; Infinity: that can't be told. In ms since 1970.
+ *
+ * Who is served earlier than foretold may choose other GPUs. So requests ahead must want the same GPUs, or none of them: then it doesn't
+ * matter which they choose.
+ * @param ahead all requests that may be served before, in order @param now as `Date.now()`
+ */
+export function latestStart(
+  { count, uuids, scope }: GpuRequest,
+  ahead: readonly LimitedRequest[],
+  gpus: readonly GPUUse[],
+  now: number,
+): number {
+  // What a job's GPUs are used for inside of it is known to the job only.
+  if (scope !== null) return Number.POSITIVE_INFINITY;
+  const wanted = new Set(uuids);
+  const ascending = (times: number[]) => times.sort((a, b) => a - b);
+  let times = ascending(gpus.filter(({ uuid }) => wanted.has(uuid)).map((gpu) => latestEnd(gpu, now)));
+  for (const request of ahead) {
+    if (request.scope !== scope) continue;
+    const shared = request.uuids.filter((uuid) => wanted.has(uuid)).length;
+    if (shared === 0) continue;
+    if (shared < wanted.size || shared < request.uuids.length) return Number.POSITIVE_INFINITY;
+    const start = times[request.count - 1] ?? Number.POSITIVE_INFINITY;
+    const end = start + (request.limitMs ?? Number.POSITIVE_INFINITY) + TIME_LIMIT_GRACE_MS;
+    times = ascending(times.map((time, i) => (i < request.count ? end : time)));
+  }
+  const start = times[count - 1] ?? Number.POSITIVE_INFINITY;
+  // It could have them, and waits nevertheless: for something that isn't a lease.
+  return start > now ? start : Number.POSITIVE_INFINITY;
+}
+
+/** When a GPU is free at the latest. */
+function latestEnd({ state, lease }: GPUUse, now: number): number {
+  if (state === 'free') return now;
+  const end = Date.parse(lease?.until ?? '') + TIME_LIMIT_GRACE_MS;
+  return state === 'leased' && end > now ? end : Number.POSITIVE_INFINITY;
+}
