@@ -1052,7 +1052,7 @@ class Process(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The holder of a GPU, as it described itself: for people, not for decisions. since: as ISO 8601. Unknown is None."""
+    """The holder of a GPU, as it described itself: for people, not for decisions. since, until (when its time limit ends it): as ISO 8601. Unknown is None."""
 
     user: Optional[str]
     uid: Optional[int]
@@ -1061,6 +1061,7 @@ class Lease(NamedTuple):
     command: Optional[str]
     since: Optional[str]
     convention: Optional[str]
+    until: Optional[str] = None
 
 
 class GPUStatus(int, _MappingOfValues):

@@ -1,5 +1,5 @@
 import { checkOptions } from '../claims/index.ts';
-import { becomeKeeper, claimForJob, claimUntilInputCloses } from '../jobs/index.ts';
+import { becomeKeeper, claimForJob, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -28,6 +28,8 @@ async function run({ values, command }: Parsed): Promise<void> {
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
   settings.request.isJob = true;
+  const limit = parseTimeLimit(values.for, values.signal);
+  if (limit !== null) settings.request.limitMs = limit.ms;
   const conflict = values['conflict-exit-code'];
   if (conflict !== undefined) setConflictExitCode(exitCode(conflict));
   const wait = waitLimits(values, true);
@@ -35,7 +37,7 @@ async function run({ values, command }: Parsed): Promise<void> {
   const claim = await claimGPUs(settings, wait).finally(() => wait?.end());
   // Claims inside the job must find what it holds.
   if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
-  becomeKeeper(claim, command.length);
+  becomeKeeper(claim, command.length, limit);
 }
 
 function exitCode(value: unknown): number {
@@ -52,6 +54,16 @@ export const COMMAND: Command = {
       options: {
         ...countOption('claim'),
         ...waitOptions(true),
+        for: {
+          value: 'DURATION',
+          help: 'end the command after DURATION (90s, 4h, 1d) with exit code 124; waiting does not count',
+          candidates: ['30m', '4h', '1d'],
+        },
+        signal: {
+          value: 'NAME@DURATION',
+          help: 'send the command a signal so long before the limit of --for (USR1@5m)',
+          candidates: ['USR1@5m', 'TERM@1m'],
+        },
         'conflict-exit-code': {
           value: 'N',
           help: 'exit with N (0 to 255) instead of 75',
@@ -69,7 +81,7 @@ export const COMMAND: Command = {
     },
     CRITERIA_GROUP,
   ],
-  notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 126 the command can't be run, 127 it isn't found.`,
+  notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 124 time limit, 126 the command can't be run, 127 it isn't found.`,
   operands: 'command-line',
   run,
 };

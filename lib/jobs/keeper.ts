@@ -5,6 +5,7 @@ import {
   claimForCommands,
   type Settings,
   type ShownClaim,
+  TIME_LIMIT_GRACE_MS,
   type WaitOptions,
 } from '../claims/index.ts';
 import { keepMachineFile, simulatedMachine } from '../config/index.ts';
@@ -15,6 +16,7 @@ import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
+import type { TimeLimit } from './time-limit.ts';
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
@@ -78,9 +80,14 @@ type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
  * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
  *
  * @param words how many of this process's last arguments are the command and its arguments
+ * @param limit null: the command may run for ever
  * @throws ERR_INTERNAL when the keeper can't be started
  */
-export function becomeKeeper({ claim, placeholder }: JobClaim, words: number): never {
+export function becomeKeeper(
+  { claim, placeholder }: JobClaim,
+  words: number,
+  limit: TimeLimit | null,
+): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   Object.assign(process.env, environmentOf(claim));
@@ -89,8 +96,9 @@ export function becomeKeeper({ claim, placeholder }: JobClaim, words: number): n
     KEEPER,
     'run',
     ...placeholderOptions(placeholder),
-    ...keeperOptions(claim, inheritable),
+    ...keeperOptions(claim, inheritable, [], limit === null ? {} : { until: Date.now() + limit.ms }),
     ...commandOptions(claim, inherited),
+    ...limitOptions(limit),
     '--',
   ];
   return become(args, words, inherited.descriptors, inherited.dropped);
@@ -111,6 +119,18 @@ export function becomeHolder({ claim, placeholder }: JobClaim, answer: string): 
   return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);
 }
 
+function limitOptions(limit: TimeLimit | null): string[] {
+  if (limit === null) return [];
+  const { ms, text, notice } = limit;
+  return [
+    '--time-limit',
+    `${ms}:${text}`,
+    '--grace',
+    String(TIME_LIMIT_GRACE_MS),
+    ...(notice === null ? [] : ['--notice', `${notice.signal}:${notice.ms}`]),
+  ];
+}
+
 function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
   endHelpers(placeholder?.pid); // of earlier attempts
   if (placeholder === null) return [];
@@ -122,13 +142,13 @@ function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
 /**
  * Options for what a keeper holds, and removes at the end.
  * @param place gives a descriptor to it, and tells its number there @param also descriptors that the command is to have open
- * @param command in the leases' records; default: the claim's own
+ * @param changes to the leases' records
  */
 function keeperOptions(
   { leases, marks, jobFile }: KeptClaim,
   place: (descriptor: number) => number,
   also: readonly number[] = [],
-  command?: string,
+  changes: { command?: string; until?: number } = {},
 ): string[] {
   const list = (option: string, descriptors: readonly number[]) =>
     descriptors.length === 0 ? [] : [option, descriptors.map(place).join(',')];
@@ -145,7 +165,7 @@ function keeperOptions(
     ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
     ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
     '--record',
-    JSON.stringify(command === undefined ? record : { ...record, command }),
+    JSON.stringify({ ...record, ...changes }),
     // The command has the proof of the job for as long as it has the lease.
     ...list('--inherited', jobFile === null ? also : [...also, jobFile.descriptor]),
     ...markOptions(jobFile === null ? marks : [...marks, jobFile], place),
@@ -276,7 +296,7 @@ export function taskArguments({
   grace,
 }: SupervisedTask) {
   const optionsWith = (place: (descriptor: number) => number) =>
-    keeperOptions(claim, place, descriptors, title.slice(0, MAX_TITLE_LENGTH));
+    keeperOptions(claim, place, descriptors, { command: title.slice(0, MAX_TITLE_LENGTH) });
   const given: number[] = [];
   optionsWith((descriptor) => given.push(descriptor));
   // The keeper's numbers are behind all of these.

@@ -925,6 +925,15 @@ class Parameters(OnMachine):
 class Looking(OnMachine):
     machine = "mixed"
 
+    def test_status_tells_the_end_of_a_time_limit(self):
+        job = self.start_words([str(COMMAND), "run", "--for", "1h", "--", "sh", "-c", "echo started; read _"])
+        self.assertEqual(job.line(), "started")
+        lines = self.run_script("print([gpu.lease.until[:2] for gpu in gpu_owner.status() if gpu.lease])")
+        self.assertEqual(lines, ["['20']"])
+        with self.occupied():
+            lines = self.run_script("print(sorted(gpu.lease.until is None for gpu in gpu_owner.status() if gpu.lease))")
+        self.assertEqual(lines, ["[False, True]"])
+
     def test_status(self):
         with self.occupied("--devices", "1"):
             lines = self.run_script(

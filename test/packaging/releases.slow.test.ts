@@ -140,6 +140,28 @@ describe.skipIf(process.arch !== 'x64')(
       expect(order).toEqual(['a', 'b', 'c']);
     });
 
+    test.each([
+      ['this one', () => [current, first], ['--for', '1h']],
+      ['the first', () => [first, current], []],
+    ])('show each other’s leases and requests: those of %s', async (_, order, limit) => {
+      const [own, other] = order() as [string, string];
+      const sleeping = ['--', 'sh', '-c', 'echo started; exec sleep 600'];
+      const holder = start(own, 'run', '-n', '4', ...limit, ...sleeping);
+      await output(holder, /started/);
+      const waiter = start(own, 'run', ...limit, ...sleeping);
+      const look = async (what: string) => JSON.parse((await finished(start(other, what, '--json'))).stdout);
+      await until(async () => (await look('queue')).length === 1, 'the request');
+      const [request] = await look('queue');
+      expect(request).toMatchObject({ position: 1, count: 1, pid: waiter.pid, stopped: false });
+      expect(request.latestStart ?? null).toBe(null);
+      expect(request.waitingFor).toHaveLength(4);
+      for (const { state, lease } of await look('status')) {
+        expect({ state, lease }).toMatchObject({ state: 'leased', lease: { convention: 'gpu-owner' } });
+        expect(lease.command).toContain('sleep 600');
+        expect(lease).not.toHaveProperty('until');
+      }
+    });
+
     describe.each([
       ['upgraded', (place: string) => cpSync(current, place, { recursive: true })],
       ['removed', () => {}],

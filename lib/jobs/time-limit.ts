@@ -1,0 +1,64 @@
+import { constants } from 'node:os';
+import { GPUOwnerError } from '../errors.ts';
+import { closest, parseDuration, showValue } from '../platform/index.ts';
+
+/** How long a command may run. */
+export interface TimeLimit {
+  ms: number;
+  /** As its user wrote it. */
+  text: string;
+  /** A signal for the command so long before the end; null: none. */
+  notice: { signal: number; ms: number } | null;
+}
+
+/**
+ * Checks a time limit and the signal before it.
+ * @param duration '4h' @param notice 'USR1@5m'
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | null {
+  if (duration === undefined) {
+    if (notice === undefined) return null;
+    throw invalid('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
+  }
+  const ms = Math.ceil(parseDuration(duration, '--for'));
+  if (ms === 0) throw invalid(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
+  const limit = { ms, text: String(duration).trim() };
+  return { ...limit, notice: notice === undefined ? null : parseNotice(notice, limit) };
+}
+
+function parseNotice(given: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
+  const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(given)) ?? [];
+  if (name === undefined || duration === undefined)
+    throw invalid(
+      `--signal: ${showValue(given)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
+    );
+  const signal = signalNumber(name);
+  const ms = Math.ceil(parseDuration(duration, '--signal'));
+  if (ms > 0 && ms < limit.ms) return { signal, ms };
+  throw invalid(
+    `--signal: ${showValue(duration)} must be more than 0 and less than the limit, which is ${limit.text}`,
+  );
+}
+
+const UNCATCHABLE = ['KILL', 'STOP'];
+
+/** Finds a signal by its name: 'USR1', 'usr1' or 'SIGUSR1'. */
+function signalNumber(name: string): number {
+  const short = name.toUpperCase().replace(/^SIG/, '');
+  const signals = new Map(Object.entries(constants.signals).map(([full, number]) => [full.slice(3), number]));
+  const number = signals.get(short);
+  if (number === undefined) {
+    const meant = closest(short, [...signals.keys()]);
+    throw invalid(
+      `--signal: ${showValue(name)} is not a signal; ${meant === null ? 'use a name such as USR1' : `did you mean ${meant}?`}`,
+    );
+  }
+  if (UNCATCHABLE.includes(short))
+    throw invalid(`--signal: no program can catch ${short}; use another signal, such as USR1`);
+  return number;
+}
+
+function invalid(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}

@@ -1,0 +1,139 @@
+// `gpu-owner run --for`, and what others see of it.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { restingKeeperOf } from '../support/keeper.ts';
+import { command, finished, Machine, output, pause, python, until } from '../support/machine.ts';
+import { childrenOf, isAlive, sendSignal } from '../support/processes.ts';
+import { Line } from './line.ts';
+
+let machine: Machine;
+let line: Line;
+beforeEach(() => {
+  machine = new Machine(2);
+  line = new Line(machine);
+});
+afterEach(() => machine.close());
+
+const HOUR_MS = 3_600_000;
+const WITHOUT_PLACEHOLDER = ['--placeholder', 'none'];
+
+/** A job of `sleep` that has its GPUs. */
+async function sleeper(...options: string[]) {
+  const script = 'echo started; exec sleep 600';
+  const job = machine.startCommand(['run', ...WITHOUT_PLACEHOLDER, ...options, '--', 'sh', '-c', script]);
+  await output(job, /started/);
+  return job;
+}
+
+test('the command ends at its limit with exit code 124, and its GPUs can be claimed at once', async () => {
+  const job = await machine.runCommand(['run', '-n', '2', '--for', '1s', '--', 'sleep', '600']);
+  expect(job).toMatchObject({ code: 124, stdout: '' });
+  expect(job.stderr).toBe(
+    'gpu-owner: the time limit of 1s is over: sleep and all its processes get SIGTERM, and after 30 s SIGKILL\n',
+  );
+  const next = await machine.runCommand(['run', '-n', '2', '--no-wait', '--', 'true']);
+  expect(next).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a program that ignores SIGTERM is killed 30 s later', async () => {
+  const source = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)';
+  const start = Date.now();
+  const job = await machine.runCommand(['run', '--for', '2s', '--', python, '-c', source]);
+  expect(job).toMatchObject({ code: 124 });
+  expect(Date.now() - start).toBeGreaterThanOrEqual(32_000);
+  expect(await machine.states()).toEqual(['free', 'free']);
+});
+
+test('the time in the wait queue doesn’t count', async () => {
+  const { child, release } = await line.holder(2);
+  const waiter = finished(machine.startCommand(['run', '--for', '2s', '--', 'sh', '-c', 'exit 9']));
+  await line.untilWaiting(1);
+  await pause(2_500);
+  expect(child.exitCode).toBe(null);
+  release();
+  expect(await waiter).toMatchObject({ code: 9 });
+});
+
+test('--signal comes before the limit', async () => {
+  const script = 'trap "echo usr1; exit 3" USR1; echo ready; while :; do sleep 0.02; done';
+  const options = ['--for', '1h', '--signal', 'usr1@59m58s'];
+  expect(await machine.runCommand(['run', ...options, '--', 'sh', '-c', script])).toMatchObject({
+    code: 3,
+    stdout: 'ready\nusr1\n',
+  });
+});
+
+test('status says until when a GPU is leased, and claims that are refused say it, too', async () => {
+  await sleeper('--for', '1h', '-n', '1');
+  await sleeper('-n', '1');
+  const [limited, unlimited] = (await machine.status()).map(({ lease }) => lease);
+  const runs = Date.parse(limited.until) - Date.parse(limited.since);
+  expect(runs).toBeGreaterThanOrEqual(HOUR_MS);
+  expect(runs).toBeLessThan(HOUR_MS + 30_000);
+  expect(unlimited).not.toHaveProperty('until');
+  const { stdout } = await machine.runCommand(['status']);
+  expect(stdout).toMatch(/leased by \S+ since [-\d: ]+ until [-\d: ]+ \(pid \d+: sh/);
+  for (const row of stdout.split('\n')) expect(row.length).toBeLessThanOrEqual(80);
+  const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true']);
+  expect(code).toBe(75);
+  expect(stderr).toMatch(/ GPU 0: leased by \S+ since [-\d: ]+ until /);
+});
+
+test('queue says when a request gets its GPUs at the latest, where limits tell it', async () => {
+  await sleeper('--for', '1h', '--devices', '0');
+  const endless = await sleeper('--devices', '1');
+  const wait = (...options: string[]) =>
+    machine.startCommand(['run', ...WITHOUT_PLACEHOLDER, ...options, '--', 'true']);
+  wait('--for', '2h');
+  await line.untilWaiting(1);
+  wait();
+  await line.untilWaiting(2);
+  wait();
+  await line.untilWaiting(3);
+  const hoursFromNow = async () =>
+    (await line.queue()).map(({ latestStart }) =>
+      latestStart === null ? null : Math.round((Date.parse(latestStart) - Date.now()) / HOUR_MS),
+    );
+  expect(await hoursFromNow()).toEqual([1, 3, null]);
+  const { stdout } = await machine.runCommand(['queue']);
+  expect(stdout).toMatch(/^ {2}1\. .*\n {5}starts at [-\d: ]+ at the latest\n {5}GPU 0: leased/);
+  expect(stdout).toMatch(/\n {2}3\. .*\n {5}GPU 0: leased/);
+  expect(endless.exitCode).toBe(null);
+});
+
+test('a limit inside a job ends the inner command only', async () => {
+  const inner = [process.execPath, command, 'run', '--for', '1s', '--', 'sleep', '600'].join(' ');
+  const job = await machine.runCommand(['run', '--', 'sh', '-c', `${inner}; echo inner $?; exit 5`]);
+  expect(job).toMatchObject({ code: 5, stdout: 'inner 124\n' });
+});
+
+test('a limit of a job ends what runs under an inner claim, too', async () => {
+  const inner = [process.execPath, command, 'run', '--', 'sh', '-c', '"echo \\$\\$; exec sleep 600"'].join(
+    ' ',
+  );
+  const job = machine.startCommand(['run', '--for', '6s', '--', 'sh', '-c', `${inner}; true`]);
+  const pid = Number(await output(job, /^\d+$/m));
+  expect(await finished(job)).toMatchObject({ code: 124 });
+  expect(isAlive(pid)).toBe(false);
+  expect(await machine.states()).toEqual(['free', 'free']);
+});
+
+test.each(['front', 'keeper'])('the limit is kept when the %s is killed', async (victim) => {
+  const job = await sleeper('--for', '5s');
+  const front = job.pid as number;
+  const keeper = await restingKeeperOf(front);
+  const [sleep] = childrenOf(keeper);
+  const ended = finished(job);
+  sendSignal(victim === 'front' ? front : keeper, 'SIGKILL');
+  await until(async () => (await machine.states()).every((state) => state === 'free'), 'the end of the job');
+  expect(isAlive(sleep as number)).toBe(false);
+  if (victim === 'keeper') expect(await ended).toMatchObject({ code: 124 });
+});
+
+test('configuration can’t set a limit', async () => {
+  const directory = join(machine.directory, 'no-configuration/gpu-owner');
+  mkdirSync(directory, { recursive: true });
+  writeFileSync(join(directory, 'config.yaml'), 'for: 1h\n');
+  expect(await machine.runCommand(['run', '--', 'true'])).toMatchObject({ code: 78 });
+});
