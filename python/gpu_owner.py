@@ -1052,7 +1052,8 @@ class Process(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The holder of a GPU, as it described itself: for people, not for decisions. since, until (when its time limit ends it): as ISO 8601. Unknown is None."""
+    """The holder of a GPU, as it described itself: for people, not for decisions.
+    since, until (when its time limit ends it): as ISO 8601. Unknown is None."""
 
     user: Optional[str]
     uid: Optional[int]
