@@ -23,10 +23,12 @@ const NAME = /^gpu_\d+\.lock$/;
 /** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
 const PROBE_MS = 50;
 const POLL_MS = 5;
+/** On a busy machine two looks can be so far apart that each meets another probe. */
+const MIN_LOOKS = 6;
 const MAX_TRIES = 16;
 
-/** Since when which process has been seen to hold a file's lock. */
-const seen = new Map<string, { pid: number; since: number }>();
+/** Since when, and in how many looks, which process has been seen to hold a file's lock. */
+const seen = new Map<string, { pid: number; since: number; looks: number }>();
 
 /**
  * GPU Scheduler: an exclusive flock on `gpu_{id}.lock`, in `~/.gpu_locks` or, newer, in /tmp/gpu_locks. The number is CUDA's. It
@@ -67,7 +69,7 @@ export class GPUScheduler implements Convention {
     if (!directories.some(isUsed)) return holders;
     const ordinals = cudaOrdinals(gpus);
     let firstSeen: number | null = null;
-    for (;;) {
+    for (let looks = 1; ; looks++) {
       holders.clear();
       let doubtful: string[] = [];
       let known: ReadonlyMap<string, number> | undefined;
@@ -86,7 +88,7 @@ export class GPUScheduler implements Convention {
       }
       // From the end of the first round on: on a busy machine a round takes longer than a probe.
       firstSeen ??= now();
-      if (now() - firstSeen > 2 * PROBE_MS) {
+      if (looks > MIN_LOOKS && now() - firstSeen > 2 * PROBE_MS) {
         // One after the other only wanted to know. Whether it can be had is seen when it is marked.
         for (const uuid of doubtful) holders.delete(uuid);
         doubtful = [];
@@ -169,9 +171,12 @@ function isShared({ path }: Directory): boolean {
 
 function hasLasted(path: string, pid: number): boolean {
   const before = seen.get(path);
-  if (before?.pid === pid) return now() - before.since >= PROBE_MS;
-  seen.set(path, { pid, since: now() });
-  return false;
+  if (before?.pid !== pid) {
+    seen.set(path, { pid, since: now(), looks: 1 });
+    return false;
+  }
+  before.looks++;
+  return now() - before.since >= PROBE_MS && before.looks >= MIN_LOOKS;
 }
 
 /** Into a file that is locked. */
@@ -182,6 +187,7 @@ function note(descriptor: number): void {
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */
 function* take(directory: Directory, name: string): Waiting<number | LeaseInfo | 'unusable'> {
   const started = now();
+  let looks = 0;
   for (let tries = 0; tries < MAX_TRIES; ) {
     const descriptor = open(directory, name);
     if (descriptor < 0) return 'unusable';
@@ -194,7 +200,8 @@ function* take(directory: Directory, name: string): Waiting<number | LeaseInfo |
       continue;
     }
     if (error !== errno.EAGAIN) return 'unusable';
-    if (now() - started > PROBE_MS) {
+    looks++;
+    if (now() - started > PROBE_MS && looks >= MIN_LOOKS) {
       const stat = directory.statusOf(name);
       const inLocks = stat === null ? '' : nameInLocks(stat);
       const holder = flockHolders().find(({ file }) => file === inLocks);
