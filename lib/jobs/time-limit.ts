@@ -1,4 +1,3 @@
-import { constants } from 'node:os';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, parseDuration, showValue } from '../platform/index.ts';
 
@@ -46,6 +45,8 @@ const UNCATCHABLE = ['KILL', 'STOP'];
 /** Finds a signal by its name: 'USR1', 'usr1' or 'SIGUSR1'. */
 function signalNumber(name: string): number {
   const short = name.toUpperCase().replace(/^SIG/, '');
+  // Loaded where it is needed: every other run would start later for it.
+  const { constants } = process.getBuiltinModule('node:os');
   const signals = new Map(Object.entries(constants.signals).map(([full, number]) => [full.slice(3), number]));
   const number = signals.get(short);
   if (number === undefined) {
