@@ -188,7 +188,7 @@ async function checkOwnerKilled(claims: Claims): Promise<string> {
     return claims.explainRefusal('A claim by the library is refused');
   }
   owner.kill('SIGKILL');
-  return nextClaim(claims, 'a program that had claimed', '--no-wait');
+  return nextClaim(claims, 'a program that had claimed');
 }
 
 /** The process that holds the lease for a command is killed. */
@@ -196,18 +196,18 @@ async function checkKeeperKilled(claims: Claims): Promise<string> {
   const holder = await claims.hold();
   if (holder === null) return claims.explainRefusal('A claim is refused');
   holder.kill('SIGKILL');
-  // Its placeholder notices a moment later.
-  return nextClaim(claims, 'the process that had the leases', '--wait=10s');
+  return nextClaim(claims, 'the process that had the leases');
 }
 
-async function nextClaim(claims: Claims, killed: string, wait: string): Promise<string> {
+async function nextClaim(claims: Claims, killed: string): Promise<string> {
   const began = now();
-  const words = claims.words('run', [wait, '--placeholder=none']);
+  // A placeholder notices a moment later, and the driver may list it for a moment more.
+  const words = claims.words('run', ['--wait=10s', '--placeholder=none']);
   const { code, stdout } = await runProgram([...words, '--', ...cudaList()], CLAIM_TIMEOUT_MS);
   const took = now() - began;
   if (code === 75) {
     await claims.explainRefusal(
-      `After kill -9 of ${killed}, the next claim is refused`,
+      `After kill -9 of ${killed}, the next claim is refused for 10 s`,
       'Claim with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
     );
   }

@@ -45,6 +45,13 @@ async function shell(options: LaunchOptions): Promise<{ terminal: Running; lease
   return { terminal, lease: leases[0] as string };
 }
 
+/** Types Ctrl-C at a prompt of Python, which a signal between its prompt and its wait for a key reaches with the next key only. */
+async function interruptPrompt(terminal: Running, at: number): Promise<number> {
+  type(terminal, CTRL_C);
+  const key = setInterval(() => type(terminal, '\n'), 3_000);
+  return terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at).finally(() => clearInterval(key));
+}
+
 test('Ctrl-C at a Python prompt is one KeyboardInterrupt, and the prompt lives on', async () => {
   const terminal = inTerminal([python, ...launcherArguments({ command: [python, '-q'] })]);
   let at = await terminal.printed(/>>> /);
@@ -52,10 +59,7 @@ test('Ctrl-C at a Python prompt is one KeyboardInterrupt, and the prompt lives o
   at = await terminal.printed(/sleeping/, at);
   type(terminal, CTRL_C);
   at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at);
-  type(terminal, CTRL_C);
-  // A signal between readline's prompt and its wait for a key is noticed with the next key only.
-  const key = setInterval(() => type(terminal, '\n'), 3_000);
-  at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at).finally(() => clearInterval(key));
+  at = await interruptPrompt(terminal, at);
   type(terminal, 'print(6 * 7)\n');
   at = await terminal.printed(/42[\r\n]+>>> /, at);
   expect(terminal.stdout.match(/KeyboardInterrupt/g)).toHaveLength(2);
@@ -78,8 +82,7 @@ test('Ctrl-Z, fg and Ctrl-C work under an interactive bash', async () => {
     type(terminal, `print("x" + str(x${i}))\n`);
     at = await terminal.printed(new RegExp(`x${i}[\\r\\n]+>>> `), at);
   }
-  type(terminal, CTRL_C);
-  at = await terminal.printed(/KeyboardInterrupt[\r\n]+>>> /, at);
+  at = await interruptPrompt(terminal, at);
   type(terminal, 'exit(3)\n');
   at = await terminal.printed(/\$ /, at);
   expect(await probe.isHeld(lease)).toBe(false);
