@@ -50,7 +50,7 @@ export async function checkCudaProgram({ examine, gpus }: Context): Promise<void
   });
   if (!hasStarted) return;
   await examine('cuda-memory', () => checkMemory(before, look()));
-  await examine('nvidia-smi-processes', () => checkNvidiaSmi(look(), program.pid));
+  await examine('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
   await examine('cuda-files', () => checkFiles(program.pid));
   await examine('cuda-killed', () => checkKilled(program, before, look, listed));
 }
@@ -143,23 +143,25 @@ function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
   return `A CUDA context takes ${listWords(known.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`))}.`;
 }
 
+/** How often two lists are compared: a process may come or go between them, as the placeholder of the job around. */
+const MAX_COMPARISONS = 5;
+
 /** nvidia-smi lists the same compute processes. */
-async function checkNvidiaSmi(gpus: readonly GPU[], pid: number): Promise<string> {
-  const wholes = gpus.filter(({ instance }) => instance === null);
-  if (wholes.length === 0) skip('nvidia-smi lists the processes of MIG instances by their GPU');
-  const listed = await queryProcesses();
-  const wrong = wholes.filter((gpu) => {
-    const theirs = [...(listed.get(gpu.uuid) ?? [])].sort((a, b) => a - b);
-    return (
-      theirs.join() !==
-      computePids(gpu)
-        .sort((a, b) => a - b)
-        .join()
-    );
-  });
+async function checkNvidiaSmi(look: () => GPU[], pid: number): Promise<string> {
+  const inOrder = (pids: readonly number[] = []) => [...pids].sort((a, b) => a - b).join(', ');
+  let wholes: GPU[] = [];
+  let listed: Awaited<ReturnType<typeof queryProcesses>> = new Map();
+  let wrong: GPU[] = [];
+  for (let comparisons = 0; comparisons < MAX_COMPARISONS; comparisons++) {
+    wholes = look().filter(({ instance }) => instance === null);
+    if (wholes.length === 0) skip('nvidia-smi lists the processes of MIG instances by their GPU');
+    listed = await queryProcesses();
+    wrong = wholes.filter((gpu) => inOrder(listed.get(gpu.uuid)) !== inOrder(computePids(gpu)));
+    if (wrong.length === 0) break;
+  }
   if (wrong.length > 0) {
     const tell = (gpu: GPU) =>
-      `GPU ${label(gpu)}: ${(listed.get(gpu.uuid) ?? []).join(', ') || 'none'} in nvidia-smi, ${computePids(gpu).join(', ') || 'none'} here`;
+      `GPU ${label(gpu)}: ${inOrder(listed.get(gpu.uuid)) || 'none'} in nvidia-smi, ${inOrder(computePids(gpu)) || 'none'} here`;
     fail(
       `nvidia-smi lists other compute processes (a CUDA program with pid ${pid} runs): ${wrong.map(tell).join('; ')}.`,
     );
