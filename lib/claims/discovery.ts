@@ -192,13 +192,12 @@ function* explainedSurvey(
   // Who waits is read before the leases: a waiter who takes their GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {
     const directory = LockDirectory.find(...choice);
-    ahead = [...waitersAhead(directory, position)];
+    if (perspective === 'claimant') ahead = [...waitersAhead(directory, position)];
     return directory;
   };
   const found = yield* survey(request, find, perspective);
   const all = yield* explainLocks(found.candidates, found.context);
-  const candidates =
-    perspective === 'machine' ? all : reserveForWaiters(all, scopeOf(found.context.job), ahead);
+  const candidates = reserveForWaiters(all, scopeOf(found.context.job), ahead);
   return { ...found, candidates };
 }
 
