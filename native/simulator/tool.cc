@@ -1,6 +1,9 @@
 // The command line: which machine, which command. Its help is that of `gpu-owner simulate`: lib/cli/simulate.ts.
 #include "simulator/tool.h"
 
+#include <unistd.h>
+#include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>
@@ -60,6 +63,17 @@ int run(int count, char** values) {
 }
 
 }  // namespace
+
+std::string librariesDirectory() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length > 0 && length < ssize_t{sizeof path}) {
+    const std::string program(path, static_cast<size_t>(length));
+    return program.substr(0, program.rfind('/')) + "/simulator";
+  }
+  fprintf(stderr, "gpu-owner simulate: cannot read /proc/self/exe: %s\n", strerror(errno));
+  return "";
+}
 
 int usageError(const char* format, ...) {
   fputs("gpu-owner simulate: ", stderr);

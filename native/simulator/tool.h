@@ -23,6 +23,10 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
 // Becomes the user's shell or, after `--`, a command.
 int commandShell(const Machine& machine, const Arguments& arguments);
 
+// The directory of the simulated libraries, which lies beside this program; empty, after saying why, if it can't be
+// told.
+std::string librariesDirectory();
+
 // Prints "gpu-owner-simulator: …" and how to get help; returns kExitUsage.
 __attribute__((format(printf, 1, 2))) int usageError(const char* format, ...);
 

@@ -4,7 +4,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
@@ -37,16 +36,9 @@ struct Cuda {
 };
 
 bool load(Cuda* cuda) {
-  char path[PATH_MAX + 32];
-  const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
-  if (length <= 0) {
-    fprintf(stderr, "gpu-owner simulate: cannot read /proc/self/exe: %s\n", strerror(errno));
-    return false;
-  }
-  path[length] = 0;
-  char* slash = strrchr(path, '/');
-  strcpy(slash ? slash + 1 : path, "simulator/libcuda.so.1");
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const std::string libraries = librariesDirectory();
+  if (libraries.empty()) return false;
+  void* library = dlopen((libraries + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     fprintf(stderr, "gpu-owner simulate: %s\n", dlerror());
     return false;

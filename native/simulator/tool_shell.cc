@@ -1,7 +1,6 @@
 // shell: programs that find the simulated driver where they would find the real one.
 #include <unistd.h>
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -24,14 +23,8 @@ void prepend(const char* variable, const std::string& directory, const char* uns
 int commandShell(const Machine& machine, const Arguments& arguments) {
   if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
     return usageError("unexpected argument %s", arguments.values[0]);
-  char path[PATH_MAX];
-  // Its programs may change their directory.
-  if (const char* name = getenv("GPU_OWNER_SIMULATE"); isMachineFile(name) && realpath(name, path))
-    setenv("GPU_OWNER_SIMULATE", path, 1);
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0 || length == ssize_t{sizeof path}) return usageError("cannot read /proc/self/exe");
-  std::string simulator(path, static_cast<size_t>(length));
-  simulator = simulator.substr(0, simulator.rfind('/')) + "/simulator";
+  const std::string simulator = librariesDirectory();
+  if (simulator.empty()) return kExitUsage;
   prepend("LD_LIBRARY_PATH", simulator, "");
   prepend("PATH", simulator + "/bin", "/usr/local/bin:/usr/bin:/bin");
   const char* own = getenv("SHELL");

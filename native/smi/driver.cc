@@ -75,10 +75,6 @@ void addProcesses(const std::string& function, nvmlDevice_t device, bool graphic
                    processName(entry.pid)});
 }
 
-bool isListed(const std::string& word, const std::string& list) {
-  return ("," + list + ",").find("," + word + ",") != std::string::npos;
-}
-
 bool isCalled(const Gpu& gpu, const std::string& id) {
   if (id == std::to_string(gpu.index)) return true;
   const Answer<std::string> uuid = askText("nvmlDeviceGetUUID", gpu.device);
@@ -212,6 +208,10 @@ std::vector<Process> processesOf(const Gpu& gpu, bool computeOnly) {
   addProcesses("nvmlDeviceGetComputeRunningProcesses", gpu.device, false, processes);
   if (!computeOnly) addProcesses("nvmlDeviceGetGraphicsRunningProcesses", gpu.device, true, processes);
   return processes;
+}
+
+bool isListed(const std::string& word, const std::string& list) {
+  return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
 std::string computeMode(unsigned mode) {

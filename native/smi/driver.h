@@ -102,6 +102,9 @@ std::vector<Instance> instancesOf(const Gpu& gpu);
 std::vector<Process> processesOf(const Gpu& gpu, bool computeOnly);
 Answer<MemoryUse> memoryOf(nvmlDevice_t device);
 
+// Whether a list with commas has the word.
+bool isListed(const std::string& word, const std::string& list);
+
 // "Default", "Exclusive_Process", …
 std::string computeMode(unsigned mode);
 

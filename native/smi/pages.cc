@@ -287,8 +287,7 @@ void printList(const std::vector<Gpu>& gpus) {
 int printLog(const std::vector<Gpu>& gpus, const std::string& sections) {
   std::vector<const Section*> chosen;
   for (const Section& section : kSections) {
-    if (sections.empty() || ("," + sections + ",").find("," + std::string(section.name) + ",") != std::string::npos)
-      chosen.push_back(&section);
+    if (sections.empty() || isListed(section.name, sections)) chosen.push_back(&section);
   }
   size_t asked = sections.empty() ? chosen.size() : 1;
   for (const char c : sections) asked += c == ',';
