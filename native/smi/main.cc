@@ -65,10 +65,11 @@ bool valueOf(int count, char** arguments, int& at, const char* shortName, const 
 }
 
 bool parseLoop(const std::string& text, long factor, long& milliseconds) {
-  char* end = nullptr;
-  const double value = text.empty() ? 5 : strtod(text.c_str(), &end);
+  const std::string number = text.empty() ? "5" : text;
+  char* end;
+  const double value = strtod(number.c_str(), &end);
   milliseconds = static_cast<long>(value * static_cast<double>(factor));
-  return (text.empty() || *end == 0) && value > 0 && value < 1e6 && milliseconds > 0;
+  return *end == 0 && value > 0 && value < 1e6 && milliseconds > 0;
 }
 
 // -1: go on; else the exit code.
