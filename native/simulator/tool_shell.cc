@@ -1,6 +1,7 @@
 // shell: programs that find the simulated driver where they would find the real one.
 #include <unistd.h>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -23,6 +24,10 @@ void prepend(const char* variable, const std::string& directory, const char* uns
 int commandShell(const Machine& machine, const Arguments& arguments) {
   if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
     return usageError("unexpected argument %s", arguments.values[0]);
+  // Its programs may change their directory.
+  char path[PATH_MAX];
+  if (const char* name = getenv("GPU_OWNER_SIMULATE"); isMachineFile(name) && realpath(name, path))
+    setenv("GPU_OWNER_SIMULATE", path, 1);
   const std::string simulator = librariesDirectory();
   if (simulator.empty()) return kExitUsage;
   prepend("LD_LIBRARY_PATH", simulator, "");
