@@ -169,6 +169,16 @@ export interface Native {
     first: number,
     descriptors: readonly number[],
   ): { error: number; pid: number; control: number };
+  /** Starts a program in a session of its own; `more` arguments and the environment are bytes, each entry ended by a NUL. */
+  processStartDetached(
+    path: string,
+    args: readonly string[],
+    more: Uint8Array,
+    environment: Uint8Array,
+    output: number,
+    first: number,
+    descriptors: readonly number[],
+  ): { error: number; pid: number };
   processCollect(pid: number): boolean;
   processAdopt(): boolean;
   processReadLine(descriptor: number, milliseconds: number): string;

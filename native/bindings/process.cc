@@ -5,7 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -64,6 +66,33 @@ Napi::Value start(const Napi::CallbackInfo& info) {
   result.Set("error", started.error);
   result.Set("pid", started.pid);
   result.Set("control", started.control);
+  return result;
+}
+
+// Strings that each end with a NUL, of a Uint8Array: those of others can't be trusted to be UTF-8.
+std::vector<std::string> texts_of_bytes(const Napi::Value& value) {
+  const auto bytes = value.As<Napi::Uint8Array>();
+  std::vector<std::string> result;
+  const auto* begin = reinterpret_cast<const char*>(bytes.Data());
+  const char* const end = begin + bytes.ByteLength();
+  while (begin < end) {
+    const char* const next = std::find(begin, end, '\0');
+    result.emplace_back(begin, next);
+    begin = next == end ? end : next + 1;
+  }
+  return result;
+}
+
+// processStartDetached(path, arguments, more, environment, output, first, descriptors) -> { error, pid }
+// `more` arguments and the environment are bytes, each entry ended by a NUL.
+Napi::Value start_detached(const Napi::CallbackInfo& info) {
+  std::vector<std::string> arguments = texts(info[1]);
+  for (std::string& argument : texts_of_bytes(info[2])) arguments.push_back(std::move(argument));
+  const process::Detached detached = process::start_detached(text(info[0]), arguments, texts_of_bytes(info[3]),
+                                                             integer(info[4]), integer(info[5]), integers(info[6]));
+  auto result = Napi::Object::New(info.Env());
+  result.Set("error", detached.error);
+  result.Set("pid", detached.pid);
   return result;
 }
 
@@ -145,6 +174,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processUnwatchSignals", Napi::Function::New<unwatch_signals>(env));
   exports.Set("processSpawn", Napi::Function::New<spawn>(env));
   exports.Set("processStart", Napi::Function::New<start>(env));
+  exports.Set("processStartDetached", Napi::Function::New<start_detached>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));

@@ -306,6 +306,33 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
   return started;
 }
 
+Detached start_detached(const std::string& path, const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& environment, int output, int first,
+                        const std::vector<int>& descriptors) {
+  Detached detached;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  int number = first;
+  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, number++);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+  detached.error = posix_spawn(&detached.pid, path.c_str(), &actions, &attributes, pointers(arguments).data(),
+                               pointers(environment).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return detached;
+}
+
 int inheritable_duplicate(int descriptor) {
   const int duplicate = fcntl(descriptor, F_DUPFD, 200);
   return duplicate >= 0 ? duplicate : -errno;

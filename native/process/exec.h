@@ -55,6 +55,18 @@ struct Started {
 Started start(const std::string& path, const std::vector<std::string>& arguments,
               const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors);
 
+// A program that goes on when this one has ended, and its session: as a fresh one, with default signal dispositions,
+// in a session of its own.
+struct Detached {
+  int error = 0;  // errno
+  int pid = -1;
+};
+// Standard input is /dev/null, standard output and error are `output`. It gets `descriptors` from number `first` on,
+// which must be above all of these. It has nothing else of this process.
+Detached start_detached(const std::string& path, const std::vector<std::string>& arguments,
+                        const std::vector<std::string>& environment, int output, int first,
+                        const std::vector<int>& descriptors);
+
 // A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited
 // descriptors close-on-exec, and ranges below are what programs hand out to themselves.
 int inheritable_duplicate(int descriptor);
