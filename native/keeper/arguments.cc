@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "keeper/exit_codes.h"
+#include "keeper/job_file.h"
 #include "keeper/messages.h"
 #include "keeper/text.h"
 
@@ -26,9 +27,13 @@ constexpr char help[] =
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  "
     "--recheck MS\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
+    "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
-    "         --lease-file PATH  (of each of --leases, then of each of --shared)\n";
+    "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
+    "\n"
+    "To cancel a job, its user queues signal SIGRTMAX-1 (sigqueue) for its keeper or its front, with a number of ms:\n"
+    "all of its processes get SIGTERM, and after that time SIGKILL.\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
@@ -149,6 +154,17 @@ int parse_notice(const char* option, const char* value, TimeLimit* limit) {
   return 0;
 }
 
+int parse_job(const char* option, const char* value, Options* options) {
+  if (int code = parse_descriptor(option, value, &options->job)) return code;
+  if (is_job_file(options->job)) return 0;
+  return complain_value(option, value, "a regular file with one name, open for writing");
+}
+
+int parse_cancel(const char* option, const char* value, Options* options) {
+  options->cancels_command = strcmp(value, "command") == 0;
+  return options->cancels_command || !strcmp(value, "all") ? 0 : complain_value(option, value, "all or command");
+}
+
 int parse_option(const char* option, const char* value, Options* options) {
   const auto is = [option](const char* name) { return strcmp(option, name) == 0; };
   if (is("--leases")) return parse_descriptors(option, value, &options->leases);
@@ -163,6 +179,8 @@ int parse_option(const char* option, const char* value, Options* options) {
   if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);
   if (is("--time-limit")) return parse_time_limit(option, value, &options->time_limit);
   if (is("--notice")) return parse_notice(option, value, &options->time_limit);
+  if (is("--job")) return parse_job(option, value, options);
+  if (is("--cancel")) return parse_cancel(option, value, options);
   if (is("--grace")) return parse_count(option, value, INT_MAX, &options->grace);
   if (is("--recheck")) return parse_count(option, value, INT_MAX, &options->recheck);
   if (is("--record")) {
@@ -209,6 +227,10 @@ int check(const Options& options) {
   const TimeLimit& limit = options.time_limit;
   if (limit.duration > 0 && options.mode != Mode::run) {
     say("keeper: --time-limit is for run only");
+    return exit_usage;
+  }
+  if (options.mode != Mode::run && (options.job >= 0 || options.cancels_command)) {
+    say("keeper: --job and --cancel are for run only");
     return exit_usage;
   }
   if (limit.signal && limit.notice >= limit.duration) {

@@ -59,13 +59,15 @@ struct Options {
   pid_t placeholder_pid = 0;
   uint64_t ignored_signals = 0;     // bit n - 1: the command starts with signal n ignored
   long open_files = -1;             // soft RLIMIT_NOFILE of the command
-  const char* gpus = "the GPUs";    // words for messages
+  const char* gpus = "the GPUs";    // words for messages; empty: there are none
   const char* name = "gpu-owner";   // prefix of messages
   int control = -1;                 // socket of the worker (task)
   int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
   const char* directory = nullptr;  // where the command starts (task); default: here
   const char* answer = nullptr;     // the line that tells that all is held (hold)
   TimeLimit time_limit;             // of the command (run)
+  int job = -1;                     // the file of a job in the background (run)
+  bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files
   char** command = nullptr;         // null-terminated, as execvp wants it

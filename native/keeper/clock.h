@@ -16,4 +16,7 @@ inline int64_t now_ms() { return read_clock_ms(CLOCK_MONOTONIC); }
 // Goes on while the machine sleeps.
 inline int64_t boot_time_ms() { return read_clock_ms(CLOCK_BOOTTIME); }
 
+// For people and files: ms since 1970.
+inline int64_t calendar_time_ms() { return read_clock_ms(CLOCK_REALTIME); }
+
 }  // namespace keeper

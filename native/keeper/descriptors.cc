@@ -46,6 +46,7 @@ void mark_close_on_exec(const Options& options) {
   for (int i = 0; i < options.held.count; ++i) set_close_on_exec(options.held.fds[i]);
   if (options.placeholder >= 0) set_close_on_exec(options.placeholder);
   if (options.control >= 0) set_close_on_exec(options.control);
+  if (options.job >= 0) set_close_on_exec(options.job);
 }
 
 void redirect_to_null(int first, int last) {
@@ -70,7 +71,7 @@ void close_others(const Options& options, Keep keep, int also, int also2) {
     if (fd == dirfd(directory) || fd == also || fd == also2) continue;
     if (keep != Keep::nothing) {
       if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.shared.contains(fd)) continue;
-      if (options.inherited.contains(fd) || options.held.contains(fd)) continue;
+      if (options.inherited.contains(fd) || options.held.contains(fd) || fd == options.job) continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

@@ -4,10 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <new>
 
 #include "keeper/arguments.h"
 #include "keeper/command.h"
@@ -15,7 +18,6 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/keeper.h"
-#include "keeper/leases.h"
 #include "keeper/markers.h"
 #include "keeper/messages.h"
 #include "keeper/signals.h"
@@ -37,20 +39,17 @@ void report_no_process(int error) {
 int Foreground::run() {
   prctl(PR_SET_NAME, "gpu-owner");
   if (!adopt_descendants()) {
+    const bool has_gpus = *options_.gpus;
     say("this system forbids gpu-owner to adopt orphaned processes (PR_SET_CHILD_SUBREAPER: %s; a seccomp filter may "
-        "be the reason). When %s ends, the claim of %s lasts only as long as a process has the lease's descriptors; "
+        "be the reason). When %s ends, the %s%s lasts only as long as a process has the %s descriptors; "
         "children of Python's subprocess don't inherit them. Let the command wait for all processes that it starts",
-        strerror(errno), options_.command_name(), options_.gpus);
+        strerror(errno), options_.command_name(), has_gpus ? "claim of " : "job", options_.gpus,
+        has_gpus ? "lease's" : "job's");
   }
   placeholder_ = options_.placeholder_pid;
+  if (!share_state()) return fail_to_start();
   group_signals_.start();
-  if (!start_keeper()) {
-    report_no_process(errno);
-    unlock(options_);
-    group_signals_.stop();
-    end_child(placeholder_);
-    return exit_system;
-  }
+  if (!start_keeper()) return fail_to_start();
   const int signals = options_.signals;
   // Standard error is for our messages; the rest is the command's alone.
   redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
@@ -58,11 +57,28 @@ int Foreground::run() {
   on_child();  // what has ended before signals were taken
   const int code = loop(signals);
   group_signals_.stop();
-  if (interrupted_by_terminal_ && ended_ && end_signal_ == SIGINT) {
+  if (interrupted_by_terminal_ && state_->signal == SIGINT) {
     // A shell ends its loop or script on Ctrl-C only if what it waited for was ended by the signal, too.
     die_by(SIGINT);
   }
   return code;
+}
+
+bool Foreground::share_state() {
+  void* shared = mmap(nullptr, sizeof *state_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return false;
+  state_ = new (shared) JobState;
+  state_->front = getpid();
+  job_.set_state(state_);
+  return true;
+}
+
+int Foreground::fail_to_start() {
+  report_no_process(errno);
+  end_unstarted(options_, exit_system);
+  group_signals_.stop();
+  end_child(placeholder_);
+  return exit_system;
 }
 
 bool Foreground::start_keeper() {
@@ -73,7 +89,7 @@ bool Foreground::start_keeper() {
   if (keeper_ < 0) return false;
   if (keeper_ == 0) {
     close(pair[0]);
-    _exit(keep(options_, pair[1], foreground));
+    _exit(keep(options_, pair[1], foreground, state_));
   }
   close(pair[1]);
   channel_ = Channel(pair[0]);
@@ -96,6 +112,8 @@ void Foreground::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) {
     on_child();
+  } else if (const int64_t grace = cancel_grace(info); grace >= 0) {
+    cancel(grace);
   } else if (is_forwarded(info)) {
     forward(signal);
   }
@@ -128,6 +146,17 @@ void Foreground::forward(int signal) {
   channel_.send(line.c_str());
 }
 
+void Foreground::cancel(int64_t grace) {
+  cancel_grace_ = grace;
+  if (taken_over_) {
+    job_.cancel(grace);
+    return;
+  }
+  Buffer<48> line;
+  line.add("{\"cancel\":%ld}", static_cast<long>(grace));
+  channel_.send(line.c_str());
+}
+
 void Foreground::read_events() {
   const bool open = channel_.receive();
   while (const char* line = channel_.next_line()) on_event(line);
@@ -149,14 +178,13 @@ void Foreground::on_event(const char* line) {
   } else if (is_event(line, "stopped")) {
     // The keeper stops us; without one, we follow what comes from the terminal, as from there comes the continuation.
     if (taken_over_ && number_in(line, "signal", &number) && number != SIGSTOP) raise(SIGSTOP);
-  } else if (is_event(line, "ended")) {
-    ended_ = true;
-    if (number_in(line, "code", &number)) end_code_ = static_cast<int>(number);
-    if (number_in(line, "signal", &number)) end_signal_ = static_cast<int>(number);
   } else if (is_event(line, "time-limit")) {
     if (!time_is_over_) report_time_limit();
+  } else if (is_event(line, "cancelled")) {
+    if (number_in(line, "grace", &number)) cancel_grace_ = number;
+    if (!cancellation_reported_) report_cancellation();
   } else if (is_event(line, "survivors")) {
-    if (time_is_over_) return;  // they are being ended, too
+    if (is_ending()) return;  // they are being ended, too
     if (!survivors_reported_) report_survivors(line);
     complete_ = complete_ || !taken_over_;
   } else if (is_event(line, "removed")) {
@@ -179,8 +207,7 @@ void Foreground::report_failure(const char* line) {
   long code = exit_internal;
   number_in(line, "errno", &error);
   number_in(line, "code", &code);
-  failure_ = static_cast<int>(code);
-  if (failure_ == exit_system) {
+  if (code == exit_system) {
     report_no_process(static_cast<int>(error));
     return;
   }
@@ -195,11 +222,26 @@ void Foreground::report_time_limit() {
       options_.time_limit.text, options_.command_name(), options_.grace / 1000);
 }
 
+void Foreground::report_cancellation() {
+  cancellation_reported_ = true;
+  const bool in_seconds = cancel_grace_ % 1000 == 0;
+  Buffer<32> time;
+  time.add("%ld %s", static_cast<long>(in_seconds ? cancel_grace_ / 1000 : cancel_grace_), in_seconds ? "s" : "ms");
+  if (cancel_grace_ == 0) {
+    say("cancelled: %s and all its processes get SIGKILL", options_.command_name());
+  } else if (options_.cancels_command) {
+    say("cancelled: %s gets SIGTERM, and after %s all its processes get SIGKILL", options_.command_name(),
+        time.c_str());
+  } else {
+    say("cancelled: %s and all its processes get SIGTERM, and after %s SIGKILL", options_.command_name(), time.c_str());
+  }
+}
+
 void Foreground::describe_end(Text* text) const {
-  if (end_signal_) {
-    text->add("was ended by %s", signal_name(end_signal_));
-  } else if (end_code_ >= 0) {
-    text->add("has ended (exit code %d)", end_code_);
+  if (state_->signal) {
+    text->add("was ended by %s", signal_name(state_->signal));
+  } else if (state_->exit_code >= 0) {
+    text->add("has ended (exit code %d)", state_->exit_code);
   } else {
     text->add("has ended");
   }
@@ -213,7 +255,8 @@ void Foreground::report_survivors(const char* line) {
   text.add("%s ", options_.command_name());
   describe_end(&text);
   const bool one = count == 1;
-  text.add(", but %ld of its processes still %s %s", count, one ? "runs and keeps" : "run and keep", options_.gpus);
+  text.add(", but %ld of its processes still %s", count, one ? "runs" : "run");
+  if (*options_.gpus) text.add(" and %s %s", one ? "keeps" : "keep", options_.gpus);
   int listed = 0;
   for (const char* process = line; (process = strstr(process, "{\"pid\":")); ++process) {
     long pid = 0;
@@ -253,18 +296,18 @@ void Foreground::take_over() {
     placeholder_ = 0;
   }
   say("the keeper (process %d) was killed; this process now keeps %s until the last process of %s has ended", keeper_,
-      options_.gpus, options_.command_name());
+      *options_.gpus ? options_.gpus : "the job", options_.command_name());
   sign_markers(options_, keeper_);
   keeper_ = 0;
-  job_.adopt(command_, ended_ || !command_);
+  state_->keeper = getpid();
+  command_ = state_->command;
+  job_.adopt(command_, state_->exit_code >= 0 || !command_);
+  if (cancel_grace_ >= 0) job_.cancel(cancel_grace_);
   job_.react();
 }
 
 int Foreground::exit_code() {
-  if (failure_) return failure_;
-  if (time_is_over_) return exit_time_limit;
-  if (end_signal_) return exit_signal_base + end_signal_;
-  if (end_code_ >= 0) return end_code_;
+  if (state_->exit_code >= 0) return state_->exit_code;
   say("the keeper was killed before it reported how %s ended", options_.command_name());
   return exit_internal;
 }

@@ -20,16 +20,22 @@ class Foreground {
   int run();
 
  private:
+  bool share_state();
   bool start_keeper();
+  int fail_to_start();
   int loop(int signals);
   void on_signal(const signalfd_siginfo& info);
   void forward(int signal);
+  void cancel(int64_t grace);
   bool is_forwarded(const signalfd_siginfo& info);
   void read_events();
   static void receive_event(void* foreground, const char* line, bool dispensable);
   void on_event(const char* line);
   void report_failure(const char* line);
   void report_time_limit();
+  void report_cancellation();
+  // Whether the job is being ended: whoever waits for this process finds nothing left of it then.
+  bool is_ending() const { return time_is_over_ || cancel_grace_ >= 0; }
   void report_survivors(const char* line);
   void describe_end(class Text* text) const;
   void on_child();
@@ -44,13 +50,12 @@ class Foreground {
   pid_t placeholder_ = 0;
   bool taken_over_ = false;
   pid_t command_ = 0;
-  bool ended_ = false;
-  int end_code_ = -1;
-  int end_signal_ = 0;
-  int failure_ = 0;        // exit code if the command never ran
+  JobState* state_ = nullptr;
   bool complete_ = false;  // the keeper has said all that we wait for
   bool survivors_reported_ = false;
   bool time_is_over_ = false;
+  int64_t cancel_grace_ = -1;  // ms, once the job is cancelled
+  bool cancellation_reported_ = false;
   bool interrupted_by_terminal_ = false;
 };
 

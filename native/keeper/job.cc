@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "keeper/arguments.h"
 #include "keeper/clock.h"
 #include "keeper/descriptors.h"
+#include "keeper/exit_codes.h"
 #include "keeper/leases.h"
 #include "keeper/record.h"
 #include "keeper/text.h"
@@ -40,12 +43,15 @@ void Job::begin(pid_t command) {
   if (shared_command_) __atomic_store_n(shared_command_, command, __ATOMIC_RELEASE);
   recheck_at_ = now_ms() + options_.recheck;
   record(command, 0, false);
+  state_->command = command;
+  write_job_state(options_, *state_);
 }
 
 void Job::adopt(pid_t command, bool ended) {
   command_ = command;
   recheck_at_ = now_ms() + options_.recheck;
   if (notice_at_ <= boot_time_ms()) notice_at_ = -1;  // whoever had the command before has sent it
+  write_job_state(options_, *state_);
   if (ended) {
     phase_ = Phase::settling;
     settled_at_ = now_ms() + settle_ms;
@@ -61,6 +67,8 @@ void Job::started() {
 }
 
 void Job::failed(int error, const char* text, int exit_code) {
+  state_->command = 0;
+  state_->exit_code = exit_code;
   Buffer<512> line;
   line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, exit_code, text);
   events_.send(line.c_str());
@@ -121,6 +129,7 @@ void Job::command_changed(int status) {
     events_.send("{\"event\":\"continued\"}", true);
     return;
   }
+  note_end(WEXITSTATUS(status), WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   if (WIFSIGNALED(status)) {
     line.add("{\"event\":\"ended\",\"signal\":%d}", WTERMSIG(status));
   } else {
@@ -135,6 +144,16 @@ void Job::command_changed(int status) {
   }
 }
 
+// Before it is told: should this process be killed now, whoever takes over knows.
+void Job::note_end(int exit_code, int signal) {
+  state_->signal = signal;
+  state_->command_ended = calendar_time_ms();
+  if (signal) exit_code = exit_signal_base + signal;
+  if (state_->time_limit) exit_code = exit_time_limit;
+  __atomic_store_n(&state_->exit_code, exit_code, __ATOMIC_RELEASE);
+  write_job_state(options_, *state_);
+}
+
 // The foreground process stops and goes on with the command, so that the shell has its prompt back. It is we who do
 // that, because we learn of the changes in their order: a foreground process that looked and then stopped itself could
 // miss the continuation between.
@@ -146,17 +165,32 @@ void Job::signal_command(int signal) {
   if (phase_ == Phase::running && command_) kill(command_, signal);
 }
 
-void Job::terminate(int64_t grace) {
+void Job::terminate(int64_t grace) { terminate(grace, Told::all); }
+
+void Job::terminate(int64_t grace, Told who) {
   const int64_t at = now_ms() + grace;
-  if (kill_at_ >= 0) {
-    if (at < kill_at_) kill_at_ = at;
-    return;
-  }
-  kill_at_ = at;
+  if (kill_at_ < 0 || at < kill_at_) kill_at_ = at;
+  if (who <= told_) return;
+  told_ = who;
   if (grace == 0) return;  // the first round of killing does it
-  signal_descendants(getpid(), SIGTERM);
   // A process that is stopped gets it only when it goes on.
-  signal_descendants(getpid(), SIGCONT);
+  for (const int signal : {SIGTERM, SIGCONT}) {
+    if (who == Told::command) {
+      signal_command(signal);
+    } else {
+      signal_descendants(getpid(), signal);
+    }
+  }
+}
+
+void Job::cancel(int64_t grace) {
+  state_->cancelled = true;
+  write_job_state(options_, *state_);
+  const bool command_alone = options_.cancels_command && phase_ == Phase::running;
+  Buffer<64> line;
+  line.add("{\"event\":\"cancelled\",\"grace\":%ld}", static_cast<long>(grace));
+  events_.send(line.c_str());
+  terminate(grace, command_alone ? Told::command : Told::all);
 }
 
 void Job::keep_time_limit() {
@@ -168,7 +202,11 @@ void Job::keep_time_limit() {
   if (limit_at_ < 0 || now < limit_at_) return;
   limit_at_ = -1;
   // If only descendants are left, they are ended as well, but the caller has the command's own exit code by then.
-  if (phase_ == Phase::running) events_.send("{\"event\":\"time-limit\"}");
+  if (phase_ == Phase::running && !state_->cancelled) {
+    state_->time_limit = true;
+    write_job_state(options_, *state_);
+    events_.send("{\"event\":\"time-limit\"}");
+  }
   terminate(options_.grace);
 }
 
@@ -225,10 +263,14 @@ void Job::release() {
     write_record(options_, {worker_, worker_, 0, -1});
   } else {
     if (options_.placeholder >= 0) close(options_.placeholder);
+    if (state_->time_limit && state_->exit_code < 0) state_->exit_code = exit_time_limit;
+    state_->ended = calendar_time_ms();
     if (adopts_descendants()) {
       record(command_, 0, true);
+      write_job_state(options_, *state_);
       unlock(options_);
     } else {
+      write_job_state(options_, *state_);
       // Somebody may be left whom only inherited descriptors show: to unlock would end the lease for them, too.
       unlock_own(options_);
     }

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include "keeper/descendants.h"
+#include "keeper/job_file.h"
 
 namespace keeper {
 
@@ -33,6 +34,8 @@ class Job {
   // The owner of the leases: it keeps them for its next task, and nothing of this one may be left then. 0: they end
   // with the job.
   void set_worker(pid_t worker) { worker_ = worker; }
+  // Where to keep what whoever takes over has to know; default: nobody does.
+  void set_state(JobState* state) { state_ = state; }
   // Where to note the command's process before it runs.
   void set_shared_command(pid_t* command) { shared_command_ = command; }
 
@@ -50,11 +53,16 @@ class Job {
   void signal_command(int signal);
   // SIGTERM to all, SIGKILL after so many ms. A second call can only make that sooner.
   void terminate(int64_t grace);
+  // The same for a job that its user doesn't want any more.
+  void cancel(int64_t grace);
 
  private:
+  enum class Told { none, command, all };
   enum class Phase { running, settling, surviving, released };
 
+  void terminate(int64_t grace, Told who);
   void record(pid_t pid, int survivors, bool ended);
+  void note_end(int exit_code, int signal);
   bool reap();
   void command_changed(int status);
   void follow(int signal);
@@ -71,6 +79,8 @@ class Job {
   pid_t helper_ = 0;
   pid_t worker_ = 0;
   pid_t* shared_command_ = nullptr;
+  JobState own_state_;
+  JobState* state_ = &own_state_;
   pid_t command_ = 0;
   Phase phase_ = Phase::running;
   int64_t settled_at_ = 0;
@@ -79,6 +89,7 @@ class Job {
   int64_t notice_at_ = -1;  // boot time of the signal before the limit, or -1
   int64_t limit_at_ = -1;   // boot time, or -1
   int64_t kill_at_ = -1;    // next round of killing, or -1
+  Told told_ = Told::none;  // who has had its SIGTERM
   int kill_rounds_ = 0;
   bool removal_reported_ = false;
   int survivors_ = -1;

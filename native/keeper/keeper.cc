@@ -10,11 +10,13 @@
 
 #include "keeper/arguments.h"
 #include "keeper/channel.h"
+#include "keeper/clock.h"
 #include "keeper/command.h"
 #include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/job.h"
+#include "keeper/leases.h"
 #include "keeper/markers.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
@@ -33,6 +35,15 @@ void detach(const Options& options, int socket, int signals) {
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options, Keep::leases_and_placeholder, socket, signals);
+}
+
+void end_unstarted(const Options& options, int exit_code) {
+  JobState state;
+  state.front = getpid();
+  state.exit_code = exit_code;
+  state.ended = calendar_time_ms();
+  write_job_state(options, state);
+  unlock(options);
 }
 
 bool start_command(const Options& options, Job* job, int signals, const Channel& channel, bool own_session) {
@@ -68,6 +79,8 @@ bool handle_requests(Job* job, Channel* channel) {
     long number = 0;
     if (number_in(line, "terminate", &number)) {
       job->terminate(number);
+    } else if (number_in(line, "cancel", &number)) {
+      job->cancel(number);
     } else if (number_in(line, "signal", &number) && number > 0 && number <= SIGRTMAX) {
       job->signal_command(static_cast<int>(number));
     }
@@ -76,22 +89,26 @@ bool handle_requests(Job* job, Channel* channel) {
   return open;
 }
 
-int keep(const Options& options, int socket, pid_t foreground) {
+int keep(const Options& options, int socket, pid_t foreground, JobState* state) {
   prctl(PR_SET_NAME, "gpu-owner-keep");
   adopt_descendants();
   const int signals = options.signals;
   Channel channel(socket);
   Job job(options, {send_event, &channel});
   job.set_foreground(foreground);
+  state->keeper = getpid();
+  job.set_state(state);
   sign_markers(options);
   if (!start_command(options, &job, signals, channel, false)) return exit_internal;
 
   while (!job.released()) {
     pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}};
     poll(ready, 2, job.timeout());
-    // Signals don't matter here: a job's keeper that could be ended by one would be none.
+    // No other signal matters here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
-    while (next_signal(signals, &info)) continue;
+    while (next_signal(signals, &info)) {
+      if (const int64_t grace = cancel_grace(info); grace >= 0) job.cancel(grace);
+    }
     if (ready[1].revents) handle_requests(&job, &channel);
     job.react();
   }

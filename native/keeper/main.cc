@@ -8,7 +8,6 @@
 #include "keeper/exit_codes.h"
 #include "keeper/foreground.h"
 #include "keeper/keeper.h"
-#include "keeper/leases.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
@@ -33,7 +32,7 @@ int give_up(const keeper::Options& options) {
     return 0;
   }
   say("%s", text.c_str());
-  unlock(options);
+  end_unstarted(options, exit_system);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);
   end_child(options.placeholder_pid);

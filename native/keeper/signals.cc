@@ -48,6 +48,12 @@ bool next_signal(int fd, signalfd_siginfo* info) {
   return true;
 }
 
+int64_t cancel_grace(const signalfd_siginfo& info) {
+  if (info.ssi_signo != cancel_signal || info.ssi_code != SI_QUEUE) return -1;
+  if (info.ssi_uid != 0 && info.ssi_uid != getuid()) return -1;
+  return info.ssi_int >= 0 && info.ssi_int <= longest_cancel_grace ? info.ssi_int : -1;
+}
+
 void restore_signals(uint64_t ignored) {
   for (int signal = 1; signal <= last_signal; ++signal) {
     set_disposition(signal, ignored >> (signal - 1) & 1 ? SIG_IGN : SIG_DFL);

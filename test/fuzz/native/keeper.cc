@@ -1,12 +1,14 @@
-// The keeper's command line, and the record that it writes into lease files. Input: the command line, with a NUL behind
-// each word.
+// The keeper's command line, and what it writes into lease files and into the file of a job. Input: the command line,
+// with a NUL behind each word.
 #include "keeper/arguments.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "keeper/job_file.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 
@@ -16,6 +18,7 @@ constexpr int kOpen = 300;  // descriptors below are open
 constexpr size_t kBlock = 4096;
 
 std::string written;  // the last block
+off_t written_at = 0;
 int blocks = 0;
 
 // Strict, and without recursion: a stack of what is open.
@@ -148,7 +151,7 @@ void check_record(keeper::Options& options) {
   EXPECT(!fits || blocks > 0);
   if (blocks == 0) return;
   EXPECT(blocks == options.leases.count);
-  EXPECT(written.size() == kBlock && written.back() == '\n');
+  EXPECT(written_at == 0 && written.size() == kBlock && written.back() == '\n');
   EXPECT(written.find('\0') == std::string::npos);
   if (valid) EXPECT(is_json_object(written));
   if (!fits) return;
@@ -156,6 +159,21 @@ void check_record(keeper::Options& options) {
   keeper::write_record(options, {INT32_MAX, INT32_MAX, INT32_MAX, INT64_MAX});
   EXPECT(blocks == options.leases.count);
   if (valid) EXPECT(is_json_object(written));
+}
+
+void check_state(keeper::Options& options) {
+  EXPECT(options.job < kOpen && (options.job < 0 || options.mode == keeper::Mode::run));
+  if (options.job < 0) options.job = 3;
+  keeper::JobState state;
+  for (const bool full : {false, true}) {
+    if (full) {
+      state = {INT_MAX, INT_MAX, INT_MAX, INT_MAX, INT_MAX, INT64_MAX, INT64_MAX, false, false};
+    }
+    blocks = 0;
+    keeper::write_job_state(options, state);
+    EXPECT(blocks == 1 && written_at == 4096 && written.size() == 512 && written.back() == '\n');
+    EXPECT(is_json_object(written));
+  }
 }
 
 }  // namespace
@@ -172,17 +190,21 @@ ssize_t __wrap_write(int file, const void* data, size_t size) {
 }
 
 ssize_t __wrap_pwrite(int, const void* data, size_t size, off_t offset) {
-  EXPECT(offset == 0);
+  written_at = offset;
   written.assign(static_cast<const char*>(data), size);
   ++blocks;
   return static_cast<ssize_t>(size);
 }
 
-int __wrap_fcntl(int file, int, ...) { return file >= 0 && file < kOpen ? 0 : -1; }
+int __wrap_fcntl(int file, int command, ...) {
+  if (file < 0 || file >= kOpen) return -1;
+  return command == F_GETFL ? O_RDWR : 0;
+}
 
 int __wrap_fstat(int, struct stat* status) {
   *status = {};
   status->st_nlink = 1;
+  status->st_mode = S_IFREG;
   return 0;
 }
 
@@ -198,6 +220,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   keeper::Options options;
   const int code = keeper::parse_arguments(static_cast<int>(words.size()), arguments.data(), &options);
   if (code == 0) check_options(options, words);
+  if (code == 0) check_state(options);
   if (!options.record) options.record = words.back().c_str();
   if (options.leases.count == 0) options.leases.fds[options.leases.count++] = 3;
   check_record(options);

@@ -1,0 +1,59 @@
+#include "keeper/job_file.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "keeper/arguments.h"
+#include "keeper/text.h"
+#include "locks/ownership.h"
+
+namespace keeper {
+
+namespace {
+
+constexpr off_t block_offset = 4096;
+constexpr size_t block_size = 512;
+
+void add_number(Text* text, const char* key, int64_t value, bool is_known) {
+  text->add("\"%s\": ", key);
+  if (is_known) {
+    text->add("%" PRId64 ", ", value);
+  } else {
+    text->add("null, ");
+  }
+}
+
+const char* word(bool value) { return value ? "true" : "false"; }
+
+}  // namespace
+
+bool is_job_file(int fd) {
+  struct stat file;
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || flags & (O_APPEND | O_PATH)) return false;
+  return fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && gpu_owner::locks::may_write(fd);
+}
+
+void write_job_state(const Options& options, const JobState& state) {
+  if (options.job < 0 || !gpu_owner::locks::may_write(options.job)) return;
+  Buffer<block_size> text;
+  text.add("{");
+  add_number(&text, "keeper", state.keeper, state.keeper > 0);
+  add_number(&text, "front", state.front, state.front > 0);
+  add_number(&text, "pid", state.command, state.command > 0);
+  add_number(&text, "exitCode", state.exit_code, state.exit_code >= 0);
+  add_number(&text, "signal", state.signal, state.signal > 0);
+  add_number(&text, "commandEnded", state.command_ended, state.command_ended >= 0);
+  add_number(&text, "ended", state.ended, state.ended >= 0);
+  text.add("\"timeLimit\": %s, \"cancelled\": %s}", word(state.time_limit), word(state.cancelled));
+  char block[block_size];
+  memset(block, ' ', sizeof block);
+  memcpy(block, text.c_str(), text.length());
+  block[block_size - 1] = '\n';
+  if (pwrite(options.job, block, sizeof block, block_offset) < 0) return;
+}
+
+}  // namespace keeper

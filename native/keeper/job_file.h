@@ -1,0 +1,32 @@
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace keeper {
+
+struct Options;
+
+// How far a job has come. The front makes it in memory that the keeper shares: each may be killed at any moment, and
+// the other goes on from here.
+struct JobState {
+  pid_t keeper = 0;
+  pid_t front = 0;
+  pid_t command = 0;           // 0: it never ran
+  int exit_code = -1;          // what the front returns; -1: unknown
+  int signal = 0;              // that ended the command, or 0
+  int64_t command_ended = -1;  // ms since 1970, or -1; so is `ended`
+  int64_t ended = -1;
+  bool time_limit = false;  // the limit was over before the command had ended
+  bool cancelled = false;
+};
+
+// Whether somebody who lets us write to this descriptor can't mean another file than one of a job: a regular file that
+// may be written to at any place.
+bool is_job_file(int fd);
+
+// Writes the state into its block of the job's file (`--job`), in place: the block is there, so that a full disk loses
+// no job's end. Failures are ignored.
+void write_job_state(const Options& options, const JobState& state);
+
+}  // namespace keeper
