@@ -179,6 +179,18 @@ export interface Native {
     first: number,
     descriptors: readonly number[],
   ): { error: number; pid: number };
+  /**
+   * Queues a signal with a value for a process that has exactly this byte of this file locked (OFD, for writing), and for no other.
+   * Signal 0 only proves. @returns 0 or -errno; -ESRCH: there is no such process, or it has no such lock
+   */
+  processSignal(
+    pid: number,
+    device: number,
+    inode: number,
+    byte: number,
+    signal: number,
+    value: number,
+  ): number;
   processCollect(pid: number): boolean;
   processAdopt(): boolean;
   processReadLine(descriptor: number, milliseconds: number): string;

@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "locks/held.h"
 #include "process/exec.h"
+#include "process/holder.h"
 #include "process/interrupt.h"
 #include "process/secret.h"
 
@@ -96,6 +97,14 @@ Napi::Value start_detached(const Napi::CallbackInfo& info) {
   return result;
 }
 
+// processSignal(pid, device, inode, byte, signal, value) -> 0 or -errno
+Napi::Value signal_holder(const Napi::CallbackInfo& info) {
+  const process::LockedByte lock = {info[1].As<Napi::Number>().DoubleValue(), info[2].As<Napi::Number>().DoubleValue(),
+                                    long_integer(info[3])};
+  const int error = process::signal_holder(integer(info[0]), lock, integer(info[4]), integer(info[5]));
+  return Napi::Number::New(info.Env(), error);
+}
+
 // processCollect(pid) -> whether it is gone: it has ended, and is collected by this; or it is no child of this process
 Napi::Value collect(const Napi::CallbackInfo& info) {
   const pid_t pid = integer(info[0]);
@@ -175,6 +184,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSpawn", Napi::Function::New<spawn>(env));
   exports.Set("processStart", Napi::Function::New<start>(env));
   exports.Set("processStartDetached", Napi::Function::New<start_detached>(env));
+  exports.Set("processSignal", Napi::Function::New<signal_holder>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));

@@ -89,6 +89,30 @@ void let_inherit(const std::vector<int>& inherited) {
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
 
+// Starts a program that has nothing of this process but `output`, and `descriptors` as the numbers from `first` on.
+// Takes the attributes. 0 or errno.
+int spawn_with(const std::string& path, const std::vector<std::string>& arguments,
+               const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors,
+               posix_spawnattr_t& attributes, int& pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  int number = first;
+  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, number++);
+  for (const int descriptor : inheritable_descriptors()) {
+    const bool is_given = descriptor >= first && descriptor < number;
+    if (!is_given) posix_spawn_file_actions_addclose(&actions, descriptor);
+  }
+  const std::vector<char*> list = pointers(arguments);
+  const std::vector<char*> variables = pointers(environment);
+  const int error = posix_spawn(&pid, path.c_str(), &actions, &attributes, list.data(), variables.data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
 constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
                              SIGALRM, SIGWINCH, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
 std::atomic<pid_t> principal{0};     // whom this process stands for
@@ -275,16 +299,6 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
     pair[1] = fcntl(first, F_DUPFD_CLOEXEC, first + 1);
     close(first);
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  // First of all, so that none of them is a number that is given away below.
-  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  int number = first;
-  posix_spawn_file_actions_adddup2(&actions, pair[1], number);
-  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, ++number);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   // The terminal's Ctrl-C is for this process: it decides what becomes of the other.
@@ -292,11 +306,9 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const std::vector<char*> list = pointers(arguments);
-  const std::vector<char*> variables = pointers(environment);
-  started.error = posix_spawn(&started.pid, path.c_str(), &actions, &attributes, list.data(), variables.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
+  std::vector<int> given = {pair[1]};
+  given.insert(given.end(), descriptors.begin(), descriptors.end());
+  started.error = spawn_with(path, arguments, environment, output, first, given, attributes, started.pid);
   close(pair[1]);
   if (started.error != 0) {
     close(pair[0]);
@@ -310,14 +322,6 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
                         const std::vector<std::string>& environment, int output, int first,
                         const std::vector<int>& descriptors) {
   Detached detached;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-  int number = first;
-  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, number++);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none, all;
@@ -326,10 +330,7 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  detached.error = posix_spawn(&detached.pid, path.c_str(), &actions, &attributes, pointers(arguments).data(),
-                               pointers(environment).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
+  detached.error = spawn_with(path, arguments, environment, output, first, descriptors, attributes, detached.pid);
   return detached;
 }
 

@@ -1,8 +1,10 @@
 // A job that its user cancels: a signal with a number of ms, queued for the keeper or the front.
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { errno, native } from '../../lib/native.ts';
 import {
   fixture,
   isAlive,
@@ -48,10 +50,14 @@ interface Job {
   lease: string;
 }
 
-async function start(command: (directory: string) => string[], options: string[] = []): Promise<Job> {
+async function start(
+  command: (directory: string) => string[],
+  options: string[] = [],
+  launched: string[] = [],
+): Promise<Job> {
   const { directory, leases } = workspace();
   const file = emptyJobFile(directory);
-  const launcher = ['--job', file];
+  const launcher = ['--job', file, ...launched];
   const running = launch({ leases, launcher, options, command: command(directory) });
   await until(() => jobState(file).pid !== undefined, 'the start of the command');
   return {
@@ -262,4 +268,27 @@ test('a cancellation at any moment of the start or the end harms nothing', async
     expect(i % 2 ? [0, 137] : [137]).toContain(code);
     expect(await probe.isHeld(leases[0] as string)).toBe(false);
   }
+});
+
+test('a job is cancelled by whoever knows it by the byte that it has locked', async () => {
+  const { directory } = workspace();
+  const lock = join(directory, 'lock');
+  writeFileSync(lock, '');
+  const { dev, ino } = statSync(lock);
+  const byte = 7;
+  const setup = `fd = os.open(${JSON.stringify(lock)}, os.O_RDWR); os.set_inheritable(fd, True); options += ['--inherited', str(fd)]
+fcntl.fcntl(fd, F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, os.SEEK_SET, ${byte}, 1, 0))`;
+  const job = await start(stubborn, [], ['--setup', setup]);
+  const [command = 0, daemon = 0] = await stubbornPids(job.directory);
+  const prove = (pid: number, at = byte) => native().processSignal(pid, dev, ino, at, 0, 0);
+  expect([job.keeper, job.running.pid, command].map((pid) => prove(pid))).toEqual([0, 0, 0]);
+  expect(prove(daemon)).toBe(-errno.ESRCH); // it has no descriptors
+  expect(prove(process.pid)).toBe(-errno.ESRCH);
+  expect(prove(job.keeper, byte + 1)).toBe(-errno.ESRCH);
+  expect(native().processSignal(job.keeper, dev, ino + 1, byte, CANCEL, 0)).toBe(-errno.ESRCH);
+  expect(jobState(job.file).cancelled).toBe(false);
+  expect(native().processSignal(job.keeper, dev, ino, byte, CANCEL, 100)).toBe(0);
+  expect((await job.running.exited).code).toBe(137);
+  ends(job, { exitCode: 137 });
+  expect(prove(job.keeper)).toBe(-errno.ESRCH);
 });

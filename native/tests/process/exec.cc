@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "locks/locks.h"
 #include "support/directory.h"
 #include "support/processes.h"
 #include "test.h"
@@ -48,6 +49,7 @@ PROGRAM(report) {
   const char* greeting = getenv("TESTS_GREETING");
   if (greeting != nullptr) text += std::string("greeting ") + greeting + "\n";
   if (waitpid(-1, nullptr, __WALL | WNOHANG) < 0 && errno == ECHILD) text += "no child\n";
+  if (getsid(0) == getpid()) text += "own session\n";
   const int file = open(getenv("TESTS_REPORT"), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   return write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
 }
@@ -56,6 +58,23 @@ PROGRAM(report) {
 PROGRAM(become_report) {
   const auto given = tests::program_arguments("report", {"first"});
   return -process::exec(tests::own_path(), given, static_cast<size_t>(count), {});
+}
+
+// Starts `report` so that it outlives this process, with the lock in a file as its number 201 and everything else that
+// this process can have against it.
+PROGRAM(detach_report) {
+  const int lock = open(arguments[0], O_RDWR | O_CREAT, 0600);
+  locks::try_lock(lock, locks::Kind::ofd, locks::Mode::exclusive, {7, 1});
+  const int output = open(arguments[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
+  for (const int descriptor : {100, 200, 202, 300}) dup2(output, descriptor);
+  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGRTMAX - 1}) signal(number, SIG_IGN);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  const auto given = tests::program_arguments("report", {arguments + 2, arguments + count});
+  const auto variables = process::environment(0, {"TESTS_GREETING=hello"});
+  const auto started = process::start_detached(tests::own_path(), given, variables, output, 200, {output, lock});
+  return started.error != 0 || started.pid <= 0;
 }
 
 std::string hex(const std::string& text) {
@@ -172,4 +191,57 @@ TEST("a program that can't be started: the reason, and everything as before") {
   sigprocmask(SIG_SETMASK, nullptr, &mask);
   CHECK_EQUAL(sigismember(&mask, SIGUSR1), 1);
   CHECK_EQUAL(sigismember(&mask, SIGUSR2), 0);
+}
+
+TEST("a program that is started detached has what it is given, and nothing else") {
+  const std::string path = report_path();
+  const std::string locked = tests::path_of("lock");
+  const std::vector<std::string> own = {"\xff\xfe", "", "two words"};
+  REQUIRE_EQUAL(tests::run_program("detach_report", {locked, tests::path_of("output"), own[0], own[1], own[2]}), 0);
+  // Whoever has started it has ended.
+  REQUIRE(tests::eventually([&] { return has_line(tests::contents_of(path), "own session"); }));
+  const std::string text = tests::contents_of(path);
+  std::string expected;
+  for (const std::string& one : own) expected += "argument " + hex(one) + "\n";
+  CHECK_EQUAL(text.substr(0, expected.size()), expected);
+  std::string open_ones;
+  for (int descriptor = 0; descriptor < 1000; descriptor++) {
+    if (has_line(text, ("open " + std::to_string(descriptor)).c_str())) open_ones += std::to_string(descriptor) + " ";
+  }
+  CHECK_EQUAL(open_ones, "0 1 2 200 201 ");
+  CHECK(has_line(text, "greeting hello"));
+  CHECK(has_line(text, "no child"));
+  CHECK(text.find("ignored") == std::string::npos);
+  CHECK(text.find("blocked") == std::string::npos);
+}
+
+PROGRAM(detach_sleep) {
+  const int lock = open(arguments[0], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  locks::try_lock(lock, locks::Kind::ofd, locks::Mode::exclusive, {7, 1});
+  const auto started =
+      process::start_detached("/bin/sh", {"sh", "-c", "cat; echo said; echo $$ >\"$0\"; exec sleep 600", arguments[1]},
+                              process::environment(0), lock, 200, {lock});
+  return started.error;
+}
+
+TEST("a lock lives on with the detached program that has it") {
+  const std::string locked = tests::path_of("lock");
+  REQUIRE_EQUAL(tests::run_program("detach_sleep", {locked, tests::path_of("pid")}), 0);
+  REQUIRE(tests::eventually([] { return !tests::contents_of(tests::path_of("pid")).empty(); }));
+  const pid_t pid = atoi(tests::contents_of(tests::path_of("pid")).c_str());
+  CHECK_EQUAL(tests::contents_of(locked), "said\n");
+  const int other = tests::open_file(locked);
+  CHECK_EQUAL(locks::try_lock(other, locks::Kind::ofd, locks::Mode::exclusive, {7, 1}), EAGAIN);
+  REQUIRE(pid > 0);
+  kill(pid, SIGKILL);
+  CHECK(
+      tests::eventually([&] { return locks::try_lock(other, locks::Kind::ofd, locks::Mode::exclusive, {7, 1}) == 0; }));
+}
+
+TEST("a detached program that can't be started: the reason, and no descriptor left") {
+  if (tests::under_valgrind()) tests::skip("under valgrind posix_spawn doesn't learn of a failed exec");
+  const int before = tests::open_descriptors();
+  const auto environment = process::environment(0);
+  CHECK_EQUAL(process::start_detached("/nonexistent", {"x"}, environment, 1, 200, {}).error, ENOENT);
+  CHECK_EQUAL(tests::open_descriptors(), before);
 }

@@ -1,0 +1,87 @@
+#include "process/holder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace gpu_owner::process {
+namespace {
+
+// The same on all architectures; older headers lack the names.
+constexpr long kPidfdSendSignal = 424;
+constexpr long kPidfdOpen = 434;
+
+std::string read_at(int directory, const char* name) {
+  std::string text;
+  const int descriptor = openat(directory, name, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
+  close(descriptor);
+  return text;
+}
+
+// Whether the kernel names such a lock among those of an open file, as `lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:4711
+// 7 7`. It doesn't list those that others have on the same file.
+bool names_lock(const std::string& information, int64_t offset) {
+  const std::string range = " " + std::to_string(offset) + " " + std::to_string(offset);
+  for (size_t start = 0, end; start < information.size(); start = end + 1) {
+    end = information.find('\n', start);
+    if (end == std::string::npos) end = information.size();
+    const std::string line = information.substr(start, end - start);
+    if (line.compare(0, 5, "lock:") != 0 || line.find(" OFDLCK ") == std::string::npos) continue;
+    if (line.find(" WRITE ") == std::string::npos || line.size() < range.size()) continue;
+    if (line.compare(line.size() - range.size(), range.size(), range) == 0) return true;
+  }
+  return false;
+}
+
+// 0 if it has, or -errno.
+int has_lock(pid_t process, const LockedByte& lock) {
+  const std::string path = "/proc/" + std::to_string(process);
+  DIR* information = opendir((path + "/fdinfo").c_str());
+  if (information == nullptr) return errno == ENOENT ? -ESRCH : -errno;
+  int result = -ESRCH;
+  while (const dirent* entry = readdir(information)) {
+    if (entry->d_name[0] == '.') continue;
+    if (!names_lock(read_at(dirfd(information), entry->d_name), lock.offset)) continue;
+    // Only now: to ask for any other file of the process may take for ever, where its server has gone.
+    struct stat file;
+    if (stat((path + "/fd/" + entry->d_name).c_str(), &file) != 0) continue;
+    if (static_cast<double>(file.st_dev) != lock.device || static_cast<double>(file.st_ino) != lock.inode) continue;
+    result = 0;
+    break;
+  }
+  closedir(information);
+  return result;
+}
+
+}  // namespace
+
+int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) {
+  // First of all: whoever ends and leaves its number to another process from here on doesn't get the signal.
+  const int handle = static_cast<int>(syscall(kPidfdOpen, process, 0));
+  if (handle < 0) return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
+  int result = has_lock(process, lock);
+  if (result == 0) {
+    siginfo_t info;
+    memset(&info, 0, sizeof info);
+    info.si_signo = signal;
+    info.si_code = SI_QUEUE;
+    info.si_pid = getpid();
+    info.si_uid = getuid();
+    info.si_value.sival_int = value;
+    if (syscall(kPidfdSendSignal, handle, signal, signal == 0 ? nullptr : &info, 0) != 0) result = -errno;
+  }
+  close(handle);
+  return result;
+}
+
+}  // namespace gpu_owner::process

@@ -1,0 +1,23 @@
+// Signals for a process that is known by a lock which it holds.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace gpu_owner::process {
+
+// Device and inode are as JavaScript has them, which rounds the largest.
+struct LockedByte {
+  double device;
+  double inode;
+  int64_t offset;
+};
+
+// Queues a signal with a value (sigqueue(3)) for the process if it has a file open through which exactly this byte is
+// locked, by an open-file-description lock for writing: a number by itself may be that of another process by now.
+// Signal 0 is not sent. Returns 0, or -errno: -ESRCH if there is no such process or it has no such lock, -ENOSYS if the
+// kernel can't rule out that another process gets the signal.
+int signal_holder(pid_t process, const LockedByte& lock, int signal, int value);
+
+}  // namespace gpu_owner::process
