@@ -50,6 +50,15 @@
           ]
         },
         {
+          "target_name": "gpu-owner-waiter",
+          "type": "executable",
+          "sources": [
+            "<!@(node -p \"require('./native/sources.json').waiter.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
+            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
+          ]
+        },
+        {
           "target_name": "gpu-owner-inherited",
           "type": "executable",
           "sources": [

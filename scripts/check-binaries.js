@@ -18,6 +18,7 @@ const EXPORTS = {
   'gpu-owner-inherited': /^$/,
   'gpu-owner-keeper': /^$/,
   'gpu-owner-placeholder': /^$/,
+  'gpu-owner-waiter': /^$/,
   'gpu-owner-simulator': /^$/,
   'simulator/libnvidia-ml.so.1': /^nvml[A-Z]\w*$/,
   'simulator/libcuda.so.1': /^cu[A-Z]\w*$/,

@@ -27,6 +27,7 @@ export const COMPANIONS = [
   'gpu-owner-inherited',
   'gpu-owner-keeper',
   'gpu-owner-placeholder',
+  'gpu-owner-waiter',
   'gpu-owner-simulator',
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',

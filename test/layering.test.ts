@@ -134,7 +134,7 @@ describe('native', () => {
   /** The rooms of native/ from the top, as FLOORS. */
   const NATIVE_FLOORS = [
     ['addon.cc', 'smi'],
-    ['bindings', 'keeper', 'launcher', 'placeholder', 'simulator'],
+    ['bindings', 'keeper', 'launcher', 'placeholder', 'simulator', 'waiter'],
     ['cuda', 'nvml'],
     ['dl', 'locks'],
     ['process'],

@@ -18,6 +18,7 @@ import { readOrEmpty } from './system.ts';
 const PROGRAMS = {
   'gpu-owner-keeper': '`gpu-owner run` and `hold` fail',
   'gpu-owner-placeholder': 'GPUs of a command are not kept visibly taken while it starts',
+  'gpu-owner-waiter': 'a `gpu-owner run` that waits takes some 45 MB of memory, as Node.js stays in it',
 };
 const SIMULATOR = [
   'gpu-owner-simulator',

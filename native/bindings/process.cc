@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -40,6 +41,11 @@ Napi::Value exec_in_child(const Napi::CallbackInfo& info) {
 // processInheritable(descriptor) -> a duplicate numbered 200 or higher without close-on-exec, or -errno
 Napi::Value inheritable(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), process::inheritable_duplicate(integer(info[0])));
+}
+
+// processCloseOnExec(descriptor) -> 0 or -errno. Node.js marks low ones only.
+Napi::Value close_on_exec(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), fcntl(integer(info[0]), F_SETFD, FD_CLOEXEC) == 0 ? 0 : -errno);
 }
 
 // processSpawn(path, arguments, environment?) -> { error, pid, input, output }
@@ -178,6 +184,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processExec", Napi::Function::New<exec>(env));
   exports.Set("processExecInChild", Napi::Function::New<exec_in_child>(env));
   exports.Set("processInheritable", Napi::Function::New<inheritable>(env));
+  exports.Set("processCloseOnExec", Napi::Function::New<close_on_exec>(env));
   exports.Set("processReadLine", Napi::Function::New<read_line>(env));
   exports.Set("processWatchSignals", Napi::Function::New<watch_signals>(env));
   exports.Set("processUnwatchSignals", Napi::Function::New<unwatch_signals>(env));

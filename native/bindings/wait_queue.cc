@@ -21,8 +21,8 @@ Napi::Value join_queue(const Napi::CallbackInfo& info) {
   return number(info, static_cast<double>(slot));
 }
 
-// queueSlots(descriptor, from, to) -> the slots that are taken, in order; to = 0: to the end. null: too many for a wait queue
-// of waiters
+// queueSlots(descriptor, from, to) -> the slots that are taken, in order; to = 0: to the end. null: too many for a wait
+// queue of waiters
 Napi::Value queue_slots(const Napi::CallbackInfo& info) {
   std::vector<int64_t> slots;
   if (locks::taken_slots(integer(info[0]), long_integer(info[1]), long_integer(info[2]), slots) == E2BIG) {

@@ -1,14 +1,10 @@
 #include "locks/heartbeat.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <utility>
 
-#include "locks/files.h"
 #include "locks/locks.h"
 #include "process/futex.h"
 #include "process/thread.h"
@@ -26,19 +22,6 @@ bool is_free(int lease) {
 }
 
 }  // namespace
-
-int write_heartbeat(int descriptor, int64_t offset) {
-  char text[kHeartbeatSize + 1];
-  snprintf(text, sizeof text, "\n%-30" PRId64 "\n", milliseconds());
-  return -write_block(descriptor, text, kHeartbeatSize, offset);
-}
-
-bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
-  char text[kHeartbeatSize + 1] = {};
-  if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
-  const int64_t ago = milliseconds() - strtoll(text, nullptr, 10);
-  return ago < lifeless && ago > -lifeless;
-}
 
 Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told,
                             void* context) {

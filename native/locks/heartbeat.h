@@ -10,15 +10,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "locks/heartbeat_file.h"
+
 namespace gpu_owner::locks {
-
-// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
-constexpr int64_t kHeartbeatSize = 32;
-
-// Writes one now. 0 or an errno value.
-int write_heartbeat(int descriptor, int64_t offset);
-// Whether the heartbeat there is younger than so many milliseconds.
-bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
 
 class Heartbeat {
  public:

@@ -1,4 +1,5 @@
-// Threads that look at several GPUs, and a second user of NVML in this process, on drivers that bear them and on others.
+// Threads that look at several GPUs, and a second user of NVML in this process, on drivers that bear them and on
+// others.
 #include "nvml/probe.h"
 
 #include "support/processes.h"

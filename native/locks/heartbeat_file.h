@@ -1,0 +1,22 @@
+// Signs of life that waiters write into the wait queue's file.
+#pragma once
+
+#include <cstdint>
+
+namespace gpu_owner::locks {
+
+// A slot has a block of the file for its request, used again by slots so many further on; a heartbeat ends it. As in
+// lib/claims/wait-queue.ts.
+constexpr int64_t kBlocks = 4096;
+constexpr int64_t kBlockSize = 4096;
+// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
+constexpr int64_t kHeartbeatSize = 32;
+
+constexpr int64_t heartbeat_offset(int64_t slot) { return (slot % kBlocks + 1) * kBlockSize - kHeartbeatSize; }
+
+// Writes one now. 0 or an errno value.
+int write_heartbeat(int descriptor, int64_t offset);
+// Whether the heartbeat there is younger than so many milliseconds.
+bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
+
+}  // namespace gpu_owner::locks

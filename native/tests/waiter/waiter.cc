@@ -1,0 +1,251 @@
+// gpu-owner-waiter waits for locks, and becomes the program after that. This test is its caller.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "locks/heartbeat_file.h"
+#include "locks/locks.h"
+#include "locks/wait_queue.h"
+#include "process/futex.h"
+#include "support/directory.h"
+#include "support/processes.h"
+#include "test.h"
+
+using namespace gpu_owner::locks;
+
+namespace {
+
+constexpr int64_t kLifeless = 2'500;
+constexpr int kSoon = 700;  // milliseconds in which a wait could have ended
+
+// Says that it was started, and whether descriptors are open.
+PROGRAM(after) {
+  std::string found = "started";
+  for (int i = 1; i < count; i++) found += fcntl(atoi(arguments[i]), F_GETFD) == 0 ? " open" : " closed";
+  tests::write_file(arguments[0], found);
+  return 7;
+}
+
+std::string result() { return tests::contents_of(tests::path_of("result")); }
+
+pid_t run_waiter(std::vector<std::string> words) {
+  words.insert(words.begin(), "gpu-owner-waiter");
+  return tests::start([&words] {
+    std::vector<char*> list;
+    for (std::string& word : words) list.push_back(word.data());
+    list.push_back(nullptr);
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_WRONLY), stream);
+    execv((std::string(BUILD_DIRECTORY) + "/gpu-owner-waiter").c_str(), list.data());
+    return 1;
+  });
+}
+
+// With a program behind it that looks at these descriptors.
+pid_t start_waiter(std::vector<std::string> words, std::vector<std::string> descriptors = {}) {
+  words.push_back("--");
+  descriptors.insert(descriptors.begin(), tests::path_of("result"));
+  for (const std::string& word : tests::program_arguments("after", descriptors)) words.push_back(word);
+  return run_waiter(words);
+}
+
+bool still_waits(pid_t waiter) {
+  tests::sleep_milliseconds(kSoon);
+  return waitpid(waiter, nullptr, WNOHANG) == 0 && result().empty();
+}
+
+// A descriptor with a description of its own, which survives exec.
+int open_to_inherit(const std::string& path) {
+  const int file = tests::open_file(path);
+  fcntl(file, F_SETFD, 0);
+  return file;
+}
+
+struct Holder {
+  int file;
+  int64_t byte;
+
+  Holder(const std::string& path, int64_t byte) : file(tests::open_file(path)), byte(byte) {
+    fcntl(file, F_SETFD, FD_CLOEXEC);
+    REQUIRE_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {byte, 1}), 0);
+  }
+  void release() const { unlock(file, Kind::ofd, {byte, 1}); }
+};
+
+std::string pair(int descriptor, int64_t number) { return std::to_string(descriptor) + ":" + std::to_string(number); }
+
+// A wait queue of which the waiter has the third slot, and tests hold the first two.
+struct Queue {
+  std::string path = tests::path_of("queue");
+  Holder first{path, 0};
+  Holder second{path, 1};
+  int own = open_to_inherit(path);
+
+  Queue() {
+    REQUIRE_EQUAL(join_queue(own), 2);
+    REQUIRE_EQUAL(ftruncate(own, 3 * kBlockSize), 0);
+    beat();
+  }
+  void beat() const {
+    for (const Holder& holder : {first, second}) write_heartbeat(holder.file, heartbeat_offset(holder.byte));
+  }
+  // Keeps those ahead alive for so long.
+  void beat_for(int milliseconds) const {
+    for (int passed = 0; passed < milliseconds; passed += 100) {
+      beat();
+      tests::sleep_milliseconds(100);
+    }
+  }
+};
+
+}  // namespace
+
+TEST("waits for one lock, takes nothing, and becomes the program with the code that it ends with") {
+  const std::string path = tests::path_of("lock");
+  const Holder holder(path, 5);
+  const int lock = open_to_inherit(path);
+  const pid_t waiter = start_waiter({"--lock", pair(lock, 5)}, {std::to_string(lock)});
+  CHECK(still_waits(waiter));
+  holder.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  CHECK_EQUAL(result(), "started closed");
+  CHECK_EQUAL(try_lock(holder.file, Kind::ofd, Mode::exclusive, {5, 1}), 0);
+}
+
+TEST("of several locks, one that is free is enough; with --all, each must have been free") {
+  const std::string path = tests::path_of("lock");
+  const Holder one(path, 1), two(path, 2);
+  const std::vector<std::string> locks = {"--lock", pair(open_to_inherit(path), 1), "--lock",
+                                          pair(open_to_inherit(path), 2)};
+  const pid_t any = start_waiter(locks);
+  CHECK(still_waits(any));
+  two.release();
+  CHECK_EQUAL(tests::end_of(any), 7);
+  unlink(tests::path_of("result").c_str());
+  std::vector<std::string> all = locks;
+  all.push_back("--all");
+  const pid_t waiter = start_waiter(all);
+  CHECK(still_waits(waiter));
+  one.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
+TEST("keeps a slot and its heartbeat, and leaves both to the program") {
+  const Queue queue;
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1"}, {std::to_string(queue.own)});
+  close(queue.own);
+  const int file = tests::open_file(queue.path);
+  CHECK(tests::eventually([&] { return is_alive(file, heartbeat_offset(2), kLifeless); }));
+  queue.beat_for(3 * static_cast<int>(kLifeless) / 2);
+  CHECK(is_alive(file, heartbeat_offset(2), kLifeless));
+  CHECK(result().empty());
+  CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {2, 1}), EAGAIN);
+  queue.second.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  CHECK_EQUAL(result(), "started open");
+}
+
+TEST("a waiter that is killed gives its slot back") {
+  for (const int number : {SIGKILL, SIGTERM, SIGINT, SIGHUP}) {
+    const Queue queue;
+    const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1"});
+    close(queue.own);
+    CHECK(still_waits(waiter));
+    kill(waiter, number);
+    CHECK_EQUAL(tests::end_of(waiter), 128 + number);
+    const int newcomer = tests::open_file(queue.path);
+    CHECK_EQUAL(join_queue(newcomer), 2);
+    CHECK(result().empty());
+    for (const int file : {newcomer, queue.first.file, queue.second.file}) close(file);
+  }
+}
+
+TEST("a hangup that was ignored before is ignored") {
+  const Queue queue;
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1", "--ignore-signals", "1"});
+  CHECK(still_waits(waiter));
+  kill(waiter, SIGHUP);
+  CHECK(still_waits(waiter));
+  tests::kill_and_wait(waiter);
+}
+
+TEST("wakes when the heartbeat of somebody ahead stops, or the queue's file is another one") {
+  const Queue queue;
+  const pid_t behind = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "0", "--ahead", "1"});
+  queue.beat_for(2'000);
+  CHECK(result().empty());
+  CHECK_EQUAL(tests::end_of(behind), 7);
+  unlink(tests::path_of("result").c_str());
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--queue-path", queue.path});
+  CHECK(still_waits(waiter));
+  unlink(queue.path.c_str());
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
+TEST("wakes when a lease stays free, the later the more are ahead") {
+  const Queue queue;
+  const std::string path = tests::path_of("lease");
+  const Holder lease(path, 0);
+  const int64_t began = gpu_owner::process::monotonic_nanoseconds();
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--lease", std::to_string(open_to_inherit(path))});
+  tests::sleep_milliseconds(1'500);
+  CHECK(result().empty());
+  lease.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  CHECK((gpu_owner::process::monotonic_nanoseconds() - began) / 1'000'000 >= 2'500);
+}
+
+TEST("wakes at a time, also while it waits for a lock") {
+  const std::string path = tests::path_of("lock");
+  const Holder holder(path, 0);
+  const int64_t until = gpu_owner::process::monotonic_nanoseconds() / 1'000'000 + 1'200;
+  const pid_t waiter = start_waiter({"--lock", pair(open_to_inherit(path), 0), "--until", std::to_string(until)});
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  CHECK(gpu_owner::process::monotonic_nanoseconds() / 1'000'000 >= until);
+}
+
+TEST("goes on after it was stopped") {
+  const std::string path = tests::path_of("lock");
+  const Holder holder(path, 0);
+  const pid_t waiter = start_waiter({"--lock", pair(open_to_inherit(path), 0)});
+  CHECK(still_waits(waiter));
+  kill(waiter, SIGSTOP);
+  kill(waiter, SIGCONT);
+  CHECK(still_waits(waiter));
+  holder.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
+TEST("a program or a file that is gone is said so, with exit code 71") {
+  CHECK_EQUAL(tests::end_of(start_waiter({"--until", "0", "--needs", tests::path_of("gone")})), 71);
+  CHECK(result().empty());
+  CHECK_EQUAL(tests::end_of(run_waiter({"--until", "0", "--", tests::path_of("gone")})), 71);
+}
+
+TEST("what it doesn't understand is refused with exit code 64") {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"--"},
+      {"--lock"},
+      {"--until", "1"},
+      {"--until", "", "--", "x"},
+      {"--until", "-1", "--", "x"},
+      {"--until", "99999999999999999999", "--", "x"},
+      {"--lock", "1:1", "--", "x"},
+      {"--lock", "999:1", "--", "x"},
+      {"--lock", "3", "--", "x"},
+      {"--lock", "3:1x", "--", "x"},
+      {"--lease", "3:1", "--", "x"},
+      {"--ahead", "1", "--", "x"},
+      {"--queue-path", "/", "--", "x"},
+      {"--all", "--", "x"},
+      {"--ignore-signals", "0123456789abcdef0", "--", "x"},
+      {"--ignore-signals", "G", "--", "x"},
+      {"--nothing", "x", "--", "x"},
+  };
+  for (const auto& words : wrong) CHECK_EQUAL(tests::end_of(run_waiter(words)), 64);
+  CHECK_EQUAL(tests::end_of(run_waiter({"--help"})), 0);
+}

@@ -1,0 +1,48 @@
+// The command line of gpu-owner-waiter.
+#pragma once
+
+#include <cstdint>
+
+namespace waiter {
+
+struct Lock {
+  int descriptor;
+  int64_t byte;
+};
+
+// A list as long as the command line allows.
+template <typename Item>
+struct List {
+  Item* items = nullptr;
+  int count = 0;
+
+  Item* begin() const { return items; }
+  Item* end() const { return items + count; }
+};
+
+struct Options {
+  List<Lock> locks;
+  bool all = false;
+  int queue = -1;
+  int64_t slot = 0;
+  const char* queue_path = nullptr;
+  List<int64_t> ahead;
+  List<int> leases;
+  int64_t until = INT64_MAX;  // CLOCK_MONOTONIC, ms
+  List<const char*> needed;
+  uint64_t ignored_signals = 0;
+  bool setsid = false;
+  char** program = nullptr;  // and its arguments; null: print help
+};
+
+enum ExitCode { exit_usage = 64, exit_system = 71 };
+
+// 0, or the exit code after a message.
+int parse_options(int count, char** arguments, Options* options);
+
+void print_help();
+
+// A line on standard error, with "gpu-owner: " before it.
+void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace waiter

@@ -1,0 +1,142 @@
+#include "waiter/watch.h"
+
+#include <errno.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "locks/files.h"
+#include "locks/heartbeat_file.h"
+#include "locks/locks.h"
+#include "process/futex.h"
+
+namespace waiter {
+namespace {
+
+using namespace gpu_owner;
+
+// All in milliseconds.
+constexpr int64_t kHeartbeat = 1'000;
+constexpr int64_t kLifeless = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
+// The kernel blocks on one lock at a time: several are looked at so often.
+constexpr int64_t kLook = 100;
+// A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
+constexpr int64_t kPatience = 1'000;
+constexpr int64_t kStagger = 100;
+// A signal that comes just before the system call that it is to end is repeated.
+constexpr int64_t kRepeat = 50;
+
+int64_t now() { return process::monotonic_nanoseconds() / 1'000'000; }
+
+timeval interval(int64_t milliseconds) { return {milliseconds / 1000, milliseconds % 1000 * 1000}; }
+
+// Sends SIGALRM after so many milliseconds; 0: no longer.
+void set_alarm(int64_t milliseconds) {
+  const itimerval timer = {interval(milliseconds == 0 ? 0 : kRepeat), interval(milliseconds)};
+  setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+bool is_free(Lock lock, locks::Mode mode) {
+  locks::Conflict conflict;
+  return locks::probe(lock.descriptor, mode, {lock.byte, 1}, conflict) != 0 || !conflict.exists;
+}
+
+// Counts slots that are taken from `from` up to but not including `to`, with so many questions to the kernel at most;
+// `questions` is negative if that wasn't enough.
+int64_t count_slots(int queue, int64_t from, int64_t to, int64_t& questions) {
+  if (from >= to || --questions < 0) return 0;
+  locks::Conflict conflict;
+  if (locks::probe(queue, locks::Mode::shared, {from, to - from}, conflict) != 0 || !conflict.exists) return 0;
+  const locks::Range found = conflict.range;
+  const int64_t end = found.length == 0 ? to : found.start + found.length;
+  // A lock on more than a byte is a stranger's, and nobody's slot.
+  return (found.length == 1 ? 1 : 0) + count_slots(queue, from, found.start, questions) +
+         count_slots(queue, end, to, questions);
+}
+
+class Watch {
+ public:
+  explicit Watch(const Options& options) : options_(options) {}
+
+  void run() {
+    for (int64_t next = now();;) {
+      if (now() >= next) {
+        if (beat()) return;
+        next = now() + kHeartbeat;
+      }
+      if (now() >= options_.until) return;
+      if (wait(next < options_.until ? next : options_.until)) return;
+    }
+  }
+
+ private:
+  // Sends a heartbeat, and looks at everything that tells of no change by itself. Whether there is news.
+  bool beat() {
+    if (options_.queue >= 0) {
+      locks::write_heartbeat(options_.queue, locks::heartbeat_offset(options_.slot));
+      if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)
+        return true;
+      for (const int64_t slot : options_.ahead) {
+        if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), kLifeless)) return true;
+      }
+    }
+    return nobody_takes_a_lease();
+  }
+
+  bool nobody_takes_a_lease() {
+    bool found = false;
+    for (const int lease : options_.leases) found = found || is_free({lease, 0}, locks::Mode::exclusive);
+    if (!found)
+      free_since_ = 0;
+    else if (free_since_ == 0)
+      free_since_ = now();
+    if (!found || now() - free_since_ < kPatience) return false;
+    if (options_.queue < 0) return true;
+    const int64_t most = (now() - free_since_ - kPatience) / kStagger;
+    int64_t questions = 2 * most + 2;  // each finds a slot, or ends a range between two
+    return count_slots(options_.queue, 0, options_.slot, questions) <= most && questions >= 0;
+  }
+
+  // Returns true if one of the locks could be had, false at the latest at the time given.
+  bool wait(int64_t end) {
+    const int count = options_.all ? 1 : options_.locks.count + options_.ahead.count;
+    if (count == 1) return block(end);
+    for (int64_t left; (left = end - now()) > 0;) {
+      for (const Lock& lock : options_.locks) {
+        if (is_free(lock, locks::Mode::shared)) return true;
+      }
+      for (const int64_t slot : options_.ahead) {
+        if (is_free({options_.queue, slot}, locks::Mode::shared)) return true;
+      }
+      if (count > 0 && left > kLook) left = kLook;
+      const timespec pause = {left / 1000, left % 1000 * 1'000'000};
+      nanosleep(&pause, nullptr);
+    }
+    return false;
+  }
+
+  bool block(int64_t end) {
+    const Lock lock =
+        options_.locks.count > 0 ? options_.locks.items[done_] : Lock{options_.queue, options_.ahead.items[0]};
+    const int64_t left = end - now();
+    set_alarm(left > 0 ? left : 1);
+    const int error = locks::wait_lock(lock.descriptor, locks::Kind::ofd, locks::Mode::shared, {lock.byte, 1});
+    set_alarm(0);
+    if (error == EINTR) return false;
+    if (error == 0) locks::unlock(lock.descriptor, locks::Kind::ofd, {lock.byte, 1});
+    return !options_.all || ++done_ == options_.locks.count;
+  }
+
+  const Options& options_;
+  int done_ = 0;  // with --all
+  int64_t free_since_ = 0;
+};
+
+}  // namespace
+
+void wait_for_news(const Options& options) {
+  Watch(options).run();
+  // The program takes its time to start.
+  if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot));
+}
+
+}  // namespace waiter
