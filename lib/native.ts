@@ -155,6 +155,8 @@ export interface Native {
     dropped: number,
   ): number;
   processInheritable(descriptor: number): number;
+  /** 0 or -errno */
+  processCloseOnExec(descriptor: number): number;
   processSpawn(
     path: string,
     args: readonly string[],

@@ -32,6 +32,8 @@ export {
 export { type Device, GPUOwner } from './owner.ts';
 export type { WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
+export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export { lookAtGPUs } from './survey.ts';
 export { findGPUs, type WaitOptions } from './wait.ts';
+export { WAIT_QUEUE_FILE } from './wait-queue.ts';

@@ -4,14 +4,16 @@ import { now, timerMs } from '../platform/index.ts';
 import type { Refusal } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
-import { isLeased, openLeases } from './lease-file.ts';
+import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
+import type { Resting } from './resting.ts';
 import { survey } from './survey.ts';
 import {
   activeWaiters,
   findBlockers,
   HEARTBEAT_MS,
+  type KeptSlot,
   type QueuePosition,
   readWaiters,
   Slot,
@@ -40,6 +42,8 @@ export interface QueuedWaitOptions {
   onWaiting?: ((state: WaitingState) => void) | undefined;
   /** Somebody looks on: find out every few seconds how things stand, also while others are to be served first. */
   watched?: boolean | undefined;
+  /** For a process that does nothing but wait. */
+  resting?: Resting | undefined;
 }
 
 /** For those ahead. */
@@ -53,6 +57,14 @@ interface BlockedWait {
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const MAX_REST_MS = 300_000;
+/** The same where those ahead may get GPUs that aren't leased now: nothing tells when these come free. In ms. */
+const MAX_BLIND_REST_MS = 60_000;
+/** So much longer for each that is ahead: however many wait, few look. In ms. */
+const REST_PER_WAITER_MS = 2_000;
+/** So many at the front look often in that case, so that somebody notices a waiter who doesn't take what it could. */
+const ATTENTIVE = 4;
+/** When to try again whether this one can rest, in ms. */
+const REST_RETRY_MS = 10_000;
 
 /** A claimant's stay in the queue: who is to be served before it, and whether they let themselves be served. */
 export class QueuedWaiter {
@@ -65,10 +77,12 @@ export class QueuedWaiter {
   #interval = HEARTBEAT_MS;
   #observed = 0;
 
-  constructor(request: ClaimRequest, refusal: Refusal) {
+  /** @param slot one that it has already */
+  constructor(request: ClaimRequest, refusal: Refusal, slot: Slot | null = null) {
     this.#request = request;
     this.#refusal = refusal;
-    this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
+    this.#slot = slot ?? Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
+    if (slot !== null) this.update(refusal);
   }
 
   /** Without a slot, everybody in the queue is ahead. */
@@ -79,12 +93,17 @@ export class QueuedWaiter {
   /** An attempt failed: perhaps something else is to be waited for now. */
   update(refusal: Refusal): void {
     this.#refusal = refusal;
-    if (this.#slot?.isIntact() === false) {
+    if (this.#slot?.isIntact(refusal.directory) === false) {
       this.#slot.leave(); // somebody removed the file: newcomers wait in another queue
       this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
     }
-    this.#slot?.updateRequest(refusal.gpuRequest);
+    this.#slot?.updateRequest(refusal.record, refusal.gpuRequest);
     this.#observe(refusal.candidates);
+  }
+
+  /** The slot, for whoever goes on in this process's place; null: it has none, or passes others, which that one wouldn't. */
+  get kept(): KeptSlot | null {
+    return this.#skipped.size === 0 ? (this.#slot?.kept ?? null) : null;
   }
 
   leave(): void {
@@ -113,15 +132,39 @@ export class QueuedWaiter {
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
         const wait: BlockedWait = { queue, slot, blockers: slots, ended: false };
-        await this.#whileAhead(wait, options).finally(() => (wait.ended = true));
+        const restIn = this.#restBehind(slots, ahead.length, options);
+        await this.#whileAhead(wait, options, restIn).finally(() => (wait.ended = true));
       } finally {
         queue.close();
       }
     }
   }
 
-  /** Resolves when one of the blockers leaves or is to be skipped, or time is up. */
-  async #whileAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<void> {
+  /**
+   * Leaves the wait behind these to a smaller process in place of this one, if it has lasted long enough. @returns otherwise, after how
+   * many ms to ask again
+   */
+  #restBehind(blockers: readonly number[], ahead: number, { end, watched, resting }: QueuedWaitOptions) {
+    if (resting === undefined || watched) return Number.POSITIVE_INFINITY;
+    const early = resting.behindFrom - now();
+    if (early > 0) return early;
+    const opened = this.#leaseFiles();
+    const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
+    const isBlind = leases.some((files) => files.length === 0);
+    const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
+    const { kept } = this;
+    if (kept !== null && !(isBlind && isSuspicious)) {
+      const longest = (isBlind ? MAX_BLIND_REST_MS : MAX_REST_MS) + ahead * REST_PER_WAITER_MS;
+      const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
+      const { directory } = this.#refusal;
+      resting.rest({ slot: kept, directory, locks: [], ahead: blockers, leases: leases.flat(), until, end });
+    }
+    for (const descriptor of opened.flat()) native().fileClose(descriptor);
+    return REST_RETRY_MS;
+  }
+
+  /** Resolves when one of the blockers leaves or is to be skipped, or time is up. @param longest in ms */
+  async #whileAhead(wait: BlockedWait, options: QueuedWaitOptions, longest: number): Promise<void> {
     const { queue, slot, blockers } = wait;
     const { end, signal } = options;
     const endings: (() => void)[] = [];
@@ -141,7 +184,7 @@ export class QueuedWaiter {
           endings.push(() => waiting.cancel());
         }
         let blind = false;
-        const left = end - now();
+        const left = Math.min(end - now(), longest);
         if (Number.isFinite(left)) {
           const timer = setTimeout(resolve, timerMs(left));
           endings.push(() => clearTimeout(timer));
@@ -181,11 +224,16 @@ export class QueuedWaiter {
    * has one that is silent and hasn't told its UUID.
    */
   #leases(): { descriptors: number[]; complete: boolean } {
+    const files = this.#leaseFiles();
+    return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
+  }
+
+  /** Those of each GPU. */
+  #leaseFiles(): number[][] {
     const { gpuRequest, directory, job } = this.#refusal;
-    const files = gpuRequest.uuids.map((uuid) =>
+    return gpuRequest.uuids.map((uuid) =>
       uuid === '' ? [] : openLeases(directory, { uuid, job: job?.generation ?? null }),
     );
-    return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
   }
 
   /** Whether the wait behind these blockers is over. */
@@ -193,7 +241,7 @@ export class QueuedWaiter {
     const { queue, slot, blockers } = wait;
     const ahead = queue.slots(slot.number);
     const there = (number: number) => ahead.includes(number) && queue.waiter(number)?.isSuspended === false;
-    if (!slot.isIntact() || !blockers.every(there)) return true;
+    if (!slot.isIntact(this.#refusal.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#refusal;
     // What is leased can't be taken by anybody, so nobody is to blame.
     if (

@@ -271,9 +271,11 @@ export function claimForCommands<Holder extends ContextHolder>(
   },
 ): Promise<ShownClaim<Holder>> {
   const { request } = settings;
-  const end = endOf(wait?.maxWait ?? null);
+  const rested = wait?.resting?.rested ?? null;
+  const end = rested === null ? endOf(wait?.maxWait ?? null) : (rested.end ?? Number.POSITIVE_INFINITY);
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
+    if (wait.resting?.rested) return yield* awaiting(() => claimWhenFree(request, wait, undefined, end));
     const first = yield* claim(request);
     return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first, end));
   }

@@ -1,7 +1,7 @@
 import { closeSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { errno, type NativeHeartbeat, native } from '../native.ts';
+import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
 import { bootId, pathIn, systemError, warnOnce } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
@@ -10,7 +10,7 @@ import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents
 export const WAIT_QUEUE_FILE = 'line.lock';
 /** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
-/** As in native/locks/heartbeat.h. */
+/** These and BLOCKS as in native/locks/heartbeat_file.h. */
 const HEARTBEAT_BYTES = 32;
 const MAX_REPLACEMENTS = 16;
 /** In a record, with quotes and comma. */
@@ -42,21 +42,29 @@ export interface Waiter extends GpuRequest {
   isSuspended: boolean;
 }
 
+/** A slot as one process leaves it to the next. */
+export interface KeptSlot {
+  /** On whose description the slot is locked. */
+  descriptor: number;
+  number: number;
+  /** Since when its waiter waits, in ISO 8601. */
+  since: string;
+}
+
 /** The slot of this process in a machine's wait queue, until it leaves or ends. */
 export class Slot {
   readonly number: number;
-  readonly #directory: LockDirectory;
   readonly #descriptor: number;
   readonly #pulse: NativeHeartbeat;
-  readonly #record: RecordContents;
+  readonly #since: string;
+  #record: RecordContents | null = null;
   #onNews: ((unlocked: boolean) => void) | null = null;
   #told = false;
 
-  private constructor(directory: LockDirectory, descriptor: number, number: number, record: RecordContents) {
-    this.#directory = directory;
+  private constructor({ descriptor, number, since }: KeptSlot) {
     this.#descriptor = descriptor;
     this.number = number;
-    this.#record = { ...record, command: record.command.slice(0, MAX_COMMAND_LENGTH) };
+    this.#since = since;
     this.#pulse = new (native().Heartbeat)(
       descriptor,
       heartbeatOffset(number),
@@ -64,6 +72,12 @@ export class Slot {
       HEARTBEAT_TIMEOUT_MS,
       (unlocked) => this.#onNews?.(unlocked),
     );
+  }
+
+  /** Goes on with the slot that the process before this one had; null: it isn't held any longer. */
+  static resume(kept: KeptSlot): Slot | null {
+    const error = native().lockTry(kept.descriptor, OFD, EXCLUSIVE, kept.number, 1);
+    return error === 0 ? new Slot(kept) : null;
   }
 
   /** Takes the slot behind all others; null where that can't be done (a person is told why): then order doesn't count. */
@@ -79,9 +93,9 @@ export class Slot {
         const number = native().queueJoin(descriptor);
         if (number === -errno.E2BIG) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeSpoilt(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
-        const slot = new Slot(directory, descriptor, number, record);
-        if (slot.isIntact()) {
-          slot.updateRequest(request);
+        const slot = new Slot({ descriptor, number, since: record.since });
+        if (slot.isIntact(directory)) {
+          slot.updateRequest(record, request);
           return slot;
         }
         slot.leave(); // the file was removed meanwhile: nobody else would join this queue
@@ -100,7 +114,8 @@ export class Slot {
   }
 
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
-  updateRequest({ count, uuids, scope }: Omit<GpuRequest, 'slot'>): void {
+  updateRequest(by: RecordContents, { count, uuids, scope }: Omit<GpuRequest, 'slot'>): void {
+    this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
     const record = { ...this.#record, place: this.number, count, scope };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const present = Buffer.alloc(bytes.length);
@@ -115,8 +130,12 @@ export class Slot {
   }
 
   /** Whether the queue's file is still where others look for it. */
-  isIntact(): boolean {
-    return this.#directory.isNamed(this.#descriptor, WAIT_QUEUE_FILE);
+  isIntact(directory: LockDirectory): boolean {
+    return directory.isNamed(this.#descriptor, WAIT_QUEUE_FILE);
+  }
+
+  get kept(): KeptSlot {
+    return { descriptor: this.#descriptor, number: this.number, since: this.#since };
   }
 
   /**
@@ -358,6 +377,11 @@ export class StallDetector {
 
   forget(): void {
     this.#since.clear();
+  }
+
+  /** Whether anybody could have had what they wait for, when last observed. */
+  get suspects(): boolean {
+    return this.#since.size > 0;
   }
 
   /** The slots that are skipped. @param own how many are ahead of the one who asks */

@@ -6,9 +6,10 @@ import { type Claim, claim, type Refusal } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
-import { findTenure } from './lease-file.ts';
+import { findTenure, type Tenure } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
+import type { Resting } from './resting.ts';
 import type { DiscoveryRequest } from './survey.ts';
 import {
   activeWaiters,
@@ -16,6 +17,7 @@ import {
   type QueuePosition,
   readWaiters,
   reservedFor,
+  Slot,
   StallDetector,
   WAITERS_PER_HEARTBEAT,
   WaitQueue,
@@ -51,24 +53,35 @@ export async function claimWhenFree(
   first?: Refusal,
   end = endOf(maxWait),
 ): Promise<Claim> {
+  const { resting } = options;
+  const rested = resting?.take() ?? null;
+  let slot = rested === null ? null : Slot.resume(rested.slot);
   let waiter: QueuedWaiter | null = null;
   let pause = 0;
   try {
     for (let known = first; ; known = undefined) {
-      const attempt = () => claim(request, waiter?.position);
+      const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
+      const attempt = () => claim(request, waiter?.position ?? own);
       const result = known ?? (await runAsync(attempt(), options.signal));
       if (result.granted) return result;
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
       if (!result.possible) throw impossibleError(result);
       if (now() >= end) throw timeoutError(maxWait ?? 0, result);
-      if (waiter === null) waiter = new QueuedWaiter(request, result);
+      if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
       else waiter.update(result);
+      slot = null; // the waiter's by now
       if (await waiter.waitForTurn({ ...options, end })) continue;
-      const own = waiter.position?.slot ?? null;
-      const seen = await waitForChange(result, { own, left: end - now(), pause, signal: options.signal });
-      pause = seen ? 0 : longerPause(pause);
+      let longest = end - now();
+      if (resting !== undefined && !options.watched) {
+        const early = resting.frontFrom - now();
+        if (early > 0) longest = Math.min(longest, early);
+        else restAtFront(result, waiter, resting, end);
+      }
+      const change = { own: waiter.position.slot, longest, pause, signal: options.signal };
+      pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     }
   } finally {
+    slot?.leave();
     waiter?.leave();
   }
 }
@@ -101,7 +114,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
       position: null,
       count: gpuRequest.count,
     });
-    const seen = await waitForChange(found, { own: null, left: end - now(), pause, signal });
+    const seen = await waitForChange(found, { own: null, longest: end - now(), pause, signal });
     pause = seen ? 0 : longerPause(pause);
   }
 }
@@ -135,8 +148,8 @@ function timeoutError(
 interface Changing {
   /** The claimant's slot in the wait queue; null: it has none. */
   own: number | null;
-  /** Until time is up, in ms. */
-  left: number;
+  /** In ms. */
+  longest: number;
   /** After which to look again where nothing tells when a lease ends, in ms. */
   pause: number;
   signal: AbortSignal | undefined;
@@ -147,24 +160,19 @@ interface Changing {
  * whichever comes first.
  * @returns whether the end of each lease could be waited for
  */
-async function waitForChange(
-  { candidates, directory, job, gpuRequest }: NotFound,
-  { own, left, pause, signal }: Changing,
-): Promise<boolean> {
-  let longest = Math.min(left, MAX_WAIT_MS);
-  let seen = true;
-  const descriptors: number[] = [];
+async function waitForChange(found: NotFound, { own, longest, pause, signal }: Changing): Promise<boolean> {
+  const { tenures, ahead, isPolled, isComplete } = whatIsInTheWay(found);
+  let seen = isComplete;
+  const descriptors = tenures.map(({ descriptor }) => descriptor);
   const cancels: (() => void)[] = [];
   const waits: NativeWait[] = [];
-  const ahead = new Set<number>();
   try {
     await new Promise<void>((resolve, reject) => {
       if (signal?.aborted) return reject(abortedError(signal));
       const onAbort = () => reject(abortedError(signal));
       signal?.addEventListener('abort', onAbort, { once: true });
       cancels.push(() => signal?.removeEventListener('abort', onAbort));
-      const waitFor = (descriptor: number, byte: number) => {
-        descriptors.push(descriptor);
+      const waitFor = ({ descriptor, byte }: Tenure) => {
         const wait = new (native().Wait)(descriptor, OFD, SHARED, byte, 1, (error) => {
           if (error === 0) return resolve();
           if (error === errno.ECANCELED) return;
@@ -175,37 +183,23 @@ async function waitForChange(
         });
         waits.push(wait);
       };
-      // Others took the GPUs first, so there is nothing to wait for.
-      if (candidates.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count) {
-        longest = Math.min(longest, pause);
-        seen = false;
-      }
-      for (const { gpu, verdict } of candidates) {
-        if (verdict.state === 'busy' || verdict.silent) longest = Math.min(longest, USE_POLL_MS);
-        if (verdict.keptFor !== undefined) {
-          ahead.add(verdict.keptFor);
-          continue;
-        }
-        if (verdict.state !== 'leased') continue;
-        const key = leaseKey(gpu, job?.generation ?? null);
-        const tenure = directory === null ? null : findTenure(directory, key);
-        if (tenure === null) {
-          longest = Math.min(longest, pause);
-          seen = false;
-          continue;
-        }
-        waitFor(tenure.descriptor, tenure.byte);
-      }
+      for (const tenure of tenures) waitFor(tenure);
       // Seen before this one joined the queue. They have left it since, and their number is its own by now or that of somebody
       // behind: to wait for them would be to wait for itself.
-      if (own !== null && [...ahead].some((slot) => slot >= own)) return resolve();
+      if (own !== null && ahead.some((slot) => slot >= own)) return resolve();
       for (const slot of ahead) {
-        longest = Math.min(longest, HEARTBEAT_MS); // whoever is ahead may be stopped
-        const queue = directory === null ? null : WaitQueue.open(directory);
-        if (queue !== null) waitFor(queue.descriptor, slot);
+        const queue = found.directory === null ? null : WaitQueue.open(found.directory);
+        if (queue === null) continue;
+        descriptors.push(queue.descriptor);
+        waitFor({ descriptor: queue.descriptor, byte: slot });
       }
-      if (longest <= 0) return resolve();
-      const timer = setTimeout(resolve, longest);
+      const limits = [longest, MAX_WAIT_MS];
+      if (!isComplete) limits.push(pause);
+      if (isPolled) limits.push(USE_POLL_MS);
+      if (ahead.length > 0) limits.push(HEARTBEAT_MS); // whoever is ahead may be stopped
+      const left = Math.min(...limits);
+      if (left <= 0) return resolve();
+      const timer = setTimeout(resolve, left);
       cancels.push(() => clearTimeout(timer));
     });
   } finally {
@@ -218,6 +212,51 @@ async function waitForChange(
     for (const descriptor of descriptors) closeSync(descriptor);
   }
   return seen;
+}
+
+/** The obstacles of a claimant that isn't behind others. */
+interface InTheWay {
+  /** Leases whose ends are told. The caller closes the descriptors. */
+  tenures: Tenure[];
+  /** Slots of those who could use a part of what is free. */
+  ahead: number[];
+  /** GPUs are used without a lease, or silent. */
+  isPolled: boolean;
+  /** The end of each lease is told. */
+  isComplete: boolean;
+}
+
+function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): InTheWay {
+  const tenures: Tenure[] = [];
+  const ahead = new Set<number>();
+  let isPolled = false;
+  // Others took the GPUs first, so there is nothing to wait for.
+  let isComplete = candidates.filter(({ verdict }) => verdict.state === 'free').length < gpuRequest.count;
+  for (const { gpu, verdict } of candidates) {
+    if (verdict.state === 'busy' || verdict.silent) isPolled = true;
+    if (verdict.keptFor !== undefined) {
+      ahead.add(verdict.keptFor);
+      continue;
+    }
+    if (verdict.state !== 'leased') continue;
+    const key = leaseKey(gpu, job?.generation ?? null);
+    const tenure = directory === null ? null : findTenure(directory, key);
+    if (tenure === null) isComplete = false;
+    else tenures.push(tenure);
+  }
+  return { tenures, ahead: [...ahead], isPolled, isComplete };
+}
+
+/** Leaves the wait to a smaller process in place of this one, where only leases are in the way; returns otherwise. */
+function restAtFront(refusal: Refusal, waiter: QueuedWaiter, resting: Resting, end: number): void {
+  const { tenures, ahead, isPolled, isComplete } = whatIsInTheWay(refusal);
+  const { kept } = waiter;
+  if (kept !== null && isComplete && !isPolled && ahead.every((slot) => slot < kept.number)) {
+    const { directory } = refusal;
+    const until = Math.min(end, now() + MAX_WAIT_MS);
+    resting.rest({ slot: kept, directory, locks: tenures, ahead, leases: [], until, end });
+  }
+  for (const { descriptor } of tenures) closeSync(descriptor);
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */

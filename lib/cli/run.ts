@@ -1,5 +1,11 @@
 import { checkOptions } from '../claims/index.ts';
-import { becomeKeeper, claimForJob, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
+import {
+  becomeKeeper,
+  claimForJob,
+  claimUntilInputCloses,
+  continueWait,
+  parseTimeLimit,
+} from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -24,6 +30,7 @@ async function run({ values, command }: Parsed): Promise<void> {
   if (isLostDuration(values, duration)) {
     throw usage(`'${duration}' would be the command; write --wait=${duration}`);
   }
+  const continued = continueWait();
   refuseThrowAway();
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = shellWords(command);
@@ -33,8 +40,10 @@ async function run({ values, command }: Parsed): Promise<void> {
   const conflict = values['conflict-exit-code'];
   if (conflict !== undefined) setConflictExitCode(exitCode(conflict));
   const wait = waitLimits(values, true);
-  const claimGPUs = values['until-input-closes'] ? claimUntilInputCloses : claimForJob;
-  const claim = await claimGPUs(settings, wait).finally(() => wait?.end());
+  const claiming = values['until-input-closes']
+    ? claimUntilInputCloses(settings, wait)
+    : claimForJob(settings, wait, continued);
+  const claim = await claiming.finally(() => wait?.end());
   // Claims inside the job must find what it holds.
   if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length, limit);

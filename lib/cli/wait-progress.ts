@@ -5,6 +5,7 @@ import {
   avoidIdleWork,
   fitColumns,
   formatDuration,
+  isNews,
   now,
   parseDuration,
   readProcessStat,
@@ -48,7 +49,6 @@ function showWaitProgress(): WaitProgress {
 
 /** Says why it waits, and again only when something has changed that a person would call a change. */
 function explainOnce(): WaitProgress {
-  let said = '';
   return {
     watched: false,
     onWaiting: (state) => {
@@ -58,8 +58,7 @@ function explainOnce(): WaitProgress {
       const headline = `waiting for ${what(state)}`;
       // How much a stranger uses changes all the time.
       const news = headline + text.replace(/\d+(\.\d+)? ([KMGT]iB|W|%|\u00b0C)/g, '');
-      if (news !== said) say(`${headline}:${text}`);
-      said = news;
+      if (isNews('wait', news)) say(`${headline}:${text}`);
     },
     end: () => {},
   };

@@ -14,12 +14,11 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError } from '../platform/index.ts';
+import { INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import type { TimeLimit } from './time-limit.ts';
-
-/** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
-export const INHERITED = 'GPU_OWNER_INHERITED';
+import { type ContinuedWait, restingPlace, WAITER } from './waiter.ts';
 
 export const KEEPER = 'gpu-owner-keeper';
 
@@ -29,14 +28,31 @@ export type JobClaim = ShownClaim<PlaceholderProcess>;
 /**
  * Claims GPUs for a command that will be started from this process.
  * @param wait null: don't wait for GPUs to become free
+ * @param continued lets this process become a smaller one while it waits: all that it is to do is in its arguments and environment;
+ *   missing: it stays as it is
+ * @param keep descriptors that it shall have afterwards, too, numbered 200 or higher
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
  */
-export function claimForJob(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
+export function claimForJob(
+  settings: Settings,
+  wait: WaitOptions | null,
+  continued?: ContinuedWait,
+  keep: readonly number[] = [],
+): Promise<JobClaim> {
   keepPrograms(KEEPER, PLACEHOLDER);
-  return claimForCommands(settings, wait, {
+  const patient = wait === null || continued === undefined ? wait : letRest(wait, continued, keep);
+  return claimForCommands(settings, patient, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
   });
+}
+
+function letRest(wait: WaitOptions, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
+  const onWaiting: WaitOptions['onWaiting'] = (state) => {
+    keepPrograms(WAITER);
+    wait.onWaiting?.(state);
+  };
+  return { ...wait, onWaiting, resting: restingPlace(continued, keep) };
 }
 
 /**
@@ -196,15 +212,6 @@ function commandOptions(
   ];
 }
 
-function inheritable(descriptor: number): number {
-  const duplicate = native().processInheritable(descriptor);
-  if (duplicate >= 0) return duplicate;
-  throw new GPUOwnerError(
-    'ERR_INTERNAL',
-    `no file descriptor is left for the keeper: ${systemError(-duplicate)}.`,
-  );
-}
-
 function become(args: string[], words: number, descriptors: readonly number[], dropped: number): never {
   const { driverHasCallOut, processExec, processExecInChild } = native();
   process.emit(BEFORE_EXEC as 'exit', 0);
@@ -220,20 +227,6 @@ function become(args: string[], words: number, descriptors: readonly number[], d
     'ERR_INTERNAL',
     `the keeper ${nativeFile(KEEPER)} can't be started: ${systemError(-error)}. Is the package complete?`,
   );
-}
-
-/** `sigign=0000000000000001 nofile=1024 fds=3,4 dropped=1`; what isn't of this form counts as nothing. */
-export function parseInherited(text = '') {
-  const value = (pattern: RegExp) => pattern.exec(text)?.[1];
-  return {
-    sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
-    nofile: value(/(?:^| )nofile=(\d{1,10})(?: |$)/),
-    dropped: Number(value(/(?:^| )dropped=(\d{1,4})(?: |$)/) ?? 0),
-    descriptors: (value(/(?:^| )fds=(\d{1,9}(?:,\d{1,9}){0,99})(?: |$)/) ?? '')
-      .split(',')
-      .filter(Boolean)
-      .map(Number),
-  };
 }
 
 /** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */

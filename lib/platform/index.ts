@@ -51,8 +51,11 @@ export {
   bootId,
   bootMilliseconds,
   hostName,
+  isNews,
   onWarning,
+  restoreTold,
   systemError,
+  toldSoFar,
   warn,
   warnOnce,
 } from './system.ts';

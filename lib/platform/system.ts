@@ -54,7 +54,8 @@ export function systemError(errno: number): string {
 export type WarningListener = (message: string) => void;
 
 let listener: WarningListener = (message) => process.emitWarning(message, 'GPUOwnerWarning');
-const said = new Set<string>();
+/** The last that people have been told, by subject. */
+let told = new Map<string, string>();
 
 /** The command prints warnings its own way; the library leaves them to `process.emitWarning`. */
 export function onWarning(replacement: WarningListener): void {
@@ -67,7 +68,21 @@ export function warn(message: string): void {
 
 /** For what holds as long as the process lives. */
 export function warnOnce(message: string): void {
-  if (said.has(message)) return;
-  said.add(message);
-  listener(message);
+  if (isNews(message, '')) listener(message);
+}
+
+/** Whether people haven't been told just this about the subject last; from now on they have. */
+export function isNews(subject: string, text: string): boolean {
+  if (told.get(subject) === text) return false;
+  told.set(subject, text);
+  return true;
+}
+
+/** For a process that goes on in this one's place, so that it doesn't say everything again. */
+export function toldSoFar(): [subject: string, text: string][] {
+  return [...told];
+}
+
+export function restoreTold(before: readonly [subject: string, text: string][]): void {
+  told = new Map([...before, ...told]);
 }

@@ -30,7 +30,7 @@ test('what a waiter wants can be read by others as long as it stands there', () 
     { slot: 1, uuids: ['GPU-2'] },
   ]);
   expect([...readWaiters(directory, second.number)]).toHaveLength(1);
-  first.updateRequest({ count: 1, uuids: ['GPU-3'], scope: '7' });
+  first.updateRequest(ownRecord(bootId()), { count: 1, uuids: ['GPU-3'], scope: '7' });
   expect([...readWaiters(directory)][0]).toMatchObject({ count: 1, uuids: ['GPU-3'], scope: '7' });
   first.leave();
   expect([...readWaiters(directory)].map(({ slot }) => slot)).toEqual([1]);

@@ -15,7 +15,7 @@ import { mountPointOf } from '../../lib/gpus/containers.ts';
 import { matchesName } from '../../lib/gpus/selection.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
-import { parseInherited } from '../../lib/jobs/keeper.ts';
+import { parseInherited } from '../../lib/jobs/inherited.ts';
 import { describeProcess, nameIn } from '../../lib/platform/processes.ts';
 import {
   formatBytes,

@@ -1,0 +1,30 @@
+import { GPUOwnerError } from '../errors.ts';
+import { native } from '../native.ts';
+import { systemError } from '../platform/index.ts';
+
+/** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
+export const INHERITED = 'GPU_OWNER_INHERITED';
+
+/** `sigign=0000000000000001 nofile=1024 fds=3,4 dropped=1`; what isn't of this form counts as nothing. */
+export function parseInherited(text = '') {
+  const value = (pattern: RegExp) => pattern.exec(text)?.[1];
+  return {
+    sigign: value(/(?:^| )sigign=([0-9a-f]{1,16})(?: |$)/),
+    nofile: value(/(?:^| )nofile=(\d{1,10})(?: |$)/),
+    dropped: Number(value(/(?:^| )dropped=(\d{1,4})(?: |$)/) ?? 0),
+    descriptors: (value(/(?:^| )fds=(\d{1,9}(?:,\d{1,9}){0,99})(?: |$)/) ?? '')
+      .split(',')
+      .filter(Boolean)
+      .map(Number),
+  };
+}
+
+/** A duplicate that the program has that this process becomes. @throws ERR_INTERNAL */
+export function inheritable(descriptor: number): number {
+  const duplicate = native().processInheritable(descriptor);
+  if (duplicate >= 0) return duplicate;
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `no file descriptor is left for the keeper: ${systemError(-duplicate)}.`,
+  );
+}

@@ -1,0 +1,148 @@
+import { closeSync, existsSync } from 'node:fs';
+import { BEFORE_EXEC } from '../bundle.ts';
+import { type Rest, type Rested, Resting, WAIT_QUEUE_FILE } from '../claims/index.ts';
+import { native, nativeProgram } from '../native.ts';
+import { pathIn, restoreTold, toldSoFar } from '../platform/index.ts';
+import { INHERITED, parseInherited } from './inherited.ts';
+
+export const WAITER = 'gpu-owner-waiter';
+
+/** Names the variable by which a wait goes on in another process. */
+const WAITING = 'GPU_OWNER_WAITING';
+/** The form of its contents: what is left in another one is closed, and the wait begins anew. */
+const FORMAT = 1;
+/** The kernel refuses a variable of more than 128 KiB. */
+const MAX_TOLD_CHARACTERS = 50_000;
+
+/** The changes that the waiter waits for: any of them. Descriptors stay the caller's. */
+export interface WaiterOptions {
+  /** Until nobody has a write lock on one of these bytes. */
+  locks?: readonly { descriptor: number; byte: number }[];
+  /** Until each of them has been free. */
+  all?: boolean;
+  /** In a session of its own. */
+  setsid?: boolean;
+  /** The slot in the wait queue that is kept meanwhile, by its number; and the file's path. */
+  queue?: { slot: number; descriptor: number; path: string };
+  /** Slots, until one is left or its waiter suspended. */
+  ahead?: readonly number[];
+  /** Leases, until one stays free. */
+  leases?: readonly number[];
+  /** On the clock of `now()`. */
+  until?: number;
+  /** Files without which the program can't start. */
+  needs?: readonly string[];
+}
+
+/**
+ * Turns this process into a small one that waits, and then becomes the program. Everything that the caller of this process had it
+ * inherit stays. Returns only if that isn't possible.
+ *
+ * @param program with arguments, to which the last `own` arguments of this process are appended as bytes
+ * @param keep descriptors that the program shall have, too, with these numbers: 200 or higher
+ */
+export function becomeWaiter(
+  options: WaiterOptions,
+  program: readonly string[],
+  own = 0,
+  keep: readonly number[] = [],
+): void {
+  const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
+  // A thread that is stuck in the kernel lets no process become another program.
+  if (driverHasCallOut() || cudaHasCallOut()) return;
+  const inherited = parseInherited(process.env[INHERITED]);
+  const given: number[] = [];
+  const give = (descriptor: number) => {
+    const duplicate = processInheritable(descriptor);
+    if (duplicate >= 0) given.push(duplicate);
+    return duplicate;
+  };
+  const { locks = [], ahead = [], leases = [], needs = [], queue, until } = options;
+  const args = [
+    WAITER,
+    ...(options.setsid ? ['--setsid'] : []),
+    ...(options.all ? ['--all'] : []),
+    ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
+    ...(queue === undefined
+      ? []
+      : ['--queue', `${queue.descriptor}:${queue.slot}`, '--queue-path', queue.path]),
+    ...ahead.flatMap((slot) => ['--ahead', String(slot)]),
+    ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
+    ...(until === undefined || !Number.isFinite(until) ? [] : ['--until', String(Math.ceil(until))]),
+    ...needs.flatMap((path) => ['--needs', path]),
+    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
+    '--',
+    ...program,
+  ];
+  if (given.length === locks.length + leases.length) {
+    process.emit(BEFORE_EXEC as 'exit', 0);
+    const descriptors = [
+      ...inherited.descriptors,
+      ...keep,
+      ...(queue === undefined ? [] : [queue.descriptor]),
+    ];
+    processExec(nativeProgram(WAITER), args, own, descriptors, 0);
+  }
+  for (const duplicate of given) closeSync(duplicate);
+}
+
+/** A wait that the process before this one began; see {@link continueWait}. */
+export interface ContinuedWait {
+  rested: Rested | null;
+  /** Descriptors that were handed on, in their order. */
+  keep: readonly number[];
+}
+
+/**
+ * Takes over what a waiter left for this process, if it was started by one. To be called before anything is said, as people have been
+ * told much already.
+ */
+export function continueWait(): ContinuedWait {
+  const text = process.env[WAITING];
+  delete process.env[WAITING];
+  const [, format, list = '', json = ''] = /^(\d+) fds=([\d,]*) (.*)$/s.exec(text ?? '') ?? [];
+  const descriptors = list.split(',').filter(Boolean).map(Number);
+  // Nothing of it is for the command, but for what the caller hands on himself.
+  const isOpen = descriptors.every((descriptor) => native().processCloseOnExec(descriptor) === 0);
+  try {
+    if (format === String(FORMAT) && isOpen) {
+      const { rested, keep, told } = JSON.parse(json);
+      restoreTold(told);
+      return { rested, keep };
+    }
+  } catch {}
+  for (const descriptor of descriptors) native().fileClose(descriptor);
+  return { rested: null, keep: [] };
+}
+
+/** Lets a claim of this process rest, where it waits for long. @param keep descriptors to hand on, numbered 200 or higher */
+export function restingPlace({ rested }: ContinuedWait, keep: readonly number[]): Resting {
+  return new Resting(rested, (rest, next) => becomeResting(rest, next, keep));
+}
+
+function becomeResting(rest: Rest, rested: Rested, keep: readonly number[]): void {
+  const { slot, directory, locks, ahead, leases, until } = rest;
+  const descriptor = native().processInheritable(slot.descriptor);
+  if (descriptor < 0) return;
+  const said = toldSoFar();
+  const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
+  const left = JSON.stringify({ rested: { ...rested, slot: { ...slot, descriptor } }, keep, told });
+  process.env[WAITING] = `${FORMAT} fds=${[descriptor, ...keep].join(',')} ${left}`;
+  const path = pathIn(directory.path, WAIT_QUEUE_FILE);
+  const script = process.argv[1] ?? '';
+  becomeWaiter(
+    {
+      locks,
+      ahead,
+      leases,
+      until,
+      queue: { slot: slot.number, descriptor, path },
+      needs: existsSync(script) ? [script] : [],
+    },
+    [process.execPath, ...process.execArgv],
+    process.argv.length - 1,
+    keep,
+  );
+  delete process.env[WAITING];
+  closeSync(descriptor);
+}

@@ -1,0 +1,321 @@
+// While it waits, `gpu-owner run` is a small process without Node.js, and nobody else can tell the difference.
+import type { ChildProcess } from 'node:child_process';
+import { cpSync, existsSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { binaries } from '../support/binaries.ts';
+import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
+import { isAlive, nameOf, sendSignal, signalLiving, stat } from '../support/processes.ts';
+import { pause } from '../support/time.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+/** Longer than it takes until somebody who waits alone has become small: the machine may be busy. */
+const RESTS = 60_000;
+const bridge = join(import.meta.dirname, 'fixtures/pty_bridge.py');
+
+/** Has the GPU until it is told to let it go. */
+async function holder() {
+  const child = machine.startCommand(['hold', '--placeholder', 'none']);
+  await output(child, /visibleDevices/);
+  return { child, release: () => child.stdin?.end() };
+}
+
+const START = [launcher, 'run', '--placeholder', 'none'];
+
+function waiter(command: string[], options: string[] = [], starting = {}): ChildProcess {
+  return machine.start([...START, ...options, '--', ...command], starting);
+}
+
+const rests = (child: ChildProcess) => nameOf(child.pid as number) === 'gpu-owner-wait';
+const resting = (...children: ChildProcess[]) => until(() => children.every(rests), RESTS);
+
+async function waiting(count: number): Promise<number[]> {
+  let pids: number[] = [];
+  await until(async () => {
+    const { stdout } = await machine.runCommand(['queue', '--json']);
+    pids = JSON.parse(stdout).map(({ pid }: { pid: number }) => pid);
+    return pids.length === count;
+  });
+  return pids;
+}
+
+/** Waiters, each of which is in the queue before the next one starts. */
+async function queueUp(commands: string[][]): Promise<ChildProcess[]> {
+  const children: ChildProcess[] = [];
+  for (const command of commands) {
+    children.push(waiter(command));
+    await waiting(children.length);
+  }
+  return children;
+}
+
+/** In kB. */
+function privateMemory(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+  return [...text.matchAll(/^Private_\w+:\s+(\d+) kB/gm)].reduce((sum, [, kB]) => sum + Number(kB), 0);
+}
+
+const say = (text: string) => ['sh', '-c', `echo ${text} >> ${join(machine.directory, 'order')}`];
+const said = () => readFileSync(join(machine.directory, 'order'), 'utf8').trim().split('\n');
+
+test('whoever waits, at the front or behind others, has one thread and little memory, and needs no Node.js', async () => {
+  const { release } = await holder();
+  const children = await queueUp([say('a'), say('b')]);
+  const outcomes = children.map((child) => finished(child));
+  await resting(...children);
+  for (const { pid = 0 } of children) {
+    expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
+    expect(realpathSync(`/proc/${pid}/exe`)).toBe(realpathSync(join(binaries(), 'gpu-owner-waiter')));
+    if (process.env.GPU_OWNER_BUILD === undefined) expect(privateMemory(pid)).toBeLessThanOrEqual(2_048);
+  }
+  expect(await waiting(2)).toEqual(children.map(({ pid }) => pid));
+  release();
+  const ended = await Promise.all(outcomes);
+  expect(ended.map(({ code }) => code)).toEqual([0, 0]);
+  expect(said()).toEqual(['a', 'b']);
+  // Nobody says the same twice.
+  for (const { stderr } of ended) {
+    const news = stderr.split(/(?=gpu-owner: )/);
+    expect(new Set(news).size).toBe(news.length);
+  }
+});
+
+test('twenty that rest are served in order, each with a GPU of its own', async () => {
+  const { release } = await holder();
+  const names = Array.from({ length: 20 }, (_, i) => `w${i}`);
+  const children: ChildProcess[] = [];
+  for (const name of names) {
+    const path = join(machine.directory, name);
+    children.push(waiter(['sh', '-c', `mkdir ${path}.lock && echo ${name} >> ${machine.directory}/order`]));
+    if (children.length % 5 === 0) await waiting(children.length);
+  }
+  const outcomes = children.map((child) => finished(child));
+  await resting(...children);
+  const order = await waiting(20);
+  release();
+  expect((await Promise.all(outcomes)).map(({ code }) => code)).toEqual(names.map(() => 0));
+  const served = said().map((name) => children[names.indexOf(name)]?.pid);
+  expect(served).toEqual(order);
+});
+
+test('one that is killed while it rests is passed over, and one that is stopped loses its turn only as long as it is', async () => {
+  const { release } = await holder();
+  const children = await queueUp([say('a'), say('b'), say('c')]);
+  const [a, b, c] = children as [ChildProcess, ChildProcess, ChildProcess];
+  const outcomes = children.map((child) => finished(child));
+  await resting(b, c);
+  signalLiving(a.pid, 'SIGSTOP');
+  signalLiving(b.pid, 'SIGKILL');
+  expect(await waiting(2)).toEqual([a.pid, c.pid]);
+  release();
+  expect((await outcomes[2])?.code).toBe(0);
+  signalLiving(a.pid, 'SIGCONT');
+  expect((await outcomes[0])?.code).toBe(0);
+  expect(said()).toEqual(['c', 'a']);
+  expect(await waiting(0)).toEqual([]);
+});
+
+test('--wait ends with 75 and the reasons at its time, counted from the beginning', async () => {
+  await holder();
+  const [front] = await queueUp([['true']]);
+  const before = performance.now();
+  const behind = waiter(['true'], ['--wait=5s']);
+  const outcome = finished(behind);
+  await resting(behind);
+  const { code, stderr } = await outcome;
+  expect(code).toBe(75);
+  expect(performance.now() - before).toBeGreaterThanOrEqual(5_000);
+  expect(stderr).toMatch(/timed out after 5 s: .*\n {2}GPU 0: leased by/);
+  sendSignal(front?.pid, 'SIGKILL');
+});
+
+test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
+  '%s ends one that rests, and gives its slot back',
+  async (signal) => {
+    await holder();
+    const children = await queueUp([['true'], ['true']]);
+    const behind = children[1] as ChildProcess;
+    const outcome = finished(behind);
+    await resting(behind);
+    behind.kill(signal);
+    expect(await outcome).toMatchObject({ code: null, signal });
+    expect(await waiting(1)).toEqual([children[0]?.pid]);
+  },
+);
+
+test('Ctrl-Z, fg and Ctrl-C work at a shell', async () => {
+  await holder();
+  await queueUp([['true']]);
+  const shell = ['bash', '--noprofile', '--norc', '-i'];
+  const terminal = machine.start([python, bridge, ...shell], {
+    env: { TERM: 'dumb', PS1: '$ ', HISTFILE: '' },
+  });
+  const typing = (text: string, answer: RegExp) => {
+    const answered = output(terminal, answer);
+    terminal.stdin?.write(text);
+    return answered;
+  };
+  await typing('\n', /\$ /);
+  await typing(`${START.join(' ')} -- true\n`, /waiting for a GPU, 2nd/);
+  const [, pid = 0] = await waiting(2);
+  await until(() => nameOf(pid) === 'gpu-owner-wait', RESTS);
+  await typing('\u001a', /Stopped/);
+  expect(stat(pid)?.state).toBe('T');
+  await typing('fg\n', /gpu-owner/);
+  await until(() => stat(pid)?.state === 'S');
+  await typing('\u0003', /\$ /);
+  await typing('echo status $?\n', /status 130/);
+  expect(isAlive(pid)).toBe(false);
+});
+
+test('when the queue’s file is removed, those who rest join the new one', async () => {
+  const { release } = await holder();
+  const children = await queueUp([say('a'), say('b')]);
+  const outcomes = children.map((child) => finished(child));
+  await resting(...children);
+  rmSync(join(machine.lockDirectory, 'line.lock'));
+  expect((await waiting(2)).sort()).toEqual(children.map(({ pid }) => pid as number).sort());
+  release();
+  expect((await Promise.all(outcomes)).map(({ code }) => code)).toEqual([0, 0]);
+});
+
+test('the command finds everything as without a wait', async () => {
+  const probe = join(machine.directory, 'probe.py');
+  writeFileSync(
+    probe,
+    `import os, resource, signal, sys
+print(sorted(fd for fd in map(int, os.listdir('/proc/self/fd')) if fd < 200 and os.path.exists('/proc/self/fd/%d' % fd)))
+print([os.fsencode(word) for word in sys.argv[1:]])
+own = (b'GPU_OWNER_JOB', b'CUDA_VISIBLE_DEVICES', b'_')
+print(sorted((k, v) for k, v in os.environb.items() if k not in own))
+print(os.umask(0), os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE), os.getpgid(0) == os.getpgid(os.getppid()))
+print([s for s in range(1, 65) if s not in (32, 33) and signal.getsignal(s) == signal.SIG_IGN], signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print(repr(sys.stdin.read()), os.isatty(1))
+print(len([fd for fd in map(int, os.listdir('/proc/self/fd')) if fd >= 200]))
+`,
+  );
+  // What isn't UTF-8, variables that shells can't name, a descriptor, an ignored signal, a limit.
+  const start = join(machine.directory, 'start.py');
+  writeFileSync(
+    start,
+    `import os, resource, signal, sys
+os.environb[b'ODD.NAME%%'] = b'x\\xff\\x01'
+os.environb[b'ODD'] = b'\\xe9\\n'
+os.umask(0o027)
+os.chdir('/')
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_NOFILE, (900, 4096))
+os.dup2(os.open('/etc/passwd', os.O_RDONLY), 7)
+os.set_inheritable(7, True)
+os.closerange(8, 200)
+os.execvp(sys.argv[1], [os.fsencode(word) for word in sys.argv[1:]] + [b'\\xff \\xe9', b'', b'a  b\\n'])
+`,
+  );
+  const words = [python, start, ...START, '--', python, '-I', '-S', probe];
+  const before = machine.start(words);
+  before.stdin?.end('input');
+  const without = await finished(before);
+  expect(without).toMatchObject({ code: 0, stderr: '' });
+  expect(without.stdout).toContain('ODD.NAME%%');
+  const { release } = await holder();
+  const behind = waiter(['true']);
+  await waiting(1);
+  const after = machine.start(words);
+  after.stdin?.end('input');
+  const outcome = finished(after);
+  await resting(after, behind);
+  sendSignal(after.pid, 'SIGHUP');
+  sendSignal(after.pid, 'SIGALRM');
+  release();
+  const with_ = await outcome;
+  expect(with_.code).toBe(0);
+  expect(with_.stdout).toBe(without.stdout);
+});
+
+test('when the package is removed meanwhile, the wait ends with a message and exit code 71', async () => {
+  const copy = join(machine.directory, 'package');
+  for (const part of ['bin', 'dist', 'package.json', 'node_modules/node-gyp-build']) {
+    cpSync(join(root, part), join(copy, part), { recursive: true, dereference: true });
+  }
+  cpSync(binaries(), join(copy, 'build/Release'), {
+    recursive: true,
+    dereference: true,
+    filter: (path) => !path.includes('obj'),
+  });
+  const { release } = await holder();
+  const env = { GPU_OWNER_BUILD: undefined };
+  const child = machine.start([join(copy, 'bin/gpu-owner.cjs'), 'run', '--', 'true'], { env });
+  const outcome = finished(child);
+  await resting(child);
+  rmSync(copy, { recursive: true });
+  release();
+  const { code, stderr } = await outcome;
+  expect(code).toBe(71);
+  expect(stderr).toMatch(
+    /the wait for GPUs can't go on: .*gpu-owner\.cjs .* No such file .*start the command again/,
+  );
+  expect(existsSync(join(machine.lockDirectory, 'line.lock'))).toBe(true);
+  expect(await waiting(0)).toEqual([]);
+});
+
+test('what another version has left is closed, and the wait begins anew', async () => {
+  const words = [
+    launcher,
+    'run',
+    '--',
+    'sh',
+    '-c',
+    'echo "$GPU_OWNER_WAITING"; ls /proc/self/fd | grep -c "^20[56]$"',
+  ];
+  const script = 'exec 205</dev/null 206</dev/null; export GPU_OWNER_WAITING="999 fds=205,206 {"; exec "$@"';
+  const { code, stdout } = await machine.run(['bash', '-c', script, 'bash', ...words]);
+  expect({ code, stdout }).toEqual({ code: 1, stdout: '\n0\n' });
+});
+
+test('five hundred that wait are no burden, and wake one after the other', async () => {
+  const { child, release } = await holder();
+  const [first] = await queueUp([['true']]);
+  await resting(first as ChildProcess);
+  const many = machine.start([
+    python,
+    join(import.meta.dirname, 'fixtures/many_waiters.py'),
+    ...manyWords('500'),
+  ]);
+  const ended = finished(many);
+  const pids = (await output(many, /^pids [\d ]+\n/m)).trim().split(' ').slice(1).map(Number);
+  expect(pids).toHaveLength(500);
+  expect(pids.every((pid) => readdirSync(`/proc/${pid}/task`).length === 1)).toBe(true);
+  const time = () => pids.reduce((sum, pid) => sum + processorTime(pid), 0);
+  const [before, began] = [time(), performance.now()];
+  await pause(5_000);
+  expect((time() - before) / (performance.now() - began)).toBeLessThan(0.25);
+  const memory = pids.reduce((sum, pid) => sum + privateMemory(pid), 0);
+  if (process.env.GPU_OWNER_BUILD === undefined) expect(memory / 1_024).toBeLessThan(500);
+  expect(await waiting(501)).toEqual([first?.pid, ...pids]);
+  release();
+  await finished(child);
+  expect((await ended).stdout.trim().split('\n').slice(1).map(Number)).toEqual(pids);
+});
+
+/** Everything but Node.js, of which five hundred would take a minute to start. */
+function manyWords(count: string): string[] {
+  return [count, join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-waiter')];
+}
+
+/** In ms. */
+function processorTime(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const [user, system] = text
+    .slice(text.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(11, 13);
+  return (Number(user) + Number(system)) * 10;
+}
