@@ -125,12 +125,19 @@ function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonl
   return fail(`${start}; ${when}, but by a PID that is not its own.`);
 }
 
+/** By how much the memory in use has risen, in bytes. What has ended meanwhile, such as a placeholder, doesn't count. null: unknown. */
+export function riseOf(before: GPU | undefined, after: GPU): number | null {
+  const [old, current] = [before?.memory.usedBytes ?? null, after.memory.usedBytes];
+  if (old === null || current === null) return null;
+  const left = (after.processes ?? []).map(({ pid }) => pid);
+  const ended = (before?.processes ?? []).filter(({ pid }) => !left.includes(pid));
+  const freed = ended.map(({ usedBytes }) => usedBytes ?? Number.NaN).reduce((sum, bytes) => sum + bytes, 0);
+  return Number.isNaN(freed) ? null : current - old + freed;
+}
+
 /** A context takes more than the 100 MiB that count as idle: so programs that aren't listed are noticed, too. */
 function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
-  const rises = after.map((gpu, i) => {
-    const [old, current] = [before[i]?.memory.usedBytes ?? null, gpu.memory.usedBytes];
-    return { gpu, bytes: old === null || current === null ? null : current - old };
-  });
+  const rises = after.map((gpu, i) => ({ gpu, bytes: riseOf(before[i], gpu) }));
   const known = rises.flatMap(({ gpu, bytes }) => (bytes === null ? [] : [{ gpu, bytes }]));
   if (known.length === 0) skip('the driver does not tell how much memory is in use');
   const small = known.filter(({ bytes }) => bytes < 100 * MiB);
