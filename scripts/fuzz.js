@@ -35,7 +35,7 @@ export const NATIVE = {
       'run\0--leases\x003,4\0--shared=5\0--lease-file\0/l/a.lease\0--held\x006\0--record\0{"user":"a","pid":1}\0--\0python\0x.py\0',
       'task\0--control\x007\0--grace\x00500\0--directory\0/tmp\0--ignore-signals\x00ff\0--nofile\x001024\0--\0sh\0-c\0true\0',
       'hold\0--marker\x003:123:4:gpu0\0--pid-marker\x005:99:4:gpu1.pid\0--answer\0ready\0--recheck\x00100\0--placeholder\x008\0--placeholder-pid\x004711\0',
-      'run\0--job\x007\0--cancel\0command\0--time-limit\x00100:1s\0--notice\x0010:50\0--\0true\0',
+      'run\0--job\x007\0--cancel\0command\0--time-limit\x00100:1s\0--notice\x0010:50\0--log\x008:65536\0--then\0/bin/sh\0--then\0x\0--\0true\0',
       '{"user":"a","gpus":[{"index":0,"uuid":"GPU-0"}],"x":[],"y":{},"z":-1.5e3,"s":"\\u00e4\\n"}',
       '{ }',
       // What begins with a blank was read from before its beginning.

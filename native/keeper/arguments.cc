@@ -28,6 +28,8 @@ constexpr char help[] =
     "--recheck MS\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
+    "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
+    "         --then WORD  (run: a program to start after everything is given back, and its arguments, one each)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
@@ -160,6 +162,23 @@ int parse_job(const char* option, const char* value, Options* options) {
   return complain_value(option, value, "a regular file with one name, open for writing");
 }
 
+int parse_log(const char* option, const char* value, Options* options) {
+  char number[16] = "";
+  const char* size = split(value, number, sizeof number);
+  if (!size || !parse_number(size, LONG_MAX, &options->log_size) || options->log_size == 0) {
+    return complain_value(option, value, "FD:BYTES");
+  }
+  if (int code = parse_descriptor(option, number, &options->log)) return code;
+  if (is_job_output(options->log)) return 0;
+  return complain_value(option, value, "a regular file with one name, open for writing");
+}
+
+int parse_then(const char* option, const char* value, WordList* then) {
+  if (then->count == WordList::capacity) return complain_value(option, value, "fewer arguments");
+  then->words[then->count++] = value;
+  return 0;
+}
+
 int parse_cancel(const char* option, const char* value, Options* options) {
   options->cancels_command = strcmp(value, "command") == 0;
   return options->cancels_command || !strcmp(value, "all") ? 0 : complain_value(option, value, "all or command");
@@ -180,6 +199,8 @@ int parse_option(const char* option, const char* value, Options* options) {
   if (is("--time-limit")) return parse_time_limit(option, value, &options->time_limit);
   if (is("--notice")) return parse_notice(option, value, &options->time_limit);
   if (is("--job")) return parse_job(option, value, options);
+  if (is("--log")) return parse_log(option, value, options);
+  if (is("--then")) return parse_then(option, value, &options->then);
   if (is("--cancel")) return parse_cancel(option, value, options);
   if (is("--grace")) return parse_count(option, value, INT_MAX, &options->grace);
   if (is("--recheck")) return parse_count(option, value, INT_MAX, &options->recheck);
@@ -229,8 +250,9 @@ int check(const Options& options) {
     say("keeper: --time-limit is for run only");
     return exit_usage;
   }
-  if (options.mode != Mode::run && (options.job >= 0 || options.cancels_command)) {
-    say("keeper: --job and --cancel are for run only");
+  const bool is_background = options.job >= 0 || options.log >= 0 || options.then.count > 0 || options.cancels_command;
+  if (is_background && options.mode != Mode::run) {
+    say("keeper: --job, --log, --then and --cancel are for run only");
     return exit_usage;
   }
   if (limit.signal && limit.notice >= limit.duration) {

@@ -35,6 +35,13 @@ struct PathList {
   int count = 0;
 };
 
+// A program and its arguments, as execvp wants them.
+struct WordList {
+  static constexpr int capacity = 15;
+  const char* words[capacity + 1] = {};
+  int count = 0;
+};
+
 // How long a command may run. Its end is counted from the start of this program, on a clock that goes on while the
 // machine sleeps.
 struct TimeLimit {
@@ -67,6 +74,9 @@ struct Options {
   const char* answer = nullptr;     // the line that tells that all is held (hold)
   TimeLimit time_limit;             // of the command (run)
   int job = -1;                     // the file of a job in the background (run)
+  int log = -1;                     // the output of that job (run)
+  long log_size = 0;                // bytes that it may have on disk
+  WordList then;                    // what is started when everything is given back (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

@@ -9,11 +9,20 @@
 #include "keeper/arguments.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
+#include "keeper/job_file.h"
 #include "keeper/signals.h"
 
 namespace keeper {
 
 namespace {
+
+void restore_open_files_limit(const Options& options) {
+  rlimit limit;
+  if (options.open_files < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(options.open_files);
+  limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 [[noreturn]] void become(const Options& options, bool own_session, int go, int report) {
   // No PR_SET_PDEATHSIG: were keeper, watchdog and worker all killed, it would take the command, which holds the lease
@@ -22,14 +31,7 @@ namespace {
   for (int i = 0; i < options.leases.count; ++i) fcntl(options.leases.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.shared.count; ++i) fcntl(options.shared.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.inherited.count; ++i) fcntl(options.inherited.fds[i], F_SETFD, 0);
-  if (options.open_files >= 0) {
-    rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-      const rlim_t wanted = static_cast<rlim_t>(options.open_files);
-      limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-      setrlimit(RLIMIT_NOFILE, &limit);
-    }
-  }
+  restore_open_files_limit(options);
   // Nothing comes if the keeper is gone: the command must not start without one.
   char letter = 0;
   if (read(go, &letter, 1) != 1) _exit(exit_internal);
@@ -79,6 +81,21 @@ int Command::let_go() {
   close_descriptor(&go_);
   close_descriptor(&report_);
   return error;
+}
+
+void start_then(const Options& options, JobState* state) {
+  if (options.then.count == 0 || state->then_started) return;
+  const pid_t pid = fork();
+  if (pid < 0) return;
+  state->then_started = true;
+  if (pid > 0) return;
+  setsid();
+  redirect_to_null(STDIN_FILENO, STDERR_FILENO);
+  close_others(options, Keep::standard, -1);
+  restore_open_files_limit(options);
+  restore_signals(0);
+  execvp(options.then.words[0], const_cast<char**>(options.then.words));
+  _exit(exit_not_found);
 }
 
 const char* execution_error(const char* command, int error) {

@@ -4,6 +4,7 @@
 
 namespace keeper {
 
+struct JobState;
 struct Options;
 
 // A child that waits until it is let go, and then becomes the command.
@@ -22,6 +23,10 @@ class Command {
   int go_ = -1;
   int report_ = -1;
 };
+
+// Starts what `--then` names, once: by itself, in a session of its own and with nothing of the job open. Nobody waits
+// for it. For whoever has released the job.
+void start_then(const Options& options, JobState* state);
 
 // Words for the errno of a failed execution.
 const char* execution_error(const char* command, int error);

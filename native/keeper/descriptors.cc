@@ -47,6 +47,7 @@ void mark_close_on_exec(const Options& options) {
   if (options.placeholder >= 0) set_close_on_exec(options.placeholder);
   if (options.control >= 0) set_close_on_exec(options.control);
   if (options.job >= 0) set_close_on_exec(options.job);
+  if (options.log >= 0) set_close_on_exec(options.log);
 }
 
 void redirect_to_null(int first, int last) {
@@ -69,9 +70,11 @@ void close_others(const Options& options, Keep keep, int also, int also2) {
     if (!parse_number(entry->d_name, INT_MAX, &number)) continue;
     const int fd = static_cast<int>(number);
     if (fd == dirfd(directory) || fd == also || fd == also2) continue;
-    if (keep != Keep::nothing) {
-      if (fd <= STDERR_FILENO || options.leases.contains(fd) || options.shared.contains(fd)) continue;
-      if (options.inherited.contains(fd) || options.held.contains(fd) || fd == options.job) continue;
+    if (keep != Keep::nothing && fd <= STDERR_FILENO) continue;
+    if (keep == Keep::leases || keep == Keep::leases_and_placeholder) {
+      if (options.leases.contains(fd) || options.shared.contains(fd)) continue;
+      if (options.inherited.contains(fd) || options.held.contains(fd) || fd == options.job || fd == options.log)
+        continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

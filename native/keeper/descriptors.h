@@ -19,9 +19,10 @@ void mark_close_on_exec(const Options& options);
 // Gives back what we would otherwise keep open for others: the reader of a pipe waits until its last writer is gone.
 void redirect_to_null(int first, int last);
 
-enum class Keep { leases, leases_and_placeholder, nothing };
+enum class Keep { leases, leases_and_placeholder, standard, nothing };
 
-// Closes every descriptor but `also` (where not -1), the standard ones, and those that `keep` says.
+// Closes every descriptor but `also` (where not -1) and those that `keep` says. The standard ones stay with all of
+// these but with nothing.
 void close_others(const Options& options, Keep keep, int also, int also2 = -1);
 
 void close_descriptor(int* fd);

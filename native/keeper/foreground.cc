@@ -197,6 +197,7 @@ void Foreground::on_event(const char* line) {
     if (group_signals_.pid()) kill(group_signals_.pid(), SIGKILL);
     if (placeholder_) kill(placeholder_, SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
+    start_then(options_, state_);  // if it wasn't the keeper that could
     end_child(placeholder_);
     placeholder_ = 0;
   }

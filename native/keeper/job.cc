@@ -90,7 +90,7 @@ void Job::react() {
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
   if (phase_ == Phase::surviving) report_survivors();
-  if (now >= recheck_at_) check_lease_files();
+  if (now >= recheck_at_) look_after_files();
 }
 
 int Job::timeout() const {
@@ -251,8 +251,9 @@ void Job::report(const Descendants& descendants) {
   if (worker_) terminate(options_.grace < leftover_grace_ms ? options_.grace : leftover_grace_ms);
 }
 
-void Job::check_lease_files() {
+void Job::look_after_files() {
   recheck_at_ = now_ms() + options_.recheck;
+  trim_job_output(options_);
   if (removal_reported_ || !lease_file_removed(options_)) return;
   removal_reported_ = true;
   events_.send("{\"event\":\"removed\"}");
@@ -275,6 +276,7 @@ void Job::release() {
       unlock_own(options_);
     }
   }
+  trim_job_output(options_);
   phase_ = Phase::released;
   events_.send("{\"event\":\"released\"}");
 }

@@ -70,7 +70,7 @@ class Job {
   void report(const Descendants& descendants);
   void keep_time_limit();
   void kill_on();
-  void check_lease_files();
+  void look_after_files();
   void release();
 
   const Options& options_;

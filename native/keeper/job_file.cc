@@ -17,6 +17,10 @@ namespace {
 constexpr off_t block_offset = 4096;
 constexpr size_t block_size = 512;
 
+// The part of the output that always stays, and a multiple of all sizes of pages.
+constexpr off_t first_part = 64 * 1024;
+constexpr blkcnt_t stat_block_size = 512;
+
 void add_number(Text* text, const char* key, int64_t value, bool is_known) {
   text->add("\"%s\": ", key);
   if (is_known) {
@@ -30,10 +34,12 @@ const char* word(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
 
-bool is_job_file(int fd) {
+bool is_job_file(int fd) { return is_job_output(fd) && !(fcntl(fd, F_GETFL) & O_APPEND); }
+
+bool is_job_output(int fd) {
   struct stat file;
   const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || flags & (O_APPEND | O_PATH)) return false;
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || flags & O_PATH) return false;
   return fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && gpu_owner::locks::may_write(fd);
 }
 
@@ -54,6 +60,15 @@ void write_job_state(const Options& options, const JobState& state) {
   memcpy(block, text.c_str(), text.length());
   block[block_size - 1] = '\n';
   if (pwrite(options.job, block, sizeof block, block_offset) < 0) return;
+}
+
+void trim_job_output(const Options& options) {
+  struct stat file;
+  if (options.log < 0 || fstat(options.log, &file) != 0) return;
+  if (file.st_blocks <= options.log_size / stat_block_size || !gpu_owner::locks::may_write(options.log)) return;
+  const off_t last_part = (file.st_size - options.log_size / 2) / first_part * first_part;
+  if (last_part <= first_part) return;
+  fallocate(options.log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first_part, last_part - first_part);
 }
 
 }  // namespace keeper

@@ -19,14 +19,21 @@ struct JobState {
   int64_t ended = -1;
   bool time_limit = false;  // the limit was over before the command had ended
   bool cancelled = false;
+  bool then_started = false;  // what `--then` names
 };
 
 // Whether somebody who lets us write to this descriptor can't mean another file than one of a job: a regular file that
 // may be written to at any place.
 bool is_job_file(int fd);
+// The same, but writing may be at the end.
+bool is_job_output(int fd);
 
 // Writes the state into its block of the job's file (`--job`), in place: the block is there, so that a full disk loses
 // no job's end. Failures are ignored.
 void write_job_state(const Options& options, const JobState& state);
+
+// Frees the middle of the job's output (`--log`) on disk where that takes more than it may: the beginning and half of
+// what it may take stay. Where the file system can't, everything does.
+void trim_job_output(const Options& options);
 
 }  // namespace keeper

@@ -44,6 +44,7 @@ void end_unstarted(const Options& options, int exit_code) {
   state.ended = calendar_time_ms();
   write_job_state(options, state);
   unlock(options);
+  start_then(options, &state);
 }
 
 bool start_command(const Options& options, Job* job, int signals, const Channel& channel, bool own_session) {
@@ -99,8 +100,7 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
   state->keeper = getpid();
   job.set_state(state);
   sign_markers(options);
-  if (!start_command(options, &job, signals, channel, false)) return exit_internal;
-
+  start_command(options, &job, signals, channel, false);
   while (!job.released()) {
     pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}};
     poll(ready, 2, job.timeout());
@@ -112,6 +112,7 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     if (ready[1].revents) handle_requests(&job, &channel);
     job.react();
   }
+  start_then(options, state);
   return 0;
 }
 

@@ -140,6 +140,9 @@ void check_options(const keeper::Options& options, const std::vector<std::string
   for (int i = 0; i < options.lease_files.count; ++i) EXPECT(*options.lease_files.paths[i] == '/');
   EXPECT(options.placeholder_pid >= 0 && options.grace >= 0 && options.recheck > 0 && options.open_files >= -1);
   if (options.record) EXPECT(is_among(options.record, words));
+  EXPECT(options.log < kOpen && (options.log < 0 || options.log_size > 0));
+  EXPECT(options.then.count <= keeper::WordList::capacity && !options.then.words[options.then.count]);
+  for (int i = 0; i < options.then.count; ++i) EXPECT(is_among(options.then.words[i], words));
   if (options.command) EXPECT(options.mode != keeper::Mode::hold && is_among(options.command[0], words));
 }
 
@@ -162,7 +165,8 @@ void check_record(keeper::Options& options) {
 }
 
 void check_state(keeper::Options& options) {
-  EXPECT(options.job < kOpen && (options.job < 0 || options.mode == keeper::Mode::run));
+  using keeper::Mode;
+  EXPECT(options.job < kOpen && (options.job < 0 || options.mode == Mode::run || options.mode == Mode::help));
   if (options.job < 0) options.job = 3;
   keeper::JobState state;
   for (const bool full : {false, true}) {
