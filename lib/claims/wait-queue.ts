@@ -40,6 +40,8 @@ export interface Waiter extends GpuRequest {
   limitMs: number | null;
   /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
+  /** Must start Node.js before it can take anything. */
+  rests: boolean;
 }
 
 /** A slot as one process leaves it to the next. */
@@ -238,6 +240,7 @@ export class WaitQueue {
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
       limitMs: typeof limitMs === 'number' && limitMs > 0 ? limitMs : null,
+      rests: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }
@@ -347,6 +350,8 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
 export const WAITERS_PER_HEARTBEAT = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
 const STALL_TIMEOUT_MS = 2_500;
+/** So much longer for one that rests: until it has started Node.js and looked at the driver, in ms. */
+const STALL_WAKING_MS = 3_000;
 /** Those behind lose their patience one after the other, so that they don't all try at once. */
 const STALL_STAGGER_MS = 20;
 
@@ -358,16 +363,16 @@ export class StallDetector {
   readonly #since = new Map<number, number>();
 
   /** @param free UUIDs of GPUs that are free now @param at ms on any clock that goes on evenly */
-  observe(ahead: readonly GpuRequest[], free: ReadonlySet<string>, at: number): void {
+  observe(ahead: readonly (GpuRequest & { rests?: boolean })[], free: ReadonlySet<string>, at: number): void {
     const kept = new Set<string>();
-    const able = new Set<number>();
-    for (const { slot, count, uuids } of ahead) {
+    const able = new Map<number, number>();
+    for (const { slot, count, uuids, rests = false } of ahead) {
       const could = uuids.filter((uuid) => free.has(uuid) && !kept.has(uuid));
-      if (could.length >= count) able.add(slot);
+      if (could.length >= count) able.set(slot, rests ? at + STALL_WAKING_MS : at);
       else for (const uuid of uuids) kept.add(uuid);
     }
     for (const slot of this.#since.keys()) if (!able.has(slot)) this.#since.delete(slot);
-    for (const slot of able) if (!this.#since.has(slot)) this.#since.set(slot, at);
+    for (const [slot, since] of able) if (!this.#since.has(slot)) this.#since.set(slot, since);
   }
 
   /** Whether whoever has the slot could have had what they wait for, when last observed. */

@@ -15,9 +15,9 @@ int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
 
 }  // namespace
 
-int write_heartbeat(int descriptor, int64_t offset) {
+int write_heartbeat(int descriptor, int64_t offset, bool rests) {
   char text[kHeartbeatSize + 1];
-  snprintf(text, sizeof text, "\n%-30" PRId64 "\n", milliseconds());
+  snprintf(text, sizeof text, "\n%-24" PRId64 " %5s\n", milliseconds(), rests ? "rests" : "");
   return -write_block(descriptor, text, kHeartbeatSize, offset);
 }
 

@@ -9,13 +9,14 @@ namespace gpu_owner::locks {
 // lib/claims/wait-queue.ts.
 constexpr int64_t kBlocks = 4096;
 constexpr int64_t kBlockSize = 4096;
-// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space.
+// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space. After it, "rests"
+// tells that its waiter must start a program before it can take anything.
 constexpr int64_t kHeartbeatSize = 32;
 
 constexpr int64_t heartbeat_offset(int64_t slot) { return (slot % kBlocks + 1) * kBlockSize - kHeartbeatSize; }
 
 // Writes one now. 0 or an errno value.
-int write_heartbeat(int descriptor, int64_t offset);
+int write_heartbeat(int descriptor, int64_t offset, bool rests = false);
 // Whether the heartbeat there is younger than so many milliseconds.
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
 

@@ -21,7 +21,7 @@ constexpr int64_t kLifeless = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/w
 constexpr int64_t kLook = 100;
 // A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
 constexpr int64_t kPatience = 1'000;
-constexpr int64_t kStagger = 100;
+constexpr int64_t kStagger = 50;
 // A signal that comes just before the system call that it is to end is repeated.
 constexpr int64_t kRepeat = 50;
 
@@ -72,7 +72,7 @@ class Watch {
   // Sends a heartbeat, and looks at everything that tells of no change by itself. Whether there is news.
   bool beat() {
     if (options_.queue >= 0) {
-      locks::write_heartbeat(options_.queue, locks::heartbeat_offset(options_.slot));
+      locks::write_heartbeat(options_.queue, locks::heartbeat_offset(options_.slot), true);
       if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)
         return true;
       for (const int64_t slot : options_.ahead) {
@@ -136,7 +136,7 @@ class Watch {
 void wait_for_news(const Options& options) {
   Watch(options).run();
   // The program takes its time to start.
-  if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot));
+  if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot), true);
 }
 
 }  // namespace waiter

@@ -1,10 +1,11 @@
 // While it waits, `gpu-owner run` is a small process without Node.js, and nobody else can tell the difference.
 import type { ChildProcess } from 'node:child_process';
-import { cpSync, existsSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { Line } from '../integration/line.ts';
 import { binaries } from '../support/binaries.ts';
-import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
+import { finished, launcher, Machine, output, python, root, until, uuidOf } from '../support/machine.ts';
 import { isAlive, nameOf, sendSignal, signalLiving, stat } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 
@@ -67,7 +68,9 @@ test('whoever waits, at the front or behind others, has one thread and little me
   const { release } = await holder();
   const children = await queueUp([say('a'), say('b')]);
   const outcomes = children.map((child) => finished(child));
+  const before = (await machine.runCommand(['queue', '--json'])).stdout;
   await resting(...children);
+  expect((await machine.runCommand(['queue', '--json'])).stdout).toBe(before);
   for (const { pid = 0 } of children) {
     expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
     expect(realpathSync(`/proc/${pid}/exe`)).toBe(realpathSync(join(binaries(), 'gpu-owner-waiter')));
@@ -118,6 +121,20 @@ test('one that is killed while it rests is passed over, and one that is stopped 
   expect((await outcomes[0])?.code).toBe(0);
   expect(said()).toEqual(['c', 'a']);
   expect(await waiting(0)).toEqual([]);
+});
+
+test('one that rests behind a waiter that lives but takes nothing gets the GPU, before those who don’t wait', async () => {
+  const { release } = await holder();
+  const line = new Line(machine);
+  await line.fakeWaiter(1, [uuidOf(0)]);
+  const behind = waiter(say('waited'));
+  const outcome = finished(behind);
+  await resting(behind);
+  release();
+  const other = machine.start([...START, '--no-wait', '--', ...say('came')]);
+  expect((await finished(other)).code).toBe(0);
+  expect((await outcome).code).toBe(0);
+  expect(said()).toEqual(['waited', 'came']);
 });
 
 test('--wait ends with 75 and the reasons at its time, counted from the beginning', async () => {
@@ -240,30 +257,44 @@ os.execvp(sys.argv[1], [os.fsencode(word) for word in sys.argv[1:]] + [b'\\xff \
   expect(with_.stdout).toBe(without.stdout);
 });
 
-test('when the package is removed meanwhile, the wait ends with a message and exit code 71', async () => {
-  const copy = join(machine.directory, 'package');
-  for (const part of ['bin', 'dist', 'package.json', 'node_modules/node-gyp-build']) {
-    cpSync(join(root, part), join(copy, part), { recursive: true, dereference: true });
-  }
-  cpSync(binaries(), join(copy, 'build/Release'), {
-    recursive: true,
-    dereference: true,
-    filter: (path) => !path.includes('obj'),
-  });
-  const { release } = await holder();
+/** A `run` of a copy of the package, at rest. */
+async function restingCopy() {
+  const path = join(machine.directory, 'package');
+  const install = () => {
+    for (const part of ['bin', 'dist', 'package.json', 'node_modules/node-gyp-build']) {
+      cpSync(join(root, part), join(path, part), { recursive: true, dereference: true });
+    }
+    const filter = (file: string) => !file.includes('/obj');
+    cpSync(binaries(), join(path, 'build/Release'), { recursive: true, dereference: true, filter });
+  };
+  install();
   const env = { GPU_OWNER_BUILD: undefined };
-  const child = machine.start([join(copy, 'bin/gpu-owner.cjs'), 'run', '--', 'true'], { env });
+  const child = machine.start([join(path, 'bin/gpu-owner.cjs'), 'run', '--', 'echo', 'ran'], { env });
   const outcome = finished(child);
   await resting(child);
-  rmSync(copy, { recursive: true });
+  return { install, remove: () => rmSync(path, { recursive: true }), outcome };
+}
+
+test('when the package is removed meanwhile, the wait ends with a message and exit code 71', async () => {
+  const { release } = await holder();
+  const { remove, outcome } = await restingCopy();
+  remove();
   release();
   const { code, stderr } = await outcome;
   expect(code).toBe(71);
   expect(stderr).toMatch(
     /the wait for GPUs can't go on: .*gpu-owner\.cjs .* No such file .*start the command again/,
   );
-  expect(existsSync(join(machine.lockDirectory, 'line.lock'))).toBe(true);
   expect(await waiting(0)).toEqual([]);
+});
+
+test('when the package is upgraded meanwhile, the new one goes on', async () => {
+  const { release } = await holder();
+  const { remove, install, outcome } = await restingCopy();
+  remove();
+  install();
+  release();
+  expect(await outcome).toMatchObject({ code: 0, stdout: 'ran\n' });
 });
 
 test('what another version has left is closed, and the wait begins anew', async () => {
