@@ -476,7 +476,8 @@ describe('names', () => {
   });
 
   test('environment variables: those that are read are explained, and those explained are read', () => {
-    const pattern = '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|_MARK = .)GPU_OWNER_[A-Z_]+';
+    const pattern =
+      '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|WAITING = .|_MARK = .)GPU_OWNER_[A-Z_]+';
     const places = ['lib', 'bin', 'native', 'python', '--exclude-dir=tests'];
     const sources = spawnSync('grep', ['-rhoE', '--exclude-dir=__pycache__', pattern, ...places], {
       cwd: root,
