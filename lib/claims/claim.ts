@@ -90,8 +90,8 @@ export function* claim(
     job,
   );
   const secret = request.isJob ? newJobSecret() : null;
-  const { command, limitMs } = request;
-  const record = { ...ownRecord(bootId(), command, secret?.generation), limitMs };
+  const { command, limitMs, about } = request;
+  const record = { ...ownRecord(bootId(), command, secret?.generation), limitMs, ...about };
   const claimant = claimantOf(directory, record, request.lockTimeout);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
   const refuse = (left: Candidate[], isOutrun = false) => refusal(request, deciding, job, left, isOutrun);

@@ -37,6 +37,7 @@ import {
   findUnexplained,
   isLocked,
   LEASE,
+  leaseNames,
   readHolder,
   type UnexplainedLock,
 } from './lease-file.ts';
@@ -371,14 +372,4 @@ export function findSpoiltQueue(directory: LockDirectory): string | null {
   const isSpoilt = queue?.isSpoilt === true;
   queue?.close();
   return isSpoilt ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
-}
-
-function leaseNames(directory: LockDirectory): string[] {
-  const names = directory.all.flatMap((path) =>
-    directory
-      .namesIn(path)
-      .filter((name) => name.endsWith('.lease'))
-      .sort(),
-  );
-  return [...new Set(names)];
 }

@@ -1,4 +1,5 @@
 export { EPOCHS } from './acquisition-lock.ts';
+export { type Activity, readActivity, type Waiting } from './activity.ts';
 export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,
@@ -35,5 +36,5 @@ export { leaseInfo } from './record.ts';
 export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export { lookAtGPUs } from './survey.ts';
-export { findGPUs, type WaitOptions } from './wait.ts';
+export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { WAIT_QUEUE_FILE } from './wait-queue.ts';

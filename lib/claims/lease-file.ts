@@ -30,6 +30,17 @@ export function leaseName(given: string, depth = 0): string {
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
 }
 
+/** The lease files of whole GPUs and MIG instances, here and in the other directories where leases may be held. */
+export function leaseNames(directory: LockDirectory): string[] {
+  const names = directory.all.flatMap((path) =>
+    directory
+      .namesIn(path)
+      .filter((name) => name.endsWith('.lease'))
+      .sort(),
+  );
+  return [...new Set(names)];
+}
+
 function isLeaseName(uuid: string): boolean {
   return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
 }

@@ -113,6 +113,11 @@ export class LockDirectory {
     return descriptor < 0 ? descriptor : { directory: this.#directory as Directory, descriptor };
   }
 
+  /** Opens a file of this user's for reading and writing; it is made if missing. @returns a descriptor or -errno */
+  openOwn(name: string, mode: number): number {
+    return this.#directory?.openShared(name, 0, mode) ?? -errno.ENOENT;
+  }
+
   /** Removes a file behind a descriptor from one of the directories, if it still has this name. */
   remove(name: string, descriptor: number, path = this.path): void {
     this.#at(path)?.remove(name, descriptor);

@@ -25,6 +25,10 @@ export interface RecordContents {
   boot: string;
   /** How long its command may run; missing: for ever. The keeper of the command adds `until`, in ms since 1970. */
   limitMs?: number | undefined;
+  /** What its user calls the command, and says about it; its number as a background job. */
+  name?: string | undefined;
+  note?: string | undefined;
+  job?: number | undefined;
   /** Which of the tenures of a lease this is; any number that no other tenure has. */
   generation: number;
   /** In which PIDs are meant; null: unknown. */
@@ -129,6 +133,12 @@ export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
   };
   const until = moment(record?.until);
   if (until !== null) info.until = until;
+  const job = count(record?.job, 2 ** 31);
+  if (job) info.job = job;
+  const name = text(record?.name, 64);
+  if (name !== null) info.name = name;
+  const note = text(record?.note, 200);
+  if (note !== null) info.note = note;
   const survivors = count(record?.survivors, 2 ** 22);
   if (survivors) info.survivors = survivors;
   return info;

@@ -119,6 +119,12 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
   }
 }
 
+/** Refuses what this machine can never satisfy. Takes nothing, and doesn't wait. @throws as {@link findGPUs} */
+export async function checkPossible(request: DiscoveryRequest): Promise<void> {
+  const found = await runAsync(findForClaim(request));
+  if (!found.granted && !found.possible) throw impossibleError(found);
+}
+
 /** When a wait of so many ms that begins now ends. */
 export function endOf(maxWait: number | null): number {
   return maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;

@@ -6,6 +6,8 @@ export type Operands =
   | 'command-line'
   /** Files, and behind `--` a command line of the user's. */
   | 'files-and-command-line'
+  /** Numbers and names of jobs. */
+  | 'jobs'
   /** Words: the first, and what may follow it, words or files. */
   | { first: readonly string[]; after?: Readonly<Record<string, readonly string[] | 'file'>> };
 

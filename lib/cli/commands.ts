@@ -6,6 +6,30 @@ export const COMMANDS: Commands = {
     summary: 'claim GPUs, run a command on them, release them when it ends',
     load: async () => (await import('./run.ts')).COMMAND,
   },
+  submit: {
+    summary: 'run a command in the background when GPUs are free, and print its number',
+    load: async () => (await import('./submit.ts')).COMMAND,
+  },
+  jobs: {
+    summary: 'list your jobs: waiting, running, ended',
+    load: async () => (await import('./jobs.ts')).COMMAND,
+  },
+  logs: {
+    summary: 'print the output of a job',
+    load: async () => (await import('./logs.ts')).COMMAND,
+  },
+  wait: {
+    summary: 'wait until jobs have ended, and return their exit code',
+    load: async () => (await import('./wait.ts')).COMMAND,
+  },
+  cancel: {
+    summary: 'cancel jobs',
+    load: async () => (await import('./cancel.ts')).COMMAND,
+  },
+  resubmit: {
+    summary: 'submit ended or lost jobs once more',
+    load: async () => (await import('./resubmit.ts')).COMMAND,
+  },
   hold: {
     summary: 'claim GPUs and hold them until standard input is closed',
     load: async () => (await import('./hold.ts')).COMMAND,

@@ -25,7 +25,10 @@ async function findCommand(commands: Commands, name: string, called: string): Pr
   );
 }
 
-const COMMAND_LINES = { 'command-line': 'word', 'files-and-command-line': 'dashes' } as const;
+const COMMAND_LINES: Readonly<Record<string, 'word' | 'dashes'>> = {
+  'command-line': 'word',
+  'files-and-command-line': 'dashes',
+};
 
 /** The words before the names of commands, and the help that lists these. */
 interface Program {
@@ -59,7 +62,7 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     return true;
   }
   const { operands } = command;
-  const commandLine = typeof operands === 'string' ? COMMAND_LINES[operands] : null;
+  const commandLine = typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
   const parsed = parse(words, optionsOf(command.groups), commandLine);
   if (parsed.values.help) await explain();
   else await command.run(parsed);

@@ -1,8 +1,8 @@
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, showValue } from '../platform/index.ts';
 
-/** Values that a shell offers for an option: some words (others may be right, too), paths, or names of simulated machines. */
-export type Candidates = readonly string[] | 'file' | 'directory' | 'machine';
+/** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
+export type Candidates = readonly string[] | 'file' | 'directory' | 'machine' | 'job';
 
 /** An option: the parser, `--help` and completion scripts know it from here alone. */
 export interface Option {

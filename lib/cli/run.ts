@@ -1,10 +1,12 @@
-import { checkOptions } from '../claims/index.ts';
+import { checkOptions, type Settings } from '../claims/index.ts';
 import {
   becomeKeeper,
+  checkJobOptions,
   claimForJob,
   claimUntilInputCloses,
   continueWait,
   parseTimeLimit,
+  type TimeLimit,
 } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
@@ -16,36 +18,52 @@ import {
   NAMES,
   waitOptions,
 } from './claim-options.ts';
-import type { Command } from './command.ts';
+import type { Command, OptionGroup } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { isLostDuration, type Parsed, usage } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
-async function run({ values, command }: Parsed): Promise<void> {
+/** What `run` and `submit` are asked for, checked. */
+export interface RunRequest {
+  settings: Settings;
+  limit: TimeLimit | null;
+}
+
+/** @param called the command's name @throws ERR_INVALID_ARGUMENT */
+export function checkRun({ values, command }: Parsed, called: string): RunRequest {
   if (command.length === 0) {
-    throw usage('a command is missing; for example: gpu-owner run -n 2 -- python train.py');
+    throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
   }
   const [duration = ''] = command;
   if (isLostDuration(values, duration)) {
     throw usage(`'${duration}' would be the command; write --wait=${duration}`);
   }
-  const continued = continueWait();
-  refuseThrowAway();
   const settings = checkOptions(claimOptions(values), [], NAMES);
-  settings.request.command = shellWords(command);
-  settings.request.isJob = true;
+  const { name, note } = values;
+  const about = {
+    ...(name === undefined ? {} : { name: String(name) }),
+    ...(note === undefined ? {} : { note: String(note) }),
+  };
+  checkJobOptions(about);
   const limit = parseTimeLimit(values.for, values.signal);
+  Object.assign(settings.request, { command: shellWords(command), isJob: true, about });
   if (limit !== null) settings.request.limitMs = limit.ms;
   const conflict = values['conflict-exit-code'];
   if (conflict !== undefined) setConflictExitCode(exitCode(conflict));
+  return { settings, limit };
+}
+
+async function run(parsed: Parsed): Promise<void> {
+  const { values, command } = parsed;
+  const continued = continueWait();
+  const { settings, limit } = checkRun(parsed, 'run');
+  refuseThrowAway();
   const wait = waitLimits(values, true);
   const claiming = values['until-input-closes']
     ? claimUntilInputCloses(settings, wait)
     : claimForJob(settings, wait, continued);
   const claim = await claiming.finally(() => wait?.end());
-  // Claims inside the job must find what it holds.
-  if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   becomeKeeper(claim, command.length, limit);
 }
 
@@ -55,41 +73,46 @@ function exitCode(value: unknown): number {
   throw usage(`--conflict-exit-code: ${showValue(value)} is not an exit code; use 0 to 255`);
 }
 
+/** Options of `run`, and of `submit` first. */
+export const RUN_GROUPS: readonly OptionGroup[] = [
+  {
+    options: {
+      ...countOption('claim'),
+      ...waitOptions(true),
+      for: {
+        value: 'DURATION',
+        help: 'end the command after DURATION (90s, 4h, 1d) with exit code 124; waiting does not count',
+        candidates: ['30m', '4h', '1d'],
+      },
+      signal: {
+        value: 'NAME@DURATION',
+        help: 'send the command a signal so long before the limit of --for (USR1@5m)',
+        candidates: ['USR1@5m', 'TERM@1m'],
+      },
+      name: { value: 'NAME', help: 'name it, for `gpu-owner jobs` and others who look' },
+      note: { value: 'TEXT', help: 'say something about it to others who look' },
+      'conflict-exit-code': {
+        value: 'N',
+        help: 'exit with N (0 to 255) instead of 75',
+        candidates: ['0', '75'],
+      },
+      ...claimingOptions(
+        'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
+      ),
+      ...LOCKS,
+      'until-input-closes': {
+        help: 'stop waiting when standard input is closed; for the self-test',
+        isHidden: true,
+      },
+    },
+  },
+  CRITERIA_GROUP,
+];
+
 export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
   about: `Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES, and runs the command. The GPUs stay claimed until the command and all its descendants have ended. They are released however these end.`,
-  groups: [
-    {
-      options: {
-        ...countOption('claim'),
-        ...waitOptions(true),
-        for: {
-          value: 'DURATION',
-          help: 'end the command after DURATION (90s, 4h, 1d) with exit code 124; waiting does not count',
-          candidates: ['30m', '4h', '1d'],
-        },
-        signal: {
-          value: 'NAME@DURATION',
-          help: 'send the command a signal so long before the limit of --for (USR1@5m)',
-          candidates: ['USR1@5m', 'TERM@1m'],
-        },
-        'conflict-exit-code': {
-          value: 'N',
-          help: 'exit with N (0 to 255) instead of 75',
-          candidates: ['0', '75'],
-        },
-        ...claimingOptions(
-          'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
-        ),
-        ...LOCKS,
-        'until-input-closes': {
-          help: 'stop waiting when standard input is closed; for the self-test',
-          isHidden: true,
-        },
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: RUN_GROUPS,
   notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 124 time limit, 126 the command can't be run, 127 it isn't found.`,
   operands: 'command-line',
   run,

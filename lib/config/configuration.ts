@@ -9,6 +9,7 @@ import {
   isRoot,
   listWords,
   parseDuration,
+  parseSize,
   pathIn,
   readAtMost,
   sanitize,
@@ -29,6 +30,8 @@ import { simulatedMachine } from './simulation.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
+/** Keys for background jobs. */
+const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
@@ -59,6 +62,12 @@ export interface Configuration {
   lockDirectory?: string;
   /** Milliseconds; only a machine's file sets it. */
   lockTimeout?: number;
+  /** How many background jobs that have ended are kept, and for how long in ms. */
+  jobsKept?: number;
+  jobsKeptFor?: number;
+  /** How much of the output of one job, and of all, is kept, in bytes. */
+  jobLogSize?: number;
+  jobLogsSize?: number;
 }
 
 const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] };
@@ -78,6 +87,10 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   conventions: parseConventions,
   lockDirectory: parseDirectory,
   lockTimeout: parseDuration,
+  jobsKept: parseCount,
+  jobsKeptFor: parseDuration,
+  jobLogSize: parseSize,
+  jobLogsSize: parseSize,
 };
 
 const MACHINE_ONLY: Record<string, string> = {
@@ -124,7 +137,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     devices: rules<DeviceRule>('devices'),
     exclude: rules<DeviceRule>('exclude'),
     excludeNames: rules<NameRule>('excludeNames'),
-    ...pick(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout']),
+    ...pick(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', ...JOB_KEYS]),
   };
 }
 
@@ -324,6 +337,14 @@ function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => G
     });
   }
   throw refuse('it must be a single value or a list');
+}
+
+function parseCount(value: unknown, option: string): number {
+  if (Number.isSafeInteger(value) && Number(value) >= 1) return Number(value);
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${option}: ${showValue(value)} is not a number of jobs; use 1, 2, …`,
+  );
 }
 
 function criterion(key: keyof Criteria, value: unknown, option: string): NormalizedCriteria {

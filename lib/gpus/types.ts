@@ -68,6 +68,10 @@ export interface LeaseInfo {
   since: string | null;
   /** ISO 8601: when the time limit of the holder's command ends it; missing: it has none. */
   until?: string;
+  /** The holder's number, if it is a background job. */
+  job?: number;
+  name?: string;
+  note?: string;
   /** 'gpu-owner' for a lease of ours, else the foreign locking convention. */
   convention: string;
   /** Processes of the job that are left after its command has ended. */

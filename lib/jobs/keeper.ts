@@ -89,6 +89,17 @@ export async function claimUntilInputCloses(settings: Settings, wait: WaitOption
   }
 }
 
+/** A job in the background, as its keeper is told of it. */
+export interface BackgroundJob {
+  /** Descriptors: of the job's lock, and of its file. */
+  lock: number;
+  file: number;
+  /** How much of its output is kept, in bytes; null: all. */
+  logLimit: number | null;
+  /** A program that is started when the job has ended, and its arguments; none for []. */
+  afterwards: readonly string[];
+}
+
 /** The parts of a claim that its keeper is given. */
 type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
 
@@ -100,10 +111,13 @@ type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
  * @throws ERR_INTERNAL when the keeper can't be started
  */
 export function becomeKeeper(
-  { claim, placeholder }: JobClaim,
+  { claim, placeholder, settings }: JobClaim,
   words: number,
   limit: TimeLimit | null,
+  job: BackgroundJob | null = null,
 ): never {
+  // Claims inside the job must find what it holds.
+  if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   Object.assign(process.env, environmentOf(claim));
@@ -112,12 +126,30 @@ export function becomeKeeper(
     KEEPER,
     'run',
     ...placeholderOptions(placeholder),
-    ...keeperOptions(claim, inheritable, [], limit === null ? {} : { until: Date.now() + limit.ms }),
+    ...keeperOptions(
+      claim,
+      inheritable,
+      job === null ? [] : [job.lock],
+      limit === null ? {} : { until: Date.now() + limit.ms },
+    ),
     ...commandOptions(claim, inherited),
     ...limitOptions(limit),
+    ...jobOptions(job),
     '--',
   ];
-  return become(args, words, inherited.descriptors, inherited.dropped);
+  // What the one who submitted the job had open is closed by now.
+  return become(args, words, job === null ? inherited.descriptors : [], inherited.dropped);
+}
+
+function jobOptions(job: BackgroundJob | null): string[] {
+  if (job === null) return [];
+  const log = job.logLimit === null ? [] : ['--log', `${inheritable(1)}:${job.logLimit}`];
+  return [
+    '--job',
+    String(inheritable(job.file)),
+    ...log,
+    ...job.afterwards.flatMap((word) => ['--then', word]),
+  ];
 }
 
 /** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */

@@ -17,6 +17,7 @@ export function bash(program: Program): string {
 
 /** In place of words that may follow. */
 const FILES = ':file';
+const JOBS = ':jobs';
 
 function spellings({ name, short }: OptionDescription): string[] {
   return [`--${name}`, ...(short === undefined ? [] : [`-${short}`])];
@@ -32,6 +33,7 @@ function table({ name, options, operands, commands }: CommandDescription): strin
   if (commands.length > 0) lines.push(`commands=${quote(commands.map(lastWord).join(' '))}`);
   if (operands === 'command-line') lines.push('runs=1');
   else if (operands === 'files-and-command-line') lines.push('runs=dashes');
+  else if (operands === 'jobs') lines.push(`next=${JOBS}`);
   else if (operands !== null) {
     const cases = Object.entries({ "''": operands.first, ...operands.after });
     const next = (words: readonly string[] | 'file') => (words === 'file' ? FILES : words.join(' '));
@@ -47,7 +49,9 @@ function valueCase(option: OptionDescription): string[] {
   const action =
     offers === 'directory' || offers === 'file'
       ? `paths='${offers}'`
-      : `candidates=${quote(offers.join(' '))}`;
+      : offers === 'job'
+        ? 'candidates=$(__gpu_owner_jobs)'
+        : `candidates=${quote(offers.join(' '))}`;
   return [`    ${spellings(option).join(' | ')}) ${action} ;;`];
 }
 
@@ -57,7 +61,7 @@ function quote(text: string): string {
 
 const TEMPLATE = `# Completion of gpu-owner for bash. Made by \`gpu-owner completion bash\`.
 
-# Sets options, valued (those whose value is the next word), next (words that may follow, or ${FILES}), commands (of a group) and runs
+# Sets options, valued (those whose value is the next word), next (words that may follow, ${FILES} or ${JOBS}), commands (of a group) and runs
 # (1: a command follows; dashes: files, and behind -- a command).
 __gpu_owner_table() { # COMMAND
   case $1 in
@@ -71,6 +75,11 @@ __gpu_owner_values() { # OPTION
   case $1 in
 @VALUES@
   esac
+}
+
+# Numbers and names of the user's jobs.
+__gpu_owner_jobs() {
+  command "\${COMP_WORDS[0]}" jobs --words 2>/dev/null
 }
 
 # Completes the user's own command, which begins at this word, as if it stood alone.
@@ -158,6 +167,8 @@ _gpu_owner() {
       candidates=$options
     elif [[ $runs == dashes || $next == ${FILES} ]]; then
       paths='file'
+    elif [[ $next == ${JOBS} ]]; then
+      candidates=$(__gpu_owner_jobs)
     else
       candidates=$next
       [[ $candidates || $current || $ended ]] || candidates=$options

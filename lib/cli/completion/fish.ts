@@ -43,6 +43,8 @@ function linesOf({ name, summary, options, operands }: CommandDescription): stri
     lines.push(`${at(`${path} --command`)} -a '(__gpu_owner_command ${path})'`);
   } else if (operands === 'files-and-command-line') {
     lines.push(`${at(`${path} --files`)} -F`, `${at(`${path} --behind`)} -a '(__gpu_owner_command ${path})'`);
+  } else if (operands === 'jobs') {
+    lines.push(`${here} -a '(__gpu_owner_jobs)'`);
   } else if (operands !== null) {
     const cases = [['--first', operands.first] as const, ...Object.entries(operands.after ?? {})];
     for (const [after, words] of cases) {
@@ -59,6 +61,7 @@ function optionArguments({ name, short, summary, form, offers }: OptionDescripti
   if (form === 'next') parts.push(offers === 'file' ? '-r' : '-x');
   if (offers === 'directory') parts.push(`-a '(__fish_complete_directories)'`);
   else if (offers === 'file') parts.push('-F');
+  else if (offers === 'job') parts.push(`-a '(__gpu_owner_jobs)'`);
   else if (offers !== null) parts.push(`-a ${quote(offers.join(' '))}`);
   if (summary !== '') parts.push(`-d ${quote(summary)}`);
   return parts.join(' ');
@@ -125,6 +128,11 @@ function __gpu_owner_at # [COMMAND [--first | --command | --files | --behind | W
         case '*'
             test "$operands[1]" = "$argv[2]"
     end
+end
+
+# Numbers and names of the user's jobs.
+function __gpu_owner_jobs
+    command gpu-owner jobs --words 2>/dev/null
 end
 
 # Completes the user's own command as if it stood alone.

@@ -23,6 +23,7 @@ function commandCase({ name, options, operands, commands }: CommandDescription):
   if (commands.length > 0) specifications.push("'1: :->first'", "'*:: :->inside'");
   if (operands === 'files-and-command-line') specifications.push("'*: :_files'");
   if (operands === 'command-line') specifications.push("'(-)1: :_command_names -e'", "'*:: :_normal'");
+  else if (operands === 'jobs') specifications.push("'*: :_gpu-owner-jobs'");
   else if (operands !== null && typeof operands === 'object')
     specifications.push(quote(`1: :${list(operands.first)}`), "'*: :->further'");
   // Behind the user's command, options are the command's own.
@@ -74,6 +75,7 @@ function optionSpecifications(option: OptionDescription): string[] {
 function action(offers: OptionDescription['offers']): string {
   if (offers === null) return ' ';
   if (offers === 'file') return '_files';
+  if (offers === 'job') return '_gpu-owner-jobs';
   return offers === 'directory' ? '_files -/' : list(offers);
 }
 
@@ -97,6 +99,11 @@ function quote(text: string): string {
 
 const TEMPLATE = `#compdef gpu-owner
 # Completion of gpu-owner for zsh. Made by \`gpu-owner completion zsh\`.
+
+# Numbers and names of the user's jobs.
+_gpu-owner-jobs() {
+  compadd -- \${(f)"$(_call_program jobs gpu-owner jobs --words 2>/dev/null)"}
+}
 
 _gpu-owner() {
   local curcontext=$curcontext state command at ret=1

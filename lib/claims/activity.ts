@@ -1,0 +1,83 @@
+// Who holds GPUs and who waits for some, as the locks tell: without the driver, which may take seconds to start.
+import { loadConfiguration } from '../config/index.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
+import { isLocked, leaseNames, readHolder } from './lease-file.ts';
+import { LockDirectory } from './lock-directory.ts';
+import { checkDirectory } from './options.ts';
+import { leaseInfo } from './record.ts';
+import { activeWaiters, readWaiters, reservedFor } from './wait-queue.ts';
+
+/** A holder of GPUs of the machine, and these. Claims inside of jobs are left out. */
+export interface Holder {
+  info: LeaseInfo;
+  gpus: { index: number; instance?: number | null; uuid: string }[];
+}
+
+/** A request in the wait queue. */
+export interface Waiting {
+  info: LeaseInfo;
+  /** 1 is served first. */
+  position: number;
+  count: number;
+  isSuspended: boolean;
+  /** Who stands in its way, in words, with when a GPU is expected back where that is known. */
+  blockers: string[];
+}
+
+export interface Activity {
+  leases: Holder[];
+  waiting: Waiting[];
+}
+
+/** So many holders are named. */
+const MAX_BLOCKERS = 3;
+
+/** Nobody where there is no lock directory yet. @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
+export function readActivity(lockDirectory: string | undefined): Activity {
+  const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
+  if (directory === null) return { leases: [], waiting: [] };
+  const holders = new Map<string, Holder>();
+  const byGPU = new Map<string, Holder>();
+  for (const name of leaseNames(directory)) {
+    for (const descriptor of directory.filesNamed(name)) {
+      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
+      if (record === null) continue;
+      const key = `${record.generation}`;
+      const holder = holders.get(key) ?? { info: leaseInfo(record), gpus: gpusOf(record) };
+      holders.set(key, holder);
+      byGPU.set(name.replace(/\.lease$/, ''), holder);
+    }
+  }
+  const waiters = [...readWaiters(directory)];
+  const waiting = waiters.map((waiter, i) => {
+    const { info, count, isSuspended, uuids, scope } = waiter;
+    const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
+    const blockers = uuids.flatMap((uuid) => {
+      const holder = byGPU.get(uuid);
+      if (holder !== undefined) return [describeHolder(uuid, holder)];
+      return reserved.has(uuid) ? ['others come first'] : [];
+    });
+    const distinct = [...new Set(blockers)];
+    if (distinct.length > MAX_BLOCKERS) distinct.splice(MAX_BLOCKERS, distinct.length, 'and others');
+    return { info, position: i + 1, count, isSuspended, blockers: distinct };
+  });
+  return { leases: [...holders.values()], waiting };
+}
+
+function describeHolder(uuid: string, { info, gpus }: Holder): string {
+  const gpu = gpus.find((each) => each.uuid === uuid);
+  const label =
+    gpu === undefined ? 'a GPU' : `GPU ${gpu.index}${gpu.instance == null ? '' : `:${gpu.instance}`}`;
+  const until = info.until === undefined ? '' : ` until ${info.until.slice(11, 16)} UTC`;
+  return `${label} is ${info.user}'s${until}`;
+}
+
+/** As the record says: anybody may have written it. */
+function gpusOf({ gpus }: Record<string, unknown>): Holder['gpus'] {
+  if (!Array.isArray(gpus)) return [];
+  return gpus.flatMap(({ index, instance, uuid } = {}) =>
+    Number.isSafeInteger(index) && typeof uuid === 'string' && /^[A-Za-z0-9/-]{1,96}$/.test(uuid)
+      ? [{ index, ...(Number.isSafeInteger(instance) ? { instance } : {}), uuid }]
+      : [],
+  );
+}

@@ -1,0 +1,48 @@
+import { cancelJob, JobStore, resolveJob } from '../jobs/index.ts';
+import { parseDuration } from '../platform/index.ts';
+import type { Command } from './command.ts';
+import { type Parsed, usage } from './options.ts';
+import { say } from './output.ts';
+
+const DEFAULT_GRACE_MS = 10_000;
+const MAX_GRACE_MS = 3_600_000;
+
+async function cancel({ values, positionals }: Parsed): Promise<void> {
+  if (positionals.length === 0)
+    throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
+  const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
+  if (grace > MAX_GRACE_MS) throw usage('--grace: an hour is the most');
+  const store = JobStore.open();
+  const ids = positionals.map((word) => resolveJob(store, word));
+  const outcomes = await Promise.all(
+    ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })),
+  );
+  for (const { id, outcome } of outcomes) {
+    if (outcome === 'not-alive') say(`job ${id} had ended already`);
+    if (outcome === 'surviving') {
+      say(
+        `job ${id} has processes that can't be ended (a driver call that hangs, or another user's): it ends with them`,
+      );
+      process.exitCode = 1;
+    }
+  }
+}
+
+export const COMMAND: Command = {
+  usage: 'JOB... [--grace DURATION]',
+  about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name. Returns when the jobs have ended.`,
+  groups: [
+    {
+      options: {
+        grace: {
+          value: 'DURATION',
+          help: 'wait so long between SIGTERM and SIGKILL (default 10s)',
+          candidates: ['10s', '1m'],
+        },
+      },
+    },
+  ],
+  notes: "Exit code: 0 if none of the jobs is alive any longer, 1 if something can't be ended.",
+  operands: 'jobs',
+  run: cancel,
+};

@@ -1,0 +1,119 @@
+import { label } from '../gpus/index.ts';
+import { type Job, listJobs } from '../jobs/index.ts';
+import { native } from '../native.ts';
+import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../platform/index.ts';
+import { LOCKS } from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type Parsed, refuseWords, usage } from './options.ts';
+import { isTerminal, print } from './output.ts';
+
+async function jobs(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { values } = parsed;
+  const user = values.user === undefined ? null : String(values.user);
+  if (user === '') throw usage('--user needs the name of a user');
+  const listed = listJobs({
+    user,
+    all: values.all === true,
+    lockDirectory: values['lock-dir'] === undefined ? undefined : String(values['lock-dir']),
+  });
+  if (values.words) {
+    const words = listed.flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
+    return print([...new Set(words.filter(Boolean))].join('\n'));
+  }
+  if (values.json) return print(JSON.stringify(listed, null, 2));
+  if (listed.length > 0) return print(table(listed, (isTerminal(1) && native().processColumns(1)) || 80));
+  print(
+    user === null
+      ? `No jobs.${values.all ? '' : ' `gpu-owner jobs --all` lists old ones, too.'}`
+      : 'No jobs.',
+  );
+}
+
+const COLUMNS = [
+  { title: 'ID', width: 5, right: true, of: ({ id }: Job) => (id === null ? 'run' : String(id)) },
+  { title: 'NAME', width: 12, right: false, of: ({ name }: Job) => name ?? '' },
+  { title: 'STATE', width: 9, right: false, of: ({ state }: Job) => state },
+  { title: 'GPU', width: 7, right: false, of: gpusOf },
+  { title: 'TIME', width: 7, right: true, of: timeOf },
+] as const;
+
+/** A line per job that fits the width, and below it what there is to say. */
+export function table(jobs: readonly Job[], width: number): string {
+  const rest = Math.max(width, 60) - COLUMNS.reduce((sum, { width: each }) => sum + each + 1, 0);
+  const line = (cells: readonly string[], last: string) =>
+    [
+      ...cells.map((cell, i) => {
+        const { width: columns = 0, right } = COLUMNS[i] ?? {};
+        const fitted = fitColumns(cell, columns);
+        return right ? fitted.padStart(columns) : fitted.padEnd(columns);
+      }),
+      fitColumns(last, rest),
+    ]
+      .join(' ')
+      .trimEnd();
+  const lines = jobs.flatMap((job) => [
+    line(
+      COLUMNS.map(({ of }) => of(job)),
+      sanitize(job.command),
+    ),
+    ...remarks(job).flatMap((remark) =>
+      wrapText(remark, Math.max(width, 60) - 6).map((each) => `      ${each}`),
+    ),
+  ]);
+  return [
+    line(
+      COLUMNS.map(({ title }) => title),
+      'COMMAND',
+    ),
+    ...lines,
+  ].join('\n');
+}
+
+function gpusOf({ gpus, count }: Job): string {
+  if (gpus.length > 0) return gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
+  return count === 0 ? '' : `(${count})`;
+}
+
+/** How long it has been running or waiting, or ran. */
+function timeOf({ state, submitted, started, ended }: Job): string {
+  const begin = state === 'waiting' ? submitted : started;
+  const end = state === 'waiting' || state === 'running' ? Date.now() : Date.parse(ended ?? '');
+  const passed = end - Date.parse(begin ?? '');
+  return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
+}
+
+function remarks({ state, exitCode, reason, until, note, after, progress }: Job): string[] {
+  const texts: string[] = [];
+  if (progress !== null) texts.push(`${progress.done}/${progress.total} tasks`);
+  if (reason !== null && reason !== '') texts.push(reason);
+  else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
+  if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
+  if (until !== null) {
+    const left = Date.parse(until) - Date.now();
+    texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'its time is up');
+  }
+  const remark = texts.join('; ');
+  return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];
+}
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number.`,
+  groups: [
+    {
+      options: {
+        all: { help: 'list all that are remembered, also those that ended before' },
+        user: { value: 'NAME', help: "list another user's, as far as their locks tell" },
+        json: {
+          help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, after, output, progress }',
+        },
+        words: { help: 'print numbers and names; for completion', isHidden: true },
+        'lock-dir': LOCKS['lock-dir'] as NonNullable<(typeof LOCKS)[string]>,
+      },
+      notes:
+        'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
+    },
+  ],
+  run: jobs,
+};

@@ -1,0 +1,30 @@
+import { JobStore, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
+import type { Command } from './command.ts';
+import { refuseThrowAway } from './installation.ts';
+import { type Parsed, usage } from './options.ts';
+import { print } from './output.ts';
+
+/** Stands for all lost jobs that were not submitted again. */
+const LOST = 'lost';
+
+function resubmit({ positionals }: Parsed): void {
+  if (positionals.length === 0)
+    throw usage('which job? Give its number or name, or `lost` for all that were lost');
+  refuseThrowAway();
+  const store = JobStore.open();
+  const ids = positionals.flatMap((word) => (word === LOST ? lostJobs(store) : [resolveJob(store, word)]));
+  const renumbered = new Map<number, number>();
+  // In their order: those that others follow come before.
+  for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
+    renumbered.set(id, resubmitJob(store, id, renumbered));
+    print(String(renumbered.get(id)));
+  }
+}
+
+export const COMMAND: Command = {
+  usage: 'JOB...|lost',
+  about: `Submits ended jobs once more, with the arguments, environment and directory of then, and prints their new numbers. JOB is a number or a name; \`lost\` stands for all jobs that were lost (by a restart of the machine, for example) and weren't resubmitted since.`,
+  groups: [{ options: {} }],
+  operands: 'jobs',
+  run: resubmit,
+};

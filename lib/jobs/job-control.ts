@@ -1,0 +1,124 @@
+// Waiting for jobs, and ending them. Only processes are signalled that have the job's own byte locked.
+import { closeSync } from 'node:fs';
+import { errno, native, OFD, SHARED } from '../native.ts';
+import { now, ownersOf, timerMs } from '../platform/index.ts';
+import { type Job, jobAt, stateOf } from './job-state.ts';
+import { isAlive, isSameFile, type JobStore, type StoredJob, signalJob, writeBlock } from './job-store.ts';
+
+/** The keeper ends the job for it; whoever waits for GPUs ends of it. As in native/keeper/signals.h. */
+const CANCEL = 63; // SIGRTMAX - 1
+const SIGKILL = 9;
+const POLL_MS = 50;
+const REPEAT_MS = 500;
+/** After the grace, for the kernel and the keeper, in ms. */
+const SETTLE_MS = 5_000;
+
+/**
+ * Ends a job: SIGTERM to all its processes, after the grace SIGKILL.
+ * @param grace ms, up to an hour @param reason for its state; null: its user wants it
+ * @returns ended: it has; not-alive: it had ended before; surviving: something can't be ended
+ */
+export async function cancelJob(
+  store: JobStore,
+  id: number,
+  grace: number,
+  reason: string | null = null,
+): Promise<'ended' | 'not-alive' | 'surviving'> {
+  const found = stateOf(store, id);
+  if (found === null || !isAlive(found.job)) return 'not-alive';
+  const file = store.openFile(id);
+  try {
+    writeBlock(file, 'cancellation', { at: Date.now(), reason });
+  } finally {
+    closeSync(file);
+  }
+  const end = Date.now() + grace + SETTLE_MS;
+  let next = 0;
+  for (let job: StoredJob | null = found.job; job !== null && isAlive(job); job = store.read(id)) {
+    const time = Date.now();
+    if (time >= end) return 'surviving';
+    if (time >= next) {
+      signalAll(job, time >= end - SETTLE_MS, grace);
+      next = time + REPEAT_MS;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return 'ended';
+}
+
+function signalAll(job: StoredJob, isLast: boolean, grace: number): void {
+  const { id, lock } = job.request;
+  const known = [job.end?.keeper, job.end?.front, job.progress?.pid];
+  if (known.some((pid) => signalJob(pid, lock, id, CANCEL, grace) === 0)) return;
+  // Keeper and front were killed: what is left of the command has the lock.
+  const descriptor = native().fileOpenForProbe(lock.path);
+  if (descriptor < 0) return;
+  try {
+    for (const { pid } of ownersOf(descriptor, id))
+      if (signalJob(pid, lock, id, isLast ? SIGKILL : 15) === -errno.ESRCH) continue;
+  } finally {
+    native().fileClose(descriptor);
+  }
+}
+
+/** What a job's end is worth that has no exit code: as if SIGTERM, or SIGKILL, had ended it. */
+const CANCELLED_EXIT_CODE = 143;
+const LOST_EXIT_CODE = 137;
+
+/**
+ * Waits until all these jobs have ended.
+ * @param timeout ms; null: without limit
+ * @returns null: the time is up. Otherwise how they ended, in the same order, each with an exit code
+ */
+export async function waitForJobs(
+  store: JobStore,
+  ids: readonly number[],
+  timeout: number | null,
+): Promise<(Job & { id: number; exitCode: number })[] | null> {
+  const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
+  for (const id of ids) {
+    for (let job = store.read(id); job !== null && isAlive(job); job = store.read(id)) {
+      if (now() >= end) return null;
+      await nextLook(job, end);
+    }
+  }
+  return ids.map((id) => {
+    const job = jobAt(store, id);
+    const exitCode = job.exitCode ?? (job.state === 'lost' ? LOST_EXIT_CODE : CANCELLED_EXIT_CODE);
+    return { ...job, id, exitCode };
+  });
+}
+
+/** Resolves when the job's byte is unlocked, or it is time to look again. */
+async function nextLook({ request: { id, lock } }: StoredJob, end: number): Promise<void> {
+  const descriptor = native().fileOpenForProbe(lock.path);
+  await new Promise<void>((resolve) => {
+    const cancels: (() => void)[] = [];
+    const finish = () => {
+      for (const cancel of cancels.splice(0)) cancel();
+      resolve();
+    };
+    let longest = end - now();
+    if (descriptor < 0 || !isSameFile(descriptor, lock)) longest = Math.min(longest, REPEAT_MS);
+    else {
+      const wait = new (native().Wait)(descriptor, OFD, SHARED, id, 1, (error) => {
+        if (error === 0) return finish();
+        if (error === errno.ECANCELED) return;
+        const timer = setTimeout(finish, REPEAT_MS); // no thread can be had to wait with
+        cancels.push(() => clearTimeout(timer));
+      });
+      cancels.push(() => wait.cancel());
+    }
+    if (Number.isFinite(longest)) {
+      const timer = setTimeout(finish, timerMs(longest));
+      cancels.push(() => clearTimeout(timer));
+    }
+  }).finally(() => descriptor >= 0 && native().fileClose(descriptor));
+}
+
+/** Jobs that were lost, and weren't submitted again since. */
+export function lostJobs(store: JobStore): number[] {
+  const found = store.ids().map((id) => ({ id, ...stateOf(store, id) }));
+  const again = new Set(found.map(({ job }) => job?.request.resubmits));
+  return found.filter(({ id, state }) => state === 'lost' && !again.has(id)).map(({ id }) => id);
+}

@@ -1,0 +1,232 @@
+// How jobs stand, and which job a word means.
+import { type Activity, readActivity, type Waiting } from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { hostName, isoTime, listWords, sanitize, showValue } from '../platform/index.ts';
+import { isAlive, JobStore, type StoredJob } from './job-store.ts';
+
+/** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
+export interface Job {
+  /** null: a `run` that somebody waits for. */
+  id: number | null;
+  name: string | null;
+  /**
+   * waiting: for other jobs or for GPUs; completed: with exit code 0; cancelled: by its user, or because a job that it was to follow failed;
+   * lost: its processes are gone, and have told no exit code (a restart of the machine, kill -9).
+   */
+  state: 'waiting' | 'running' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  /** As `run` would have returned it; null: it hasn't ended, or nobody knows. */
+  exitCode: number | null;
+  /** Why it waits, why it was cancelled, why it never started; null: nothing to say. */
+  reason: string | null;
+  /** 1: first in the wait queue; null: it isn't there. */
+  position: number | null;
+  /** How many GPUs it wants. */
+  count: number;
+  /** Those that it has or had. */
+  gpus: { index: number; instance?: number | null; uuid: string }[];
+  command: string;
+  note: string | null;
+  user: string;
+  /** Its first process, as long as it lives. */
+  pid: number | null;
+  /** null: a `run`. */
+  submitted: string | null;
+  started: string | null;
+  ended: string | null;
+  /** When its time limit ends it. */
+  until: string | null;
+  /** The jobs that must have ended before. */
+  after: number[];
+  /** The file with its output; null: a `run`. */
+  output: string | null;
+  /** Of a sweep, how many of its tasks have ended; null: not a sweep. */
+  progress: { done: number; total: number } | null;
+}
+
+/** A job's own state, without what the locks of the machine tell. */
+export function stateOf(store: JobStore, id: number): { job: StoredJob; state: Job['state'] } | null {
+  const before = store.read(id);
+  if (before === null) return null;
+  if (isAlive(before)) {
+    return { job: before, state: before.progress?.started === undefined ? 'waiting' : 'running' };
+  }
+  // It may have ended since it was read.
+  const job = store.read(id) ?? before;
+  return { job, state: endState(job) };
+}
+
+function endState({ progress, end, cancellation }: StoredJob): Job['state'] {
+  if (progress?.failure !== undefined) return progress.failure.isCancelled ? 'cancelled' : 'failed';
+  const isOver = end !== null && end.ended !== null;
+  // It may have ended by itself before it was cancelled.
+  if (cancellation !== null && (end?.cancelled === true || !isOver)) return 'cancelled';
+  if (!isOver || end.exitCode === null) return 'lost';
+  return end.exitCode === 0 ? 'completed' : 'failed';
+}
+
+/** The exit code that a job that has ended is worth; null: unknown. */
+export function exitCodeOf({ progress, end }: StoredJob): number | null {
+  return progress?.failure?.exitCode ?? end?.exitCode ?? null;
+}
+
+/** Whose jobs, and which. */
+export interface JobFilter {
+  /** Another user, whose background jobs can only be seen as far as locks tell; null: this one. */
+  user: string | null;
+  /** Also those that ended longer ago than {@link RECENT_MS}. */
+  all: boolean;
+  lockDirectory: string | undefined;
+}
+
+/** How long an ended job is listed without being asked for, in ms. */
+export const RECENT_MS = 86_400_000;
+
+/** Jobs in the order of their submission, and then `run`s that were not submitted. */
+export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
+  const activity = readActivity(lockDirectory);
+  const uid = process.geteuid?.() ?? 0;
+  const isWanted = (holder: { user: string; uid: number | null }) =>
+    user === null ? holder.uid === uid : user === holder.user;
+  const jobs: Job[] = [];
+  if (user === null) {
+    const store = JobStore.open();
+    for (const id of store.ids()) {
+      const found = stateOf(store, id);
+      if (found === null) continue;
+      const ended = endOf(found.job);
+      const isListed = all || ended === null || Date.now() - ended < RECENT_MS;
+      if (isListed) jobs.push(describe(found, activity));
+    }
+  }
+  const known = new Set(jobs.map(({ pid }) => pid));
+  const others = [...activity.leases, ...activity.waiting].filter(
+    (each) => isWanted(each.info) && !(each.info.host === hostName() && known.has(each.info.pid)),
+  );
+  return [...jobs, ...others.map(describeRun)];
+}
+
+/** A job by its number. @throws ERR_INVALID_ARGUMENT */
+export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job {
+  const found = stateOf(store, id);
+  if (found === null) throw unknownJob(String(id));
+  return describe(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
+}
+
+const NO_ACTIVITY: Activity = { leases: [], waiting: [] };
+
+/** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */
+function endOf({ progress, end, cancellation, request }: StoredJob): number | null {
+  return progress?.failure?.ended ?? end?.ended ?? cancellation?.at ?? progress?.started ?? request.submitted;
+}
+
+function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activity: Activity): Job {
+  const { request, progress, cancellation } = job;
+  const isOver = state !== 'waiting' && state !== 'running';
+  const waiter =
+    state === 'waiting'
+      ? activity.waiting.find(({ info }) => info.job === request.id && info.pid === progress?.pid)
+      : undefined;
+  const time = (ms: number | null | undefined) => (typeof ms === 'number' ? isoTime(ms) : null);
+  const { done, total } = progress ?? {};
+  return {
+    id: request.id,
+    name: request.name,
+    state,
+    exitCode: isOver ? exitCodeOf(job) : null,
+    reason: isOver
+      ? (progress?.failure?.message ?? cancellation?.reason ?? null)
+      : state === 'waiting'
+        ? waiter === undefined
+          ? (progress?.reason ?? 'starting')
+          : whyWaiting(waiter)
+        : null,
+    position: waiter?.position ?? null,
+    count: request.count,
+    gpus: progress?.gpus ?? [],
+    command: request.command,
+    note: request.note,
+    user: process.env.USER ?? '',
+    pid: isOver ? null : (progress?.pid ?? null),
+    submitted: time(request.submitted),
+    started: time(progress?.started),
+    ended: isOver ? time(state === 'lost' ? null : endOf(job)) : null,
+    until: state === 'running' ? time(progress?.until) : null,
+    after: request.after.map(({ id }) => id),
+    output: request.output,
+    progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
+  };
+}
+
+function describeRun(each: Activity['leases'][number] | Waiting): Job {
+  const { info } = each;
+  const isWaiting = 'position' in each;
+  return {
+    id: null,
+    name: info.name ?? null,
+    state: isWaiting ? 'waiting' : 'running',
+    exitCode: null,
+    reason: isWaiting ? whyWaiting(each) : null,
+    position: isWaiting ? each.position : null,
+    count: isWaiting ? each.count : each.gpus.length,
+    gpus: isWaiting ? [] : each.gpus,
+    command: info.command ?? 'unknown',
+    note: info.note ?? null,
+    user: info.user,
+    pid: info.pid,
+    submitted: null,
+    started: isWaiting ? null : info.since,
+    ended: null,
+    until: info.until ?? null,
+    after: [],
+    output: null,
+    progress: null,
+  };
+}
+
+function whyWaiting({ position, count, blockers, isSuspended }: Waiting): string {
+  const gpus = count === 1 ? 'a GPU' : `${count} GPUs`;
+  const holders = blockers.length === 0 ? '' : `: ${listWords(blockers)}`;
+  return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${holders}`;
+}
+
+export function ordinal(number: number): string {
+  const teens = number % 100 >= 11 && number % 100 <= 13;
+  return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
+}
+
+/**
+ * The number of the job that a user means by a number or a name. A name that several jobs have means the one of them that hasn't ended, or
+ * the newest where all have.
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function resolveJob(store: JobStore, word: string): number {
+  if (/^\d{1,9}$/.test(word)) {
+    const id = Number(word);
+    if (store.read(id) !== null) return id;
+    throw unknownJob(word);
+  }
+  const called = store
+    .ids()
+    .map((id) => stateOf(store, id))
+    .filter((each) => each?.job.request.name === word);
+  const living = called.filter((each) => each?.state === 'waiting' || each?.state === 'running');
+  if (living.length > 1) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${living.length} jobs that have not ended are called ${showValue(word)}: give one of their numbers, ${listWords(
+        living.map((each) => String(each?.job.request.id)),
+        'or',
+      )}`,
+    );
+  }
+  const found = living[0] ?? called.at(-1);
+  if (found == null) throw unknownJob(word);
+  return found.job.request.id;
+}
+
+function unknownJob(word: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`,
+  );
+}

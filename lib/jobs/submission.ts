@@ -1,0 +1,431 @@
+// Jobs in the background: how they are started, and what their first process does until the keeper takes over. It is an ordinary `run`
+// in a session of its own, which waits in the queue like any other.
+import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs';
+import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
+import { checkPossible, LockDirectory, type Settings, type WaitOptions } from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { native, nativeFile } from '../native.ts';
+import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
+import { exitCodeOf, resolveJob, stateOf } from './job-state.ts';
+import {
+  ARGUMENTS,
+  ENVIRONMENT,
+  isAlive,
+  type JobProgress,
+  type JobRequest,
+  JobStore,
+  jobLimits,
+  OUTPUT,
+  writeBlock,
+} from './job-store.ts';
+import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
+import type { TimeLimit } from './time-limit.ts';
+
+/** What a user asks for besides the claim. */
+export interface JobOptions {
+  name: string | undefined;
+  note: string | undefined;
+  /** Numbers or names of jobs that must have ended before. */
+  after: readonly string[];
+  /** Those that must have ended with exit code 0. */
+  afterOk: readonly string[];
+  /** Where the output goes: %j is the number, %n the name. */
+  output: string | undefined;
+  notify: string | undefined;
+}
+
+const MAX_NAME_LENGTH = 64;
+const MAX_NOTE_LENGTH = 200;
+/** For what the keeper and its options add to arguments and environment, in bytes. */
+const EXEC_RESERVE = 64 * 1024;
+
+/** Checks what can be checked before anything is made. @throws ERR_INVALID_ARGUMENT */
+export function checkJobOptions({
+  name,
+  note,
+}: {
+  name?: string | undefined;
+  note?: string | undefined;
+}): void {
+  if (name !== undefined && (!/^[^\s/-][^\s/]*$/u.test(name) || sanitize(name, MAX_NAME_LENGTH) !== name)) {
+    throw invalid(
+      `--name: ${showValue(name)} is not a name: use up to ${MAX_NAME_LENGTH} characters without spaces and slashes, and no '-' in front`,
+    );
+  }
+  if (name !== undefined && /^\d+$/.test(name)) {
+    throw invalid(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
+  }
+  if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
+    throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
+}
+
+/**
+ * Starts a command as a job in the background.
+ * @param args this program's own, from behind `submit` on, as bytes @returns its number
+ * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER; nothing is left then
+ */
+export async function submitJob(
+  settings: Settings,
+  command: readonly string[],
+  options: JobOptions,
+  limit: TimeLimit | null,
+): Promise<number> {
+  checkJobOptions(options);
+  if (process.env.GPU_OWNER_JOB) refuseInsideJob();
+  const store = JobStore.open();
+  const after = dependencies(store, options);
+  checkCommand(command);
+  const directory = currentDirectory();
+  await checkPossible(settings.request);
+  const output = options.output === undefined ? null : outputPath(options.output, directory);
+  const files = { arguments: ownArguments(), environment: readFileSync('/proc/self/environ') };
+  refuseTooLarge(files);
+  const locks = LockDirectory.open(settings.request.lockDirectory, {
+    lockDirectory: settings.request.configuredDirectory,
+  });
+  const { request, lock, file } = store.create(
+    {
+      name: options.name ?? null,
+      note: options.note ?? null,
+      command: sanitize(shellWords(command), 300),
+      count: settings.request.count,
+      directory,
+      umask: process.umask(),
+      output,
+      submitted: Date.now(),
+      after,
+      limitMs: limit?.ms ?? null,
+      notify: options.notify ?? null,
+      resubmits: null,
+    },
+    files,
+    locks,
+  );
+  start(store, request, lock, file);
+  return request.id;
+}
+
+/** Starts an ended job once more, under a new number. @param afterIds numbers that take the place of others among those that it is to follow */
+export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap<number, number>): number {
+  const found = stateOf(store, id);
+  if (found === null) throw invalid(`you have no job ${id} on this machine`);
+  if (found.state === 'waiting' || found.state === 'running')
+    throw invalid(`job ${id} has not ended: ${found.state}; cancel it first`);
+  const {
+    id: _,
+    lock: { path: lockPath },
+    ...asked
+  } = found.job.request;
+  const read = (name: string) => {
+    try {
+      return readFileSync(join(store.directoryOf(id), name));
+    } catch (error) {
+      throw new GPUOwnerError('ERR_JOBS', `job ${id} can't be read: ${(error as Error).message}`, {
+        cause: error,
+      });
+    }
+  };
+  if (!isDirectory(asked.directory))
+    throw invalid(`job ${id}: its directory ${showValue(asked.directory)} is no longer there`);
+  const locks = LockDirectory.open(dirname(lockPath), {});
+  const after = asked.after.flatMap(({ id: before, isOk }) => {
+    const other = renumbered.get(before);
+    if (other !== undefined) return [{ id: other, isOk }];
+    // What had ended well, or is forgotten, needn't be waited for again.
+    return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
+  });
+  const own = join(store.directoryOf(id), OUTPUT);
+  const { request, lock, file } = store.create(
+    {
+      ...asked,
+      output: asked.output === own ? null : asked.output,
+      after,
+      submitted: Date.now(),
+      resubmits: id,
+    },
+    { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) },
+    locks,
+  );
+  start(store, request, lock, file);
+  return request.id;
+}
+
+/** The job's first process has the descriptors from this number on: the job's lock, its file, arguments, environment, and locks of other jobs. */
+const FIRST_DESCRIPTOR = 200;
+
+function start(store: JobStore, request: JobRequest, lock: number, file: number): void {
+  const opened = [lock, file];
+  try {
+    const open = (name: string) => {
+      const descriptor = openSync(join(store.directoryOf(request.id), name), 'r');
+      opened.push(descriptor);
+      return descriptor;
+    };
+    const output = openOutput(request);
+    opened.push(output);
+    const handed = [lock, file, open(ARGUMENTS), open(ENVIRONMENT)];
+    const [lockNumber, fileNumber, argumentsNumber, environmentNumber] = handed.map(
+      (_, i) => FIRST_DESCRIPTOR + i,
+    );
+    const waits: string[] = [];
+    for (const { id } of request.after) {
+      const other = store.read(id);
+      if (other === null || !isAlive(other)) continue;
+      const descriptor = native().fileOpenForProbe(other.request.lock.path);
+      if (descriptor < 0) continue;
+      opened.push(descriptor);
+      waits.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${id}`);
+      handed.push(descriptor);
+    }
+    const args = [
+      'gpu-owner-waiter',
+      '--directory',
+      request.directory,
+      '--umask',
+      request.umask.toString(8),
+      '--arguments',
+      String(argumentsNumber),
+      '--environment',
+      String(environmentNumber),
+      ...(waits.length > 0 ? ['--all', ...waits] : []),
+      '--',
+      process.execPath,
+      process.argv[1] as string,
+      'submit',
+      '--as-job',
+      `${lockNumber}:${fileNumber}`,
+    ];
+    const { error, pid } = native().processStartDetached(
+      nativeFile('gpu-owner-waiter'),
+      args,
+      output,
+      FIRST_DESCRIPTOR,
+      handed,
+    );
+    if (error !== 0)
+      throw new GPUOwnerError('ERR_INTERNAL', `job ${request.id} can't be started: ${systemError(error)}`);
+    // As long as it hasn't told itself.
+    const reason = request.after.length === 0 ? 'starting' : describeDependencies(request.after);
+    writeBlock(file, 'progress', { pid, reason } satisfies JobProgress);
+  } catch (error) {
+    store.remove(request.id);
+    throw error;
+  } finally {
+    for (const descriptor of opened) closeSync(descriptor);
+  }
+}
+
+function openOutput({ output }: JobRequest): number {
+  const { O_WRONLY, O_APPEND, O_CREAT } = constants;
+  try {
+    return openSync(
+      output,
+      O_WRONLY | O_APPEND | O_CREAT,
+      output.includes('/gpu-owner/jobs/') ? 0o600 : 0o666,
+    );
+  } catch (error) {
+    const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+    throw invalid(
+      `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : systemError(-number)}`,
+    );
+  }
+}
+
+export function describeDependencies(after: JobRequest['after']): string {
+  return `after ${after.map(({ id }) => `job ${id}`).join(', ')}`;
+}
+
+function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobRequest['after'] {
+  const wanted = [
+    ...after.map((word) => ({ word, isOk: false })),
+    ...afterOk.map((word) => ({ word, isOk: true })),
+  ].flatMap(({ word, isOk }) => word.split(',').map((each) => ({ word: each.trim(), isOk })));
+  return wanted.map(({ word, isOk }) => {
+    const id = resolveJob(store, word);
+    const why = isOk ? whyNeverOk(store, id) : null;
+    if (why !== null) throw invalid(`--after-ok ${word}: ${why}, so the new job would never start`);
+    return { id, isOk };
+  });
+}
+
+/** Why a job that must end with exit code 0 hasn't, and won't; null: it has, or may. */
+export function whyNeverOk(store: JobStore, id: number): string | null {
+  const found = stateOf(store, id);
+  if (found === null) return `job ${id} is not known any longer`;
+  if (found.state === 'waiting' || found.state === 'running' || found.state === 'completed') return null;
+  const code = exitCodeOf(found.job);
+  if (found.state === 'failed') return `job ${id} failed with exit code ${code ?? 'unknown'}`;
+  return found.state === 'lost' ? `job ${id} was lost` : `job ${id} was cancelled`;
+}
+
+function refuseInsideJob(): never {
+  throw invalid(
+    'this shell belongs to a job (`gpu-owner run`), whose GPUs stay claimed until everything that was started in it has ended: submit from another shell.',
+  );
+}
+
+/** As a shell finds it. @throws ERR_INVALID_ARGUMENT */
+function checkCommand([program = '']: readonly string[]): void {
+  const paths = program.includes('/')
+    ? [program]
+    : (process.env.PATH || '/usr/local/bin:/usr/bin:/bin')
+        .split(':')
+        .map((each) => join(each || '.', program));
+  let found: string | null = null;
+  for (const path of paths) {
+    try {
+      if (!statSync(path).isFile()) continue;
+      found ??= path;
+      accessSync(path, constants.X_OK);
+      return;
+    } catch {
+      // Perhaps in the next directory
+    }
+  }
+  throw invalid(
+    found === null
+      ? `${showValue(program)} is not a command: there is no such program${program.includes('/') ? '' : ' in PATH'}`
+      : `${showValue(found)} is not executable: chmod +x it, or give the program that runs it`,
+  );
+}
+
+function currentDirectory(): string {
+  const directory = process.cwd();
+  if (!isAbsolute(directory)) throw invalid('the current directory is not known: cd to another one');
+  return directory;
+}
+
+function outputPath(given: string, directory: string): string {
+  if (given === '' || given.endsWith('/'))
+    throw invalid(`--output: ${showValue(given)} is not the name of a file`);
+  const path = resolve(directory, given);
+  const parent = dirname(path);
+  if (!isDirectory(parent)) throw invalid(`--output: there is no directory ${showValue(parent)}`);
+  if (isDirectory(path))
+    throw invalid(
+      `--output: ${showValue(path)} is a directory; name a file in it, such as ${basename(path)}/%j.log`,
+    );
+  try {
+    accessSync(parent, constants.W_OK | constants.X_OK);
+  } catch {
+    throw invalid(`--output: you may not write in ${showValue(parent)}`);
+  }
+  return path;
+}
+
+function isDirectory(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+/** The user's arguments as bytes, each ended by a NUL: JavaScript's strings can't carry what isn't UTF-8. */
+function ownArguments(): Buffer {
+  const line = readFileSync('/proc/self/cmdline');
+  // Node.js, its own options, this program and the command's name come before.
+  let left = process.argv.length - 3;
+  let at = line.length;
+  for (; left > 0; left--) at = line.lastIndexOf(0, at - 2) + 1;
+  return line.subarray(at);
+}
+
+/** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together. */
+function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }): void {
+  const size = files.arguments.length + files.environment.length;
+  const stack = /^Max stack size\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
+  const limit = Math.min(Number(stack ?? 8 * 2 ** 20) / 4, 6 * 2 ** 20) - EXEC_RESERVE;
+  if (size <= limit) return;
+  throw invalid(
+    `arguments and environment have ${size} bytes together, and ${Math.floor(limit)} are possible: pass long lists in a file`,
+  );
+}
+
+function invalid(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}
+
+/** The first process of a job: claims its GPUs, and says how it stands. */
+export class JobProcess implements BackgroundJob {
+  readonly store = JobStore.open();
+  readonly request: JobRequest;
+  readonly lock: number;
+  readonly file: number;
+  #progress: JobProgress = { pid: process.pid };
+
+  /** @param descriptors 'LOCK:FILE', as the starter gives them. @throws ERR_INVALID_ARGUMENT */
+  constructor(descriptors: string) {
+    const [, lock, file] = /^(\d{1,9}):(\d{1,9})$/.exec(descriptors) ?? [];
+    const id = Number(basename(dirname(linkOf(Number(file)))));
+    const job = Number.isSafeInteger(id) ? this.store.read(id) : null;
+    if (job === null) throw invalid('--as-job is for gpu-owner itself');
+    this.request = job.request;
+    this.lock = Number(lock);
+    this.file = Number(file);
+  }
+
+  /** Only the output that is kept in the job's own directory is cut. */
+  get logLimit(): number | null {
+    const own = join(this.store.directoryOf(this.request.id), OUTPUT);
+    return this.request.output === own ? jobLimits().jobLogSize : null;
+  }
+
+  get afterwards(): string[] {
+    return [];
+  }
+
+  /** What others read of its claim. */
+  get about() {
+    const { id, name, note } = this.request;
+    return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
+  }
+
+  /** Why it can't start, if a job that it was to follow didn't end well. */
+  get obstacle(): string | null {
+    for (const { id, isOk } of this.request.after) {
+      const why = isOk ? whyNeverOk(this.store, id) : null;
+      if (why !== null) return `${why}, which it was to follow`;
+    }
+    return null;
+  }
+
+  /** @throws as {@link claimForJob} */
+  async claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
+    this.#tell({ reason: 'starting' });
+    this.store.prune((job) => !isAlive(job));
+    const onWaiting: WaitOptions['onWaiting'] = (state) => {
+      wait?.onWaiting?.(state);
+      this.#tell({ reason: state.position === null ? 'waiting' : 'waiting for GPUs' });
+    };
+    const claim = await claimForJob(settings, wait === null ? null : { ...wait, onWaiting });
+    const gpus = claim.gpus.map(({ index, instance, uuid }) =>
+      instance === null ? { index, uuid } : { index, instance, uuid },
+    );
+    const started = Date.now();
+    this.#progress = { pid: process.pid, started, gpus, until: limit === null ? null : started + limit.ms };
+    this.#tell({});
+    return claim;
+  }
+
+  /** It ends without having started. */
+  fail(exitCode: number, message: string, isCancelled = false): void {
+    this.#tell({ failure: { exitCode, message: sanitize(message, 1_000), ended: Date.now(), isCancelled } });
+  }
+
+  #tell(news: Partial<JobProgress>): void {
+    const progress = { ...this.#progress, ...news };
+    const isKnown = JSON.stringify(progress) === JSON.stringify(this.#progress);
+    this.#progress = progress;
+    if (isKnown) return;
+    if (!writeBlock(this.file, 'progress', progress)) warn('the state of this job cannot be written');
+  }
+}
+
+function linkOf(descriptor: number): string {
+  try {
+    return process.getBuiltinModule('node:fs').readlinkSync(`/proc/self/fd/${descriptor}`);
+  } catch {
+    return '';
+  }
+}
