@@ -24,6 +24,8 @@ export interface JobRequest {
   id: number;
   name: string | null;
   note: string | null;
+  /** The words of this program that its process begins with. */
+  start: readonly string[];
   /** For people. */
   command: string;
   /** How many GPUs. */

@@ -19,6 +19,7 @@ import {
   writeBlock,
 } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
+import { afterLogout, inScope } from './login-session.ts';
 import type { TimeLimit } from './time-limit.ts';
 
 /** What a user asks for besides the claim. */
@@ -83,7 +84,7 @@ export async function submitJob(
   const locks = LockDirectory.open(settings.request.lockDirectory, {
     lockDirectory: settings.request.configuredDirectory,
   });
-  const { request, lock, file } = store.create(
+  const { request, ...descriptors } = store.create(
     {
       name: options.name ?? null,
       note: options.note ?? null,
@@ -97,11 +98,12 @@ export async function submitJob(
       limitMs: limit?.ms ?? null,
       notify: options.notify ?? null,
       resubmits: null,
+      start: ['submit'],
     },
     files,
     locks,
   );
-  start(store, request, lock, file);
+  start(store, request, descriptors, files);
   return request.id;
 }
 
@@ -134,8 +136,9 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
     // What had ended well, or is forgotten, needn't be waited for again.
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
+  const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
   const own = join(store.directoryOf(id), OUTPUT);
-  const { request, lock, file } = store.create(
+  const { request, ...descriptors } = store.create(
     {
       ...asked,
       output: asked.output === own ? null : asked.output,
@@ -143,68 +146,67 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
       submitted: Date.now(),
       resubmits: id,
     },
-    { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) },
+    files,
     locks,
   );
-  start(store, request, lock, file);
+  const back = { directory: process.cwd(), umask: process.umask(asked.umask) };
+  process.chdir(asked.directory);
+  try {
+    start(store, request, descriptors, files);
+  } finally {
+    process.chdir(back.directory);
+    process.umask(back.umask);
+  }
   return request.id;
 }
 
-/** The job's first process has the descriptors from this number on: the job's lock, its file, arguments, environment, and locks of other jobs. */
+/** The job's first process has descriptors from this number on: Node.js leaves such high ones alone. */
 const FIRST_DESCRIPTOR = 200;
 
-function start(store: JobStore, request: JobRequest, lock: number, file: number): void {
+function start(
+  store: JobStore,
+  request: JobRequest,
+  { lock, file }: { lock: number; file: number },
+  files: { arguments: Uint8Array; environment: Uint8Array },
+): void {
   const opened = [lock, file];
   try {
-    const open = (name: string) => {
-      const descriptor = openSync(join(store.directoryOf(request.id), name), 'r');
-      opened.push(descriptor);
-      return descriptor;
-    };
     const output = openOutput(request);
     opened.push(output);
-    const handed = [lock, file, open(ARGUMENTS), open(ENVIRONMENT)];
-    const [lockNumber, fileNumber, argumentsNumber, environmentNumber] = handed.map(
-      (_, i) => FIRST_DESCRIPTOR + i,
-    );
-    const waits: string[] = [];
+    const handed = [lock, file];
+    const locks: string[] = [];
     for (const { id } of request.after) {
       const other = store.read(id);
-      if (other === null || !isAlive(other)) continue;
-      const descriptor = native().fileOpenForProbe(other.request.lock.path);
+      const descriptor =
+        other !== null && isAlive(other) ? native().fileOpenForProbe(other.request.lock.path) : -1;
       if (descriptor < 0) continue;
       opened.push(descriptor);
-      waits.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${id}`);
+      locks.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${id}`);
       handed.push(descriptor);
     }
-    const args = [
-      'gpu-owner-waiter',
-      '--directory',
-      request.directory,
-      '--umask',
-      request.umask.toString(8),
-      '--arguments',
-      String(argumentsNumber),
-      '--environment',
-      String(environmentNumber),
-      ...(waits.length > 0 ? ['--all', ...waits] : []),
-      '--',
-      process.execPath,
-      process.argv[1] as string,
-      'submit',
+    const program = [process.execPath, process.argv[1] as string, ...request.start];
+    const words = [
+      ...scopeWords(request.id),
+      ...(locks.length === 0 ? [] : [nativeFile('gpu-owner-waiter'), '--all', ...locks, '--']),
+      ...program,
       '--as-job',
-      `${lockNumber}:${fileNumber}`,
+      `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`,
     ];
     const { error, pid } = native().processStartDetached(
-      nativeFile('gpu-owner-waiter'),
-      args,
+      words[0] as string,
+      words,
+      files.arguments,
+      files.environment,
       output,
       FIRST_DESCRIPTOR,
       handed,
     );
     if (error !== 0)
-      throw new GPUOwnerError('ERR_INTERNAL', `job ${request.id} can't be started: ${systemError(error)}`);
-    // As long as it hasn't told itself.
+      throw new GPUOwnerError(
+        'ERR_INTERNAL',
+        `job ${request.id} can't be started: ${words[0]}: ${systemError(error)}.`,
+      );
+    // As long as it hasn't said so itself.
     const reason = request.after.length === 0 ? 'starting' : describeDependencies(request.after);
     writeBlock(file, 'progress', { pid, reason } satisfies JobProgress);
   } catch (error) {
@@ -213,6 +215,21 @@ function start(store: JobStore, request: JobRequest, lock: number, file: number)
   } finally {
     for (const descriptor of opened) closeSync(descriptor);
   }
+}
+
+/** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */
+function scopeWords(id: number): string[] {
+  const after = afterLogout();
+  if (after === 'stays') return [];
+  const scope = after === 'linger' ? inScope(id) : null;
+  if (scope !== null) return scope;
+  warn(
+    'logging out ends all your processes on this machine (KillUserProcesses in logind.conf), this job as well' +
+      (after === 'linger'
+        ? ', and your service manager can not be reached.'
+        : ': to let it go on, ask for `loginctl enable-linger`, and submit it again.'),
+  );
+  return [];
 }
 
 function openOutput({ output }: JobRequest): number {

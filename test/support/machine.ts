@@ -69,6 +69,8 @@ export class Machine {
     // The simulator would make it, but whoever comes first may not be the user whom this directory belongs to.
     mkdirSync(join(this.directory, 'machines'));
     chmodSync(join(this.directory, 'machines'), 0o1777);
+    mkdirSync(join(this.directory, 'state'));
+    chmodSync(join(this.directory, 'state'), 0o1777);
   }
 
   get env(): Record<string, string | undefined> {
@@ -79,10 +81,16 @@ export class Machine {
       GPU_OWNER_SIMULATE_DIR: join(this.directory, 'machines'),
       GPU_OWNER_MACHINE_CONFIG: '/dev/null',
       XDG_CONFIG_HOME: join(this.directory, 'no-configuration'),
+      XDG_STATE_HOME: this.stateDirectory(),
       GPU_OWNER_LOCK_DIR: undefined,
       CUDA_VISIBLE_DEVICES: undefined,
       CUDA_DEVICE_ORDER: undefined,
     };
+  }
+
+  /** Where a user's jobs are. */
+  stateDirectory(uid = process.geteuid?.()): string {
+    return join(this.directory, 'state', String(uid));
   }
 
   get lockDirectory(): string {
@@ -93,7 +101,11 @@ export class Machine {
   start(words: string[], starting: Starting = {}, stdio: 'pipe' | 'ignore' = 'pipe'): ChildProcess {
     const [program, args] = wrapped(words, starting);
     const child = spawn(program, args, {
-      env: { ...this.env, ...starting.env } as NodeJS.ProcessEnv,
+      env: {
+        ...this.env,
+        XDG_STATE_HOME: this.stateDirectory(starting.uid),
+        ...starting.env,
+      } as NodeJS.ProcessEnv,
       ...(starting.cwd === undefined ? {} : { cwd: starting.cwd }),
       stdio: [stdio, stdio, stdio],
     });
