@@ -21,6 +21,7 @@ import {
 import type { Command, OptionGroup } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
+import { ABOUT } from './job-options.ts';
 import { isLostDuration, type Parsed, usage } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 

@@ -2,9 +2,23 @@ export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, lostJobs, waitForJobs } from './job-control.ts';
 export { type Job, jobAt, listJobs, resolveJob } from './job-state.ts';
 export { JobStore } from './job-store.ts';
-export { becomeHolder, becomeKeeper, claimForJob, claimUntilInputCloses } from './keeper.ts';
-export { checkJobOptions, JobProcess, resubmitJob, submitJob } from './submission.ts';
+export {
+  becomeHolder,
+  becomeKeeper,
+  becomeKeeperWithoutGPUs,
+  claimForJob,
+  claimUntilInputCloses,
+} from './keeper.ts';
+export {
+  checkJobOptions,
+  type JobOptions,
+  JobProcess,
+  resubmitJob,
+  submitCommand,
+  submitJob,
+} from './submission.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
+export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
 export { becomeWaiter, type ContinuedWait, continueWait, type WaiterOptions } from './waiter.ts';
 export { WorkerClaim } from './worker-claim.ts';

@@ -141,6 +141,22 @@ export function becomeKeeper(
   return become(args, words, job === null ? inherited.descriptors : [], inherited.dropped);
 }
 
+/**
+ * As {@link becomeKeeper} for a program of ours that claims GPUs itself. Cancelled, it gets SIGTERM alone, and ends what it has started.
+ * @param words how many of this process's last arguments are appended to the program's
+ */
+export function becomeKeeperWithoutGPUs(
+  job: BackgroundJob,
+  program: readonly string[],
+  words: number,
+): never {
+  const inherited = parseInherited(process.env[INHERITED]);
+  delete process.env[INHERITED];
+  const options = ['--inherited', String(inheritable(job.lock)), '--cancel', 'command', ...jobOptions(job)];
+  const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
+  return become(args, words, [], inherited.dropped);
+}
+
 function jobOptions(job: BackgroundJob | null): string[] {
   if (job === null) return [];
   const log = job.logLimit === null ? [] : ['--log', `${inheritable(1)}:${job.logLimit}`];
@@ -233,12 +249,12 @@ function markOptions(marks: readonly Mark[], place: (descriptor: number) => numb
 
 /** Options for the command of a keeper: what it is called in messages, and what Node.js has changed of its inheritance. */
 function commandOptions(
-  { gpus }: KeptClaim,
+  { gpus }: Pick<KeptClaim, 'gpus'>,
   { sigign, nofile }: ReturnType<typeof parseInherited>,
 ): string[] {
   return [
     '--gpus',
-    `GPU ${gpus.map(label).join(', ')}`,
+    gpus.length === 0 ? '' : `GPU ${gpus.map(label).join(', ')}`,
     ...(sigign ? ['--ignore-signals', sigign] : []),
     ...(nofile ? ['--nofile', nofile] : []),
   ];

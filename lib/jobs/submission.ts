@@ -37,6 +37,7 @@ export interface JobOptions {
 
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
+const MAX_TITLE_LENGTH = 300;
 /** For what the keeper and its options add to arguments and environment, in bytes. */
 const EXEC_RESERVE = 64 * 1024;
 
@@ -60,36 +61,65 @@ export function checkJobOptions({
     throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
 }
 
+/** What is to be started. */
+export interface Submission {
+  /** The words of this program that the job's process begins with; the user's arguments follow. */
+  start: readonly string[];
+  /** For people. */
+  command: string;
+  /** How many GPUs. */
+  count: number;
+  limit: TimeLimit | null;
+  /** As in the claim's settings. */
+  lockDirectory: string | undefined;
+  configuredDirectory: string | undefined;
+}
+
 /**
  * Starts a command as a job in the background.
- * @param args this program's own, from behind `submit` on, as bytes @returns its number
+ * @returns its number
  * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER; nothing is left then
  */
-export async function submitJob(
-  settings: Settings,
+export async function submitCommand(
+  { request }: Settings,
   command: readonly string[],
   options: JobOptions,
   limit: TimeLimit | null,
 ): Promise<number> {
+  checkCommand(command);
+  const { count, lockDirectory, configuredDirectory } = request;
+  const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
+  const submission = { start: ['submit'], command: title, count, limit, lockDirectory, configuredDirectory };
+  return submitJob(submission, options, () => checkPossible(request));
+}
+
+/** @param check refuses what can never run @throws as {@link submitCommand} */
+export async function submitJob(
+  submission: Submission,
+  options: JobOptions,
+  check: () => Promise<void>,
+): Promise<number> {
+  const { start: words, command, count, limit, lockDirectory, configuredDirectory } = submission;
   checkJobOptions(options);
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
   const store = JobStore.open();
   const after = dependencies(store, options);
-  checkCommand(command);
   const directory = currentDirectory();
-  await checkPossible(settings.request);
+  await check();
   const output = options.output === undefined ? null : outputPath(options.output, directory);
-  const files = { arguments: ownArguments(), environment: readFileSync('/proc/self/environ') };
+  const files = {
+    arguments: ownArguments(words.length),
+    environment: readFileSync('/proc/self/environ'),
+  };
   refuseTooLarge(files);
-  const locks = LockDirectory.open(settings.request.lockDirectory, {
-    lockDirectory: settings.request.configuredDirectory,
-  });
+  const locks = LockDirectory.open(lockDirectory, { lockDirectory: configuredDirectory });
   const { request, ...descriptors } = store.create(
     {
+      start: words,
       name: options.name ?? null,
       note: options.note ?? null,
-      command: sanitize(shellWords(command), 300),
-      count: settings.request.count,
+      command,
+      count,
       directory,
       umask: process.umask(),
       output,
@@ -98,7 +128,6 @@ export async function submitJob(
       limitMs: limit?.ms ?? null,
       notify: options.notify ?? null,
       resubmits: null,
-      start: ['submit'],
     },
     files,
     locks,
@@ -107,7 +136,7 @@ export async function submitJob(
   return request.id;
 }
 
-/** Starts an ended job once more, under a new number. @param afterIds numbers that take the place of others among those that it is to follow */
+/** Starts an ended job once more, under a new number. @param renumbered jobs that were, and their new numbers */
 export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap<number, number>): number {
   const found = stateOf(store, id);
   if (found === null) throw invalid(`you have no job ${id} on this machine`);
@@ -339,10 +368,10 @@ function isDirectory(path: string): boolean {
 }
 
 /** The user's arguments as bytes, each ended by a NUL: JavaScript's strings can't carry what isn't UTF-8. */
-function ownArguments(): Buffer {
+function ownArguments(words: number): Buffer {
   const line = readFileSync('/proc/self/cmdline');
   // Node.js, its own options, this program and the command's name come before.
-  let left = process.argv.length - 3;
+  let left = process.argv.length - 2 - words;
   let at = line.length;
   for (; left > 0; left--) at = line.lastIndexOf(0, at - 2) + 1;
   return line.subarray(at);
@@ -419,10 +448,14 @@ export class JobProcess implements BackgroundJob {
     const gpus = claim.gpus.map(({ index, instance, uuid }) =>
       instance === null ? { index, uuid } : { index, instance, uuid },
     );
-    const started = Date.now();
-    this.#progress = { pid: process.pid, started, gpus, until: limit === null ? null : started + limit.ms };
-    this.#tell({});
+    this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
     return claim;
+  }
+
+  /** Its command is about to start. */
+  begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
+    this.#progress = { pid: process.pid };
+    this.#tell({ started: Date.now(), ...more });
   }
 
   /** It ends without having started. */

@@ -1,9 +1,13 @@
-import { openSweepIfAny, RunController, withExperiment } from '../../experiments/index.ts';
-import { onWarning } from '../../platform/index.ts';
+import { checkPossible, type Settings } from '../../claims/index.ts';
+import { openSweepIfAny, type Reporter, RunController, withExperiment } from '../../experiments/index.ts';
+import { becomeKeeperWithoutGPUs, JobProcess, SweepProgress, submitJob } from '../../jobs/index.ts';
+import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
+import { ABOUT, endIfImpossible, JOB, jobOptions } from '../job-options.ts';
 import type { Parsed } from '../options.ts';
+import { print } from '../output.ts';
 import {
   METRICS,
   metricsEndpoint,
@@ -21,15 +25,22 @@ import { exitCode, summary } from './summary.ts';
 async function run(parsed: Parsed): Promise<void> {
   refuseThrowAway();
   const { values } = parsed;
+  const background = SweepProgress.take();
+  const jobDescriptors = values['as-job'];
+  if (typeof jobDescriptors === 'string') return becomeJob(new JobProcess(jobDescriptors));
   const place = placeOf(values);
   const workers = await workerSettings(values, null);
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
+  if (values.detach && background === null) return detach(parsed, workers.settings);
   const kind = { create: sweep?.commandless === null, mayBeDone: false };
   await withExperiment(place, sweep, kind, async (experiment) => {
     const screen = await openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
-    const reporter = screenReporter(screen, (end) => summary(end, values, true));
+    const reporter = reportProgress(
+      screenReporter(screen, (end) => summary(end, values, true)),
+      background,
+    );
     try {
       const controller = new RunController({ ...experiment, ...workers, metrics, reporter });
       process.exitCode = exitCode(await controller.run(sweep, values['replace-commands'] === true));
@@ -37,6 +48,52 @@ async function run(parsed: Parsed): Promise<void> {
       screen.end();
     }
   });
+}
+
+/** Runs the sweep as a job in the background. */
+async function detach({ values, args }: Parsed, { request }: Settings): Promise<void> {
+  const { lockDirectory, configuredDirectory } = request;
+  const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
+  const start = ['exp', 'run'];
+  const submission = { start, command, count: 0, limit: null, lockDirectory, configuredDirectory };
+  print(String(await submitJob(submission, jobOptions(values), () => checkPossible(request))));
+}
+
+/** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
+const OWN_WORDS = 4;
+
+/** The job has no GPUs of its own: its controller claims them, as in the foreground. */
+function becomeJob(job: JobProcess): void {
+  endIfImpossible(job);
+  job.begin();
+  SweepProgress.announce(job.request.id);
+  const program = [process.execPath, process.argv[1] as string, 'exp', 'run', '--detach'];
+  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - OWN_WORDS);
+}
+
+const PROGRESS_MS = 1_000;
+
+function reportProgress(reporter: Reporter, background: SweepProgress | null): Reporter {
+  if (background === null) return reporter;
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    ...reporter,
+    show: (view) => {
+      reporter.show(view);
+      const note = () => {
+        const { ended, total } = view().progress;
+        background.note(ended, total);
+      };
+      clearInterval(timer);
+      timer = setInterval(note, PROGRESS_MS).unref();
+      note();
+    },
+    conclude: (end) => {
+      clearInterval(timer);
+      background.note(end.progress.ended, end.progress.total);
+      reporter.conclude(end);
+    },
+  };
 }
 
 export const COMMAND: Command = {
@@ -48,6 +105,9 @@ Ctrl-C lets running tasks finish; a second Ctrl-C stops and requeues them.`,
     {
       options: {
         ...workerOptions('use N GPUs in all (no default)'),
+        detach: { help: 'run it as a job in the background, and print the number of that' },
+        ...ABOUT,
+        ...JOB,
         'replace-commands': REPLACE_COMMANDS,
         ...METRICS,
         ...QUEUE,

@@ -1,0 +1,60 @@
+// Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
+import type { JobOptions, JobProcess } from '../jobs/index.ts';
+import type { OptionTable, Values } from './options.ts';
+import { say } from './output.ts';
+
+/** As if SIGTERM had ended it. */
+const CANCELLED = 143;
+
+export const ABOUT: OptionTable = {
+  name: { value: 'NAME', help: 'name it, for `gpu-owner jobs` and others who look' },
+  note: { value: 'TEXT', help: 'say something about it to others who look' },
+};
+
+export const JOB: OptionTable = {
+  after: {
+    value: 'JOB',
+    isRepeatable: true,
+    help: 'start when that job has ended, however it did',
+    candidates: 'job',
+  },
+  'after-ok': {
+    value: 'JOB',
+    isRepeatable: true,
+    help: 'start when that job has ended with exit code 0, otherwise never',
+    candidates: 'job',
+  },
+  output: {
+    value: 'FILE',
+    help: "append its output to FILE; %j is the job's number, %n its name",
+    candidates: 'file',
+  },
+  notify: {
+    value: 'NAME',
+    isValueOptional: true,
+    help: 'tell you of its start, end and cancellation, as the configuration says',
+  },
+  'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
+};
+
+export function jobOptions(values: Values): JobOptions {
+  const text = (name: string) => (values[name] === undefined ? undefined : String(values[name]));
+  const list = (name: string) => (values[name] as string[] | undefined) ?? [];
+  return {
+    name: text('name'),
+    note: text('note'),
+    after: list('after'),
+    afterOk: list('after-ok'),
+    output: text('output'),
+    notify: values.notify === true ? '' : text('notify'),
+  };
+}
+
+/** Ends this process if a job that it was to follow didn't end well. */
+export function endIfImpossible(job: JobProcess): void {
+  const { obstacle } = job;
+  if (obstacle === null) return;
+  job.fail(CANCELLED, obstacle, true);
+  say(`cancelled: ${obstacle}`);
+  process.exit(CANCELLED);
+}

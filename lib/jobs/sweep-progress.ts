@@ -1,0 +1,40 @@
+// A sweep in the background: its job has no GPUs, and its controller says how far it is.
+import { closeSync } from 'node:fs';
+import { type JobProgress, JobStore, writeBlock } from './job-store.ts';
+
+/** Tells a controller that it is a job, by the number. Its tasks don't inherit it. */
+const VARIABLE = 'GPU_OWNER_SWEEP_JOB';
+
+/** Notes in its job's file how many tasks of a sweep have ended. */
+export class SweepProgress {
+  readonly #id: number;
+  #noted = '';
+
+  private constructor(id: number) {
+    this.#id = id;
+  }
+
+  /** So that the program that this process becomes knows that it is the controller of that job. */
+  static announce(id: number): void {
+    process.env[VARIABLE] = String(id);
+  }
+
+  /** null: this process isn't in the background. */
+  static take(): SweepProgress | null {
+    const id = Number(process.env[VARIABLE] ?? Number.NaN);
+    delete process.env[VARIABLE];
+    return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
+  }
+
+  note(done: number, total: number): void {
+    const noted = `${done}/${total}`;
+    if (noted === this.#noted) return;
+    this.#noted = noted;
+    const store = JobStore.open();
+    const progress = store.read(this.#id)?.progress;
+    if (progress == null) return;
+    const file = store.openFile(this.#id);
+    writeBlock(file, 'progress', { ...progress, done, total } satisfies JobProgress);
+    closeSync(file);
+  }
+}
