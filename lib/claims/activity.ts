@@ -1,6 +1,7 @@
 // Who holds GPUs and who waits for some, as the locks tell: without the driver, which may take seconds to start.
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
+import { formatSince } from '../platform/index.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
@@ -51,25 +52,23 @@ export function readActivity(lockDirectory: string | undefined): Activity {
   const waiters = [...readWaiters(directory)];
   const waiting = waiters.map((waiter, i) => {
     const { info, count, isSuspended, uuids, scope } = waiter;
+    const taken = new Set(uuids.flatMap((uuid) => byGPU.get(uuid) ?? []));
+    const blockers = [...taken].map((holder) => describeHolder(holder, uuids));
     const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
-    const blockers = uuids.flatMap((uuid) => {
-      const holder = byGPU.get(uuid);
-      if (holder !== undefined) return [describeHolder(uuid, holder)];
-      return reserved.has(uuid) ? ['others come first'] : [];
-    });
-    const distinct = [...new Set(blockers)];
-    if (distinct.length > MAX_BLOCKERS) distinct.splice(MAX_BLOCKERS, distinct.length, 'and others');
-    return { info, position: i + 1, count, isSuspended, blockers: distinct };
+    if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid))) blockers.push('others come first');
+    if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'and others');
+    return { info, position: i + 1, count, isSuspended, blockers };
   });
   return { leases: [...holders.values()], waiting };
 }
 
-function describeHolder(uuid: string, { info, gpus }: Holder): string {
-  const gpu = gpus.find((each) => each.uuid === uuid);
-  const label =
-    gpu === undefined ? 'a GPU' : `GPU ${gpu.index}${gpu.instance == null ? '' : `:${gpu.instance}`}`;
-  const until = info.until === undefined ? '' : ` until ${info.until.slice(11, 16)} UTC`;
-  return `${label} is ${info.user}'s${until}`;
+/** 'bob has GPU 0,1 until 14:05' */
+function describeHolder({ info, gpus }: Holder, wanted: readonly string[]): string {
+  const labels = gpus
+    .filter(({ uuid }) => wanted.includes(uuid))
+    .map(({ index, instance }) => (instance == null ? `${index}` : `${index}:${instance}`));
+  const until = info.until === undefined ? '' : ` until ${formatSince(info.until)}`;
+  return `${info.user} has GPU ${labels.join(',') || '?'}${until}`;
 }
 
 /** As the record says: anybody may have written it. */

@@ -90,8 +90,7 @@ export const RUN_GROUPS: readonly OptionGroup[] = [
         help: 'send the command a signal so long before the limit of --for (USR1@5m)',
         candidates: ['USR1@5m', 'TERM@1m'],
       },
-      name: { value: 'NAME', help: 'name it, for `gpu-owner jobs` and others who look' },
-      note: { value: 'TEXT', help: 'say something about it to others who look' },
+      ...ABOUT,
       'conflict-exit-code': {
         value: 'N',
         help: 'exit with N (0 to 255) instead of 75',

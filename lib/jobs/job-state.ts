@@ -1,7 +1,7 @@
 // How jobs stand, and which job a word means.
 import { type Activity, readActivity, type Waiting } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { hostName, isoTime, listWords, sanitize, showValue } from '../platform/index.ts';
+import { isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
 import { isAlive, JobStore, type StoredJob } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
@@ -88,9 +88,11 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
   const isWanted = (holder: { user: string; uid: number | null }) =>
     user === null ? holder.uid === uid : user === holder.user;
   const jobs: Job[] = [];
+  const known = new Set<number>();
   if (user === null) {
     const store = JobStore.open();
     for (const id of store.ids()) {
+      known.add(id);
       const found = stateOf(store, id);
       if (found === null) continue;
       const ended = endOf(found.job);
@@ -98,9 +100,8 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
       if (isListed) jobs.push(describe(found, activity));
     }
   }
-  const known = new Set(jobs.map(({ pid }) => pid));
   const others = [...activity.leases, ...activity.waiting].filter(
-    (each) => isWanted(each.info) && !(each.info.host === hostName() && known.has(each.info.pid)),
+    ({ info }) => isWanted(info) && !(info.job !== undefined && known.has(info.job)),
   );
   return [...jobs, ...others.map(describeRun)];
 }
@@ -145,7 +146,7 @@ function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activ
     gpus: progress?.gpus ?? [],
     command: request.command,
     note: request.note,
-    user: process.env.USER ?? '',
+    user: userName(process.geteuid?.() ?? 0),
     pid: isOver ? null : (progress?.pid ?? null),
     submitted: time(request.submitted),
     started: time(progress?.started),

@@ -91,7 +91,7 @@ export async function claimUntilInputCloses(settings: Settings, wait: WaitOption
 
 /** A job in the background, as its keeper is told of it. */
 export interface BackgroundJob {
-  /** Descriptors: of the job's lock, and of its file. */
+  /** Descriptors of the job's lock and of its file, which programs inherit from this process. */
   lock: number;
   file: number;
   /** How much of its output is kept, in bytes; null: all. */
@@ -126,12 +126,7 @@ export function becomeKeeper(
     KEEPER,
     'run',
     ...placeholderOptions(placeholder),
-    ...keeperOptions(
-      claim,
-      inheritable,
-      job === null ? [] : [job.lock],
-      limit === null ? {} : { until: Date.now() + limit.ms },
-    ),
+    ...keeperOptions(claim, inheritable, [], limit === null ? {} : { until: Date.now() + limit.ms }),
     ...commandOptions(claim, inherited),
     ...limitOptions(limit),
     ...jobOptions(job),
@@ -152,7 +147,7 @@ export function becomeKeeperWithoutGPUs(
 ): never {
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
-  const options = ['--inherited', String(inheritable(job.lock)), '--cancel', 'command', ...jobOptions(job)];
+  const options = ['--cancel', 'command', ...jobOptions(job)];
   const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
   return become(args, words, [], inherited.dropped);
 }
@@ -161,8 +156,10 @@ function jobOptions(job: BackgroundJob | null): string[] {
   if (job === null) return [];
   const log = job.logLimit === null ? [] : ['--log', `${inheritable(1)}:${job.logLimit}`];
   return [
+    '--inherited',
+    String(job.lock),
     '--job',
-    String(inheritable(job.file)),
+    String(job.file),
     ...log,
     ...job.afterwards.flatMap((word) => ['--then', word]),
   ];
