@@ -1,0 +1,101 @@
+// Jobs in the background, as tests start and watch them.
+import { readdirSync, readlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import type { Machine, Starting } from '../support/machine.ts';
+import { signalAll } from '../support/processes.ts';
+import { until } from '../support/time.ts';
+
+// biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
+export type ListedJob = any;
+
+/** A user's jobs on a machine. */
+export class Jobs {
+  readonly machine: Machine;
+  readonly #starting: Starting;
+
+  constructor(machine: Machine, starting: Starting = {}) {
+    this.machine = machine;
+    this.#starting = starting;
+  }
+
+  run(args: string[], starting: Starting = {}) {
+    return this.machine.runCommand(args, {
+      ...this.#starting,
+      ...starting,
+      env: { ...this.#starting.env, ...starting.env },
+    });
+  }
+
+  /** Submits a job. @param words options, `--` and the command @returns its number */
+  async submit(words: string[], starting: Starting = {}): Promise<number> {
+    const { code, stdout, stderr } = await this.run(['submit', ...words], starting);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^[1-9]\d*\n$/);
+    return Number(stdout);
+  }
+
+  async list(...options: string[]): Promise<ListedJob[]> {
+    const { code, stdout, stderr } = await this.run(['jobs', '--all', '--json', ...options]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    return JSON.parse(stdout);
+  }
+
+  async find(id: number): Promise<ListedJob> {
+    return (await this.list()).find((job) => job.id === id);
+  }
+
+  /** Resolves with a job as soon as it is in one of these states. */
+  async reach(id: number, ...states: string[]): Promise<ListedJob> {
+    let job: ListedJob;
+    await until(async () => {
+      job = await this.find(id);
+      return states.includes(job?.state);
+    });
+    return job;
+  }
+
+  async wait(...ids: (number | string)[]): Promise<number | null> {
+    return (await this.run(['wait', ...ids.map(String)])).code;
+  }
+
+  async logs(id: number | string, ...options: string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.run(['logs', String(id), ...options]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    return stdout;
+  }
+
+  /** The directory of a job. */
+  directoryOf(id: number): string {
+    const jobs = join(this.machine.stateDirectory(this.#starting.uid), 'gpu-owner/jobs');
+    const [machine = ''] = readdirSync(jobs);
+    return join(jobs, machine, String(id));
+  }
+
+  /** PIDs of everything that has a job's lock file open: its processes, whatever anybody has written down. */
+  processes(): number[] {
+    return readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map(Number)
+      .filter((pid) => this.#hasLockOpen(pid));
+  }
+
+  #hasLockOpen(pid: number): boolean {
+    try {
+      return readdirSync(`/proc/${pid}/fd`).some((fd) =>
+        readlinkSync(`/proc/${pid}/fd/${fd}`).startsWith(join(this.machine.lockDirectory, 'jobs-')),
+      );
+    } catch {
+      return false;
+    }
+  }
+
+  /** Ends what is left of all jobs. */
+  async end(): Promise<void> {
+    await until(() => {
+      const left = this.processes();
+      signalAll(left, 'SIGKILL');
+      return left.length === 0;
+    });
+  }
+}

@@ -1,0 +1,369 @@
+// Jobs in the background, from their submission to their end.
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Machine, python } from '../support/machine.ts';
+import { until } from '../support/time.ts';
+import { Jobs } from './background.ts';
+
+let machine: Machine;
+let jobs: Jobs;
+beforeEach(() => {
+  machine = new Machine('2');
+  jobs = new Jobs(machine);
+});
+afterEach(async () => {
+  await jobs.end();
+  await machine.close();
+});
+
+/** A command that ends when the file is there. */
+function untilFile(name: string): string[] {
+  return ['sh', '-c', `while [ ! -e ${join(machine.directory, name)} ]; do sleep 0.02; done`];
+}
+
+function letGo(name: string): void {
+  writeFileSync(join(machine.directory, name), '');
+}
+
+test('a job runs in the background: its number, state, exit code and output', async () => {
+  const id = await jobs.submit([
+    '--name',
+    'first',
+    '--note',
+    'for the paper',
+    '-n2',
+    '--',
+    'sh',
+    '-c',
+    'echo out; echo err >&2; sleep 0.3; exit 3',
+  ]);
+  expect(id).toBe(1);
+  expect(await jobs.reach(id, 'running')).toMatchObject({
+    id: 1,
+    name: 'first',
+    exitCode: null,
+    reason: null,
+    count: 2,
+    gpus: [{ index: 0 }, { index: 1 }],
+    note: 'for the paper',
+    ended: null,
+  });
+  expect((await machine.status())[0].lease).toMatchObject({ job: 1, name: 'first', note: 'for the paper' });
+  expect(await jobs.wait('first')).toBe(3);
+  expect(await jobs.find(id)).toMatchObject({
+    state: 'failed',
+    exitCode: 3,
+    pid: null,
+    gpus: [{ index: 0 }, { index: 1 }],
+  });
+  expect(await jobs.logs('first')).toBe('out\nerr\n');
+  expect(await machine.states()).toEqual(['free', 'free']);
+  expect(await jobs.submit(['true'])).toBe(2);
+  expect(await jobs.wait(2)).toBe(0);
+  expect((await jobs.find(2)).state).toBe('completed');
+});
+
+test('its arguments, environment, directory, umask, limits and descriptors are as in the foreground', async () => {
+  const script = join(machine.directory, 'show.py');
+  writeFileSync(
+    script,
+    `import os, resource, sys
+environment = {name: value for name, value in os.environb.items()
+               if not name.startswith((b"GPU_OWNER_", b"CUDA_", b"XDG_STATE", b"LD_LIBRARY", b"PATH")) and name != b"_"}
+print(sorted(environment.items()))
+print([os.fsencode(word) for word in sys.argv], os.getcwd(), oct(os.umask(0)), resource.getrlimit(resource.RLIMIT_NOFILE),
+      resource.getrlimit(resource.RLIMIT_CORE))
+print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split("-")[0] for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and os.path.exists(f"/proc/self/fd/{fd}")))
+`,
+  );
+  const shell = (words: string) =>
+    `ulimit -c 0; ulimit -Sn 512; umask 027; ${words} ${python} ${script} "$(printf 'a\\377b')" 'two words' '' -n 9`;
+  const odd = { 'ODD.NAME': 'x', VALUE: 'line\nbreak' };
+  const program = `'${process.execPath}' '${join(machine.directory, '../../')}'`;
+  expect(program).toBeTruthy();
+  const launcher = join(import.meta.dirname, '../../bin/gpu-owner.cjs');
+  const start = (words: string) =>
+    machine.run(['bash', '-c', shell(words)], { cwd: machine.directory, env: odd });
+  const foreground = await start(`${launcher} run --`);
+  const submitted = await start(`${launcher} submit --`);
+  expect(submitted).toMatchObject({ code: 0, stdout: '1\n', stderr: '' });
+  expect(await jobs.wait(1)).toBe(0);
+  const lines = (text: string) => text.split('\n');
+  const background = lines(await jobs.logs(1));
+  expect(background.slice(0, 2)).toEqual(lines(foreground.stdout).slice(0, 2));
+  expect(background[1]).toContain("b'a\\xffb', b'two words', b'', b'-n', b'9'");
+  expect(background[1]).toContain("'0o27', (512,");
+});
+
+describe('what can never run is refused at once', () => {
+  test.each<[string, string[], RegExp]>([
+    ['no command', ['-n1'], /a command is missing/],
+    ['a command that does not exist', ['no-such-program'], /'no-such-program' is not a command/],
+    ['a file that is not executable', ['./plain'], /plain' is not executable: chmod \+x/],
+    ['more GPUs than there are', ['-n3', 'true'], /3/],
+    ['a device that does not exist', ['--devices', '7', 'true'], /7/],
+    ['a number as a name', ['--name', '12', 'true'], /would be taken for a job's number/],
+    ['a name with a space', ['--name', 'a b', 'true'], /is not a name/],
+    ['a name with escape sequences', ['--name', 'a\u001b[31m', 'true'], /is not a name/],
+    ['a note of two lines', ['--note', 'a\nb', 'true'], /one line/],
+    ['an unknown job', ['--after', '1', 'true'], /you have no job 1/],
+    ['an unknown name', ['--after-ok', 'x', 'true'], /you have no job x/],
+    ['an output in no directory', ['--output', 'none/out', 'true'], /there is no directory/],
+    ['a directory as output', ['--output', '.', 'true'], /is a directory/],
+    ['a time limit of nothing', ['--for', '0', 'true'], /leaves no time/],
+  ])('%s', async (_, words, message) => {
+    writeFileSync(join(machine.directory, 'plain'), '', { mode: 0o644 });
+    const { code, stdout, stderr } = await jobs.run(['submit', ...words], { cwd: machine.directory });
+    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+    expect(stderr).toMatch(message);
+    expect(await jobs.list()).toEqual([]);
+    expect(jobs.processes()).toEqual([]);
+  });
+
+  test('more arguments than a program can have', async () => {
+    const words = Array(20).fill('x'.repeat(100_000));
+    const { code, stderr } = await jobs.run(['submit', 'true', ...words]);
+    expect(code).toBe(64);
+    expect(stderr).toMatch(/bytes together/);
+    const id = await jobs.submit(['sh', '-c', 'echo ${#1}', 'sh', 'x'.repeat(120_000)]);
+    expect(await jobs.wait(id)).toBe(0);
+    expect(await jobs.logs(id)).toBe('120000\n');
+  });
+
+  test('inside a job', async () => {
+    const { stderr } = await jobs.run([
+      'run',
+      '--',
+      process.execPath,
+      join(import.meta.dirname, '../../dist/gpu-owner.cjs'),
+      'submit',
+      'true',
+    ]);
+    expect(stderr).toMatch(/submit from another shell/);
+  });
+
+  test('where jobs can not be kept', async () => {
+    writeFileSync(join(machine.directory, 'file'), '');
+    const { code, stderr } = await jobs.run(['submit', 'true'], {
+      env: { XDG_STATE_HOME: join(machine.directory, 'file') },
+    });
+    expect({ code, stderr }).toMatchObject({
+      code: 73,
+      stderr: expect.stringMatching(/can't be kept in .*XDG_STATE_HOME/s),
+    });
+    const nowhere = await jobs.run(['submit', 'true'], {
+      env: { XDG_STATE_HOME: undefined, HOME: undefined },
+    });
+    expect(nowhere).toMatchObject({ code: 73, stderr: expect.stringMatching(/HOME is not set/) });
+  });
+});
+
+describe('order', () => {
+  test('--after waits for the end, --after-ok for exit code 0', async () => {
+    const first = await jobs.submit(['--name', 'first', '--', ...untilFile('go'), ';', 'exit 1']);
+    const failing = await jobs.submit(['--', 'sh', '-c', `${untilFile('go')[2]}; exit 4`]);
+    const after = await jobs.submit(['--after', 'first', '--after', String(failing), 'true']);
+    const afterOk = await jobs.submit(['--after-ok', String(failing), 'true']);
+    const afterThat = await jobs.submit(['--after-ok', String(afterOk), 'true']);
+    await jobs.reach(first, 'running');
+    expect(await jobs.find(after)).toMatchObject({
+      state: 'waiting',
+      after: [first, failing],
+      reason: `after job ${first}, job ${failing}`,
+    });
+    // It stands in nobody's way.
+    expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
+    letGo('go');
+    expect(await jobs.wait(after)).toBe(0);
+    expect(await jobs.wait(afterOk)).toBe(143);
+    expect(await jobs.find(afterOk)).toMatchObject({
+      state: 'cancelled',
+      reason: `job ${failing} failed with exit code 4, which it was to follow`,
+    });
+    expect(await jobs.wait(afterThat)).toBe(143);
+    expect((await jobs.find(afterThat)).reason).toBe(`job ${afterOk} was cancelled, which it was to follow`);
+    const { code, stderr } = await jobs.run(['submit', '--after-ok', String(failing), 'true']);
+    expect(code).toBe(64);
+    expect(stderr).toMatch(/failed with exit code 4, so the new job would never start/);
+  });
+
+  test('a job can not follow itself', async () => {
+    expect(await jobs.submit(['true'])).toBe(1);
+    expect((await jobs.run(['submit', '--after', '2', 'true'])).code).toBe(64);
+  });
+});
+
+describe('cancel', () => {
+  test('a job that waits ends at once, and those that were to follow it', async () => {
+    const running = await jobs.submit(['-n2', '--', ...untilFile('go')]);
+    await jobs.reach(running, 'running');
+    const waiting = await jobs.submit(['--', 'touch', join(machine.directory, 'ran')]);
+    const following = await jobs.submit(['--after-ok', String(waiting), 'true']);
+    await until(async () => (await jobs.find(waiting)).position === 1);
+    expect(await jobs.run(['cancel', String(waiting)])).toMatchObject({ code: 0, stderr: '' });
+    expect(await jobs.find(waiting)).toMatchObject({ state: 'cancelled', exitCode: null });
+    expect(await jobs.wait(waiting)).toBe(143);
+    expect(await jobs.wait(following)).toBe(143);
+    letGo('go');
+    expect(await jobs.wait(running)).toBe(0);
+    expect(existsSync(join(machine.directory, 'ran'))).toBe(false);
+    expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
+  });
+
+  test('everything of a job ends: what ignores SIGTERM, forks, has a session of its own or is stopped', async () => {
+    const script = join(machine.directory, 'stubborn.py');
+    writeFileSync(
+      script,
+      `import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for start in (False, True):
+    subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"],
+                     start_new_session=start, close_fds=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(1000)
+    os._exit(0)
+print("ready", flush=True)
+time.sleep(1000)
+`,
+    );
+    const id = await jobs.submit(['--', python, script]);
+    await until(async () => (await jobs.logs(id)) === 'ready\n');
+    expect(await jobs.run(['cancel', '--grace', '300ms', String(id)])).toMatchObject({ code: 0, stderr: '' });
+    expect(await jobs.find(id)).toMatchObject({ state: 'cancelled', exitCode: 137 });
+    expect(await machine.states()).toEqual(['free', 'free']);
+    expect(jobs.processes()).toEqual([]);
+  });
+
+  test('a job that ended by itself stays what it was', async () => {
+    const id = await jobs.submit(['true']);
+    await jobs.wait(id);
+    expect(await jobs.run(['cancel', String(id)])).toMatchObject({
+      code: 0,
+      stderr: `gpu-owner: job ${id} had ended already\n`,
+    });
+    expect((await jobs.find(id)).state).toBe('completed');
+  });
+});
+
+test('a job whose processes were killed is lost, and resubmitted as it was', async () => {
+  const directory = join(machine.directory, 'project');
+  mkdirSync(directory);
+  const id = await jobs.submit(
+    ['--name', 'again', '-n2', '--', 'sh', '-c', 'pwd; umask; echo $KEY; sleep 0.5', 'x'],
+    {
+      cwd: directory,
+      umask: '027',
+      env: { KEY: 'secret' },
+    },
+  );
+  await jobs.reach(id, 'running');
+  await jobs.end();
+  expect(await jobs.find(id)).toMatchObject({ state: 'lost', exitCode: null, ended: null });
+  expect(await jobs.wait(id)).toBe(137);
+  const { stdout, stderr, code } = await jobs.run(['resubmit', 'lost']);
+  expect({ stdout, stderr, code }).toEqual({ stdout: '2\n', stderr: '', code: 0 });
+  expect(await jobs.wait('again')).toBe(0);
+  expect(await jobs.logs(2)).toBe(`${directory}\n0027\nsecret\n`);
+  expect((await jobs.run(['resubmit', 'lost'])).stdout).toBe('');
+  rmSync(directory, { recursive: true });
+  expect(await jobs.run(['resubmit', '2'])).toMatchObject({
+    code: 64,
+    stderr: expect.stringMatching(/no longer there/),
+  });
+});
+
+test('names: the living job, the newest of those that ended, and not several', async () => {
+  const old = await jobs.submit(['--name', 'x', 'false']);
+  await jobs.wait(old);
+  const newer = await jobs.submit(['--name', 'x', '--', ...untilFile('go')]);
+  expect((await jobs.run(['logs', 'x'])).code).toBe(0);
+  const third = await jobs.submit(['--name', 'x', '--', ...untilFile('go')]);
+  expect(await jobs.run(['cancel', 'x'])).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(`give one of their numbers, ${newer} or ${third}`),
+  });
+  letGo('go');
+  expect(await jobs.wait(newer, third)).toBe(0);
+  expect(await jobs.wait('x')).toBe(0);
+  expect(await jobs.wait(newer, old, third)).toBe(1);
+  expect(await jobs.run(['wait', '99'])).toMatchObject({
+    code: 64,
+    stderr: expect.stringMatching(/you have no job 99/),
+  });
+});
+
+test('logs: the last lines, and as they come', async () => {
+  const id = await jobs.submit(
+    [
+      '--output',
+      'log-%j-%n',
+      '--name',
+      'n',
+      '--',
+      'sh',
+      '-c',
+      `printf 'a\\nb\\nc'; ${untilFile('go')[2]}; echo; echo d`,
+    ],
+    {
+      cwd: machine.directory,
+    },
+  );
+  await until(async () => (await jobs.logs(id)) === 'a\nb\nc');
+  expect(await jobs.logs(id, '-n', '2')).toBe('b\nc');
+  expect(await jobs.logs(id, '-n0')).toBe('');
+  const following = jobs.run(['logs', '-f', '-n', '1', 'n']);
+  letGo('go');
+  expect(await following).toMatchObject({ code: 0, stdout: 'c\nd\n' });
+  expect(readFileSync(join(machine.directory, `log-${id}-n`), 'utf8')).toBe('a\nb\nc\nd\n');
+});
+
+test('wait --timeout gives up with 75', async () => {
+  const id = await jobs.submit(['--', ...untilFile('go')]);
+  const { code, stderr } = await jobs.run(['wait', '--timeout', '100ms', String(id)]);
+  expect({ code, stderr }).toEqual({
+    code: 75,
+    stderr: 'gpu-owner: timed out after 100ms: not all of these jobs have ended.\n',
+  });
+});
+
+test('--for ends a job with 124', async () => {
+  const id = await jobs.submit(['--for', '300ms', 'sleep', '100']);
+  expect(await jobs.wait(id)).toBe(124);
+  expect(await jobs.find(id)).toMatchObject({ state: 'failed', exitCode: 124 });
+});
+
+test('what is kept is for its user alone', async () => {
+  const id = await jobs.submit(['true'], { env: { KEY: 'secret' }, umask: '000' });
+  await jobs.wait(id);
+  for (const name of ['', 'job', 'output', 'arguments', 'environment']) {
+    expect(statSync(join(jobs.directoryOf(id), name)).mode & 0o077).toBe(0);
+  }
+  chmodSync(machine.stateDirectory(), 0o755);
+});
+
+test('a run in the foreground is listed, too', async () => {
+  const child = machine.startCommand(['run', '--name', 'mine', '--for', '1h', '--', ...untilFile('go')]);
+  await until(async () => (await jobs.list()).length === 1);
+  await until(async () => (await jobs.list())[0].state === 'running');
+  expect((await jobs.list())[0]).toMatchObject({
+    id: null,
+    name: 'mine',
+    state: 'running',
+    gpus: [{ index: 0 }],
+    submitted: null,
+  });
+  const { stdout } = await jobs.run(['jobs']);
+  expect(stdout).toMatch(/^ +run mine +running +0 .*sh -c .*\n +(1 h|59 min).* left, until/m);
+  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+  letGo('go');
+  child.kill();
+});
+
+test('no job: jobs says so', async () => {
+  expect((await jobs.run(['jobs'])).stdout).toMatch(/^No jobs\./);
+  expect(await jobs.list()).toEqual([]);
+});
