@@ -16,7 +16,7 @@ GPU_OWNER_INHERITED=
 # modules). Only commands that start commands need them. They travel as digits, since neither shells nor JavaScript leave all bytes
 # as they are, in variables GPU_OWNER_DROPPED_0 and up, as the kernel limits the size of each; "dropped" says how many.
 case "${BASH_VERSION:+bash} $* " in
-  ' run '* | ' exp '* | ' '*' run '* | ' '*' exp '*) gpu_owner_d=$$ ;;
+  ' run '* | ' submit '* | ' exp '* | ' '*' run '* | ' '*' submit '* | ' '*' exp '*) gpu_owner_d=$$ ;;
   *) gpu_owner_d= ;;
 esac
 # Links to this file lie in node_modules/.bin, or in PREFIX/bin with the package in PREFIX/lib/node_modules or PREFIX/lib. Other

@@ -2,7 +2,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Machine, python } from '../support/machine.ts';
+import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
 import { until } from '../support/time.ts';
 import { Jobs } from './background.ts';
 
@@ -36,7 +36,7 @@ test('a job runs in the background: its number, state, exit code and output', as
     '--',
     'sh',
     '-c',
-    'echo out; echo err >&2; sleep 0.3; exit 3',
+    `echo out; echo err >&2; ${untilFile('go')[2]}; exit 3`,
   ]);
   expect(id).toBe(1);
   expect(await jobs.reach(id, 'running')).toMatchObject({
@@ -50,6 +50,7 @@ test('a job runs in the background: its number, state, exit code and output', as
     ended: null,
   });
   expect((await machine.status())[0].lease).toMatchObject({ job: 1, name: 'first', note: 'for the paper' });
+  letGo('go');
   expect(await jobs.wait('first')).toBe(3);
   expect(await jobs.find(id)).toMatchObject({
     state: 'failed',
@@ -80,9 +81,6 @@ print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split("-")[0] 
   const shell = (words: string) =>
     `ulimit -c 0; ulimit -Sn 512; umask 027; ${words} ${python} ${script} "$(printf 'a\\377b')" 'two words' '' -n 9`;
   const odd = { 'ODD.NAME': 'x', VALUE: 'line\nbreak' };
-  const program = `'${process.execPath}' '${join(machine.directory, '../../')}'`;
-  expect(program).toBeTruthy();
-  const launcher = join(import.meta.dirname, '../../bin/gpu-owner.cjs');
   const start = (words: string) =>
     machine.run(['bash', '-c', shell(words)], { cwd: machine.directory, env: odd });
   const foreground = await start(`${launcher} run --`);
@@ -122,7 +120,7 @@ describe('what can never run is refused at once', () => {
   });
 
   test('more arguments than a program can have', async () => {
-    const words = Array(20).fill('x'.repeat(100_000));
+    const words = Array(20).fill('x'.repeat(101_800));
     const { code, stderr } = await jobs.run(['submit', 'true', ...words]);
     expect(code).toBe(64);
     expect(stderr).toMatch(/bytes together/);
@@ -132,14 +130,7 @@ describe('what can never run is refused at once', () => {
   });
 
   test('inside a job', async () => {
-    const { stderr } = await jobs.run([
-      'run',
-      '--',
-      process.execPath,
-      join(import.meta.dirname, '../../dist/gpu-owner.cjs'),
-      'submit',
-      'true',
-    ]);
+    const { stderr } = await jobs.run(['run', '--', process.execPath, command, 'submit', 'true']);
     expect(stderr).toMatch(/submit from another shell/);
   });
 
@@ -253,7 +244,16 @@ test('a job whose processes were killed is lost, and resubmitted as it was', asy
   const directory = join(machine.directory, 'project');
   mkdirSync(directory);
   const id = await jobs.submit(
-    ['--name', 'again', '-n2', '--', 'sh', '-c', 'pwd; umask; echo $KEY; sleep 0.5', 'x'],
+    [
+      '--name',
+      'again',
+      '-n2',
+      '--',
+      'sh',
+      '-c',
+      `pwd; umask; echo $KEY; [ -e ${join(machine.directory, 'go')} ] || sleep 1000`,
+      'x',
+    ],
     {
       cwd: directory,
       umask: '027',
@@ -262,8 +262,9 @@ test('a job whose processes were killed is lost, and resubmitted as it was', asy
   );
   await jobs.reach(id, 'running');
   await jobs.end();
-  expect(await jobs.find(id)).toMatchObject({ state: 'lost', exitCode: null, ended: null });
+  expect(await jobs.reach(id, 'lost')).toMatchObject({ exitCode: null, ended: null });
   expect(await jobs.wait(id)).toBe(137);
+  letGo('go');
   const { stdout, stderr, code } = await jobs.run(['resubmit', 'lost']);
   expect({ stdout, stderr, code }).toEqual({ stdout: '2\n', stderr: '', code: 0 });
   expect(await jobs.wait('again')).toBe(0);
@@ -315,9 +316,11 @@ test('logs: the last lines, and as they come', async () => {
   await until(async () => (await jobs.logs(id)) === 'a\nb\nc');
   expect(await jobs.logs(id, '-n', '2')).toBe('b\nc');
   expect(await jobs.logs(id, '-n0')).toBe('');
-  const following = jobs.run(['logs', '-f', '-n', '1', 'n']);
+  const following = machine.startCommand(['logs', '-f', '-n', '1', 'n']);
+  const followed = finished(following);
+  await output(following, /c/);
   letGo('go');
-  expect(await following).toMatchObject({ code: 0, stdout: 'c\nd\n' });
+  expect(await followed).toMatchObject({ code: 0, stdout: 'c\nd\n' });
   expect(readFileSync(join(machine.directory, `log-${id}-n`), 'utf8')).toBe('a\nb\nc\nd\n');
 });
 
