@@ -1,5 +1,5 @@
 // Jobs in the background, as tests start and watch them.
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Machine, Starting } from '../support/machine.ts';
@@ -74,20 +74,16 @@ export class Jobs {
 
   /** PIDs of everything that has a job's lock file open: its processes, whatever anybody has written down. */
   processes(): number[] {
-    return readdirSync('/proc')
+    // Not by its name: the file was made without one.
+    const files = names(this.machine.lockDirectory)
+      .filter((name) => name.startsWith('jobs-'))
+      .map((name) => statSync(join(this.machine.lockDirectory, name)).ino);
+    return names('/proc')
       .filter((name) => /^\d+$/.test(name))
-      .map(Number)
-      .filter((pid) => this.#hasLockOpen(pid));
-  }
-
-  #hasLockOpen(pid: number): boolean {
-    try {
-      return readdirSync(`/proc/${pid}/fd`).some((fd) =>
-        readlinkSync(`/proc/${pid}/fd/${fd}`).startsWith(join(this.machine.lockDirectory, 'jobs-')),
-      );
-    } catch {
-      return false;
-    }
+      .filter((pid) =>
+        names(`/proc/${pid}/fd`).some((fd) => files.includes(inodeOf(`/proc/${pid}/fd/${fd}`))),
+      )
+      .map(Number);
   }
 
   /** Ends what is left of all jobs. */
@@ -97,5 +93,21 @@ export class Jobs {
       signalAll(left, 'SIGKILL');
       return left.length === 0;
     });
+  }
+}
+
+function names(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}
+
+function inodeOf(path: string): number {
+  try {
+    return statSync(path).ino;
+  } catch {
+    return -1;
   }
 }
