@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { becomeKeeper, JobProcess, submitCommand } from '../jobs/index.ts';
+import { becomeKeeper, type ContinuedWait, continueWait, JobProcess, submitCommand } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -11,20 +11,28 @@ import { waitLimits } from './wait-progress.ts';
 
 async function submit(parsed: Parsed): Promise<void> {
   const { values, command } = parsed;
+  const continued = continueWait();
   const request = checkRun(parsed, 'submit');
   const jobDescriptors = values['as-job'];
-  if (typeof jobDescriptors === 'string') return runJob(new JobProcess(jobDescriptors), parsed, request);
+  if (typeof jobDescriptors === 'string') {
+    return runJob(new JobProcess(jobDescriptors), parsed, request, continued);
+  }
   refuseThrowAway();
   print(String(await submitCommand(request.settings, command, jobOptions(values), request.limit)));
 }
 
 /** The job's own process, in the background. */
-async function runJob(job: JobProcess, { values, command }: Parsed, { settings, limit }: RunRequest) {
+async function runJob(
+  job: JobProcess,
+  { values, command }: Parsed,
+  { settings, limit }: RunRequest,
+  continued: ContinuedWait,
+) {
   endIfImpossible(job);
   settings.request.about = job.about;
   try {
     const wait = waitLimits(values, true);
-    const claim = await job.claim(settings, wait, limit).finally(() => wait?.end());
+    const claim = await job.claim(settings, wait, limit, continued).finally(() => wait?.end());
     becomeKeeper(claim, command.length, limit, job);
   } catch (error) {
     if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message);

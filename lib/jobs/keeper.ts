@@ -132,8 +132,7 @@ export function becomeKeeper(
     ...jobOptions(job),
     '--',
   ];
-  // What the one who submitted the job had open is closed by now.
-  return become(args, words, job === null ? inherited.descriptors : [], inherited.dropped);
+  return become(args, words, [...inherited.descriptors, ...descriptorsOf(job)], inherited.dropped);
 }
 
 /**
@@ -149,7 +148,11 @@ export function becomeKeeperWithoutGPUs(
   delete process.env[INHERITED];
   const options = ['--cancel', 'command', ...jobOptions(job)];
   const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
-  return become(args, words, [], inherited.dropped);
+  return become(args, words, descriptorsOf(job), inherited.dropped);
+}
+
+function descriptorsOf(job: BackgroundJob | null): number[] {
+  return job === null ? [] : [job.lock, job.file];
 }
 
 function jobOptions(job: BackgroundJob | null): string[] {

@@ -6,6 +6,7 @@ import { checkPossible, LockDirectory, type Settings, type WaitOptions } from '.
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
+import { INHERITED } from './inherited.ts';
 import { exitCodeOf, resolveJob, stateOf } from './job-state.ts';
 import {
   ARGUMENTS,
@@ -21,6 +22,7 @@ import {
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
 import type { TimeLimit } from './time-limit.ts';
+import type { ContinuedWait } from './waiter.ts';
 
 /** What a user asks for besides the claim. */
 export interface JobOptions {
@@ -407,6 +409,8 @@ export class JobProcess implements BackgroundJob {
     const job = Number.isSafeInteger(id) ? this.store.read(id) : null;
     if (job === null) throw invalid('--as-job is for gpu-owner itself');
     this.request = job.request;
+    // What the one who submitted it had open is closed by now.
+    process.env[INHERITED] = (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, '');
     this.lock = Number(lock);
     this.file = Number(file);
   }
@@ -437,14 +441,24 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** @throws as {@link claimForJob} */
-  async claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
-    this.#tell({ reason: 'starting' });
-    this.store.prune((job) => !isAlive(job));
+  async claim(
+    settings: Settings,
+    wait: WaitOptions | null,
+    limit: TimeLimit | null,
+    continued: ContinuedWait,
+  ): Promise<JobClaim> {
+    if (continued.rested === null) {
+      this.#tell({ reason: 'starting' });
+      this.store.prune((job) => !isAlive(job));
+    }
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
       this.#tell({ reason: state.position === null ? 'waiting' : 'waiting for GPUs' });
     };
-    const claim = await claimForJob(settings, wait === null ? null : { ...wait, onWaiting });
+    const claim = await claimForJob(settings, wait === null ? null : { ...wait, onWaiting }, continued, [
+      this.lock,
+      this.file,
+    ]);
     const gpus = claim.gpus.map(({ index, instance, uuid }) =>
       instance === null ? { index, uuid } : { index, instance, uuid },
     );
