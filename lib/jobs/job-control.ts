@@ -5,8 +5,9 @@ import { now, ownersOf, timerMs } from '../platform/index.ts';
 import { type Job, jobAt, stateOf } from './job-state.ts';
 import { isAlive, isSameFile, type JobStore, type StoredJob, signalJob, writeBlock } from './job-store.ts';
 
-/** The keeper ends the job for it; whoever waits for GPUs ends of it. As in native/keeper/signals.h. */
+/** The keeper ends the job for it, and so does its front. As in native/keeper/signals.h. */
 const CANCEL = 63; // SIGRTMAX - 1
+const SIGTERM = 15;
 const SIGKILL = 9;
 const POLL_MS = 50;
 const REPEAT_MS = 500;
@@ -49,13 +50,16 @@ export async function cancelJob(
 function signalAll(job: StoredJob, isLast: boolean, grace: number): void {
   const { id, lock } = job.request;
   const known = [job.end?.keeper, job.end?.front, job.progress?.pid];
-  if (known.some((pid) => signalJob(pid, lock, id, CANCEL, grace) === 0)) return;
+  const isReached = known.some((pid) => signalJob(pid, lock, id, CANCEL, grace) === 0);
+  // No keeper has said yet that it is there: it may be Node.js that waits, which does nothing for the other one.
+  if (job.end === null) signalJob(job.progress?.pid, lock, id, SIGTERM);
+  if (isReached) return;
   // Keeper and front were killed: what is left of the command has the lock.
   const descriptor = native().fileOpenForProbe(lock.path);
   if (descriptor < 0) return;
   try {
     for (const { pid } of ownersOf(descriptor, id))
-      if (signalJob(pid, lock, id, isLast ? SIGKILL : 15) === -errno.ESRCH) continue;
+      if (signalJob(pid, lock, id, isLast ? SIGKILL : SIGTERM) === -errno.ESRCH) continue;
   } finally {
     native().fileClose(descriptor);
   }
