@@ -1,4 +1,4 @@
-// Who holds GPUs and who waits for some, as the locks tell: without the driver, which may take seconds to start.
+// The holders of GPUs, and those who wait for some, as the locks tell: without the driver, which may take seconds to start.
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { formatSince } from '../platform/index.ts';
@@ -21,7 +21,7 @@ export interface Waiting {
   position: number;
   count: number;
   isSuspended: boolean;
-  /** Who stands in its way, in words, with when a GPU is expected back where that is known. */
+  /** Those in its way, in words, with when a GPU is expected back where that is known. */
   blockers: string[];
 }
 

@@ -84,7 +84,7 @@ export interface ClaimRequest {
   command?: string;
   /** How long the command may run, for others to know; default: for ever. */
   limitMs?: number;
-  /** What others read of the command. */
+  /** For others to read of the command. */
   about?: { name?: string; note?: string; job?: number };
   /** CUDA is bound to some GPUs in this process: only these will do. */
   bound?: Binding;

@@ -25,7 +25,7 @@ export interface RecordContents {
   boot: string;
   /** How long its command may run; missing: for ever. The keeper of the command adds `until`, in ms since 1970. */
   limitMs?: number | undefined;
-  /** What its user calls the command, and says about it; its number as a background job. */
+  /** For people: the command's name, and a remark. Its number as a background job. */
   name?: string | undefined;
   note?: string | undefined;
   job?: number | undefined;

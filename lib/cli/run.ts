@@ -25,7 +25,7 @@ import { ABOUT } from './job-options.ts';
 import { isLostDuration, type Parsed, usage } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
-/** What `run` and `submit` are asked for, checked. */
+/** A request for `run` or `submit`, checked. */
 export interface RunRequest {
   settings: Settings;
   limit: TimeLimit | null;

@@ -65,7 +65,7 @@ function signalAll(job: StoredJob, isLast: boolean, grace: number): void {
   }
 }
 
-/** What a job's end is worth that has no exit code: as if SIGTERM, or SIGKILL, had ended it. */
+/** For jobs that have no exit code: as if SIGTERM, or SIGKILL, had ended them. */
 const CANCELLED_EXIT_CODE = 143;
 const LOST_EXIT_CODE = 137;
 

@@ -39,7 +39,7 @@ export interface Job {
   after: number[];
   /** The file with its output; null: a `run`. */
   output: string | null;
-  /** Of a sweep, how many of its tasks have ended; null: not a sweep. */
+  /** How many tasks of a sweep have ended; null: not a sweep. */
   progress: { done: number; total: number } | null;
 }
 
@@ -69,7 +69,7 @@ export function exitCodeOf({ progress, end }: StoredJob): number | null {
   return progress?.failure?.exitCode ?? end?.exitCode ?? null;
 }
 
-/** Whose jobs, and which. */
+/** The jobs that are meant. */
 export interface JobFilter {
   /** Another user, whose background jobs can only be seen as far as locks tell; null: this one. */
   user: string | null;

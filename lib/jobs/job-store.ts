@@ -19,7 +19,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
 import { hostName, pathIn, statusBehind, systemError } from '../platform/index.ts';
 
-/** What was asked for, written once. */
+/** The request, written once. */
 export interface JobRequest {
   id: number;
   name: string | null;
@@ -48,7 +48,7 @@ export interface JobRequest {
   lock: { path: string; device: number; inode: number };
 }
 
-/** What the job's own process tells until the keeper takes over. */
+/** The state, as the job's own process tells it until the keeper takes over. */
 export interface JobProgress {
   pid: number;
   /** Why it waits, in words. */
@@ -65,7 +65,7 @@ export interface JobProgress {
   total?: number;
 }
 
-/** What the keeper tells; see native/keeper/job_record.h. */
+/** The end, as the keeper tells it; see native/keeper/job_file.h. */
 export interface JobEnd {
   keeper: number;
   front: number;

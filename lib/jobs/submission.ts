@@ -24,7 +24,7 @@ import { afterLogout, inScope } from './login-session.ts';
 import type { TimeLimit } from './time-limit.ts';
 import type { ContinuedWait } from './waiter.ts';
 
-/** What a user asks for besides the claim. */
+/** A user's wishes besides the claim. */
 export interface JobOptions {
   name: string | undefined;
   note: string | undefined;
@@ -63,7 +63,7 @@ export function checkJobOptions({
     throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
 }
 
-/** What is to be started. */
+/** A program that is to run in the background. */
 export interface Submission {
   /** The words of this program that the job's process begins with; the user's arguments follow. */
   start: readonly string[];
@@ -425,7 +425,7 @@ export class JobProcess implements BackgroundJob {
     return [];
   }
 
-  /** What others read of its claim. */
+  /** For others to read of its claim. */
   get about() {
     const { id, name, note } = this.request;
     return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
