@@ -379,7 +379,7 @@ function openLockFile(locks: LockDirectory): {
 } {
   const uid = process.geteuid?.() ?? 0;
   for (let i = 0; i < MAX_LOCK_FILES; i++) {
-    const name = `jobs-${uid}${i === 0 ? '' : `.${i}`}.lock`;
+    const name = `jobs-${uid}${i === 0 ? '' : `.${i}`}`;
     const descriptor = locks.openOwn(name, FOR_OWNER);
     if (descriptor < 0) continue;
     const status = statusBehind(descriptor);
@@ -389,7 +389,7 @@ function openLockFile(locks: LockDirectory): {
   }
   throw new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
-    `no file for the locks of background jobs can be made in ${locks.path}: jobs-${uid}.lock belongs to somebody else. Remove it (as root).`,
+    `no file for the locks of background jobs can be made in ${locks.path}: jobs-${uid} belongs to somebody else. Remove it (as root).`,
   );
 }
 

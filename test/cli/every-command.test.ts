@@ -29,7 +29,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['logs', '1'], /^in the background$/m],
   [['jobs'], /^ *1 job +completed +0 /m],
   [['resubmit', 'job'], /^2$/m],
-  [['submit', '--name', 'long', 'sleep', '1000'], /^3$/],
+  [['submit', '--name', 'long', 'sleep', '1000'], /^3$/m],
   [['cancel', 'long'], /^$/],
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
