@@ -57,10 +57,12 @@ interface BlockedWait {
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const MAX_REST_MS = 300_000;
+/** The same for a process that rests, and looks natively at all that can be foreseen. In ms. */
+const MAX_LONG_REST_MS = 900_000;
 /** The same where those ahead may get GPUs that aren't leased now: nothing tells when these come free. In ms. */
 const MAX_BLIND_REST_MS = 60_000;
 /** So much longer for each that is ahead: however many wait, few look. In ms. */
-const REST_PER_WAITER_MS = 2_000;
+const REST_PER_WAITER_MS = 10_000;
 /** So many at the front look often in that case, so that somebody notices a waiter who doesn't take what it could. */
 const ATTENTIVE = 4;
 /** When to try again whether this one can rest, in ms. */
@@ -154,7 +156,7 @@ export class QueuedWaiter {
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
-      const longest = (isBlind ? MAX_BLIND_REST_MS : MAX_REST_MS) + ahead * REST_PER_WAITER_MS;
+      const longest = (isBlind ? MAX_BLIND_REST_MS : MAX_LONG_REST_MS) + ahead * REST_PER_WAITER_MS;
       const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
       const { directory } = this.#refusal;
       resting.rest({ slot: kept, directory, locks: [], ahead: blockers, leases: leases.flat(), until, end });
