@@ -1,7 +1,7 @@
 import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type Rest, type Rested, Resting, WAIT_QUEUE_FILE } from '../claims/index.ts';
-import { native, nativeProgram } from '../native.ts';
+import { native, nativeFile, nativeProgram } from '../native.ts';
 import { pathIn, restoreTold, toldSoFar } from '../platform/index.ts';
 import { INHERITED, parseInherited } from './inherited.ts';
 
@@ -129,7 +129,6 @@ function becomeResting(rest: Rest, rested: Rested, keep: readonly number[]): voi
   const left = JSON.stringify({ rested: { ...rested, slot: { ...slot, descriptor } }, keep, told });
   process.env[WAITING] = `${FORMAT} fds=${[descriptor, ...keep].join(',')} ${left}`;
   const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-  const script = process.argv[1] ?? '';
   becomeWaiter(
     {
       locks,
@@ -137,7 +136,9 @@ function becomeResting(rest: Rest, rested: Rested, keep: readonly number[]): voi
       leases,
       until,
       queue: { slot: slot.number, descriptor, path },
-      needs: existsSync(script) ? [script] : [],
+      needs: [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(WAITER)].filter(
+        (path) => existsSync(path),
+      ),
     },
     [process.execPath, ...process.execArgv],
     process.argv.length - 1,

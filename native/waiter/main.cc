@@ -60,12 +60,11 @@ int main(int count, char** arguments) {
   sigprocmask(SIG_UNBLOCK, &alarm, &mask);
 
   waiter::wait_for_news(options);
+  const char* missing = waiter::wait_for_files(options);
 
   set_disposition(SIGALRM, is_ignored(SIGALRM) ? SIG_IGN : SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
-  for (const char* path : options.needed) {
-    if (access(path, R_OK) != 0) return cannot_go_on(path);
-  }
+  if (missing != nullptr) return cannot_go_on(missing);
   execv(options.program[0], options.program);
   return cannot_go_on(options.program[0]);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "locks/files.h"
 #include "locks/heartbeat_file.h"
@@ -24,6 +25,8 @@ constexpr int64_t kPatience = 1'000;
 constexpr int64_t kStagger = 50;
 // A signal that comes just before the system call that it is to end is repeated.
 constexpr int64_t kRepeat = 50;
+// Package managers remove the old files first, as a rule.
+constexpr int64_t kUpgrade = 20'000;
 
 int64_t now() { return process::monotonic_nanoseconds() / 1'000'000; }
 
@@ -38,6 +41,10 @@ void set_alarm(int64_t milliseconds) {
 bool is_free(Lock lock, locks::Mode mode) {
   locks::Conflict conflict;
   return locks::probe(lock.descriptor, mode, {lock.byte, 1}, conflict) != 0 || !conflict.exists;
+}
+
+void send_heartbeat(const Options& options) {
+  if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot), true);
 }
 
 // Counts slots that are taken from `from` up to but not including `to`, with so many questions to the kernel at most;
@@ -72,7 +79,7 @@ class Watch {
   // Sends a heartbeat, and looks at everything that tells of no change by itself. Whether there is news.
   bool beat() {
     if (options_.queue >= 0) {
-      locks::write_heartbeat(options_.queue, locks::heartbeat_offset(options_.slot), true);
+      send_heartbeat(options_);
       if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)
         return true;
       for (const int64_t slot : options_.ahead) {
@@ -133,10 +140,19 @@ class Watch {
 
 }  // namespace
 
-void wait_for_news(const Options& options) {
-  Watch(options).run();
-  // The program takes its time to start.
-  if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot), true);
+void wait_for_news(const Options& options) { Watch(options).run(); }
+
+const char* wait_for_files(const Options& options) {
+  for (const int64_t end = now() + kUpgrade;;) {
+    send_heartbeat(options);
+    const char* missing = nullptr;
+    for (const char* path : options.needed) {
+      if (missing == nullptr && access(path, R_OK) != 0) missing = path;
+    }
+    if (missing == nullptr || now() >= end) return missing;
+    const timespec pause = {0, kLook * 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
 }
 
 }  // namespace waiter

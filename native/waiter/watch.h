@@ -8,4 +8,8 @@ namespace waiter {
 // SIGALRM must have a handler without SA_RESTART.
 void wait_for_news(const Options& options);
 
+// Waits until all files that the program needs are there: an upgrade may be under way. Returns one that isn't after
+// some seconds, or null.
+const char* wait_for_files(const Options& options);
+
 }  // namespace waiter

@@ -292,8 +292,9 @@ test('when the package is upgraded meanwhile, the new one goes on', async () => 
   const { release } = await holder();
   const { remove, install, outcome } = await restingCopy();
   remove();
-  install();
   release();
+  await pause(2_000);
+  install();
   expect(await outcome).toMatchObject({ code: 0, stdout: 'ran\n' });
 });
 

@@ -219,10 +219,13 @@ TEST("goes on after it was stopped") {
   CHECK_EQUAL(tests::end_of(waiter), 7);
 }
 
-TEST("a program or a file that is gone is said so, with exit code 71") {
-  CHECK_EQUAL(tests::end_of(start_waiter({"--until", "0", "--needs", tests::path_of("gone")})), 71);
-  CHECK(result().empty());
+TEST("a program that is gone is said so, with exit code 71; a file that it needs is waited for") {
   CHECK_EQUAL(tests::end_of(run_waiter({"--until", "0", "--", tests::path_of("gone")})), 71);
+  const std::string path = tests::path_of("needed");
+  const pid_t waiter = start_waiter({"--until", "0", "--needs", path});
+  CHECK(still_waits(waiter));
+  tests::write_file(path, "");
+  CHECK_EQUAL(tests::end_of(waiter), 7);
 }
 
 TEST("what it doesn't understand is refused with exit code 64") {
