@@ -67,3 +67,11 @@ export const COMMANDS: Commands = {
     load: async () => (await import('./completion.ts')).completionOf(COMMANDS),
   },
 };
+
+/** Commands by which gpu-owner starts itself: neither help nor completion shows them. */
+export const INTERNAL: Commands = {
+  'notify-job': {
+    summary: 'tell of the start or end of a job',
+    load: async () => (await import('./notify-job.ts')).COMMAND,
+  },
+};

@@ -29,11 +29,7 @@ export const JOB: OptionTable = {
     help: "append its output to FILE; %j is the job's number, %n its name",
     candidates: 'file',
   },
-  notify: {
-    value: 'NAME',
-    isValueOptional: true,
-    help: 'tell you of its start, end and cancellation, as the configuration says',
-  },
+  notify: { help: 'tell you of its start and end, as notifyCommand or notifyWebhook says' },
   'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 };
 
@@ -46,7 +42,7 @@ export function jobOptions(values: Values): JobOptions {
     after: list('after'),
     afterOk: list('after-ok'),
     output: text('output'),
-    notify: values.notify === true ? '' : text('notify'),
+    notify: values.notify === true,
   };
 }
 

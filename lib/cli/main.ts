@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../errors.ts';
 import { closest, onWarning, showValue } from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
-import { COMMANDS } from './commands.ts';
+import { COMMANDS, INTERNAL } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { versionText } from './installation.ts';
 import { parse, usage } from './options.ts';
@@ -11,7 +11,8 @@ async function main(args: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
   if (args[0] === '--version') return print(versionText());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);
-  const isNamed = await runCommand({ called: 'gpu-owner', commands: COMMANDS, help }, args);
+  const commands = Object.hasOwn(INTERNAL, args[0] ?? '') ? INTERNAL : COMMANDS;
+  const isNamed = await runCommand({ called: 'gpu-owner', commands, help }, args);
   if (!isNamed) process.exitCode = EXIT_CODES.ERR_INVALID_ARGUMENT;
 }
 

@@ -32,6 +32,8 @@ const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
 /** Keys for background jobs. */
 const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
+/** How many characters the URL of a webhook may have. */
+const MAX_URL_LENGTH = 2_000;
 /** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
@@ -91,12 +93,19 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   jobsKeptFor: parseDuration,
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
+  notifyCommand: parseWords,
+  notifyWebhook: parseWebhook,
 };
 
 const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
+};
+
+const USER_ONLY: Record<string, string> = {
+  notifyWebhook:
+    "its URL is a secret, and everybody reads this one. Set it in ~/.config/gpu-owner/config.yaml; a machine's file may have notifyCommand",
 };
 
 /**
@@ -106,15 +115,12 @@ const MACHINE_ONLY: Record<string, string> = {
  * whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; in the machine's file `lockDirectory` and `lockTimeout` too.
+ * `conventions`; in the machine's file `lockDirectory` and `lockTimeout` too. Those for notifications are read by
+ * {@link loadNotificationTargets}.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
 export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configuration {
-  const named = env.GPU_OWNER_MACHINE_CONFIG || undefined;
-  const machinePath = named ?? MACHINE_FILE;
-  const machine = loadFile(machinePath, 'machine', named !== undefined);
-  const userPath = userFile(env);
-  const user = userPath === null || userPath === machinePath ? null : loadFile(userPath, 'user', false);
+  const { machinePath, machine, userPath, user } = loadFiles(env);
   const replaced = machinePath !== MACHINE_FILE && simulatedMachine(env) === null;
   const bans = replaced ? bansOf(loadFile(MACHINE_FILE, 'machine', false)) : null;
 
@@ -141,6 +147,22 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
   };
 }
 
+/** Where users are told of their jobs. */
+export interface NotificationTargets {
+  /** A program and its arguments; null: none. */
+  command: readonly string[] | null;
+  /** A secret. Never in a {@link Configuration}, which others show. */
+  webhook: URL | null;
+}
+
+/** @throws as {@link loadConfiguration} */
+export function loadNotificationTargets(env: NodeJS.ProcessEnv = process.env): NotificationTargets {
+  const { machine, user } = loadFiles(env);
+  const { notifyCommand, notifyWebhook } = { ...machine, ...user };
+  const words = (notifyCommand ?? []) as string[];
+  return { command: words.length === 0 ? null : words, webhook: (notifyWebhook as URL | undefined) ?? null };
+}
+
 /**
  * The criteria of a call together with the configuration: bans add up, `devices` intersect, thresholds of the call
  * win over those of the configuration.
@@ -164,6 +186,15 @@ export function mergeCriteria(
   };
 }
 
+function loadFiles(env: NodeJS.ProcessEnv) {
+  const named = env.GPU_OWNER_MACHINE_CONFIG || undefined;
+  const machinePath = named ?? MACHINE_FILE;
+  const machine = loadFile(machinePath, 'machine', named !== undefined);
+  const userPath = userFile(env);
+  const user = userPath === null || userPath === machinePath ? null : loadFile(userPath, 'user', false);
+  return { machinePath, machine, userPath, user };
+}
+
 function bansOf(entries: Entries | null): Entries | null {
   const bans = Object.entries(entries ?? {}).filter(([key]) => (BANS as readonly string[]).includes(key));
   return bans.length === 0 ? null : Object.fromEntries(bans);
@@ -183,8 +214,12 @@ function userFile(env: NodeJS.ProcessEnv): string | null {
 
 function loadFile(path: string, kind: Kind, required: boolean): Entries | null {
   if (path === '/dev/null') return null;
-  const text = readText(path, kind, required);
-  return text === null ? null : parseFile(text, path, kind);
+  const file = readText(path, kind, required);
+  if (file === null) return null;
+  const entries = parseFile(file.text, path, kind);
+  if (entries.notifyWebhook !== undefined && (file.mode & 0o077) !== 0)
+    throw problem(path, null, 'others may read it, and the URL of notifyWebhook is a secret; chmod 600');
+  return entries;
 }
 
 /** The error for a mistake in a file, with its line. */
@@ -198,7 +233,7 @@ export function problem(path: string, line: number | null, text: string, cause?:
  * @param required whether the file was named explicitly, so that it must exist.
  * @throws {GPUOwnerError} ERR_CONFIGURATION
  */
-function readText(path: string, kind: Kind, required: boolean): string | null {
+function readText(path: string, kind: Kind, required: boolean): { text: string; mode: number } | null {
   // The usual case, without the error that would have to be made for it.
   if (!required && isMissing(path)) return null;
   let descriptor: number;
@@ -230,7 +265,8 @@ function readText(path: string, kind: Kind, required: boolean): string | null {
     checkTrust(path, stat.mode, stat.uid, kind, required);
     const refuse = (why: string, cause?: unknown) => problem(path, null, why, cause);
     const tooLarge = 'it is larger than 64 KiB; is it really the configuration?';
-    return decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
+    const text = decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
+    return { text, mode: stat.mode };
   } finally {
     closeSync(descriptor);
   }
@@ -270,7 +306,10 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   const mistake = document.errors[0] ?? document.warnings[0];
   if (mistake) {
     const several = mistake.code === 'MULTIPLE_DOCS';
-    const why = several ? "a second document begins ('---'); remove it" : sanitize(mistake.message);
+    // Some messages of the parser quote the file, which may have a secret.
+    const { code, message } = mistake;
+    const said = text.includes('notifyWebhook') ? code.toLowerCase().replaceAll('_', ' ') : sanitize(message);
+    const why = several ? "a second document begins ('---'); remove it" : said;
     throw problem(path, lineAt(mistake.pos[0]), `not valid YAML: ${why}`, mistake);
   }
   const { contents } = document;
@@ -306,18 +345,20 @@ function rangeOf(node: unknown): number | undefined {
 }
 
 function checkKey(key: string, path: string, line: number | null, kind: Kind): void {
-  const known = Object.keys(CHECKS).filter(
-    (name) => kind === 'machine' || !Object.hasOwn(MACHINE_ONLY, name),
-  );
+  const [foreign, owner] = kind === 'machine' ? [USER_ONLY, "a user's"] : [MACHINE_ONLY, "the machine's"];
+  const known = Object.keys(CHECKS).filter((name) => !Object.hasOwn(foreign, name));
   if (known.includes(key)) return;
-  const why = MACHINE_ONLY[key];
-  if (Object.hasOwn(MACHINE_ONLY, key) && why)
-    throw problem(path, line, `${key} is for the machine's file only: ${why}`);
+  if (Object.hasOwn(foreign, key))
+    throw problem(path, line, `${key} is for ${owner} file only: ${foreign[key]}`);
   const meant = closest(key, known);
+  // Without the space behind a colon, a secret is a part of the key.
+  const shown = key.includes('://')
+    ? 'with a URL in it: a space is missing behind its colon'
+    : showValue(key);
   throw problem(
     path,
     line,
-    `there is no key ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
+    `there is no key ${shown}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
   );
 }
 
@@ -345,6 +386,30 @@ function parseCount(value: unknown, option: string): number {
     'ERR_INVALID_ARGUMENT',
     `${option}: ${showValue(value)} is not a number of jobs; use 1, 2, …`,
   );
+}
+
+function parseWords(value: unknown, option: string): string[] {
+  const isWord = (word: unknown) => typeof word === 'string' && !word.includes('\0');
+  if (Array.isArray(value) && value.every(isWord) && value[0] !== '') return value;
+  throw invalid(
+    option,
+    value,
+    "use a list of words such as [mail, -s, a job, me@example.com]: no shell reads it. Numbers need quotes: '5'",
+  );
+}
+
+/** Its messages don't show the value. */
+function parseWebhook(value: unknown, option: string): URL {
+  const refuse = (why: string) => new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${why}`);
+  const isText = typeof value === 'string' && value.length <= MAX_URL_LENGTH;
+  const url = isText && URL.canParse(value) ? new URL(value) : null;
+  if (url === null || !/^https?:$/.test(url.protocol))
+    throw refuse('this is not the URL of a webhook; use one such as https://hooks.example.com/…');
+  if (url.protocol === 'http:' && !/^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(url.hostname))
+    throw refuse(
+      'its URL is a secret, and http sends it unencrypted; use https. http is for 127.0.0.1 and localhost only',
+    );
+  return url;
 }
 
 function criterion(key: keyof Criteria, value: unknown, option: string): NormalizedCriteria {

@@ -1,8 +1,10 @@
 export {
   type Configuration,
   loadConfiguration,
+  loadNotificationTargets,
   loadYAML,
   mergeCriteria,
+  type NotificationTargets,
   nestingBeyond,
   problem,
 } from './configuration.ts';

@@ -9,6 +9,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
+export { TURNS, type Turn, tellOfJob } from './notification.ts';
 export {
   checkJobOptions,
   type JobOptions,

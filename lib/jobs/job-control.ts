@@ -4,6 +4,7 @@ import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, ownersOf, timerMs } from '../platform/index.ts';
 import { type Job, jobAt, stateOf } from './job-state.ts';
 import { isAlive, isSameFile, type JobStore, type StoredJob, signalJob, writeBlock } from './job-store.ts';
+import { notifyOfCancelled } from './notification.ts';
 
 /** The keeper ends the job for it, and so does its front. As in native/keeper/signals.h. */
 const CANCEL = 63; // SIGRTMAX - 1
@@ -44,6 +45,7 @@ export async function cancelJob(
     }
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
+  notifyOfCancelled(store, id);
   return 'ended';
 }
 

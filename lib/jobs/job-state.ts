@@ -113,6 +113,14 @@ export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job 
   return describe(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
 }
 
+/** A job whose end is known: something that it has left may have its lock still. null: there is none, or its end isn't known. */
+export function endedJob(store: JobStore, id: number): Job | null {
+  const job = store.read(id);
+  if (job === null) return null;
+  const isKnown = job.progress?.failure !== undefined || typeof job.end?.ended === 'number';
+  return isKnown || !isAlive(job) ? describe({ job, state: endState(job) }, NO_ACTIVITY) : null;
+}
+
 const NO_ACTIVITY: Activity = { leases: [], waiting: [] };
 
 /** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */

@@ -12,7 +12,7 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
@@ -41,7 +41,8 @@ export interface JobRequest {
   after: readonly { id: number; isOk: boolean }[];
   /** How long the command may run, in ms. */
   limitMs: number | null;
-  notify: string | null;
+  /** Whether its user is told of its start and end. */
+  notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
   /** The file whose byte it has locked. */
@@ -121,6 +122,11 @@ export class JobStore {
   /** @throws ERR_JOBS where there is no state directory */
   static open(): JobStore {
     return new JobStore(join(stateDirectory(), 'gpu-owner', 'jobs', machineName()));
+  }
+
+  /** The place of a job's directory, wherever the environment says that jobs are. */
+  static around(directory: string): JobStore {
+    return new JobStore(dirname(directory));
   }
 
   directoryOf(id: number): string {

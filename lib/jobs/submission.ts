@@ -21,6 +21,7 @@ import {
 } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
+import { checkNotification, notifierOf, startNotifier } from './notification.ts';
 import type { TimeLimit } from './time-limit.ts';
 import type { ContinuedWait } from './waiter.ts';
 
@@ -34,7 +35,8 @@ export interface JobOptions {
   afterOk: readonly string[];
   /** Where the output goes: %j is the number, %n the name. */
   output: string | undefined;
-  notify: string | undefined;
+  /** Whether to tell of its start and end. */
+  notify: boolean;
 }
 
 const MAX_NAME_LENGTH = 64;
@@ -106,6 +108,7 @@ export async function submitJob(
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
   const store = JobStore.open();
   const after = dependencies(store, options);
+  if (options.notify) checkNotification();
   const directory = currentDirectory();
   await check();
   const output = options.output === undefined ? null : outputPath(options.output, directory);
@@ -128,7 +131,7 @@ export async function submitJob(
       submitted: Date.now(),
       after,
       limitMs: limit?.ms ?? null,
-      notify: options.notify ?? null,
+      notify: options.notify,
       resubmits: null,
     },
     files,
@@ -421,8 +424,8 @@ export class JobProcess implements BackgroundJob {
     return this.request.output === own ? jobLimits().jobLogSize : null;
   }
 
-  get afterwards(): string[] {
-    return [];
+  get afterwards(): readonly string[] {
+    return this.request.notify ? notifierOf(this.store, this.request.id, 'ended') : [];
   }
 
   /** For others to read of its claim. */
@@ -470,11 +473,17 @@ export class JobProcess implements BackgroundJob {
   begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
+    this.#notify('started');
   }
 
   /** It ends without having started. */
   fail(exitCode: number, message: string, isCancelled = false): void {
     this.#tell({ failure: { exitCode, message: sanitize(message, 1_000), ended: Date.now(), isCancelled } });
+    this.#notify('ended');
+  }
+
+  #notify(turn: 'started' | 'ended'): void {
+    if (this.request.notify) startNotifier(this.store, this.request.id, turn);
   }
 
   #tell(news: Partial<JobProgress>): void {

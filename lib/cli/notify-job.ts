@@ -1,0 +1,17 @@
+import { TURNS, tellOfJob } from '../jobs/index.ts';
+import type { Command } from './command.ts';
+import { type Parsed, usage } from './options.ts';
+
+async function notifyJob({ positionals: [directory, word] }: Parsed): Promise<void> {
+  const turn = TURNS.find((each) => each === word);
+  if (directory === undefined || turn === undefined) throw usage('notify-job is for gpu-owner itself');
+  await tellOfJob(directory, turn);
+  process.exit(); // whatever connection is still open
+}
+
+export const COMMAND: Command = {
+  usage: 'DIRECTORY started|ended',
+  about: 'Tells the user of a job of its start or end, as the configuration says.',
+  groups: [{ options: {} }],
+  run: notifyJob,
+};

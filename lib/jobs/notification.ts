@@ -1,0 +1,350 @@
+// Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which nobody
+// waits for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret: only this process
+// reads it, and writes it nowhere.
+import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import type * as HTTPS from 'node:https';
+import { basename, join } from 'node:path';
+import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { label } from '../gpus/index.ts';
+import { native } from '../native.ts';
+import {
+  formatDuration,
+  hostName,
+  isoTime,
+  now,
+  sanitize,
+  showValue,
+  systemError,
+} from '../platform/index.ts';
+import { endedJob, type Job, jobAt } from './job-state.ts';
+import { ENVIRONMENT, JobStore } from './job-store.ts';
+
+/** When somebody is told: each once. */
+export const TURNS = ['started', 'ended'] as const;
+export type Turn = (typeof TURNS)[number];
+
+/** Time limits in ms, and how often a webhook is tried. */
+export const LIMITS = {
+  postMs: 10_000,
+  /** Before each further try. */
+  pausesMs: [1_000, 5_000],
+  commandMs: 30_000,
+  /** Between SIGTERM and SIGKILL. */
+  graceMs: 2_000,
+  /** How long the end is kept back until the start has been told. */
+  turnMs: 60_000,
+};
+
+const LOG = 'notifications';
+const FOR_OWNER = 0o600;
+const POLL_MS = 50;
+/** How long the output of a command is waited for that has ended: what it has started may have it open. */
+const OUTPUT_MS = 500;
+/** How much of a failed command's output is logged. */
+const MAX_OUTPUT_LENGTH = 1_000;
+
+/** Variables of a job that are not for the notifier: some are the job's alone, and some make Node.js write what it sends. */
+const UNWANTED = [
+  'CUDA_VISIBLE_DEVICES',
+  'CUDA_DEVICE_ORDER',
+  'GPU_OWNER_JOB',
+  'GPU_OWNER_INHERITED',
+  'NODE_DEBUG',
+  'NODE_OPTIONS',
+  'NODE_TLS_REJECT_UNAUTHORIZED',
+];
+
+// Whoever starts it needn't know how to: nothing of the job is open in it, and its parent doesn't wait for it.
+const DETACH = `exec </dev/null >/dev/null 2>&1; cd /; unset ${UNWANTED.join(' ')}; "$@" &`;
+
+/** @throws ERR_INVALID_ARGUMENT where nothing says how to tell, ERR_CONFIGURATION */
+export function checkNotification(): void {
+  const { command, webhook } = loadNotificationTargets();
+  if (command !== null || webhook !== null) return;
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    '--notify: nothing says how to tell you. Write into ~/.config/gpu-owner/config.yaml, for example, ' +
+      "'notifyCommand: [notify-send, gpu-owner]' or 'notifyWebhook: https://hooks.slack.com/services/…' (chmod 600)",
+  );
+}
+
+/** The words that start a process which tells of a job, and doesn't wait for it. */
+export function notifierOf(store: JobStore, id: number, turn: Turn): readonly string[] {
+  const own = [process.execPath, process.argv[1] as string, 'notify-job', store.directoryOf(id), turn];
+  return ['/bin/sh', '-c', DETACH, 'sh', ...own];
+}
+
+/** Starts it. A failure is logged. @param environment all of it; missing: this process's */
+export function startNotifier(
+  store: JobStore,
+  id: number,
+  turn: Turn,
+  environment?: readonly string[],
+): void {
+  // The notifier of the end must know that this one is on its way.
+  if (turn === 'started' && !begin(store, id, turn)) return;
+  const { error, input, output } = native().processSpawn(
+    '/bin/sh',
+    notifierOf(store, id, turn),
+    ...(environment === undefined ? [] : [environment]),
+  );
+  if (error !== 0) {
+    log(store, id, `${turn}: the notifier can't be started: ${systemError(error)}`);
+    return;
+  }
+  closeSync(input);
+  closeSync(output);
+}
+
+/** Tells of a job that was cancelled while it waited: of its processes, none is left that could. */
+export function notifyOfCancelled(store: JobStore, id: number): void {
+  const job = store.read(id);
+  if (job === null || !job.request.notify) return;
+  if (job.progress?.failure !== undefined || typeof job.end?.ended === 'number') return; // those who wrote that tell, too
+  let environment: string[] | undefined;
+  try {
+    const text = readFileSync(join(store.directoryOf(id), ENVIRONMENT), 'utf8');
+    environment = text.split('\0').filter(Boolean);
+  } catch {
+    // As good: it is the same user's.
+  }
+  startNotifier(store, id, 'ended', environment);
+}
+
+/**
+ * The notifier's work: returns when everybody was told, or the time is up.
+ * @param directory the job's
+ */
+export async function tellOfJob(directory: string, turn: Turn, limits = LIMITS): Promise<void> {
+  const id = Number(basename(directory));
+  const store = JobStore.around(directory);
+  if (!Number.isSafeInteger(id) || store.read(id) === null) return;
+  if (turn === 'ended') {
+    if (endedJob(store, id) === null || !begin(store, id, turn)) return;
+    await untilTold(store, id, limits.turnMs);
+  }
+  try {
+    await tell(store, id, turn, limits);
+  } finally {
+    finish(store, id, turn);
+  }
+}
+
+async function tell(store: JobStore, id: number, turn: Turn, limits: typeof LIMITS): Promise<void> {
+  const message = messageOf(store, id, turn);
+  if (message === null) return;
+  let targets: NotificationTargets;
+  try {
+    targets = loadNotificationTargets();
+  } catch (error) {
+    return log(store, id, `${message.event}: ${(error as Error).message}`);
+  }
+  const { command, webhook } = targets;
+  const report = (target: string, failure: string | null) =>
+    log(
+      store,
+      id,
+      `${message.event}: ${target} ${failure === null ? 'was told' : `was not told: ${sanitize(failure, 2_000)}`}`,
+    );
+  await Promise.all([
+    command && runCommand(command, message, limits).then((why) => report(showValue(command[0]), why)),
+    webhook && post(webhook, message, limits).then((why) => report(webhook.host, why)),
+  ]);
+}
+
+interface Message {
+  event: 'started' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  /** For people. Slack, Mattermost and others show it, and nothing else. */
+  text: string;
+  host: string;
+  job: Job;
+}
+
+function messageOf(store: JobStore, id: number, turn: Turn): Message | null {
+  const host = hostName();
+  if (turn === 'started') {
+    // As it was then: it may have ended by now.
+    const job: Job = { ...jobAt(store, id), state: 'running', exitCode: null, reason: null, ended: null };
+    const gpus = job.gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null }));
+    const where = gpus.length === 0 ? host : `${host}, GPU ${gpus.join(', ')}`;
+    return { event: 'started', text: `${titleOf(job)} started on ${where}: ${job.command}`, host, job };
+  }
+  const job = endedJob(store, id);
+  if (job === null) return null;
+  const event = job.state as Message['event'];
+  const how = {
+    started: '',
+    completed: 'completed',
+    failed: `failed with exit code ${job.exitCode}`,
+    cancelled: 'was cancelled',
+    lost: 'was lost',
+  }[event];
+  const passed = Date.parse(job.ended ?? '') - Date.parse(job.started ?? '');
+  const after = Number.isNaN(passed) ? '' : ` after ${formatDuration(Math.max(0, passed))}`;
+  const why = job.reason ? ` (${job.reason})` : '';
+  return { event, text: `${titleOf(job)} ${how} on ${host}${after}: ${job.command}${why}`, host, job };
+}
+
+function titleOf({ id, name }: Job): string {
+  return `job ${id}${name === null ? '' : ` (${name})`}`;
+}
+
+/** @returns why it failed */
+function runCommand(
+  [program = '', ...args]: readonly string[],
+  message: Message,
+  { commandMs, graceMs }: typeof LIMITS,
+): Promise<string | null> {
+  const { spawn } = process.getBuiltinModule('node:child_process');
+  const { event, text, job } = message;
+  const env = {
+    ...process.env,
+    GPU_OWNER_EVENT: event,
+    GPU_OWNER_TEXT: text,
+    GPU_OWNER_JOB_ID: String(job.id),
+    GPU_OWNER_JOB_NAME: job.name ?? '',
+    GPU_OWNER_JOB_STATE: job.state,
+    GPU_OWNER_JOB_EXIT_CODE: String(job.exitCode ?? ''),
+    GPU_OWNER_JOB_OUTPUT: job.output ?? '',
+  };
+  return new Promise((resolve) => {
+    let said = '';
+    let isLate = false;
+    const timers: NodeJS.Timeout[] = [];
+    const done = (failure: string | null) => {
+      for (const timer of timers) clearTimeout(timer);
+      resolve(failure && `${failure}${said === '' ? '' : `: ${said.trim()}`}`);
+    };
+    // In a session of its own: what it starts is ended with it.
+    const child = spawn(program, args, { cwd: '/', env, detached: true });
+    const hear = (chunk: Buffer) => {
+      said = (said + chunk.toString()).slice(0, MAX_OUTPUT_LENGTH);
+    };
+    child.stdout.on('data', hear);
+    child.stderr.on('data', hear);
+    child.stdin.on('error', () => {}).end(`${JSON.stringify(message)}\n`);
+    child.on('error', (error) => done(`it can't be started (${(error as NodeJS.ErrnoException).code})`));
+    child.on('exit', (code, signal) => {
+      if (isLate) killGroup(child.pid, 'SIGKILL');
+      const how = signal === null ? `exit code ${code}` : `ended by ${signal}`;
+      const failure = isLate ? `it took longer than ${formatDuration(commandMs)}` : code === 0 ? null : how;
+      child.on('close', () => done(failure));
+      timers.push(setTimeout(done, OUTPUT_MS, failure));
+    });
+    const end = () => {
+      isLate = true;
+      killGroup(child.pid, 'SIGTERM');
+      timers.push(setTimeout(killGroup, graceMs, child.pid, 'SIGKILL'));
+      timers.push(setTimeout(done, 2 * graceMs, 'it cannot be ended'));
+    };
+    timers.push(setTimeout(end, commandMs));
+  });
+}
+
+function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, signal);
+  } catch {
+    // It has ended.
+  }
+}
+
+/** @returns why it failed */
+async function post(url: URL, message: Message, limits: typeof LIMITS): Promise<string | null> {
+  const body = JSON.stringify(message);
+  for (let tries = 1; ; tries++) {
+    const { failure, isFinal } = await postOnce(url, body, limits.postMs);
+    if (failure === null) return null;
+    const length = limits.pausesMs[tries - 1];
+    if (isFinal || length === undefined)
+      return `${failure}${tries === 1 ? '' : `; it was tried ${tries} times`}`;
+    await sleep(length);
+  }
+}
+
+function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string | null; isFinal: boolean }> {
+  const isSecure = url.protocol === 'https:';
+  const { request } = process.getBuiltinModule(isSecure ? 'node:https' : 'node:http') as Pick<
+    typeof HTTPS,
+    'request'
+  >;
+  return new Promise((resolve) => {
+    const done = (failure: string | null, isFinal = false) => {
+      clearTimeout(timer);
+      sent.destroy();
+      resolve({ failure, isFinal });
+    };
+    const sent = request(url, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
+        'user-agent': 'gpu-owner',
+      },
+      // Whatever the environment says.
+      rejectUnauthorized: true,
+      // A proxy, which https has by Node's own rules, would see all of an http URL.
+      ...(isSecure ? {} : { agent: false }),
+    });
+    const timer = setTimeout(() => done(`no answer within ${formatDuration(ms)}`), ms);
+    sent.on('error', (error: NodeJS.ErrnoException) => done(describe(error, url)));
+    sent.on('response', ({ statusCode: status = 0 }) => {
+      if (status >= 200 && status < 300) return done(null);
+      // To another host the secret must not go, and a POST that is redirected often becomes a GET.
+      if (status >= 300 && status < 400)
+        return done(`it answered ${status}, a redirection: give the URL that it leads to`, true);
+      done(`it answered ${status}`, status < 500 && ![408, 425, 429].includes(status));
+    });
+    sent.end(body);
+  });
+}
+
+/** An error without what is secret. */
+function describe({ message, code = 'an unknown error' }: NodeJS.ErrnoException, url: URL): string {
+  const secrets = [url.pathname, url.search, url.username, url.password].filter((part) => part.length > 1);
+  return message === '' || secrets.some((secret) => message.includes(secret)) ? code : message;
+}
+
+/** A file that is there once somebody tells, and has something in it once it is told. */
+function markOf(store: JobStore, id: number, turn: Turn): string {
+  return join(store.directoryOf(id), `told-${turn}`);
+}
+
+/** @returns false: somebody else does, or has */
+function begin(store: JobStore, id: number, turn: Turn): boolean {
+  try {
+    closeSync(openSync(markOf(store, id, turn), 'wx', FOR_OWNER));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function finish(store: JobStore, id: number, turn: Turn): void {
+  try {
+    writeFileSync(markOf(store, id, turn), 'told\n', { flag: 'r+' });
+  } catch {
+    // The job was removed, or the disk is full.
+  }
+}
+
+/** The end is told after the start. */
+async function untilTold(store: JobStore, id: number, ms: number): Promise<void> {
+  for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
+    const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });
+    if (status === undefined || status.size > 0) return;
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+function log(store: JobStore, id: number, text: string): void {
+  try {
+    appendFileSync(join(store.directoryOf(id), LOG), `${isoTime(Date.now())} ${text}\n`, { mode: FOR_OWNER });
+  } catch {
+    // It harms nothing.
+  }
+}
