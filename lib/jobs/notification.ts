@@ -75,26 +75,30 @@ export function notifierOf(store: JobStore, id: number, turn: Turn): readonly st
   return ['/bin/sh', '-c', DETACH, 'sh', ...own];
 }
 
-/** Starts it. A failure is logged. @param environment all of it; missing: this process's */
-export function startNotifier(
-  store: JobStore,
-  id: number,
-  turn: Turn,
-  environment?: readonly string[],
-): void {
+/** Starts it, with the job's environment. A failure is logged. */
+export function startNotifier(store: JobStore, id: number, turn: Turn): void {
   // The notifier of the end must know that this one is on its way.
   if (turn === 'started' && !begin(store, id, turn)) return;
-  const { error, input, output } = native().processSpawn(
-    '/bin/sh',
-    notifierOf(store, id, turn),
-    ...(environment === undefined ? [] : [environment]),
-  );
-  if (error !== 0) {
-    log(store, id, `${turn}: the notifier can't be started: ${systemError(error)}`);
-    return;
+  let nothing = -1;
+  try {
+    const words = notifierOf(store, id, turn);
+    const environment = readFileSync(join(store.directoryOf(id), ENVIRONMENT));
+    nothing = openSync('/dev/null', 'w');
+    const { error } = native().processStartDetached(
+      words[0] as string,
+      words,
+      new Uint8Array(),
+      environment,
+      nothing,
+      nothing + 1,
+      [],
+    );
+    if (error !== 0) throw new Error(systemError(error));
+  } catch (error) {
+    log(store, id, `${turn}: the notifier can't be started: ${(error as Error).message}`);
+  } finally {
+    if (nothing >= 0) closeSync(nothing);
   }
-  closeSync(input);
-  closeSync(output);
 }
 
 /** Tells of a job that was cancelled while it waited: of its processes, none is left that could. */
@@ -102,14 +106,7 @@ export function notifyOfCancelled(store: JobStore, id: number): void {
   const job = store.read(id);
   if (job === null || !job.request.notify) return;
   if (job.progress?.failure !== undefined || typeof job.end?.ended === 'number') return; // those who wrote that tell, too
-  let environment: string[] | undefined;
-  try {
-    const text = readFileSync(join(store.directoryOf(id), ENVIRONMENT), 'utf8');
-    environment = text.split('\0').filter(Boolean);
-  } catch {
-    // As good: it is the same user's.
-  }
-  startNotifier(store, id, 'ended', environment);
+  startNotifier(store, id, 'ended');
 }
 
 /**

@@ -1,0 +1,471 @@
+// Who is told of a job, by a command or a webhook; without a job's own processes, which test/integration has.
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import type { AddressInfo, Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { JobStore, writeBlock } from '../../lib/jobs/job-store.ts';
+import {
+  LIMITS,
+  notifierOf,
+  notifyOfCancelled,
+  startNotifier,
+  tellOfJob,
+} from '../../lib/jobs/notification.ts';
+import { command as gpuOwner } from '../support/machine.ts';
+import { isAlive } from '../support/processes.ts';
+import { until } from '../support/time.ts';
+
+const SECRET = 'services/T0/B0/secret-of-the-webhook';
+
+let base: string;
+let directory: string;
+let told: string;
+const before = { ...process.env };
+const script = process.argv[1] as string;
+const servers: Server[] = [];
+const children: ChildProcess[] = [];
+
+beforeEach(() => {
+  base = mkdtempSync(join(tmpdir(), 'notification-'));
+  directory = join(base, 'jobs/7');
+  told = join(base, 'told');
+  mkdirSync(join(base, 'config/gpu-owner'), { recursive: true });
+  mkdirSync(directory, { recursive: true });
+  process.argv[1] = gpuOwner; // as it is in the command
+  process.env.XDG_CONFIG_HOME = join(base, 'config');
+  process.env.GPU_OWNER_MACHINE_CONFIG = '/dev/null';
+  makeJob();
+});
+afterEach(() => {
+  process.argv[1] = script;
+  for (const name of Object.keys(process.env)) if (!(name in before)) delete process.env[name];
+  Object.assign(process.env, before);
+  for (const server of servers.splice(0)) {
+    server.close();
+    (server as ReturnType<typeof createServer>).closeAllConnections();
+  }
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+  rmSync(base, { recursive: true, force: true });
+});
+
+/** A job whose processes are gone: nobody has its byte locked. */
+function makeJob(request: object = {}): void {
+  const lock = join(base, 'jobs.lock');
+  writeFileSync(lock, '');
+  const { dev, ino } = statSync(lock);
+  const whole = {
+    id: 7,
+    name: 'train',
+    note: null,
+    command: 'python train.py',
+    count: 1,
+    directory: base,
+    umask: 0o022,
+    output: join(directory, 'output'),
+    submitted: Date.now(),
+    after: [],
+    limitMs: null,
+    notify: true,
+    resubmits: null,
+    lock: { path: lock, device: dev, inode: ino },
+    ...request,
+  };
+  writeFileSync(join(directory, 'job'), `${' '.repeat(5120)}${JSON.stringify(whole)}\n`);
+  const env = { ...process.env, OF_JOB: 'yes', CUDA_VISIBLE_DEVICES: '3', GPU_OWNER_JOB: 'token' };
+  writeFileSync(
+    join(directory, 'environment'),
+    Object.entries(env)
+      .map(([key, value]) => `${key}=${value}\0`)
+      .join(''),
+  );
+}
+
+function block(name: Parameters<typeof writeBlock>[1], contents: object): void {
+  const file = JobStore.around(directory).openFile(7);
+  expect(writeBlock(file, name, contents)).toBe(true);
+  process.getBuiltinModule('node:fs').closeSync(file);
+}
+
+const started = () =>
+  block('progress', { pid: 1, started: Date.now() - 90_000, gpus: [{ index: 1, uuid: 'GPU-1' }] });
+const ended = (exitCode: number) =>
+  block('end', { keeper: 1, front: 1, exitCode, ended: Date.now(), cancelled: false });
+
+function configure(text: string, mode = 0o600): void {
+  const path = join(base, 'config/gpu-owner/config.yaml');
+  writeFileSync(path, text);
+  chmodSync(path, mode);
+}
+
+/** A program that stands for notify-send and the like. */
+function program(script: string): string {
+  const path = join(base, 'program');
+  writeFileSync(path, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  return path;
+}
+
+const log = () => readFileSync(join(directory, 'notifications'), 'utf8').replace(/^\S+ /gm, '');
+const store = () => JobStore.around(directory);
+
+type Answer = (request: IncomingMessage, response: ServerResponse, body: string) => void;
+
+async function listen(server: Server): Promise<number> {
+  servers.push(server);
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return (server.address() as AddressInfo).port;
+}
+
+/** Answers with the body that came. */
+function answering(answer: Answer) {
+  return (request: IncomingMessage, response: ServerResponse) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (chunk) => (body += chunk));
+    request.on('end', () => answer(request, response, body));
+  };
+}
+
+const QUICK = { ...LIMITS, pausesMs: [20, 20] };
+/** For what hangs. */
+const SHORT = { ...QUICK, postMs: 300, commandMs: 300, graceMs: 200 };
+
+describe('a command', () => {
+  test('gets the job as JSON, and the usual in variables', async () => {
+    const words = [
+      program(`cat > ${told}.json; env > ${told}.env; pwd > ${told}.cwd; echo "$@" > ${told}`),
+      'a b',
+      '$HOME',
+    ];
+    configure(`notifyCommand: ${JSON.stringify(words)}\n`, 0o644);
+    started();
+    ended(3);
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(readFileSync(told, 'utf8')).toBe('a b $HOME\n');
+    expect(readFileSync(`${told}.cwd`, 'utf8')).toBe('/\n');
+    const { event, text, host, job } = JSON.parse(readFileSync(`${told}.json`, 'utf8'));
+    expect(event).toBe('failed');
+    expect(text).toBe(`job 7 (train) failed with exit code 3 on ${host} after 1 min 30 s: python train.py`);
+    expect(job).toMatchObject({ id: 7, name: 'train', state: 'failed', exitCode: 3, gpus: [{ index: 1 }] });
+    const env = readFileSync(`${told}.env`, 'utf8').split('\n');
+    expect(env).toEqual(
+      expect.arrayContaining([
+        'GPU_OWNER_EVENT=failed',
+        `GPU_OWNER_TEXT=${text}`,
+        'GPU_OWNER_JOB_ID=7',
+        'GPU_OWNER_JOB_NAME=train',
+        'GPU_OWNER_JOB_STATE=failed',
+        'GPU_OWNER_JOB_EXIT_CODE=3',
+        `GPU_OWNER_JOB_OUTPUT=${join(directory, 'output')}`,
+      ]),
+    );
+    expect(log()).toBe(`failed: '${words[0]}' was told\n`);
+    expect(statSync(join(directory, 'notifications')).mode & 0o777).toBe(0o600);
+  });
+
+  test.each([
+    ['fails', 'echo no such user >&2; exit 3', /was not told: exit code 3: no such user/],
+    ['is killed', 'kill -9 $$', /was not told: ended by SIGKILL/],
+    ['hangs', 'sleep 600', /was not told: it took longer than 300 ms/, SHORT],
+    ['reads nothing and closes its input', 'exec <&-; exit 0', /was told/],
+  ])('that %s harms nothing, and is logged', async (_, script, expected, limits = QUICK) => {
+    configure(`notifyCommand: [${program(script)}]`);
+    ended(0);
+    await tellOfJob(directory, 'ended', limits);
+    expect(log()).toMatch(expected);
+  });
+
+  test("that doesn't exist, or isn't executable, is logged", async () => {
+    ended(0);
+    for (const [word, code] of [
+      ['/nonexistent/program', 'ENOENT'],
+      ['/etc/passwd', 'EACCES'],
+    ]) {
+      rmSync(join(directory, 'told-ended'), { force: true });
+      configure(`notifyCommand: [${word}]`);
+      await tellOfJob(directory, 'ended', QUICK);
+      expect(log()).toContain(`completed: '${word}' was not told: it can't be started (${code})\n`);
+    }
+  });
+
+  test('is killed with its group, also if it ignores SIGTERM', async () => {
+    configure(`notifyCommand: [${program(`trap '' TERM; sleep 600 & echo $$ $! > ${told}; wait; wait`)}]`);
+    ended(0);
+    await tellOfJob(directory, 'ended', SHORT);
+    expect(log()).toMatch(/it took longer than/);
+    const pids = readFileSync(told, 'utf8').trim().split(' ').map(Number);
+    expect(pids).toHaveLength(2);
+    for (const pid of pids) await until(() => !isAlive(pid));
+  });
+
+  test('is not waited for in what it leaves running', async () => {
+    configure(`notifyCommand: [${program(`sleep 600 & echo $! > ${told}`)}]`);
+    ended(0);
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(log()).toMatch(/was told/);
+    process.kill(Number(readFileSync(told, 'utf8')), 'SIGKILL');
+  });
+});
+
+describe('a webhook', () => {
+  const tell = async (answer: Answer, limits = QUICK) => {
+    const requests: { headers: IncomingMessage['headers']; url: string; body: string }[] = [];
+    const port = await listen(
+      createServer(
+        answering((request, response, body) => {
+          requests.push({ headers: request.headers, url: request.url ?? '', body });
+          answer(request, response, body);
+        }),
+      ),
+    );
+    configure(`notifyWebhook: http://127.0.0.1:${port}/${SECRET}?key=x\n`);
+    started();
+    ended(0);
+    await tellOfJob(directory, 'ended', limits);
+    expect(log()).not.toContain('secret');
+    return { requests, log: log().replaceAll(String(port), 'PORT') };
+  };
+  const status =
+    (...codes: number[]): Answer =>
+    (_, response) =>
+      response.writeHead(codes.shift() ?? 200).end('x');
+
+  test('gets a POST of the job as JSON', async () => {
+    const { requests, log } = await tell(status(204));
+    expect(requests).toHaveLength(1);
+    const [{ headers, url, body } = expect.fail()] = requests;
+    expect(url).toBe(`/${SECRET}?key=x`);
+    expect(headers['content-type']).toBe('application/json');
+    const message = JSON.parse(body);
+    expect(Object.keys(message)).toEqual(['event', 'text', 'host', 'job']);
+    expect(message).toMatchObject({ event: 'completed', job: { id: 7, exitCode: 0 } });
+    expect(log).toBe('completed: 127.0.0.1:PORT was told\n');
+  });
+
+  test('is tried three times', async () => {
+    const { requests, log } = await tell(status(500, 503, 200));
+    expect([requests.length, log]).toEqual([3, 'completed: 127.0.0.1:PORT was told\n']);
+  });
+
+  test('that goes on failing is given up', async () => {
+    const { requests, log } = await tell(status(500, 500, 500, 500));
+    expect(requests).toHaveLength(3);
+    expect(log).toBe('completed: 127.0.0.1:PORT was not told: it answered 500; it was tried 3 times\n');
+  });
+
+  test('that refuses is not tried again', async () => {
+    const { requests, log } = await tell(status(404));
+    expect([requests.length, log]).toEqual([1, 'completed: 127.0.0.1:PORT was not told: it answered 404\n']);
+  });
+
+  test('that hangs is given up', async () => {
+    const { requests, log } = await tell(() => {}, SHORT);
+    expect(requests).toHaveLength(3);
+    expect(log).toMatch(/was not told: no answer within .*; it was tried 3 times\n$/);
+  });
+
+  test('that redirects is not followed', async () => {
+    let others = 0;
+    const other = await listen(createServer(() => others++));
+    for (const code of [301, 307]) {
+      rmSync(join(directory, 'told-ended'), { force: true });
+      const { requests, log } = await tell((_, response) =>
+        response.writeHead(code, { location: `http://127.0.0.1:${other}/${SECRET}` }).end(),
+      );
+      expect(requests).toHaveLength(1);
+      expect(log).toContain(`it answered ${code}, a redirection`);
+    }
+    expect(others).toBe(0);
+  });
+
+  test('that nobody answers is logged without its path', async () => {
+    const server = createServer();
+    const port = await listen(server);
+    servers.pop();
+    await new Promise((resolve) => server.close(resolve));
+    configure(`notifyWebhook: http://user:hunter2@localhost:${port}/${SECRET}`);
+    ended(0);
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(log()).toMatch(/ECONNREFUSED.*; it was tried 3 times\n$/);
+    expect(log()).not.toMatch(/secret|hunter2/);
+  });
+
+  test('and a command are both told', async () => {
+    const bodies: string[] = [];
+    const port = await listen(
+      createServer(
+        answering((_, response, body) => {
+          bodies.push(body);
+          response.end();
+        }),
+      ),
+    );
+    configure(
+      `notifyCommand: [${program(`cat > ${told}`)}]\nnotifyWebhook: http://localhost:${port}/${SECRET}`,
+    );
+    started();
+    ended(0);
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(bodies).toEqual([readFileSync(told, 'utf8').trimEnd()]);
+  });
+});
+
+const openssl = (...words: string[]) => execFileSync('openssl', words, { cwd: base, stdio: 'ignore' });
+const hasOpenSSL = spawnSync('openssl', ['version']).status === 0;
+
+/** The notifier as it is started, in a process of its own. */
+function notifier(turn: 'started' | 'ended', env: NodeJS.ProcessEnv = {}): Promise<number | null> {
+  const child = spawn(process.execPath, [gpuOwner, 'notify-job', directory, turn], {
+    env: { ...process.env, NODE_EXTRA_CA_CERTS: undefined, ...env },
+    stdio: 'ignore',
+  });
+  children.push(child);
+  return new Promise((resolve) => child.on('exit', resolve));
+}
+
+describe.skipIf(!hasOpenSSL)('a webhook with https', () => {
+  const serve = async (bodies: string[]) => {
+    openssl('req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', 'key', '-out', 'crt', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'); // biome-ignore format: one command
+    const options = { key: readFileSync(join(base, 'key')), cert: readFileSync(join(base, 'crt')) };
+    const answer = answering((_, response, body) => {
+      bodies.push(body);
+      response.end();
+    });
+    const port = await listen(createSecureServer(options, answer) as unknown as Server);
+    configure(`notifyWebhook: https://localhost:${port}/${SECRET}`);
+    ended(0);
+  };
+
+  test('must have a certificate that can be verified, whatever the environment says', async () => {
+    const bodies: string[] = [];
+    await serve(bodies);
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(log()).toMatch(/was not told: self-signed certificate; it was tried 3 times\n$/);
+    expect(bodies).toEqual([]);
+  });
+
+  test('may have one of an authority in NODE_EXTRA_CA_CERTS', async () => {
+    const bodies: string[] = [];
+    await serve(bodies);
+    expect(await notifier('ended', { NODE_EXTRA_CA_CERTS: join(base, 'crt') })).toBe(0);
+    expect(log()).toMatch(/was told\n$/);
+    expect(bodies).toHaveLength(1);
+  });
+});
+
+describe('the notifier', () => {
+  test('tells of each turn once', async () => {
+    configure(`notifyCommand: [${program(`echo "$GPU_OWNER_EVENT" >> ${told}`)}]`);
+    started();
+    startNotifier(store(), 7, 'started');
+    startNotifier(store(), 7, 'started');
+    await until(() => existsSync(told));
+    ended(0);
+    await Promise.all([tellOfJob(directory, 'ended'), tellOfJob(directory, 'ended'), notifier('ended')]);
+    await until(() => log().split('\n').length === 3);
+    expect(readFileSync(told, 'utf8')).toBe('started\ncompleted\n');
+  });
+
+  test('tells of the start first, however short the job is', async () => {
+    configure(`notifyCommand: [${program(`[ $GPU_OWNER_EVENT = started ] && sleep 0.5; echo "$GPU_OWNER_EVENT $GPU_OWNER_JOB_STATE" >> ${told}`)}]`); // biome-ignore format: one line
+    started();
+    startNotifier(store(), 7, 'started');
+    ended(0);
+    await tellOfJob(directory, 'ended');
+    expect(readFileSync(told, 'utf8')).toBe('started running\ncompleted completed\n');
+  });
+
+  test('tells nothing of a job that goes on, or is unknown', async () => {
+    configure(`notifyCommand: [${program(`touch ${told}`)}]`);
+    rmSync(join(directory, 'job'));
+    await tellOfJob(directory, 'ended', QUICK);
+    await tellOfJob(join(base, 'jobs/8'), 'ended', QUICK);
+    expect(existsSync(told)).toBe(false);
+    expect(readdirSync(directory)).toEqual(['environment']);
+  });
+
+  test("has the job's environment without what is the job's alone, and nothing of what it prints reaches anybody", async () => {
+    configure(`notifyCommand: [${program(`env > ${told}.part; mv ${told}.part ${told}`)}]`);
+    block('cancellation', { at: Date.now(), reason: null });
+    notifyOfCancelled(store(), 7);
+    await until(() => existsSync(told));
+    const env = readFileSync(told, 'utf8');
+    expect(env).toMatch(/^OF_JOB=yes$/m);
+    expect(env).toMatch(/^GPU_OWNER_EVENT=cancelled$/m);
+    expect(env).not.toMatch(/^(?:CUDA_VISIBLE_DEVICES|GPU_OWNER_JOB|NODE_OPTIONS)=/m);
+  });
+
+  test('is started in a way that lets no debugging output of Node.js show the URL', async () => {
+    const requests: string[] = [];
+    const port = await listen(
+      createServer(
+        answering(({ url = '' }, response) => {
+          requests.push(url);
+          response.end();
+        }),
+      ),
+    );
+    configure(`notifyWebhook: http://127.0.0.1:${port}/${SECRET}`);
+    ended(0);
+    const [shell = '', ...args] = notifierOf(store(), 7, 'ended');
+    const done = spawnSync(shell, args, {
+      env: { ...process.env, NODE_DEBUG: 'http,net,tls', NODE_OPTIONS: '--require /nonexistent' },
+      encoding: 'utf8',
+    });
+    expect([done.status, done.stdout, done.stderr]).toEqual([0, '', '']);
+    await until(() => existsSync(join(directory, 'notifications')));
+    expect(requests).toEqual([`/${SECRET}`]);
+  });
+
+  test('has the URL in no arguments and no environment', async () => {
+    let answer = () => {};
+    const port = await listen(createServer(answering((_, response) => (answer = () => response.end()))));
+    configure(
+      `notifyCommand: [${program(`sleep 600 & echo $$ > ${told}; wait`)}]\nnotifyWebhook: http://127.0.0.1:${port}/${SECRET}`,
+    );
+    ended(0);
+    const end = notifier('ended');
+    await until(() => existsSync(told) && readFileSync(told, 'utf8') !== '');
+    const read = (pid: string, file: string) => {
+      try {
+        return readFileSync(`/proc/${pid}/${file}`, 'latin1');
+      } catch {
+        return '';
+      }
+    };
+    const shown = readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name) && name !== String(process.pid))
+      .filter((pid) =>
+        ['cmdline', 'environ'].some((file) => read(pid, file).includes('secret-of-the-webhook')),
+      );
+    expect(shown).toEqual([]);
+    process.kill(-Number(readFileSync(told, 'utf8')), 'SIGKILL');
+    await until(() => {
+      answer();
+      return children.every(({ exitCode }) => exitCode !== null);
+    });
+    expect(await end).toBe(0);
+    expect(log()).not.toContain('secret');
+  });
+
+  test('logs that the configuration has a mistake', async () => {
+    configure(`notifyWebhook: https://hooks.example.com/${SECRET}`, 0o644);
+    ended(0);
+    await tellOfJob(directory, 'ended', QUICK);
+    expect(log()).toMatch(/^completed: .*config\.yaml: others may read it.*chmod 600\n$/);
+    expect(log()).not.toContain(SECRET);
+  });
+});
