@@ -64,8 +64,8 @@ export function checkNotification(): void {
   if (command !== null || webhook !== null) return;
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    '--notify: nothing says how to tell you. Write into ~/.config/gpu-owner/config.yaml, for example, ' +
-      "'notifyCommand: [notify-send, gpu-owner]' or 'notifyWebhook: https://hooks.slack.com/services/…' (chmod 600)",
+    '--notify: nothing says how to tell you. Write it into ~/.config/gpu-owner/config.yaml (chmod 600): ' +
+      "'notifyWebhook: https://hooks.slack.com/…' or 'notifyCommand: [PROGRAM, ARGUMENT]'; docs/jobs.md has examples",
   );
 }
 

@@ -3,7 +3,7 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
-import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
+import { loadConfiguration, loadNotificationTargets, mergeCriteria } from '../../lib/config/configuration.ts';
 import { judge } from '../../lib/gpus/judge.ts';
 import { command, Machine } from '../support/machine.ts';
 import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
@@ -207,6 +207,87 @@ describe('in a configuration file', () => {
     );
     write(user, 'lockTimeout: 1s');
     expect(failure()).toContain("lockTimeout is for the machine's file only");
+  });
+
+  describe('for notifications', () => {
+    const URL_OF_HOOK = 'https://hooks.example.com/services/T0/secret-part';
+    const targets = () => {
+      const { command, webhook } = loadNotificationTargets(env);
+      return { command, webhook: webhook?.href ?? null };
+    };
+
+    it("name the user's command over the machine's, and a webhook", () => {
+      expect(targets()).toEqual({ command: null, webhook: null });
+      write(machine, 'notifyCommand: [/usr/local/bin/notify, "5"]');
+      expect(targets()).toEqual({ command: ['/usr/local/bin/notify', '5'], webhook: null });
+      write(user, `notifyCommand: [mail, me]\nnotifyWebhook: ${URL_OF_HOOK}`);
+      chmodSync(user, 0o600);
+      expect(targets()).toEqual({ command: ['mail', 'me'], webhook: URL_OF_HOOK });
+      write(user, 'notifyCommand: []');
+      expect(targets()).toEqual({ command: null, webhook: null });
+    });
+
+    it('show the URL to nobody else', () => {
+      write(user, `notifyWebhook: ${URL_OF_HOOK}\nmaxPower: 80`);
+      chmodSync(user, 0o600);
+      expect(JSON.stringify(load())).not.toContain('hooks');
+    });
+
+    it('must be for their user alone if they have a URL', () => {
+      write(user, `notifyWebhook: ${URL_OF_HOOK}`);
+      for (const mode of [0o644, 0o640, 0o604, 0o620]) {
+        chmodSync(user, mode);
+        expect(failure()).toBe(
+          `${user}: others may read it, and the URL of notifyWebhook is a secret; chmod 600`,
+        );
+      }
+      chmodSync(user, 0o400);
+      expect(targets().webhook).toBe(URL_OF_HOOK);
+      write(machine, `notifyWebhook: ${URL_OF_HOOK}`);
+      expect(failure()).toContain(
+        `${machine}:1: notifyWebhook is for a user's file only: its URL is a secret`,
+      );
+    });
+
+    it.each([
+      'notifyWebhook: http://corp.test/t0k3n',
+      'notifyWebhook: http://127.0.0.1.example.com/t0k3n',
+      'notifyWebhook: ftp://corp.test/t0k3n',
+      'notifyWebhook: file:///etc/t0k3n',
+      'notifyWebhook: corp.test/t0k3n',
+      'notifyWebhook: [https://corp.test/t0k3n]',
+      `notifyWebhook: https://corp.test/t0k3n${'x'.repeat(3000)}`,
+      'notifyWebhook: "https://corp.test/t0k3n',
+      'notifyWebhook: |https://corp.test/t0k3n',
+      'notifyWebhook: &t0k3n https://corp.test/t0k3n\nmaxPower: *t0k3',
+      'notifyWebhook: !t0k3n https://corp.test/t0k3n',
+      'notifyWebhook: @t0k3n',
+      'notifyWebhook: https://corp.test/t0k3n: x',
+      'notifyWebhook:https://corp.test/t0k3n\nmaxPower: 1',
+      '{notifyWebhook:https://corp.test/t0k3n}',
+      '{notifyWebhook:https://corp.test/t0k3n: 1}',
+      'notifyWebhook: https://corp.test/t0k3n\n  t0k3n: x\n y',
+    ])('that are wrong are refused without a word of the URL: %j', (text) => {
+      write(user, text);
+      chmodSync(user, 0o600);
+      expect(failure()).not.toMatch(/t0k3|corp/);
+    });
+
+    it('may have a webhook on this machine without encryption', () => {
+      for (const host of ['127.0.0.1:8080', 'localhost', '[::1]:80']) {
+        write(user, `notifyWebhook: http://${host}/x`);
+        chmodSync(user, 0o600);
+        expect(targets().webhook).toMatch(/^http:/);
+      }
+    });
+
+    it.each(['mail', '[mail, 5]', '[[mail]]', '[""]', '{mail: me}', '["a\\0b"]', 'true'])(
+      'have a command as a list of words, not %s',
+      (value) => {
+        write(user, `notifyCommand: ${value}`);
+        expect(failure()).toMatch(/:1: notifyCommand: /);
+      },
+    );
   });
 
   it("the machine's lock directory must be an absolute path", () => {
