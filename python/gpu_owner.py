@@ -56,6 +56,7 @@ __all__ = [
     "GPUScheduler",
     "GPUStatus",
     "GPUUnavailable",
+    "Job",
     "Lease",
     "NoDriver",
     "NoTask",
@@ -84,6 +85,7 @@ __all__ = [
     "release_gpus",
     "result",
     "status",
+    "submit",
     "task",
     "tensorflow_placeholder",
 ]
@@ -91,6 +93,8 @@ __all__ = [
 Size = Union[int, float, str]
 Selector = Union[int, str, Iterable[Union[int, str]]]
 Command = Union[str, Sequence[str]]
+Path = Union[str, "os.PathLike[str]"]
+Jobs = Union[int, str, "Job", Iterable[Union[int, str, "Job"]]]
 
 if TYPE_CHECKING:
     _SequenceOfGPUs = Sequence["GPU"]
@@ -125,7 +129,7 @@ class GPUUnavailable(GPUOwnerError):
 
 
 class WaitTimeout(GPUUnavailable, TimeoutError):
-    """Not enough GPUs came free within the time given by `wait`. It is a built-in TimeoutError, too."""
+    """Not enough GPUs came free within the time given by `wait`, or a job didn't end. It is a built-in TimeoutError, too."""
 
     code = "ERR_TIMEOUT"
 
@@ -184,7 +188,7 @@ _EXIT_CODES = {
 }
 
 
-def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError:
+def _error(exit_code: int, output: str, command: Sequence[str], count: str = "count") -> GPUOwnerError:
     message = output.strip()
     if message.startswith(_ERROR):
         error = json.loads(message.splitlines()[0])["error"]
@@ -194,7 +198,7 @@ def _error(exit_code: int, output: str, command: Sequence[str]) -> GPUOwnerError
         if message.startswith(_PREFIX):
             message = message[len(_PREFIX) :]
     kind = _CLASSES.get(code, GPUOwnerError)
-    message = _in_python(message) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
+    message = _in_python(message, count) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
     if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
         message = _NOT_FOUND.format(message)
     return kind(message, exit_code, code)
@@ -206,13 +210,14 @@ def _describe_exit(exit_code: int) -> str:
 
 _OPTIONS = (
     "min-free-memory|max-used-memory|allow-processes|max-power|max-utilization|max-temperature|devices|exclude-names|exclude|"
-    "force|placeholder|visible-devices|lock-dir|lock-timeout|simulate|wait"
+    "force|placeholder|visible-devices|lock-dir|lock-timeout|simulate|wait|name|note|after-ok|after|output|notify|signal|grace|timeout"
 )
 
 
-def _in_python(message: str) -> str:
+def _in_python(message: str, count: str) -> str:
     """Options as they are called here: `--max-power` is `max_power`."""
-    message = re.sub(r"(?m)(?<![\w-])-n(?= |:)", "count", message)
+    message = re.sub(r"(?m)(?<![\w-])-n(?= |:)", count, message)
+    message = re.sub(r"(?<![\w-])--for(?![\w-])", "time_limit", message)
     return re.sub(rf"(?<![\w-])--({_OPTIONS})(?![\w-])", lambda match: match.group(1).replace("-", "_"), message)
 
 
@@ -339,13 +344,21 @@ def _wait_option(wait: Union[None, bool, float, str]) -> str:
     raise UsageError(f"wait: {wait!r} is not valid; use True, False, a number of seconds, or a string such as '10m'")
 
 
-def _count(count: Any) -> int:
+def _count(count: Any, name: str = "count") -> int:
     try:
         if not isinstance(count, bool):
             return operator.index(count)
     except TypeError:
         pass
-    raise UsageError(f"count: {count!r} is not a number of GPUs; use 1, 2, …")
+    raise UsageError(f"{name}: {count!r} is not a number of GPUs; use 1, 2, …")
+
+
+def _duration(value: Union[float, str], name: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return f"{int(value)}s" if value == int(value) else f"{math.ceil(value * 1000)}ms"
+    raise UsageError(f"{name}: {value!r} is not a duration; use seconds, or a string such as '10m'")
 
 
 class _Messages:
@@ -1198,23 +1211,42 @@ def status(
 
 
 def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
-    words = [*command, *args]
+    return [GPUStatus(raw) for raw in json.loads(_output(command, args).decode())]
+
+
+def _run(
+    command: Sequence[str], args: Sequence[str], env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None
+) -> Tuple[int, bytes, _Messages]:
+    """Runs the command to its end: its exit code, output, and messages."""
     try:
         done = subprocess.run(
-            words,
+            [*command, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_outer_environment(),
+            env=_outer_environment() if env is None else env,
+            cwd=cwd,
         )
     except OSError as error:
         raise _cannot_start(command, error) from error
     messages = _Messages()
     messages.feed(done.stderr, final=True)
-    if done.returncode != 0:
-        raise _error(done.returncode, messages.take(), command)
+    return done.returncode, done.stdout, messages
+
+
+def _output(
+    command: Sequence[str],
+    args: Sequence[str],
+    env: Optional[Dict[str, str]] = None,
+    cwd: Optional[str] = None,
+    count: str = "count",
+) -> bytes:
+    """Runs the command to its end, and raises its error if it fails."""
+    code, output, messages = _run(command, args, env, cwd)
+    if code != 0:
+        raise _error(code, messages.take(), command, count)
     messages.show()
-    return [GPUStatus(raw) for raw in json.loads(done.stdout.decode())]
+    return output
 
 
 def find_free_gpus(
@@ -1335,6 +1367,171 @@ def get_lock_path(gpu_id: int) -> str:
 
 def cleanup_stale_locks() -> None:
     """Does nothing: a dead process holds no GPU."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Jobs in the background
+
+
+class Job:
+    """
+    A job in the background: what `submit` returns, or `Job(12)` for one of this user's that exists. Its methods ask the command
+    each time.
+
+    id: its number. simulate: its simulated machine, if it was submitted for one. command: as for `claim`.
+    """
+
+    def __init__(self, id: int, *, simulate: Optional[Union[int, str]] = None, command: Optional[Command] = None) -> None:
+        self.id = operator.index(id)
+        self._words = _command(command)
+        self._where = _criteria(simulate=simulate)
+
+    def wait(self, timeout: Union[None, float, str] = None) -> int:
+        """
+        Waits until it has ended, and returns its exit code: 128 + N if signal N ended it, 124 at its time limit, 143 if it was
+        cancelled before it started, 137 if it was lost. timeout: seconds or '10m'; then it raises WaitTimeout, and the job goes on.
+        """
+        limit = [] if timeout is None else [f"--timeout={_duration(timeout, 'timeout')}"]
+        code, _, messages = _run(self._words, ["wait", str(self.id), *limit, *self._where])
+        message = messages.take()
+        if message.startswith(_ERROR):
+            raise _error(code, message, self._words)
+        if code in (126, 127):
+            self.info()  # raises if it is the command that can't be run, and not the job's
+        return code
+
+    def cancel(self, grace: Union[None, float, str] = None) -> None:
+        """
+        Ends it: SIGTERM to all its processes, and SIGKILL after `grace` (seconds or '1m'; 10 s). Returns when it has ended, also if it
+        had before. Raises GPUOwnerError if something of it can't be ended.
+        """
+        limit = [] if grace is None else [f"--grace={_duration(grace, 'grace')}"]
+        code, _, messages = _run(self._words, ["cancel", str(self.id), *limit, *self._where])
+        message = messages.take()
+        if code != 0:
+            raise _error(code, message, self._words)
+
+    def log(self, lines: Optional[int] = None) -> str:
+        """Its output so far, standard output and error together. lines: only the last so many."""
+        last = [] if lines is None else [f"--lines={operator.index(lines)}"]
+        return _output(self._words, ["logs", str(self.id), *last, *self._where]).decode("utf-8", "replace")
+
+    def info(self) -> Dict[str, Any]:
+        """Its entry in `gpu-owner jobs --json`: state, exitCode, reason, gpus, command, submitted, started, ended and others."""
+        jobs = json.loads(_output(self._words, ["jobs", "--all", "--json", *self._where]).decode())
+        for one in jobs:
+            if one["id"] == self.id:
+                return dict(one)
+        raise UsageError(f"you have no job {self.id} on this machine")
+
+    def state(self) -> str:
+        """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'."""
+        return str(self.info()["state"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and (self.id, self._where) == (other.id, other._where)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"
+
+
+def submit(
+    words: Sequence[Path],
+    *,
+    gpus: int = 1,
+    name: Optional[str] = None,
+    note: Optional[str] = None,
+    after: Optional[Jobs] = None,
+    after_ok: Optional[Jobs] = None,
+    time_limit: Union[None, float, str] = None,
+    signal: Optional[str] = None,
+    output: Optional[Path] = None,
+    notify: bool = False,
+    cwd: Optional[Path] = None,
+    env: Optional[Mapping[str, str]] = None,
+    wait: Union[None, bool, float, str] = True,
+    min_free_memory: Optional[Size] = None,
+    max_used_memory: Optional[Size] = None,
+    allow_processes: bool = False,
+    max_power: Optional[Union[float, str]] = None,
+    max_utilization: Optional[Union[float, str]] = None,
+    max_temperature: Optional[Union[float, str]] = None,
+    devices: Optional[Selector] = None,
+    exclude: Optional[Selector] = None,
+    exclude_names: Optional[Selector] = None,
+    force: bool = False,
+    placeholder: Optional[str] = None,
+    visible_devices: Optional[str] = None,
+    lock_dir: Optional[str] = None,
+    lock_timeout: Union[None, float, str] = None,
+    simulate: Optional[Union[int, str]] = None,
+    command: Optional[Command] = None,
+) -> Job:
+    """
+    Runs a program in the background as soon as enough GPUs are free. It goes on when this process has ended, and after you log out.
+
+        job = submit(["python", "train.py", "--lr", "0.1"], gpus=2, name="train", time_limit="4h")
+        job.wait()
+
+    words: the program and its arguments; no shell reads them. gpus: how many GPUs.
+    name, note: for `gpu-owner jobs` and others who look.
+    after: jobs (a Job, a number, a name, or a list of them) that must have ended before; after_ok: those that must have ended with
+        exit code 0, otherwise this one is cancelled.
+    time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
+    output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
+    notify: tell you of its start and end, as the configuration says.
+    cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
+    wait: True (default) until GPUs are free, or for at most so long. Other parameters are those of `claim`.
+
+    Raises UsageError for what can never run, NoDriver, CommandNotFound, or else GPUOwnerError. There is no job then.
+    """
+    if isinstance(words, (str, bytes)) or not words:
+        raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
+    args = ["submit", f"--gpus={_count(gpus, 'gpus')}", _wait_option(wait)]
+    for option, text in (("name", name), ("note", note), ("signal", signal), ("output", output)):
+        if text is not None:
+            args.append(f"--{option}={os.fspath(text)}")
+    for option, jobs in (("after", after), ("after-ok", after_ok)):
+        args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
+    if time_limit is not None:
+        args.append(f"--for={_duration(time_limit, 'time_limit')}")
+    if notify:
+        args.append("--notify")
+    args += _criteria(
+        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
+        devices, exclude, exclude_names, force, lock_dir, simulate,
+    )  # fmt: skip
+    for option, value in (("placeholder", placeholder), ("visible-devices", visible_devices)):
+        if value is not None:
+            args.append(f"--{option}={value}")
+    if lock_timeout is not None:
+        args.append(f"--lock-timeout={_duration(lock_timeout, 'lock_timeout')}")
+    try:
+        args += ["--", *(os.fspath(word) for word in words)]
+    except TypeError as error:
+        raise UsageError(f"words: all of them must be strings or paths: {error}") from None
+    directory = None if cwd is None else os.fspath(cwd)
+    if directory is not None and not os.path.isdir(directory):
+        raise UsageError(f"cwd: there is no directory {directory!r}")
+    program = _command(command)
+    if os.sep in program[0]:
+        program[0] = os.path.abspath(program[0])  # it is started in another directory
+    variables = _outer_environment() if env is None else {**env, "GPU_OWNER_ERRORS": "json"}
+    number = _output(program, args, variables, directory, "gpus")
+    return Job(int(number.decode()), simulate=simulate, command=program)
+
+
+def _jobs(value: Optional[Jobs], name: str) -> List[str]:
+    if value is None:
+        return []
+    try:
+        each = [value] if isinstance(value, (int, str, Job)) else list(value)
+    except TypeError:
+        raise UsageError(f"{name}: {value!r} is neither a job, its number or name, nor a list of them") from None
+    return [str(one.id if isinstance(one, Job) else one) for one in each]
 
 
 # --------------------------------------------------------------------------------------------------------------------

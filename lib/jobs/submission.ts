@@ -114,7 +114,7 @@ export async function submitJob(
   const output = options.output === undefined ? null : outputPath(options.output, directory);
   const files = {
     arguments: ownArguments(words.length),
-    environment: readFileSync('/proc/self/environ'),
+    environment: ownEnvironment(),
   };
   refuseTooLarge(files);
   const locks = LockDirectory.open(lockDirectory, { lockDirectory: configuredDirectory });
@@ -380,6 +380,12 @@ function ownArguments(words: number): Buffer {
   let at = line.length;
   for (; left > 0; left--) at = line.lastIndexOf(0, at - 2) + 1;
   return line.subarray(at);
+}
+
+/** As bytes, without what is for the program that called this one: how it wants to read errors. */
+function ownEnvironment(): Buffer {
+  const entries = readFileSync('/proc/self/environ', 'latin1').split('\0');
+  return Buffer.from(entries.filter((entry) => !entry.startsWith('GPU_OWNER_ERRORS=')).join('\0'), 'latin1');
 }
 
 /** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together. */
