@@ -6,6 +6,7 @@ import { expect, test } from 'vitest';
 import { root } from '../support/machine.ts';
 
 const claims = join(root, 'python/tests/test_gpu_owner.py');
+const jobs = join(root, 'python/tests/test_jobs.py');
 const tasks = join(root, 'python/tests/test_tasks.py');
 const originals = join(root, 'python/tests/test_originals.py');
 
@@ -34,7 +35,7 @@ function pythons(): Map<string, string> {
 
 const [[first, python] = ['', ''], ...others] = pythons();
 
-test.skipIf(python === '').each([claims, tasks, originals].flatMap(classesOf))(
+test.skipIf(python === '').each([claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   (name, file) => {
     check(python, file, [name]);
@@ -44,6 +45,11 @@ test.skipIf(python === '').each([claims, tasks, originals].flatMap(classesOf))(
 // What differs from one version to the next is how processes start, fork and end.
 test.each(others)('the tests pass with Python %s', (_, path) => {
   check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+  check(
+    path,
+    jobs,
+    process.env.GPU_OWNER_SOAK ? [] : ['Jobs.test_a_wait_can_end_before_the_job', 'Jobs.test_where_it_runs'],
+  );
   check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
   check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
 });
