@@ -1,6 +1,8 @@
 // What docs/ shows besides commands and their output, which test/docs/readme.test.ts runs: files that users copy.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
@@ -100,6 +102,75 @@ describe('docs/python-environments.md', () => {
     const words = (argv as string[]).map((word) => word.replace('{connection_file}', 'kernel.json'));
     const { stdout, stderr } = await machine.run(words, { env: { ...env, PYTHONPATH: here } });
     expect({ stdout, stderr }).toEqual({ stdout: 'GPU- -f kernel.json\n', stderr: '' });
+  });
+});
+
+describe('docs/jobs.md: recipes of notifications', () => {
+  /** Runs a job that tells as the page shows, with programs in PATH that stand for those of a recipe. @returns what these got */
+  const tell = async (after: string, change = (text: string) => text) => {
+    const config = join(machine.directory, 'config');
+    mkdirSync(join(config, 'gpu-owner'), { recursive: true });
+    const text = change(fence('jobs.md', 'yaml', after));
+    writeFileSync(join(config, 'gpu-owner/config.yaml'), text, { mode: 0o600 });
+    const got = join(machine.directory, 'got');
+    // mail reads a message; notify-send reads nothing.
+    for (const [name, input] of Object.entries({ mail: '"$(cat)"', 'notify-send': '' })) {
+      const script = `#!/bin/sh\nprintf '%s|' ${name} "$@" ${input} >> ${got}; echo >> ${got}\n`;
+      writeFileSync(join(machine.directory, 'bin', name), script, { mode: 0o755 });
+    }
+    const all = { ...env, XDG_CONFIG_HOME: config, LOGNAME: 'alice' };
+    const job = ['submit', '--notify', '--name', 'train', '--', 'sh', '-c', 'seq 100; exit 3'];
+    const submitted = await machine.run([launcher, ...job], { env: all });
+    expect(submitted).toMatchObject({ code: 0, stderr: '' });
+    await machine.run([launcher, 'wait', 'train'], { env: all });
+    return () => (existsSync(got) ? readFileSync(got, 'utf8') : '');
+  };
+  const STARTED = /job 1 \(train\) started on [^,]+, GPU 0: sh -c 'seq 100; exit 3'/;
+  const FAILED = /job 1 \(train\) failed with exit code 3 on \S+ after [^:]+: sh -c 'seq 100; exit 3'/;
+
+  test('mail', async () => {
+    const got = await tell('\nMail');
+    await until(() => got().includes('failed'));
+    expect(got()).toMatch(new RegExp(`^mail\\|-s\\|${STARTED.source}\\|alice\\|`));
+    const lines = Array.from({ length: 50 }, (_, i) => 51 + i).join('\n');
+    expect(got()).toMatch(new RegExp(`\\nmail\\|-s\\|${FAILED.source}\\|alice\\|${lines}\\|\\n$`));
+  });
+
+  test('a desktop', async () => {
+    const got = await tell('\nThe desktop');
+    await until(() => got().includes('failed'));
+    const sent = (text: RegExp) => `notify-send\\|gpu-owner\\|${text.source}\\|\\n`;
+    expect(got()).toMatch(new RegExp(`^${sent(STARTED)}${sent(FAILED)}$`));
+  });
+
+  test.each([
+    ['\nSlack', /^\/services\/T0000\/B0000\/XXXX$/],
+    // As the template of ntfy has it, which others would escape.
+    ['\n[ntfy]', /^\/a-topic-that-nobody-guesses\?tpl=1&m=\{\{\.text\}\}$/],
+  ])('%j', async (after, path) => {
+    const requests: { url: string; text: string }[] = [];
+    const server = createServer((request, response) => {
+      let body = '';
+      request.on('data', (chunk) => (body += chunk));
+      request.on('end', () => {
+        requests.push({ url: request.url ?? '', text: JSON.parse(body).text });
+        response.end('ok');
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    try {
+      const { port } = server.address() as AddressInfo;
+      await tell(after, (text) => text.replace(/https:\/\/[^/]+/, `http://127.0.0.1:${port}`));
+      await until(() => requests.length === 2);
+      for (const { url } of requests) expect(url).toMatch(path);
+      expect(requests.map(({ text }) => text)).toEqual([
+        expect.stringMatching(STARTED),
+        expect.stringMatching(FAILED),
+      ]);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
   });
 });
 
