@@ -42,9 +42,17 @@ const command = {
 };
 
 // Commands that are not in claim.cjs: lib/cli/start.ts doesn't take it for them.
-const OTHERS = ['status', 'find', 'queue', 'exp', 'doctor', 'selftest', 'simulate', 'completion', 'notify-job'].map(
-  (name) => `./lib/cli/${name}.ts`,
-);
+const OTHERS = [
+  'status',
+  'find',
+  'queue',
+  'exp',
+  'doctor',
+  'selftest',
+  'simulate',
+  'completion',
+  'notify-job',
+].map((name) => `./lib/cli/${name}.ts`);
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
 
