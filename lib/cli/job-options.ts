@@ -46,8 +46,9 @@ export function jobOptions(values: Values): JobOptions {
   };
 }
 
-/** Ends this process if a job that it was to follow didn't end well. */
-export function endIfImpossible(job: JobProcess): void {
+/** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */
+export async function followOthers(job: JobProcess): Promise<void> {
+  await job.followed();
   const { obstacle } = job;
   if (obstacle === null) return;
   job.fail(CANCELLED, obstacle, true);

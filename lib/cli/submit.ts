@@ -3,7 +3,7 @@ import { becomeKeeper, type ContinuedWait, continueWait, JobProcess, submitComma
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { endIfImpossible, JOB, jobOptions } from './job-options.ts';
+import { followOthers, JOB, jobOptions } from './job-options.ts';
 import type { Parsed } from './options.ts';
 import { print } from './output.ts';
 import { checkRun, RUN_GROUPS, type RunRequest } from './run.ts';
@@ -28,7 +28,7 @@ async function runJob(
   { settings, limit }: RunRequest,
   continued: ContinuedWait,
 ) {
-  endIfImpossible(job);
+  await followOthers(job);
   settings.request.about = job.about;
   try {
     const wait = waitLimits(values, true);

@@ -3,13 +3,22 @@ import { closeSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, ownersOf, timerMs } from '../platform/index.ts';
 import { type Job, jobAt, stateOf } from './job-state.ts';
-import { isAlive, isSameFile, type JobStore, type StoredJob, signalJob, writeBlock } from './job-store.ts';
+import {
+  isAlive,
+  isSameFile,
+  type JobCancellation,
+  type JobStore,
+  type StoredJob,
+  signalJob,
+  writeBlock,
+} from './job-store.ts';
 import { notifyOfCancelled } from './notification.ts';
 
 /** The keeper ends the job for it, and so does its front. As in native/keeper/signals.h. */
 const CANCEL = 63; // SIGRTMAX - 1
 const SIGTERM = 15;
 const SIGKILL = 9;
+const SIGCONT = 18;
 const POLL_MS = 50;
 const REPEAT_MS = 500;
 /** After the grace, for the kernel and the keeper, in ms. */
@@ -28,12 +37,7 @@ export async function cancelJob(
 ): Promise<'ended' | 'not-alive' | 'surviving'> {
   const found = stateOf(store, id);
   if (found === null || !isAlive(found.job)) return 'not-alive';
-  const file = store.openFile(id);
-  try {
-    writeBlock(file, 'cancellation', { at: Date.now(), reason });
-  } finally {
-    closeSync(file);
-  }
+  noteCancellation(store, id, { at: Date.now(), reason });
   const end = Date.now() + grace + SETTLE_MS;
   let next = 0;
   for (let job: StoredJob | null = found.job; job !== null && isAlive(job); job = store.read(id)) {
@@ -49,19 +53,36 @@ export async function cancelJob(
   return 'ended';
 }
 
+/** Where its file can't be written to any longer, it ends all the same. */
+function noteCancellation(store: JobStore, id: number, cancellation: JobCancellation): void {
+  try {
+    const file = store.openFile(id);
+    writeBlock(file, 'cancellation', cancellation);
+    closeSync(file);
+  } catch {}
+}
+
 function signalAll(job: StoredJob, isLast: boolean, grace: number): void {
-  const { id, lock } = job.request;
+  const { lock } = job.request;
   const known = [job.end?.keeper, job.end?.front, job.progress?.pid];
-  const isReached = known.some((pid) => signalJob(pid, lock, id, CANCEL, grace) === 0);
+  const isReached = known.some((pid) => signalJob(pid, lock, CANCEL, grace) === 0);
   // No keeper has said yet that it is there: it may be Node.js that waits, which does nothing for the other one.
-  if (job.end === null) signalJob(job.progress?.pid, lock, id, SIGTERM);
+  if (job.end === null) signalJob(job.progress?.pid, lock, isLast ? SIGKILL : SIGTERM);
+  // One that is suspended gets it only when it goes on.
+  for (const pid of known) signalJob(pid, lock, SIGCONT);
   if (isReached) return;
   // Keeper and front were killed: what is left of the command has the lock.
-  const descriptor = native().fileOpenForProbe(lock.path);
-  if (descriptor < 0) return;
+  for (const pid of [job.end?.pid, ...lockOwners(lock)]) {
+    signalJob(pid, lock, isLast ? SIGKILL : SIGTERM);
+    signalJob(pid, lock, SIGCONT);
+  }
+}
+
+function lockOwners({ path, byte }: StoredJob['request']['lock']): number[] {
+  const descriptor = native().fileOpenForProbe(path);
+  if (descriptor < 0) return [];
   try {
-    for (const { pid } of ownersOf(descriptor, id))
-      if (signalJob(pid, lock, id, isLast ? SIGKILL : SIGTERM) === -errno.ESRCH) continue;
+    return ownersOf(descriptor, byte).map(({ pid }) => pid);
   } finally {
     native().fileClose(descriptor);
   }
@@ -96,7 +117,7 @@ export async function waitForJobs(
 }
 
 /** Resolves when the job's byte is unlocked, or it is time to look again. */
-async function nextLook({ request: { id, lock } }: StoredJob, end: number): Promise<void> {
+async function nextLook({ request: { lock } }: StoredJob, end: number): Promise<void> {
   const descriptor = native().fileOpenForProbe(lock.path);
   await new Promise<void>((resolve) => {
     const cancels: (() => void)[] = [];
@@ -107,7 +128,7 @@ async function nextLook({ request: { id, lock } }: StoredJob, end: number): Prom
     let longest = end - now();
     if (descriptor < 0 || !isSameFile(descriptor, lock)) longest = Math.min(longest, REPEAT_MS);
     else {
-      const wait = new (native().Wait)(descriptor, OFD, SHARED, id, 1, (error) => {
+      const wait = new (native().Wait)(descriptor, OFD, SHARED, lock.byte, 1, (error) => {
         if (error === 0) return finish();
         if (error === errno.ECANCELED) return;
         const timer = setTimeout(finish, REPEAT_MS); // no thread can be had to wait with

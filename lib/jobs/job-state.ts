@@ -48,7 +48,8 @@ export function stateOf(store: JobStore, id: number): { job: StoredJob; state: J
   const before = store.read(id);
   if (before === null) return null;
   if (isAlive(before)) {
-    return { job: before, state: before.progress?.started === undefined ? 'waiting' : 'running' };
+    const isWaiting = before.progress?.started === undefined && before.end === null;
+    return { job: before, state: isWaiting ? 'waiting' : 'running' };
   }
   // It may have ended since it was read.
   const job = store.read(id) ?? before;

@@ -3,10 +3,11 @@
 import {
   closeSync,
   constants,
+  fstatSync,
   mkdirSync,
   openSync,
   readdirSync,
-  readFileSync,
+  readSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -32,6 +33,8 @@ export interface JobRequest {
   count: number;
   /** Where it starts: an absolute path. */
   directory: string;
+  /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
+  directoryBytes: string | null;
   umask: number;
   /** Where its output goes: an absolute path. */
   output: string;
@@ -45,8 +48,8 @@ export interface JobRequest {
   notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
-  /** The file whose byte it has locked. */
-  lock: { path: string; device: number; inode: number };
+  /** The byte that it has locked, and of which file. */
+  lock: { path: string; device: number; inode: number; byte: number };
 }
 
 /** The state, as the job's own process tells it until the keeper takes over. */
@@ -70,6 +73,8 @@ export interface JobProgress {
 export interface JobEnd {
   keeper: number;
   front: number;
+  /** The command. */
+  pid: number | null;
   exitCode: number | null;
   ended: number | null;
   cancelled: boolean;
@@ -90,9 +95,14 @@ export interface StoredJob {
   cancellation: JobCancellation | null;
 }
 
-/** The parts of a job's file, which are written in place: a full disk loses no end. What was asked for stands behind them. */
+/**
+ * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that whoever was suspended
+ * meanwhile writes over nothing newer. What was asked for stands behind them.
+ */
 const BLOCKS = {
-  progress: { offset: 0, size: 4096 },
+  progress: { offset: 0, size: 3584 },
+  /** Written by submit: stands for the progress until that is there. */
+  start: { offset: 3584, size: 512 },
   end: { offset: 4096, size: 512 },
   cancellation: { offset: 4608, size: 512 },
 } as const;
@@ -107,7 +117,10 @@ export const OUTPUT = 'output';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
-const MAX_TRIES = 100;
+/** Bytes below are nobody's: numbers of jobs, of earlier versions. */
+const FIRST_BYTE = 2 ** 32;
+const MAX_PID = 2 ** 22;
+const MAX_TIME_MS = 8.64e15;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
 
@@ -150,22 +163,19 @@ export class JobStore {
 
   /** null: there is none, or it is being made. */
   read(id: number): StoredJob | null {
-    let bytes: Buffer;
+    let file: number;
     try {
-      bytes = readFileSync(join(this.directoryOf(id), FILE));
+      const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+      file = openSync(join(this.directoryOf(id), FILE), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     } catch {
       return null;
     }
-    const request = parse<JobRequest>(bytes.subarray(REQUEST_OFFSET, MAX_FILE_BYTES));
-    if (request === null || request.id !== id) return null;
-    const part = <T>({ offset, size }: { offset: number; size: number }) =>
-      parse<T>(bytes.subarray(offset, offset + size));
-    return {
-      request,
-      progress: part<JobProgress>(BLOCKS.progress),
-      end: part<JobEnd>(BLOCKS.end),
-      cancellation: part<JobCancellation>(BLOCKS.cancellation),
-    };
+    try {
+      const job = readJob(file);
+      return job?.request.id === id ? job : null;
+    } finally {
+      closeSync(file);
+    }
   }
 
   /**
@@ -181,14 +191,15 @@ export class JobStore {
     makePrivate(this.path);
     const lock = openLockFile(locks);
     try {
-      const id = this.#take(lock.descriptor);
+      const byte = lockByte(lock.descriptor);
+      const id = this.#take();
       const whole = {
         ...request,
         id,
         output: (request.output ?? join(this.directoryOf(id), OUTPUT)).replace(/%[jn%]/g, (field) =>
           field === '%j' ? String(id) : field === '%n' ? (request.name ?? String(id)) : '%',
         ),
-        lock: { path: lock.path, device: lock.device, inode: lock.inode },
+        lock: { path: lock.path, device: lock.device, inode: lock.inode, byte },
       };
       try {
         const write = (name: string, bytes: Uint8Array) =>
@@ -208,23 +219,16 @@ export class JobStore {
     }
   }
 
-  /** The next number that is nobody's, whose byte this descriptor then has locked. */
-  #take(descriptor: number): number {
-    let id = (this.ids().at(-1) ?? 0) + 1;
-    for (let tries = 0; tries < MAX_TRIES; id++) {
+  /** Makes the directory of the next number that is nobody's. */
+  #take(): number {
+    for (let id = (this.ids().at(-1) ?? 0) + 1; ; id++) {
       try {
         mkdirSync(this.directoryOf(id), { mode: 0o700 });
+        return id;
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') continue;
-        throw unusable(this.path, error);
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw unusable(this.path, error);
       }
-      // Jobs of another state directory may have the number, too.
-      const error = native().lockTry(descriptor, OFD, EXCLUSIVE, id, 1);
-      if (error === 0) return id;
-      this.remove(id);
-      tries++;
     }
-    throw new GPUOwnerError('ERR_JOBS', 'no number can be found for a job: each that was tried is in use.');
   }
 
   /** Opens a job's file for {@link writeBlock}. @throws what openSync throws */
@@ -236,25 +240,63 @@ export class JobStore {
     rmSync(this.directoryOf(id), { recursive: true, force: true });
   }
 
-  /** Removes ended jobs that are too old or too many, or whose output is too much: oldest first, and never the newest. */
-  prune(isOver: (job: StoredJob) => boolean): void {
+  /**
+   * Removes ended jobs that are too old or too many, or whose output is too much: oldest first, never the newest, and none that a job which
+   * waits is to follow. @throws ERR_JOBS
+   */
+  prune(): void {
     const { jobsKept, jobsKeptFor, jobLogsSize } = jobLimits();
-    const ids = this.ids();
-    const newest = ids.pop();
-    if (newest === undefined) return;
-    let size = sizeOf(join(this.directoryOf(newest), OUTPUT));
-    let kept = 1;
-    for (const id of ids.reverse()) {
+    let size = 0;
+    const ids = this.ids().reverse();
+    const unwanted = ids.filter((id, newer) => {
       const path = this.directoryOf(id);
       const age = Date.now() - (mtimeOf(path) ?? Date.now());
       size += sizeOf(join(path, OUTPUT));
-      const isWanted = kept < jobsKept && age < jobsKeptFor && size < jobLogsSize;
-      kept++;
-      if (isWanted) continue;
+      const isWanted = newer < jobsKept && age < jobsKeptFor && size < jobLogsSize;
+      return newer > 0 && !isWanted;
+    });
+    if (unwanted.length === 0) return;
+    const followed = new Set<number>();
+    for (const id of ids) {
       const job = this.read(id);
-      if (job === null ? age > MAKING_MS : isOver(job)) this.remove(id);
+      if (job !== null && isAlive(job)) for (const before of job.request.after) followed.add(before.id);
+      else if (unwanted.includes(id) && !followed.has(id) && (job !== null || this.#isRemains(id)))
+        this.remove(id);
     }
   }
+
+  /** Whether nobody can be making that job any longer. */
+  #isRemains(id: number): boolean {
+    return Date.now() - (mtimeOf(this.directoryOf(id)) ?? Date.now()) > MAKING_MS;
+  }
+}
+
+/** Nothing of it is kept. */
+let buffer: Buffer | null = null;
+
+/** A job as its open file has it; null: that is none. Reading it waits for nobody, whatever it is. */
+export function readJob(file: number): StoredJob | null {
+  buffer ??= Buffer.alloc(MAX_FILE_BYTES);
+  const bytes = buffer;
+  let length = 0;
+  try {
+    if (!fstatSync(file).isFile()) return null;
+    length = readSync(file, bytes, 0, MAX_FILE_BYTES, 0);
+  } catch {
+    return null;
+  }
+  const request = parse(bytes.subarray(REQUEST_OFFSET, length), isRequest);
+  if (request === null) return null;
+  const part = <T>({ offset, size }: { offset: number; size: number }, isSo: (value: T) => boolean) =>
+    parse(bytes.subarray(offset, offset + size), isSo);
+  const start = part(BLOCKS.start, isProgress);
+  const progress = part(BLOCKS.progress, isProgress);
+  return {
+    request,
+    progress: start === null && progress === null ? null : ({ ...start, ...progress } as JobProgress),
+    end: part(BLOCKS.end, isEnd),
+    cancellation: part(BLOCKS.cancellation, isCancellation),
+  };
 }
 
 /** Writes a part of a job's file. A failure is nobody's: the job goes on without it. */
@@ -274,19 +316,19 @@ export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: ob
 }
 
 /** Whether somebody has the job's byte locked. */
-export function isAlive({ request: { id, lock }, progress, end }: StoredJob): boolean {
+export function isAlive({ request: { lock }, progress, end }: StoredJob): boolean {
   const descriptor = native().fileOpenForProbe(lock.path);
   if (descriptor >= 0) {
     try {
       if (isSameFile(descriptor, lock))
         // With shared mode: whoever waits for its end has read locks.
-        return native().lockProbe(descriptor, OFD, SHARED, id, 1) >= 0;
+        return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
     } finally {
       native().fileClose(descriptor);
     }
   }
   // Somebody has removed the file. Processes of the job have it open still.
-  return [end?.keeper, end?.front, progress?.pid].some((pid) => signalJob(pid, lock, id, 0) === 0);
+  return [end?.keeper, end?.front, end?.pid, progress?.pid].some((pid) => signalJob(pid, lock, 0) === 0);
 }
 
 /** Whether a descriptor leads to the file in which a job has locked its byte. */
@@ -297,14 +339,13 @@ export function isSameFile(descriptor: number, { device, inode }: JobRequest['lo
 
 /** Signals a process, if it has the job's byte locked. @param value goes with the signal @returns 0 or -errno */
 export function signalJob(
-  pid: number | undefined,
-  { device, inode }: JobRequest['lock'],
-  id: number,
+  pid: number | null | undefined,
+  { device, inode, byte }: JobRequest['lock'],
   signal: number,
   value = 0,
 ): number {
-  if (pid === undefined || pid < 1) return -errno.ESRCH;
-  return native().processSignal(pid, device, inode, id, signal, value);
+  if (pid == null || pid < 1) return -errno.ESRCH;
+  return native().processSignal(pid, device, inode, byte, signal, value);
 }
 
 /** Limits of what is kept of jobs, of the configuration or by default. */
@@ -318,14 +359,83 @@ export function jobLimits() {
   return { jobsKept, jobsKeptFor, jobLogSize, jobLogsSize };
 }
 
-function parse<T>(bytes: Buffer): T | null {
+/** @param isSo whether it is what it should be: whoever may write to the file can write anything */
+function parse<T>(bytes: Buffer, isSo: (value: T) => boolean): T | null {
   const text = bytes.toString('utf8').trim();
   if (text === '') return null;
   try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? (value as T) : null;
+    const value = JSON.parse(text);
+    return typeof value === 'object' && value !== null && isSo(value) ? value : null;
   } catch {
     return null;
+  }
+}
+
+const isText = (value: unknown) => typeof value === 'string';
+const isOptionalText = (value: unknown) => value == null || isText(value);
+const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
+const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= MAX_TIME_MS;
+const isOptionalTime = (value: unknown) => value == null || isTime(value);
+const isPid = (value: unknown) =>
+  Number.isInteger(value) && (value as number) > 0 && (value as number) <= MAX_PID;
+const isOptionalPid = (value: unknown) => value == null || isPid(value);
+
+function isRequest({
+  id,
+  name,
+  note,
+  start,
+  command,
+  count,
+  directory,
+  directoryBytes,
+  umask,
+  output,
+  submitted,
+  after,
+  lock,
+  resubmits,
+}: JobRequest): boolean {
+  return (
+    [id, count, umask, resubmits ?? 0].every(isCount) &&
+    [command, directory, output, ...start, lock.path].every(isText) &&
+    [name, note, directoryBytes].every(isOptionalText) &&
+    isTime(submitted) &&
+    after.every((each) => isCount(each.id) && typeof each.isOk === 'boolean') &&
+    [lock.device, lock.inode].every((each) => typeof each === 'number') &&
+    isCount(lock.byte)
+  );
+}
+
+function isProgress({ pid, reason, started, gpus = [], until, failure }: JobProgress): boolean {
+  return (
+    isPid(pid) &&
+    isOptionalText(reason) &&
+    [started, until].every(isOptionalTime) &&
+    gpus.every(({ index, instance, uuid }) => isCount(index) && isCount(instance ?? 0) && isText(uuid)) &&
+    (failure === undefined || (isCount(failure.exitCode) && isText(failure.message) && isTime(failure.ended)))
+  );
+}
+
+function isEnd({ keeper, front, pid, exitCode, ended }: JobEnd): boolean {
+  return [keeper, front, pid].every(isOptionalPid) && isCount(exitCode ?? 0) && isOptionalTime(ended);
+}
+
+function isCancellation({ at, reason }: JobCancellation): boolean {
+  return isTime(at) && isOptionalText(reason);
+}
+
+/**
+ * Locks a byte of the file for a new job. Any will do that is nobody's: it stands in the job's file, and no two jobs ever have the same,
+ * also not those of two state directories, whose numbers can be.
+ */
+function lockByte(descriptor: number): number {
+  for (;;) {
+    const byte = FIRST_BYTE + Math.floor(Math.random() * (Number.MAX_SAFE_INTEGER - FIRST_BYTE));
+    const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
+    if (error === 0) return byte;
+    if (error !== errno.EAGAIN && error !== errno.EACCES)
+      throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `no job can be locked: ${systemError(error)}.`);
   }
 }
 
@@ -366,7 +476,8 @@ function makePrivate(path: string): void {
   }
 }
 
-function unusable(path: string, error: unknown): GPUOwnerError {
+/** Jobs can't be kept there. */
+export function unusable(path: string, error: unknown): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
   const { errno: number = 0 } = error as NodeJS.ErrnoException;
   return new GPUOwnerError(

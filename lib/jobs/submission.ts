@@ -1,6 +1,15 @@
 // Jobs in the background: how they are started, and what their first process does until the keeper takes over. It is an ordinary `run`
 // in a session of its own, which waits in the queue like any other.
-import { accessSync, closeSync, constants, openSync, readFileSync, statSync } from 'node:fs';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+} from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import { checkPossible, LockDirectory, type Settings, type WaitOptions } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
@@ -17,6 +26,8 @@ import {
   JobStore,
   jobLimits,
   OUTPUT,
+  readJob,
+  unusable,
   writeBlock,
 } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
@@ -42,6 +53,7 @@ export interface JobOptions {
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
 const MAX_TITLE_LENGTH = 300;
+const POINTER_BYTES = 8;
 /** For what the keeper and its options add to arguments and environment, in bytes. */
 const EXEC_RESERVE = 64 * 1024;
 
@@ -109,9 +121,9 @@ export async function submitJob(
   const store = JobStore.open();
   const after = dependencies(store, options);
   if (options.notify) checkNotification();
-  const directory = currentDirectory();
+  const place = currentDirectory();
   await check();
-  const output = options.output === undefined ? null : outputPath(options.output, directory);
+  const output = options.output === undefined ? null : outputPath(options.output, place.directory);
   const files = {
     arguments: ownArguments(words.length),
     environment: ownEnvironment(),
@@ -125,7 +137,7 @@ export async function submitJob(
       note: options.note ?? null,
       command,
       count,
-      directory,
+      ...place,
       umask: process.umask(),
       output,
       submitted: Date.now(),
@@ -161,8 +173,7 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
       });
     }
   };
-  if (!isDirectory(asked.directory))
-    throw invalid(`job ${id}: its directory ${showValue(asked.directory)} is no longer there`);
+  const place = openDirectory(id, asked);
   const locks = LockDirectory.open(dirname(lockPath), {});
   const after = asked.after.flatMap(({ id: before, isOk }) => {
     const other = renumbered.get(before);
@@ -183,15 +194,30 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
     files,
     locks,
   );
-  const back = { directory: process.cwd(), umask: process.umask(asked.umask) };
-  process.chdir(asked.directory);
+  const umask = process.umask(asked.umask);
   try {
+    process.chdir(`/proc/self/fd/${place}`);
     start(store, request, descriptors, files);
   } finally {
-    process.chdir(back.directory);
-    process.umask(back.umask);
+    process.umask(umask);
+    closeSync(place);
   }
   return request.id;
+}
+
+/** The directory in which a job is started once more. @throws ERR_INVALID_ARGUMENT */
+function openDirectory(
+  id: number,
+  { directory, directoryBytes }: Pick<JobRequest, 'directory' | 'directoryBytes'>,
+): number {
+  try {
+    const path = directoryBytes == null ? directory : Buffer.from(directoryBytes, 'hex');
+    return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
+  } catch (error) {
+    const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+    const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${systemError(-number)}`;
+    throw invalid(`job ${id}: its directory ${showValue(directory)} ${why}`);
+  }
 }
 
 /** The job's first process has descriptors from this number on: Node.js leaves such high ones alone. */
@@ -211,11 +237,11 @@ function start(
     const locks: string[] = [];
     for (const { id } of request.after) {
       const other = store.read(id);
-      const descriptor =
-        other !== null && isAlive(other) ? native().fileOpenForProbe(other.request.lock.path) : -1;
-      if (descriptor < 0) continue;
+      if (other === null || !isAlive(other)) continue;
+      const descriptor = native().fileOpenForProbe(other.request.lock.path);
+      if (descriptor < 0) continue; // the job looks itself, before it starts
       opened.push(descriptor);
-      locks.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${id}`);
+      locks.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${other.request.lock.byte}`);
       handed.push(descriptor);
     }
     const program = [process.execPath, process.argv[1] as string, ...request.start];
@@ -242,7 +268,7 @@ function start(
       );
     // As long as it hasn't said so itself.
     const reason = request.after.length === 0 ? 'starting' : describeDependencies(request.after);
-    writeBlock(file, 'progress', { pid, reason } satisfies JobProgress);
+    writeBlock(file, 'start', { pid, reason } satisfies JobProgress);
   } catch (error) {
     store.remove(request.id);
     throw error;
@@ -268,14 +294,13 @@ function scopeWords(id: number): string[] {
 
 function openOutput({ output }: JobRequest): number {
   const { O_WRONLY, O_APPEND, O_CREAT } = constants;
+  const isOwn = output.includes('/gpu-owner/jobs/');
+  refuseSpecialFile(output);
   try {
-    return openSync(
-      output,
-      O_WRONLY | O_APPEND | O_CREAT,
-      output.includes('/gpu-owner/jobs/') ? 0o600 : 0o666,
-    );
+    return openSync(output, O_WRONLY | O_APPEND | O_CREAT, isOwn ? 0o600 : 0o666);
   } catch (error) {
     const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+    if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);
     throw invalid(
       `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : systemError(-number)}`,
     );
@@ -340,10 +365,20 @@ function checkCommand([program = '']: readonly string[]): void {
   );
 }
 
-function currentDirectory(): string {
-  const directory = process.cwd();
+function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryBytes'> {
+  let directory = '';
+  try {
+    directory = process.cwd();
+  } catch {
+    // Somebody has removed it.
+  }
   if (!isAbsolute(directory)) throw invalid('the current directory is not known: cd to another one');
-  return directory;
+  const bytes = readlinkSync('/proc/self/cwd', 'buffer');
+  return {
+    directory,
+    directoryBytes:
+      bytes.toString() === directory && !directory.includes('\ufffd') ? null : bytes.toString('hex'),
+  };
 }
 
 function outputPath(given: string, directory: string): string {
@@ -356,12 +391,23 @@ function outputPath(given: string, directory: string): string {
     throw invalid(
       `--output: ${showValue(path)} is a directory; name a file in it, such as ${basename(path)}/%j.log`,
     );
+  refuseSpecialFile(path);
+  const isThere = existsSync(path);
   try {
-    accessSync(parent, constants.W_OK | constants.X_OK);
+    accessSync(isThere ? path : parent, isThere ? constants.W_OK : constants.W_OK | constants.X_OK);
   } catch {
-    throw invalid(`--output: you may not write in ${showValue(parent)}`);
+    throw invalid(
+      `--output: you may not write ${isThere ? 'to' : 'in'} ${showValue(isThere ? path : parent)}`,
+    );
   }
   return path;
+}
+
+/** A FIFO: to open it waits for a reader, maybe for ever. */
+function refuseSpecialFile(path: string): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found !== undefined && !found.isFile() && !found.isCharacterDevice())
+    throw invalid(`--output: ${showValue(path)} is not an ordinary file`);
 }
 
 function isDirectory(path: string): boolean {
@@ -388,9 +434,12 @@ function ownEnvironment(): Buffer {
   return Buffer.from(entries.filter((entry) => !entry.startsWith('GPU_OWNER_ERRORS=')).join('\0'), 'latin1');
 }
 
-/** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together. */
+/** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together, each with a pointer to it. */
 function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }): void {
-  const size = files.arguments.length + files.environment.length;
+  const sizes = [files.arguments, files.environment].map(
+    (list) => list.length + POINTER_BYTES * list.reduce((count, byte) => count + (byte === 0 ? 1 : 0), 0),
+  );
+  const size = sizes.reduce((sum, each) => sum + each, 0);
   const stack = /^Max stack size\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
   const limit = Math.min(Number(stack ?? 8 * 2 ** 20) / 4, 6 * 2 ** 20) - EXEC_RESERVE;
   if (size <= limit) return;
@@ -403,6 +452,9 @@ function invalid(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
+/** How often it is looked whether a job has ended whose lock can't be waited for. */
+const FOLLOW_MS = 250;
+
 /** The first process of a job: claims its GPUs, and says how it stands. */
 export class JobProcess implements BackgroundJob {
   readonly store = JobStore.open();
@@ -414,8 +466,8 @@ export class JobProcess implements BackgroundJob {
   /** @param descriptors 'LOCK:FILE', as the starter gives them. @throws ERR_INVALID_ARGUMENT */
   constructor(descriptors: string) {
     const [, lock, file] = /^(\d{1,9}):(\d{1,9})$/.exec(descriptors) ?? [];
-    const id = Number(basename(dirname(linkOf(Number(file)))));
-    const job = Number.isSafeInteger(id) ? this.store.read(id) : null;
+    // Not by its path: whatever becomes of the state directory, the job goes on.
+    const job = file === undefined ? null : readJob(Number(file));
     if (job === null) throw invalid('--as-job is for gpu-owner itself');
     this.request = job.request;
     // What the one who submitted it had open is closed by now.
@@ -440,6 +492,15 @@ export class JobProcess implements BackgroundJob {
     return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
   }
 
+  /** Resolves when the jobs that it is to follow have ended, also where somebody has removed the file of locks that are waited for. */
+  async followed(): Promise<void> {
+    const isAhead = ({ id }: { id: number }) => {
+      const job = this.store.read(id);
+      return job !== null && isAlive(job);
+    };
+    while (this.request.after.some(isAhead)) await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+  }
+
   /** Why it can't start, if a job that it was to follow didn't end well. */
   get obstacle(): string | null {
     for (const { id, isOk } of this.request.after) {
@@ -458,7 +519,7 @@ export class JobProcess implements BackgroundJob {
   ): Promise<JobClaim> {
     if (continued.rested === null) {
       this.#tell({ reason: 'starting' });
-      this.store.prune((job) => !isAlive(job));
+      this.#prune();
     }
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
@@ -473,6 +534,15 @@ export class JobProcess implements BackgroundJob {
     );
     this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
     return claim;
+  }
+
+  #prune(): void {
+    try {
+      this.store.prune();
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      warn(`old jobs can't be removed: ${error.message}`);
+    }
   }
 
   /** Its command is about to start. */
@@ -498,13 +568,5 @@ export class JobProcess implements BackgroundJob {
     this.#progress = progress;
     if (isKnown) return;
     if (!writeBlock(this.file, 'progress', progress)) warn('the state of this job cannot be written');
-  }
-}
-
-function linkOf(descriptor: number): string {
-  try {
-    return process.getBuiltinModule('node:fs').readlinkSync(`/proc/self/fd/${descriptor}`);
-  } catch {
-    return '';
   }
 }

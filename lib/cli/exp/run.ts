@@ -5,7 +5,7 @@ import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { ABOUT, endIfImpossible, JOB, jobOptions } from '../job-options.ts';
+import { ABOUT, followOthers, JOB, jobOptions } from '../job-options.ts';
 import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
 import {
@@ -63,8 +63,8 @@ async function detach({ values, args }: Parsed, { request }: Settings): Promise<
 const OWN_WORDS = 4;
 
 /** The job has no GPUs of its own: its controller claims them, as in the foreground. */
-function becomeJob(job: JobProcess): void {
-  endIfImpossible(job);
+async function becomeJob(job: JobProcess): Promise<void> {
+  await followOthers(job);
   job.begin();
   SweepProgress.announce(job.request.id);
   const program = [process.execPath, process.argv[1] as string, 'exp', 'run', '--detach'];
