@@ -2,6 +2,7 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,
+  closeSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -17,6 +18,7 @@ import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { LockDirectory } from '../../lib/claims/index.ts';
 import { JobStore, writeBlock } from '../../lib/jobs/job-store.ts';
 import {
   LIMITS,
@@ -29,6 +31,7 @@ import { command as gpuOwner } from '../support/machine.ts';
 import { isAlive } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 
+const ID = 1;
 const SECRET = 'services/T0/B0/secret-of-the-webhook';
 
 let base: string;
@@ -41,10 +44,9 @@ const children: ChildProcess[] = [];
 
 beforeEach(() => {
   base = mkdtempSync(join(tmpdir(), 'notification-'));
-  directory = join(base, 'jobs/7');
+  directory = join(base, 'jobs/1');
   told = join(base, 'told');
   mkdirSync(join(base, 'config/gpu-owner'), { recursive: true });
-  mkdirSync(directory, { recursive: true });
   process.argv[1] = gpuOwner; // as it is in the command
   process.env.XDG_CONFIG_HOME = join(base, 'config');
   process.env.GPU_OWNER_MACHINE_CONFIG = '/dev/null';
@@ -63,47 +65,42 @@ afterEach(() => {
 });
 
 /** A job whose processes are gone: nobody has its byte locked. */
-function makeJob(request: object = {}): void {
-  const lock = join(base, 'jobs.lock');
-  writeFileSync(lock, '');
-  const { dev, ino } = statSync(lock);
-  const whole = {
-    id: 7,
+function makeJob(): void {
+  const locks = LockDirectory.open(join(base, 'locks'), {});
+  const request = {
+    start: ['submit'],
     name: 'train',
     note: null,
     command: 'python train.py',
     count: 1,
     directory: base,
+    directoryBytes: null,
     umask: 0o022,
-    output: join(directory, 'output'),
+    output: null,
     submitted: Date.now(),
     after: [],
     limitMs: null,
     notify: true,
     resubmits: null,
-    lock: { path: lock, device: dev, inode: ino },
-    ...request,
   };
-  writeFileSync(join(directory, 'job'), `${' '.repeat(5120)}${JSON.stringify(whole)}\n`);
   const env = { ...process.env, OF_JOB: 'yes', CUDA_VISIBLE_DEVICES: '3', GPU_OWNER_JOB: 'token' };
-  writeFileSync(
-    join(directory, 'environment'),
-    Object.entries(env)
-      .map(([key, value]) => `${key}=${value}\0`)
-      .join(''),
-  );
+  const entries = Object.entries(env).map(([key, value]) => `${key}=${value}\0`);
+  const files = { arguments: new Uint8Array(), environment: Buffer.from(entries.join('')) };
+  const { lock, file } = store().create(request, files, locks);
+  closeSync(lock);
+  closeSync(file);
 }
 
 function block(name: Parameters<typeof writeBlock>[1], contents: object): void {
-  const file = JobStore.around(directory).openFile(7);
+  const file = store().openFile(ID);
   expect(writeBlock(file, name, contents)).toBe(true);
-  process.getBuiltinModule('node:fs').closeSync(file);
+  closeSync(file);
 }
 
 const started = () =>
   block('progress', { pid: 1, started: Date.now() - 90_000, gpus: [{ index: 1, uuid: 'GPU-1' }] });
 const ended = (exitCode: number) =>
-  block('end', { keeper: 1, front: 1, exitCode, ended: Date.now(), cancelled: false });
+  block('end', { keeper: 1, front: 1, pid: 1, exitCode, ended: Date.now(), cancelled: false });
 
 function configure(text: string, mode = 0o600): void {
   const path = join(base, 'config/gpu-owner/config.yaml');
@@ -157,14 +154,14 @@ describe('a command', () => {
     expect(readFileSync(`${told}.cwd`, 'utf8')).toBe('/\n');
     const { event, text, host, job } = JSON.parse(readFileSync(`${told}.json`, 'utf8'));
     expect(event).toBe('failed');
-    expect(text).toBe(`job 7 (train) failed with exit code 3 on ${host} after 1 min 30 s: python train.py`);
-    expect(job).toMatchObject({ id: 7, name: 'train', state: 'failed', exitCode: 3, gpus: [{ index: 1 }] });
+    expect(text).toBe(`job 1 (train) failed with exit code 3 on ${host} after 1 min 30 s: python train.py`);
+    expect(job).toMatchObject({ id: ID, name: 'train', state: 'failed', exitCode: 3, gpus: [{ index: 1 }] });
     const env = readFileSync(`${told}.env`, 'utf8').split('\n');
     expect(env).toEqual(
       expect.arrayContaining([
         'GPU_OWNER_EVENT=failed',
         `GPU_OWNER_TEXT=${text}`,
-        'GPU_OWNER_JOB_ID=7',
+        'GPU_OWNER_JOB_ID=1',
         'GPU_OWNER_JOB_NAME=train',
         'GPU_OWNER_JOB_STATE=failed',
         'GPU_OWNER_JOB_EXIT_CODE=3',
@@ -250,7 +247,7 @@ describe('a webhook', () => {
     expect(headers['content-type']).toBe('application/json');
     const message = JSON.parse(body);
     expect(Object.keys(message)).toEqual(['event', 'text', 'host', 'job']);
-    expect(message).toMatchObject({ event: 'completed', job: { id: 7, exitCode: 0 } });
+    expect(message).toMatchObject({ event: 'completed', job: { id: ID, exitCode: 0 } });
     expect(log).toBe('completed: 127.0.0.1:PORT was told\n');
   });
 
@@ -370,8 +367,8 @@ describe('the notifier', () => {
   test('tells of each turn once', async () => {
     configure(`notifyCommand: [${program(`echo "$GPU_OWNER_EVENT" >> ${told}`)}]`);
     started();
-    startNotifier(store(), 7, 'started');
-    startNotifier(store(), 7, 'started');
+    startNotifier(store(), ID, 'started');
+    startNotifier(store(), ID, 'started');
     await until(() => existsSync(told));
     ended(0);
     await Promise.all([tellOfJob(directory, 'ended'), tellOfJob(directory, 'ended'), notifier('ended')]);
@@ -382,7 +379,7 @@ describe('the notifier', () => {
   test('tells of the start first, however short the job is', async () => {
     configure(`notifyCommand: [${program(`[ $GPU_OWNER_EVENT = started ] && sleep 0.5; echo "$GPU_OWNER_EVENT $GPU_OWNER_JOB_STATE" >> ${told}`)}]`); // biome-ignore format: one line
     started();
-    startNotifier(store(), 7, 'started');
+    startNotifier(store(), ID, 'started');
     ended(0);
     await tellOfJob(directory, 'ended');
     expect(readFileSync(told, 'utf8')).toBe('started running\ncompleted completed\n');
@@ -392,15 +389,15 @@ describe('the notifier', () => {
     configure(`notifyCommand: [${program(`touch ${told}`)}]`);
     rmSync(join(directory, 'job'));
     await tellOfJob(directory, 'ended', QUICK);
-    await tellOfJob(join(base, 'jobs/8'), 'ended', QUICK);
+    await tellOfJob(join(base, 'jobs/2'), 'ended', QUICK);
     expect(existsSync(told)).toBe(false);
-    expect(readdirSync(directory)).toEqual(['environment']);
+    expect(readdirSync(directory).sort()).toEqual(['arguments', 'environment']);
   });
 
   test("has the job's environment without what is the job's alone, and nothing of what it prints reaches anybody", async () => {
     configure(`notifyCommand: [${program(`env > ${told}.part; mv ${told}.part ${told}`)}]`);
     block('cancellation', { at: Date.now(), reason: null });
-    notifyOfCancelled(store(), 7);
+    notifyOfCancelled(store(), ID);
     await until(() => existsSync(told));
     const env = readFileSync(told, 'utf8');
     expect(env).toMatch(/^OF_JOB=yes$/m);
@@ -420,7 +417,7 @@ describe('the notifier', () => {
     );
     configure(`notifyWebhook: http://127.0.0.1:${port}/${SECRET}`);
     ended(0);
-    const [shell = '', ...args] = notifierOf(store(), 7, 'ended');
+    const [shell = '', ...args] = notifierOf(store(), ID, 'ended');
     const done = spawnSync(shell, args, {
       env: { ...process.env, NODE_DEBUG: 'http,net,tls', NODE_OPTIONS: '--require /nonexistent' },
       encoding: 'utf8',
