@@ -7,7 +7,7 @@ export const COMMANDS: Commands = {
     load: async () => (await import('./run.ts')).COMMAND,
   },
   submit: {
-    summary: 'run a command in the background when GPUs are free, and print its number',
+    summary: 'run a command in the background; print its number',
     load: async () => (await import('./submit.ts')).COMMAND,
   },
   jobs: {

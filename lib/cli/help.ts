@@ -41,6 +41,10 @@ Exclusive use of NVIDIA GPUs on a shared machine, without a daemon.
 Commands:
 ${commandLines(commands)}
 
+  now: run
+  after I log out: submit
+  many settings and a table: exp run [--detach]
+
 gpu-owner COMMAND --help explains each. Try it without a GPU:
   gpu-owner run --simulate 4 -n 2 -- env`;
 }

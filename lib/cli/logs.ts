@@ -100,7 +100,7 @@ export const COMMAND: Command = {
     {
       options: {
         follow: { short: 'f', help: 'go on until the job has ended' },
-        lines: { short: 'n', value: 'N', help: 'begin with the last N lines', candidates: ['10', '100'] },
+        lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
       },
     },
   ],

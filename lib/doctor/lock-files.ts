@@ -219,12 +219,19 @@ function* openFilesIn(
       try {
         // Of a file that was made without a name, the link never has the right one, but always the directory.
         const place = dirname(readlinkSync(descriptor));
-        if (directory.all.includes(place)) yield { descriptor, pid, place };
+        if (directory.all.includes(place) && isHere(pid, place)) yield { descriptor, pid, place };
       } catch {
         // closed meanwhile
       }
     }
   }
+}
+
+/** Whether a path means the same directory to a process: with mounts of its own (PrivateTmp, containers) it may be another one. */
+function isHere(pid: number, path: string): boolean {
+  const theirs = statOf(`/proc/${pid}/root${path}`);
+  const ours = statOf(path);
+  return theirs === null || ours === null || keyOf(theirs) === keyOf(ours);
 }
 
 /** The status of an open file, which a link of /proc leads to. */

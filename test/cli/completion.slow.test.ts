@@ -32,6 +32,9 @@ beforeAll(() => {
   const bin = join(directory, 'bin');
   mkdirSync(bin);
   for (const name of ['zz-train', 'zz-other']) writeFileSync(join(bin, name), '#!/bin/sh\n', { mode: 0o755 });
+  // Asked for the user's jobs.
+  const jobs = '#!/bin/sh\n[ "$*" != "jobs --words" ] || printf "7\\nmy-job\\n"\n';
+  writeFileSync(join(bin, 'gpu-owner'), jobs, { mode: 0o755 });
   mkdirSync(join(directory, 'locks-here'));
   writeFileSync(join(directory, 'unmistakable.py'), '');
   env = {
@@ -241,7 +244,13 @@ test('the commands accept the values that are offered', () => {
   const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
   const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
   expect(cases.length).toBeGreaterThan(5);
-  const places: Record<string, string[]> = { watch: [], machine: [], memory: [], format: [] };
+  const places: Record<string, string[]> = {
+    watch: [],
+    machine: [],
+    memory: [],
+    format: [],
+    timeout: [],
+  };
   const exp = ['gpus-per-task', 'grace'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
@@ -288,6 +297,8 @@ describe('typed at a prompt', () => {
     'gpu-owner run -n 2 zz-tr',
     'gpu-owner run -- cat unmis',
     'gpu-owner run --devices unmis',
+    'gpu-owner logs my',
+    'gpu-owner submit --after-ok my',
   ];
   const COMPLETED = [
     'gpu-owner completion ',
@@ -297,6 +308,8 @@ describe('typed at a prompt', () => {
     'gpu-owner run -n 2 zz-train ',
     'gpu-owner run -- cat unmistakable.py ',
     'gpu-owner run --devices unmis',
+    'gpu-owner logs my-job ',
+    'gpu-owner submit --after-ok my-job ',
   ];
 
   test.skipIf(!has('bash'))('bash completes a command line', () => {

@@ -389,10 +389,23 @@ const EXPERIMENTS = [
   'export',
 ].map((name) => `exp ${name}`);
 
+const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
+
 describe('names', () => {
   const helps = new Map<string, string>();
   beforeAll(() => {
-    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'selftest', 'simulate', ...EXPERIMENTS]) {
+    const names = [
+      'run',
+      'hold',
+      'status',
+      'find',
+      'doctor',
+      'selftest',
+      'simulate',
+      ...JOBS,
+      ...EXPERIMENTS,
+    ];
+    for (const name of names) {
       const { stdout } = spawnSync(command, [...name.split(' '), '--help'], {
         env: variables,
         encoding: 'utf8',
@@ -433,9 +446,10 @@ describe('names', () => {
     }
   });
 
-  test('every option of the commands is explained in docs/claims.md, or in the README', () => {
-    const page = `${texts.get('docs/claims.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}`;
-    for (const name of ['run', 'hold', 'status', 'find', 'doctor', 'selftest']) {
+  test('every option of the commands is explained in docs/claims.md, docs/jobs.md or the README', () => {
+    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}`;
+    const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'doctor', 'selftest'];
+    for (const name of commands) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);
       }
@@ -443,7 +457,7 @@ describe('names', () => {
   });
 
   test('every option about experiments is explained in docs/experiments-reference.md, or among claims and sweeps', () => {
-    const page = ['experiments-reference', 'sweeps', 'claims', 'simulator'].map((name) =>
+    const page = ['experiments-reference', 'sweeps', 'claims', 'simulator', 'jobs'].map((name) =>
       texts.get(`docs/${name}.md`),
     );
     for (const name of EXPERIMENTS) {

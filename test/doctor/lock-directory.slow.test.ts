@@ -442,6 +442,18 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       );
     });
 
+    test('a lease in a directory of the same name, which another mount namespace has, is not a removed one', async () => {
+      const diagnosis = await standard(`
+        mkdir -m 1777 /var/tmp/gpu-owner
+        unshare -m --propagation private sh -c '
+          mount -t tmpfs -o mode=1777,size=8m tmpfs /var/tmp; mkdir -m 1777 /var/tmp/gpu-owner
+          exec "$@" run -- sh -c "touch $0; exec sleep 1000"' "$mnt/runs" ${process.execPath} ${command} &
+        while [ ! -e $mnt/runs ]; do sleep 0.05; done
+        code=0; doctor || code=$?
+        kill $!; exit $code`);
+      expect(diagnosis.ids).toEqual([]);
+    });
+
     test('systemd’s PrivateTmp is found', async () => {
       const diagnosis = await standard(`
         mkdir -p $mnt/systemd-private-1-x.service/tmp/gpu-owner; chmod 1777 $mnt/systemd-private-1-x.service/tmp/gpu-owner

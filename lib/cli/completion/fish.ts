@@ -132,7 +132,7 @@ end
 
 # Numbers and names of the user's jobs.
 function __gpu_owner_jobs
-    command gpu-owner jobs --words 2>/dev/null
+    command -q gpu-owner; and command gpu-owner jobs --words 2>/dev/null
 end
 
 # Completes the user's own command as if it stood alone.

@@ -29,7 +29,7 @@ export const QUEUE: OptionTable = {
   },
   queue: {
     value: 'URL',
-    help: 'use this queue: sqlite:PATH, redis://HOST, rediss://HOST (default: GPU_OWNER_QUEUE, or in .gpu-owner/)',
+    help: 'use this task list: sqlite:PATH, redis://HOST, rediss://HOST (default: GPU_OWNER_QUEUE, or in .gpu-owner/)',
   },
 };
 

@@ -47,7 +47,7 @@ function planJSON(planned: Plan): string {
 
 const STATES: Readonly<Record<PlanState, string>> = {
   new: 'new',
-  pending: 'waiting in the queue',
+  pending: 'waiting in the task list',
   active: 'running',
   completed: 'done',
   failed: 'failed',
