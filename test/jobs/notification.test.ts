@@ -28,7 +28,7 @@ import {
   tellOfJob,
 } from '../../lib/jobs/notification.ts';
 import { command as gpuOwner } from '../support/machine.ts';
-import { isAlive } from '../support/processes.ts';
+import { isAlive, sendSignal } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 
 const ID = 1;
@@ -212,7 +212,7 @@ describe('a command', () => {
     ended(0);
     await tellOfJob(directory, 'ended', QUICK);
     expect(log()).toMatch(/was told/);
-    process.kill(Number(readFileSync(told, 'utf8')), 'SIGKILL');
+    sendSignal(Number(readFileSync(told, 'utf8')), 'SIGKILL');
   });
 });
 
@@ -449,7 +449,7 @@ describe('the notifier', () => {
         ['cmdline', 'environ'].some((file) => read(pid, file).includes('secret-of-the-webhook')),
       );
     expect(shown).toEqual([]);
-    process.kill(-Number(readFileSync(told, 'utf8')), 'SIGKILL');
+    sendSignal(-Number(readFileSync(told, 'utf8')), 'SIGKILL');
     await until(() => {
       answer();
       return children.every(({ exitCode }) => exitCode !== null);
