@@ -90,6 +90,8 @@ export interface Native {
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;
+  /** Whether snapshots have the energy counters from now on. */
+  driverReadEnergy(on: boolean): void;
   /** In mJ; NaN: the driver doesn't tell. */
   driverEnergy(uuid: string): number;
   /** In microseconds per look; blocks. */

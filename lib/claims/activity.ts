@@ -2,6 +2,7 @@
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { formatSince } from '../platform/index.ts';
+import { type Idle, idleText, readIdle } from './idle.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
@@ -12,6 +13,8 @@ import { activeWaiters, readWaiters, reservedFor } from './wait-queue.ts';
 export interface Holder {
   info: LeaseInfo;
   gpus: { index: number; instance?: number | null; uuid: string }[];
+  /** Where all of them do nothing, as far as was written down; null: one works, or nobody knows. */
+  idle: Idle | null;
 }
 
 /** A request in the wait queue. */
@@ -44,7 +47,8 @@ export function readActivity(lockDirectory: string | undefined): Activity {
       const record = isLocked(descriptor) ? readHolder(descriptor) : null;
       if (record === null) continue;
       const key = `${record.generation}`;
-      const holder = holders.get(key) ?? { info: leaseInfo(record), gpus: gpusOf(record) };
+      const found = { info: leaseInfo(record), gpus: gpusOf(record) };
+      const holder = holders.get(key) ?? { ...found, idle: commonIdle(directory, found) };
       holders.set(key, holder);
       byGPU.set(name.replace(/\.lease$/, ''), holder);
     }
@@ -62,13 +66,27 @@ export function readActivity(lockDirectory: string | undefined): Activity {
   return { leases: [...holders.values()], waiting };
 }
 
+/** The shortest of them; null: one isn't idle. */
+function commonIdle(directory: LockDirectory, { info, gpus }: Omit<Holder, 'idle'>): Idle | null {
+  const all = gpus.map(({ uuid }) => readIdle(directory, uuid));
+  let common: Idle | null = null;
+  for (const idle of all) {
+    if (idle === null) return null;
+    if (common === null || (idle.since ?? '') > (common.since ?? '')) common = idle;
+  }
+  const since = common?.since ?? null;
+  const isLater = since !== null && info.since !== null && since < info.since;
+  return common !== null && isLater ? { ...common, since: info.since } : common;
+}
+
 /** 'bob has GPU 0,1 until 14:05' */
-function describeHolder({ info, gpus }: Holder, wanted: readonly string[]): string {
+function describeHolder({ info, gpus, idle }: Holder, wanted: readonly string[]): string {
   const labels = gpus
     .filter(({ uuid }) => wanted.includes(uuid))
     .map(({ index, instance }) => (instance == null ? `${index}` : `${index}:${instance}`));
   const until = info.until === undefined ? '' : ` until ${formatSince(info.until)}`;
-  return `${info.user} has GPU ${labels.join(',') || '?'}${until}`;
+  const rest = idleText(idle);
+  return `${info.user} has GPU ${labels.join(',') || '?'}${until}${rest === null ? '' : `, ${rest}`}`;
 }
 
 /** As the record says: anybody may have written it. */

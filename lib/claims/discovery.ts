@@ -31,6 +31,7 @@ import {
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
+import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
 import { latestStart } from './latest-start.ts';
 import {
   FIRST_TENURE,
@@ -66,6 +67,8 @@ export interface GPUStatus extends GPU {
   /** Words a person can act on; null when free. */
   reason: string | null;
   lease: LeaseInfo | null;
+  /** Whether it does nothing, as far as looks tell; null: it works, or nobody knows. */
+  idle: Idle | null;
 }
 
 export interface DiscoveryOptions extends Criteria {
@@ -136,8 +139,13 @@ export async function discover(request: DiscoveryRequest, perspective: Perspecti
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
-  const { candidates } = yield* explainedSurvey(request, perspective);
-  return candidates.map(statusOf);
+  askForEnergy();
+  const { candidates, directory } = yield* explainedSurvey(request, perspective);
+  const idle = noteLooks(
+    directory,
+    candidates.map(({ gpu }) => gpu),
+  );
+  return candidates.map((candidate) => withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null));
 }
 
 /** The GPUs that a claim would take now. */
@@ -202,8 +210,14 @@ function* explainedSurvey(
   return { ...found, candidates };
 }
 
+/** A lease of a GPU that does nothing says so. */
+function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
+  const text = status.lease === null ? null : idleText(idle, status.lease.since);
+  return { ...status, idle, reason: text === null ? status.reason : `${status.reason}, ${text}` };
+}
+
 function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {
-  return { ...gpu, state, reason, lease };
+  return { ...gpu, state, reason, lease, idle: null };
 }
 
 /** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */
@@ -234,6 +248,7 @@ export function gpuJSON(gpu: GPUStatus) {
     migInstances: gpu.migInstances,
     processes: gpu.processes,
     lease: gpu.lease,
+    idle: gpu.idle,
   };
 }
 

@@ -113,6 +113,11 @@ export class LockDirectory {
     return descriptor < 0 ? descriptor : { directory: this.#directory as Directory, descriptor };
   }
 
+  /** As {@link openFile} for files without which everything works. @returns a descriptor or -errno */
+  openIfPossible(name: string): number {
+    return this.#problem === null ? this.#openShared(name) : -errno.EACCES;
+  }
+
   /** Opens a file of this user's for reading and writing; it is made if missing. @returns a descriptor or -errno */
   openOwn(name: string, mode: number): number {
     return this.#directory?.openShared(name, 0, mode) ?? -errno.ENOENT;

@@ -6,6 +6,7 @@ import { type Claim, claim, type Refusal } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
+import { askForEnergy, noteLooks } from './idle.ts';
 import { findTenure, type Tenure } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
@@ -67,6 +68,11 @@ export async function claimWhenFree(
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
       if (!result.possible) throw impossibleError(result);
       if (now() >= end) throw timeoutError(maxWait ?? 0, result);
+      askForEnergy();
+      noteLooks(
+        result.directory,
+        result.candidates.map(({ gpu }) => gpu),
+      );
       if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
       else waiter.update(result);
       slot = null; // the waiter's by now

@@ -1,3 +1,4 @@
+import { idleText } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
 import { native } from '../native.ts';
@@ -83,7 +84,7 @@ function timeOf({ state, submitted, started, ended }: Job): string {
   return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
 }
 
-function remarks({ state, exitCode, reason, until, note, after, progress }: Job): string[] {
+function remarks({ state, exitCode, reason, until, idle, started, note, after, progress }: Job): string[] {
   const texts: string[] = [];
   if (progress !== null) texts.push(`${progress.done}/${progress.total} tasks`);
   if (reason !== null && reason !== '') texts.push(reason);
@@ -93,6 +94,8 @@ function remarks({ state, exitCode, reason, until, note, after, progress }: Job)
     const left = Date.parse(until) - Date.now();
     texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'its time is up');
   }
+  const rest = idleText(idle, started);
+  if (rest !== null) texts.push(rest);
   const remark = texts.join('; ');
   return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];
 }
@@ -106,7 +109,7 @@ export const COMMAND: Command = {
         all: { help: 'list all that are remembered, also those that ended before' },
         user: { value: 'NAME', help: "list another user's, as far as their locks tell" },
         json: {
-          help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, after, output, progress }',
+          help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
         },
         words: { help: 'print numbers and names; for completion', isHidden: true },
         'lock-dir': LOCKS['lock-dir'] as NonNullable<(typeof LOCKS)[string]>,

@@ -12,6 +12,7 @@ const POWER = place();
 const POWER_LIMIT = place();
 const UTILIZATION = place();
 const TEMPERATURE = place();
+const ENERGY = place();
 const COMPUTE_MODE = place();
 const DISPLAY = place();
 const MIG = place();
@@ -148,6 +149,8 @@ function decodeGPU(index: number, gpus: GPU[]): void {
     processes: null,
   };
   const processesKnown = field(PROCESSES_KNOWN) === 1;
+  const energy = milli(field(ENERGY));
+  if (energy !== null) gpu.energyJoules = energy;
   at += PER_GPU;
   const processes = readProcesses(processCount);
   if (processesKnown) gpu.processes = processes;

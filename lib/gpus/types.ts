@@ -46,6 +46,8 @@ export interface GPU {
   powerLimitWatts: number | null;
   utilizationPercent: number | null;
   temperatureCelsius: number | null;
+  /** Used since the driver was loaded; missing: the driver doesn't tell, or wasn't asked. */
+  energyJoules?: number;
   computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
   /** An X server is attached. */
   displayActive: boolean | null;

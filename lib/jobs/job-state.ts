@@ -1,5 +1,5 @@
 // How jobs stand, and which job a word means.
-import { type Activity, readActivity, type Waiting } from '../claims/index.ts';
+import { type Activity, type Idle, readActivity, type Waiting } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
 import { isAlive, JobStore, type StoredJob } from './job-store.ts';
@@ -35,6 +35,8 @@ export interface Job {
   ended: string | null;
   /** When its time limit ends it. */
   until: string | null;
+  /** Whether its GPUs do nothing, as far as looks tell; null: one works, or nobody knows. */
+  idle: Idle | null;
   /** The jobs that must have ended before. */
   after: number[];
   /** The file with its output; null: a `run`. */
@@ -136,6 +138,9 @@ function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activ
     state === 'waiting'
       ? activity.waiting.find(({ info }) => info.job === request.id && info.pid === progress?.pid)
       : undefined;
+  const holder = activity.leases.find(
+    ({ info }) => info.job === request.id && info.uid === process.geteuid?.(),
+  );
   const time = (ms: number | null | undefined) => (typeof ms === 'number' ? isoTime(ms) : null);
   const { done, total } = progress ?? {};
   return {
@@ -161,6 +166,7 @@ function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activ
     started: time(progress?.started),
     ended: isOver ? time(state === 'lost' ? null : endOf(job)) : null,
     until: state === 'running' ? time(progress?.until) : null,
+    idle: state === 'running' ? (holder?.idle ?? null) : null,
     after: request.after.map(({ id }) => id),
     output: request.output,
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
@@ -187,6 +193,7 @@ function describeRun(each: Activity['leases'][number] | Waiting): Job {
     started: isWaiting ? null : info.since,
     ended: null,
     until: info.until ?? null,
+    idle: isWaiting ? null : each.idle,
     after: [],
     output: null,
     progress: null,

@@ -23,13 +23,13 @@ using nvml::Sample;
 // A snapshot crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same
 // layout:
 //   version of the descriptions, number of GPUs, then per GPU
-//   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, compute mode, display
-//   active, MIG mode, processes known, number of processes, number of MIG instances,
+//   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, energy (mJ), compute
+//   mode, display active, MIG mode, processes known, number of processes, number of MIG instances,
 //   per process: pid, type (0 compute, 1 graphics), used memory
 //   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode,
 //   processes known, number of processes, and these as above
 // NaN stands for what the driver can't give.
-constexpr size_t kHeader = 2, kGpu = 15, kProcess = 3, kInstance = 10;
+constexpr size_t kHeader = 2, kGpu = 16, kProcess = 3, kInstance = 10;
 
 // The last snapshot of each GPU. Needs the driver's mutex.
 std::vector<Sample>& samples() {
@@ -131,6 +131,7 @@ double* encode_gpu(double* out, const Sample& sample) {
   *out++ = sample.power_limit_milliwatts;
   *out++ = sample.utilization_percent;
   *out++ = sample.temperature_celsius;
+  *out++ = sample.energy_millijoules;
   *out++ = sample.compute_mode;
   *out++ = sample.display_active;
   *out++ = sample.mig_mode;
@@ -374,6 +375,9 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
   return array;
 }
 
+// driverReadEnergy(on): whether snapshots have the energy counters from now on
+void read_energy(const Napi::CallbackInfo& info) { nvml::read_energy(info[0].As<Napi::Boolean>().Value()); }
+
 // driverEnergy(uuid) -> millijoules that the GPU has used since the driver was loaded, or NaN
 Napi::Value energy(const Napi::CallbackInfo& info) {
   const nvml::Library& library = Driver::instance().library();
@@ -427,6 +431,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
+  exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));
   exports.Set("driverLookTimes", Napi::Function::New<look_times>(env));
   exports.Set("driverUseBeside", Napi::Function::New<use_beside>(env));

@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint32_t kMaxInstances = 64;
 
+std::atomic<bool> with_energy{false};
+
 // Codes that say something of the GPU as a whole, not of the one value that was asked for.
 // An unknown error (999) isn't, where it is about a sensor: some laptops' power can't be read, and they compute well.
 bool is_about_device(Code code, bool sensor) {
@@ -62,6 +64,8 @@ void add_mps_clients(const Library& library, Device device, std::vector<Process>
 
 }  // namespace
 
+void read_energy(bool on) { with_energy.store(on); }
+
 void MigInstance::forget_values() {
   memory = {};
   compute_mode = NAN;
@@ -104,6 +108,9 @@ void Gpu::read(const Library& library, Sample& sample) {
   number(&Library::utilization_percent, sample.utilization_percent);
   int32_t celsius = 0;
   if (note(library.temperature_celsius(handle_, celsius), true)) sample.temperature_celsius = celsius;
+  uint64_t energy = 0;
+  if (with_energy.load(std::memory_order_relaxed) && note(library.energy_millijoules(handle_, energy), true))
+    sample.energy_millijoules = static_cast<double>(energy);
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);
   number(&Library::mig_mode, sample.mig_mode);

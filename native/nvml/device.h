@@ -33,6 +33,7 @@ struct Sample {
   int health = ERROR_UNINITIALIZED;
   Memory memory;
   double power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
+  double energy_millijoules = NAN;  // since the driver was loaded; see read_energy()
   double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
   bool processes_known = false;
   std::vector<Process> compute, graphics;
@@ -41,6 +42,9 @@ struct Sample {
   // The driver doesn't answer: what was known is no longer, except which instances there were.
   void fall_silent();
 };
+
+// Whether samples have the energy counter from now on: it is one call more per GPU, and claims don't need it.
+void read_energy(bool on);
 
 class Gpu {
  public:

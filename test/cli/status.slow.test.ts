@@ -97,6 +97,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       migInstances: expect.any(Array),
       processes: expect.toSatisfy((value) => value === null || Array.isArray(value)),
       lease: null,
+      idle: null,
     });
     if (name === 'wsl') expect(gpu).toMatchObject({ processes: null, utilizationPercent: null });
     if (name === 'a100x4-mig') expect(gpu).toMatchObject({ migEnabled: true, utilizationPercent: null });

@@ -1,0 +1,163 @@
+// Whether a GPU does nothing, and since when. One look at 0 % says little: a program that loads data computes again a moment later. So whoever looks
+// writes down the time and the GPU's energy counter, and whoever looks next knows the mean power in between. Anybody can write there: it
+// informs people, and nothing is decided by it.
+import { readSync } from 'node:fs';
+import { type GPU, isInstance } from '../gpus/index.ts';
+import { native } from '../native.ts';
+import { bootId, bootMilliseconds, formatDuration, isoTime } from '../platform/index.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
+
+/** A GPU that did nothing when it was looked at, and in between as far as its energy tells. */
+export interface Idle {
+  /** ISO 8601; null: without an energy counter nobody knows what was in between. */
+  since: string | null;
+  /** At how many looks in succession it did nothing. */
+  looks: number;
+}
+
+/** As it is written down. */
+interface Look {
+  boot: string;
+  /** On the clock of `bootMilliseconds()`. */
+  at: number;
+  energy: number | null;
+  /** On the same clock; null: it worked, or nobody knows. */
+  since: number | null;
+  looks: number;
+  /** The lowest mean power between two looks so far, in W, without a context on the GPU and with one; null: none yet. */
+  lowest: number | null;
+  lowestUsed: number | null;
+}
+
+/** Shorter means say little, in ms: counters are renewed some ten times a second. */
+const MIN_SPAN_MS = 1_000;
+/** Where nobody knows yet what the card takes when it does nothing: a guess. */
+const MAX_OF_LIMIT = 0.25;
+const MAX_OF_LOWEST = 1.3;
+const FLUCTUATION_WATTS = 5;
+/** Shorter rests are nobody's business, in ms. */
+const NOTEWORTHY_MS = 60_000;
+const NOTEWORTHY_LOOKS = 3;
+
+/** Has snapshots tell what {@link noteLooks} needs. */
+export function askForEnergy(): void {
+  native().driverReadEnergy(true);
+}
+
+/** Writes down what GPUs did since they were last looked at. @returns those that did nothing, by UUID */
+export function noteLooks(directory: LockDirectory | null, gpus: readonly GPU[]): Map<string, Idle> {
+  const idle = new Map<string, Idle>();
+  if (directory === null) return idle;
+  for (const gpu of gpus) {
+    if (isInstance(gpu) || gpu.uuid === '' || gpu.health !== 'ok' || gpu.utilizationPercent === null)
+      continue;
+    const look = noteLook(directory, gpu, gpu.utilizationPercent);
+    if (look !== null) idle.set(gpu.uuid, look);
+  }
+  return idle;
+}
+
+/** A GPU's rest as it was written down; null: nothing says that it is idle. */
+export function readIdle(directory: LockDirectory | null, uuid: string): Idle | null {
+  if (directory === null) return null;
+  for (const descriptor of directory.filesNamed(fileName(uuid), [directory.path])) {
+    const look = readLook(descriptor);
+    return look === null ? null : describe(look);
+  }
+  return null;
+}
+
+/** "idle for 3 h" where that is worth a word; null: it isn't. @param since when its present holder came, ISO 8601 */
+export function idleText(idle: Idle | null | undefined, since: string | null = null): string | null {
+  if (idle == null) return null;
+  if (idle.since === null)
+    return idle.looks < NOTEWORTHY_LOOKS ? null : `idle at the last ${idle.looks} looks`;
+  const begin = Math.max(Date.parse(idle.since), since === null ? 0 : Date.parse(since) || 0);
+  const span = Date.now() - begin;
+  return span < NOTEWORTHY_MS ? null : `idle for ${formatDuration(span)}`;
+}
+
+function noteLook(directory: LockDirectory, gpu: GPU, utilization: number): Idle | null {
+  const file = directory.openIfPossible(fileName(gpu.uuid));
+  if (file < 0) return readIdle(directory, gpu.uuid);
+  try {
+    const before = readLook(file);
+    const at = bootMilliseconds();
+    const energy = gpu.energyJoules ?? null;
+    const isTooSoon = before !== null && at - before.at < MIN_SPAN_MS && utilization === 0;
+    // Not asked for this time: what is known of it stays.
+    const isLess = energy === null && before !== null && before.energy !== null;
+    if (before !== null && (isTooSoon || isLess)) return describe(before);
+    const isUsed = (gpu.processes ?? []).some(({ type }) => type === 'compute');
+    const look = nextLook(before, { at, energy, utilization, isUsed, limit: gpu.powerLimitWatts });
+    native().fileWriteBlock(file, encodeRecord(look));
+    return describe(look);
+  } finally {
+    native().fileClose(file);
+  }
+}
+
+/** A GPU at one moment: its energy counter in J, the limit of its power in W. */
+interface Seen {
+  at: number;
+  energy: number | null;
+  utilization: number;
+  /** Whether somebody has a context on it. */
+  isUsed: boolean;
+  limit: number | null;
+}
+
+/** Decides whether a GPU has done nothing since the look before. */
+export function nextLook(before: Look | null, { at, energy, utilization, isUsed, limit }: Seen): Look {
+  const { lowest = null, lowestUsed = null } = before ?? {};
+  const look: Look = { boot: bootId(), at, energy, since: null, looks: 0, lowest, lowestUsed };
+  if (utilization > 0) return look;
+  const used = before === null || before.energy === null || energy === null ? -1 : energy - before.energy;
+  look.looks = (before?.looks ?? 0) + 1;
+  // The counter begins anew with the driver.
+  if (before === null || used < 0 || at <= before.at) return look;
+  const watts = (used * 1_000) / (at - before.at);
+  const known = isUsed ? lowestUsed : lowest;
+  const bounds = [
+    ...(known === null ? [] : [known * MAX_OF_LOWEST + FLUCTUATION_WATTS]),
+    ...(limit === null ? [] : [limit * MAX_OF_LIMIT]),
+  ];
+  if (bounds.length === 0 || watts > Math.min(...bounds)) return { ...look, looks: 1 };
+  look[isUsed ? 'lowestUsed' : 'lowest'] = Math.min(watts, known ?? watts);
+  look.since = before.since ?? before.at;
+  return look;
+}
+
+function describe({ energy, since, looks }: Look): Idle | null {
+  if (looks === 0) return null;
+  if (since === null) return energy === null ? { since: null, looks } : null;
+  return {
+    since: isoTime(Date.now() - Math.max(0, bootMilliseconds() - since)),
+    looks,
+  };
+}
+
+function readLook(file: number): Look | null {
+  const block = Buffer.alloc(RECORD_SIZE);
+  readSync(file, block, 0, RECORD_SIZE, 0);
+  const { boot, at, energy, since, looks, lowest, lowestUsed } = decodeRecord(block) ?? {};
+  const isTime = (value: unknown): value is number =>
+    typeof value === 'number' && value >= 0 && value <= bootMilliseconds();
+  const amount = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : null);
+  if (boot !== bootId() || !isTime(at) || !Number.isSafeInteger(looks) || Number(looks) < 0) return null;
+  const begin = isTime(since) && since <= at ? since : null;
+  return {
+    boot,
+    at,
+    energy: amount(energy),
+    since: begin,
+    looks: Number(looks),
+    lowest: amount(lowest),
+    lowestUsed: amount(lowestUsed),
+  };
+}
+
+function fileName(uuid: string): string {
+  return `${uuid}.look`;
+}

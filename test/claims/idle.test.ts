@@ -1,0 +1,125 @@
+// Since when a GPU does nothing: what looks say, and what a forged note can do.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { nextLook } from '../../lib/claims/idle.ts';
+import { Machine, pause, until, uuidOf } from '../support/machine.ts';
+
+describe('a look', () => {
+  const seen = (at: number, energy: number | null, changes = {}) => ({
+    at,
+    energy,
+    utilization: 0,
+    isUsed: true,
+    limit: 700,
+    ...changes,
+  });
+
+  test('tells by the mean power since the one before', () => {
+    const first = nextLook(null, seen(0, 1_000));
+    expect(first).toMatchObject({ since: null, looks: 1 });
+    // 100 W in ten minutes
+    const second = nextLook(first, seen(600_000, 61_000));
+    expect(second).toMatchObject({ since: 0, looks: 2, lowestUsed: 100, lowest: null });
+    expect(nextLook(second, seen(1_200_000, 121_000))).toMatchObject({ since: 0, looks: 3 });
+    // It computed in between, and does nothing just now: 130 W is more than 1.3 times 100 W, and 5 W.
+    expect(nextLook(second, seen(1_200_000, 61_000 + 600 * 136))).toMatchObject({ since: null, looks: 1 });
+    expect(nextLook(second, seen(1_200_000, 121_000, { utilization: 7 }))).toMatchObject({
+      since: null,
+      looks: 0,
+    });
+  });
+
+  test('takes a quarter of the limit for the bound as long as nothing better is known', () => {
+    const first = nextLook(null, seen(0, 0));
+    expect(nextLook(first, seen(10_000, 1_740)).since).toBe(0);
+    expect(nextLook(first, seen(10_000, 1_760)).since).toBeNull();
+    expect(nextLook(first, seen(10_000, 100, { limit: null })).since).toBeNull();
+  });
+
+  test('without a counter, and with one that begins anew, counts looks', () => {
+    const first = nextLook(null, seen(0, null));
+    expect(nextLook(first, seen(10_000, null))).toMatchObject({ since: null, looks: 2 });
+    expect(nextLook(nextLook(null, seen(0, 5_000)), seen(10_000, 10))).toMatchObject({
+      since: null,
+      looks: 2,
+    });
+  });
+});
+
+describe('on a machine', () => {
+  let machine: Machine;
+  beforeEach(async () => {
+    machine = new Machine('2');
+    await machine.runCommand(['run', '--', 'true']); // makes the lock directory
+  });
+  afterEach(() => machine.close());
+
+  const idle = async (gpu: number) => (await machine.status())[gpu].idle;
+
+  test('a leased GPU that does nothing is shown, and one that works is not', async () => {
+    const sleeper = machine.startCommand(['run', '-n1', '--', 'sleep', '1000']);
+    await until(async () => (await machine.states())[0] === 'leased');
+    const first = (await machine.status())[0].lease.since;
+    await until(async () => (await idle(0))?.since != null);
+    expect(Date.parse((await idle(0)).since)).toBeGreaterThan(Date.parse(first) - 60_000);
+    // Half an hour later, as far as what was written down tells.
+    const path = join(machine.lockDirectory, `${uuidOf(0)}.look`);
+    const note = JSON.parse(readFileSync(path, 'utf8'));
+    const age = (by: number) => {
+      const text = JSON.stringify({ ...note, since: Math.max(0, note.since - by) });
+      writeFileSync(path, `${text.padEnd(4095)}\n`);
+    };
+    age(1_800_000);
+    const { stdout } = await machine.runCommand(['status']);
+    // Counted from the lease, which is younger.
+    expect(stdout).not.toMatch(/idle for/);
+    const lease = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+    const record = readFileSync(lease, 'utf8');
+    writeFileSync(
+      lease,
+      record.replace(/"since":"[^"]*"/, `"since":"${new Date(Date.now() - 1_700_000).toISOString()}"`),
+    );
+    age(1_800_000);
+    expect((await machine.runCommand(['status'])).stdout).toMatch(/leased by .*, idle for 28 min/s);
+    machine.set('gpu=0', 'utilization=50');
+    expect(await idle(0)).toBeNull();
+    expect((await machine.runCommand(['status'])).stdout).not.toMatch(/idle for/);
+    sleeper.kill();
+  });
+
+  test('work between two looks counts, although there is none at either', async () => {
+    await until(async () => (await idle(0))?.since != null);
+    machine.set('gpu=0', 'utilization=100');
+    await pause(2_000);
+    machine.set('gpu=0', 'utilization=default');
+    await until(async () => (await machine.status())[0].utilizationPercent === 0);
+    expect(await idle(0)).toBeNull();
+  });
+
+  test('a GPU without an energy counter is idle at so many looks', async () => {
+    machine.set('gpu=0', 'unsupported=energy');
+    await machine.status();
+    await until(async () => (await idle(0)).looks >= 2);
+    expect((await idle(0)).since).toBeNull();
+  });
+
+  test.each([
+    ['nothing', ''],
+    ['garbage', '{"boot":'],
+    ['numbers that are none', '{"boot":"BOOT","at":"x","energy":{},"since":[],"looks":-1}'],
+    ['a time to come', '{"boot":"BOOT","at":1e300,"energy":0,"since":0,"looks":1}'],
+    [
+      'a rest before the first look',
+      '{"boot":"BOOT","at":10,"energy":1,"since":1000000000000,"looks":9007199254740993}',
+    ],
+  ])('a note with %s changes nothing but itself', async (_, text) => {
+    await machine.status();
+    const path = join(machine.lockDirectory, `${uuidOf(0)}.look`);
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    writeFileSync(path, text.replace('BOOT', boot).padEnd(4096));
+    const { code, stderr } = await machine.runCommand(['run', '-n2', '--', 'true']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(await machine.states()).toEqual(['free', 'free']);
+  });
+});
