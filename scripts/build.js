@@ -46,6 +46,7 @@ const OTHERS = [
   'status',
   'find',
   'queue',
+  'jobs',
   'exp',
   'doctor',
   'selftest',

@@ -7,6 +7,7 @@ import { root } from './support/machine.ts';
 const FLOORS = [
   ['cli'],
   ['doctor', 'experiments', 'selftest', 'simulate'],
+  ['fleet'],
   ['jobs'],
   ['claims'],
   ['conventions'],

@@ -7,10 +7,12 @@ import {
   LOCKS,
   NAMES,
   VISIBLE_DEVICES,
+  waitOption,
   waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type Parsed, refuseWords } from './options.ts';
+import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { type Parsed, refuseWords, usage } from './options.ts';
 import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
@@ -18,6 +20,18 @@ async function find(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
   const { request, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
+  if (isForHosts(values)) {
+    if (waitOption(values, false) !== null)
+      throw usage('--wait is for this machine only: --hosts asks once, and says which hosts have free GPUs');
+    if (visibleDevices === 'index')
+      throw usage('--visible-devices index is for this machine only: with --hosts, GPUs are named by UUID');
+    return askFleet(
+      'find',
+      parsed,
+      'gpus',
+      ({ host, records }) => `${host}: ${formatVisibleDevices(records, 'uuid').CUDA_VISIBLE_DEVICES}`,
+    );
+  }
   const limits = waitLimits(values, false);
   const { chosen, gpus } = await findGPUs(request, limits).finally(() => limits?.end());
   if (values.json) {
@@ -38,6 +52,7 @@ export const COMMAND: Command = {
         ...waitOptions(false),
         ...VISIBLE_DEVICES,
         json: { help: 'print an array of the GPUs instead, as in `status --json`' },
+        ...HOSTS,
         ...LOCKS,
       },
     },

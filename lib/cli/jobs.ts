@@ -1,10 +1,11 @@
 import { idleText } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
-import { native } from '../native.ts';
+import { nativeOrNull } from '../native.ts';
 import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords, usage } from './options.ts';
 import { isTerminal, print } from './output.ts';
 
@@ -13,6 +14,10 @@ async function jobs(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   const user = values.user === undefined ? null : String(values.user);
   if (user === '') throw usage('--user needs the name of a user');
+  if (isForHosts(values)) {
+    const shown = (jobs: readonly Job[]) => (jobs.length === 0 ? 'No jobs.' : table(jobs, columns()));
+    return askFleet('jobs', parsed, 'jobs', ({ host, records }) => `${host}:\n${shown(records)}\n`);
+  }
   const listed = listJobs({
     user,
     all: values.all === true,
@@ -23,12 +28,16 @@ async function jobs(parsed: Parsed): Promise<void> {
     return print([...new Set(words.filter(Boolean))].join('\n'));
   }
   if (values.json) return print(JSON.stringify(listed, null, 2));
-  if (listed.length > 0) return print(table(listed, (isTerminal(1) && native().processColumns(1)) || 80));
+  if (listed.length > 0) return print(table(listed, columns()));
   print(
     user === null
       ? `No jobs.${values.all ? '' : ' `gpu-owner jobs --all` lists old ones, too.'}`
       : 'No jobs.',
   );
+}
+
+function columns(): number {
+  return (isTerminal(1) && nativeOrNull()?.processColumns(1)) || 80;
 }
 
 const COLUMNS = [
@@ -111,6 +120,7 @@ export const COMMAND: Command = {
         json: {
           help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
         },
+        ...HOSTS,
         words: { help: 'print numbers and names; for completion', isHidden: true },
         'lock-dir': LOCKS['lock-dir'] as NonNullable<(typeof LOCKS)[string]>,
       },

@@ -3,6 +3,7 @@ import { label } from '../gpus/index.ts';
 import { formatSince } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { print } from './output.ts';
 
@@ -11,10 +12,16 @@ const INDENT = ' '.repeat(5);
 
 async function queue(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
+  if (isForHosts(parsed.values))
+    return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
   const { lockDirectory, conventions } = claimOptions(parsed.values);
   const entries = await getQueue({ lockDirectory, conventions });
   if (parsed.values.json) print(JSON.stringify(entries, null, 2));
-  else print(entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n'));
+  else print(list(entries));
+}
+
+function list(entries: readonly QueueEntry[]): string {
+  return entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n');
 }
 
 function paragraph(entry: QueueEntry): string {
@@ -45,6 +52,7 @@ export const COMMAND: Command = {
         json: {
           help: 'print an array of { position, count, user, uid, pid, host, command, since, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
         },
+        ...HOSTS,
         ...LOCKS,
       },
     },

@@ -38,7 +38,9 @@ function row(gpu: GPUStatus, colour: boolean): string {
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
     unit(gpu.temperatureCelsius, 'C').padStart(4),
-    colour ? `\u001b[${COLOURS[gpu.state]}m${gpu.state}\u001b[0m` : gpu.state,
+    colour && Object.hasOwn(COLOURS, gpu.state)
+      ? `\u001b[${COLOURS[gpu.state]}m${gpu.state}\u001b[0m`
+      : gpu.state,
   ];
   return columns.join('  ');
 }

@@ -26,10 +26,12 @@ import {
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
+import { type Host, parseHosts } from './hosts.ts';
 import { simulatedMachine } from './simulation.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
+const SETTINGS = ['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'hosts'];
 /** Keys for background jobs. */
 const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** How many characters the URL of a webhook may have. */
@@ -70,6 +72,8 @@ export interface Configuration {
   /** How much of the output of one job, and of all, is kept, in bytes. */
   jobLogSize?: number;
   jobLogsSize?: number;
+  /** The machines that `--hosts all` asks. */
+  hosts?: readonly Host[];
 }
 
 const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] };
@@ -93,6 +97,7 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   jobsKeptFor: parseDuration,
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
+  hosts: parseHosts,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -115,7 +120,7 @@ const USER_ONLY: Record<string, string> = {
  * whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; in the machine's file `lockDirectory` and `lockTimeout` too. Those for notifications are read by
+ * `conventions`; `hosts`; in the machine's file `lockDirectory` and `lockTimeout` too. Those for notifications are read by
  * {@link loadNotificationTargets}.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
@@ -143,7 +148,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     devices: rules<DeviceRule>('devices'),
     exclude: rules<DeviceRule>('exclude'),
     excludeNames: rules<NameRule>('excludeNames'),
-    ...pick(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', ...JOB_KEYS]),
+    ...pick([...SETTINGS, ...JOB_KEYS]),
   };
 }
 

@@ -25,4 +25,5 @@ export {
   refuseNoObject,
   type Selector,
 } from './criteria.ts';
+export { checkHostName, type Host } from './hosts.ts';
 export { driverLibraries, keepMachineFile, simulatedMachine, simulationDirectory } from './simulation.ts';

@@ -1,0 +1,55 @@
+import { GPUOwnerError } from '../errors.ts';
+import { showValue } from '../platform/index.ts';
+
+/** Another machine that is asked over ssh. */
+export interface Host {
+  /** As in `ssh NAME`: ~/.ssh/config decides on user, port and jumps. */
+  name: string;
+  /** How a shell there starts gpu-owner; null: it is looked for. */
+  command: string | null;
+}
+
+const MAX_NAME_LENGTH = 255;
+const MAX_COMMAND_LENGTH = 2_000;
+/** Names and addresses. No name is taken for an option, and none means anything to the shell of a ProxyCommand. */
+const NAME = /^(?![-@])(?!.*@-)[\p{L}\p{N}_.:%@+[\]-]+$/u;
+
+/**
+ * The value of the key `hosts`: names, or `NAME=COMMAND`.
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function parseHosts(value: unknown, option: string): Host[] {
+  const entries: unknown[] = Array.isArray(value) ? value : [value];
+  return uniqueHosts(entries.map((entry) => parseHost(entry, option)));
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+export function checkHostName(name: unknown, option: string): string {
+  if (typeof name === 'string' && name.length <= MAX_NAME_LENGTH && NAME.test(name)) return name;
+  throw invalid(option, name, 'use names as in `ssh NAME`. User and port belong into ~/.ssh/config');
+}
+
+/** The last entry of a name counts. */
+export function uniqueHosts(hosts: readonly Host[]): Host[] {
+  return [...new Map(hosts.map((host) => [host.name, host])).values()];
+}
+
+function parseHost(entry: unknown, option: string): Host {
+  const text = typeof entry === 'string' ? entry : '';
+  const equals = text.indexOf('=');
+  const name = checkHostName(equals < 0 ? entry : text.slice(0, equals), option);
+  if (name === 'all') throw invalid(option, name, 'it stands for all hosts; give the host another name');
+  if (equals < 0) return { name, command: null };
+  const command = text.slice(equals + 1).trim();
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused
+  if (command !== '' && command.length <= MAX_COMMAND_LENGTH && !/[\0-\x1f\x7f]/.test(command))
+    return { name, command };
+  throw invalid(option, entry, 'use NAME=COMMAND, such as gpu3=/opt/gpu-owner/bin/gpu-owner');
+}
+
+function invalid(option: string, value: unknown, right: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${option}: ${showValue(value)} is not a valid host; ${right}`,
+  );
+}

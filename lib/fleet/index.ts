@@ -1,0 +1,4 @@
+// Other machines, asked over ssh by a person who may log in there. ssh's own configuration decides on users, ports and jumps; no key
+// and no password passes through here.
+export { type Answer, askHosts, chooseHosts, type Failure, type HostErrorCode } from './fleet.ts';
+export type { Records } from './records.ts';

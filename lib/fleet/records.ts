@@ -1,0 +1,181 @@
+// What other machines say is foreign text: each record is checked before anything is shown of it. Machines have other versions of
+// gpu-owner, so missing fields are null, and fields that are unknown here stay.
+import type { GPUStatus, QueueEntry } from '../claims/index.ts';
+import type { Job } from '../jobs/index.ts';
+import { sanitize } from '../platform/index.ts';
+
+const MAX_RECORDS = 10_000;
+const MAX_ENTRIES = 1_000;
+const MAX_DEPTH = 8;
+const MAX_TEXT_LENGTH = 2_000;
+const MAX_INDEX = 9_999;
+/** In year 9999. */
+const MAX_TIME_MS = 253_402_300_799_999;
+
+/** Checks a value, and returns it harmless. @throws Mismatch */
+type Check = (value: unknown, path: string) => unknown;
+type Fields = Readonly<Record<string, Check>>;
+
+/** Why an answer isn't shown: where it is wrong. */
+class Mismatch extends Error {}
+
+const text: Check = (value, path) => {
+  if (typeof value !== 'string') throw new Mismatch(path);
+  return sanitize(value, MAX_TEXT_LENGTH);
+};
+const word: Check = (value, path) => {
+  if (typeof value !== 'string' || !/^[a-z-]{1,20}$/.test(value)) throw new Mismatch(path);
+  return value;
+};
+const number: Check = (value, path) => {
+  if (typeof value !== 'number' || value < 0 || value > Number.MAX_SAFE_INTEGER) throw new Mismatch(path);
+  return value;
+};
+const index: Check = (value, path) => {
+  if (!Number.isInteger(value) || Number(value) < 0 || Number(value) > MAX_INDEX) throw new Mismatch(path);
+  return value;
+};
+const id: Check = (value, path) => {
+  if (!Number.isSafeInteger(value) || Number(value) < 0) throw new Mismatch(path);
+  return value;
+};
+const time: Check = (value, path) => {
+  const moment = Date.parse(String(text(value, path)));
+  if (!(moment >= 0 && moment <= MAX_TIME_MS)) throw new Mismatch(path);
+  return new Date(moment).toISOString();
+};
+/** null, missing in an older version, or absurd: one value that makes no sense shall not hide the others. */
+const or =
+  (check: Check): Check =>
+  (value, path) => {
+    if (value === null || value === undefined) return null;
+    try {
+      return check(value, path);
+    } catch (error) {
+      if (error instanceof Mismatch) return null;
+      throw error;
+    }
+  };
+const listOf =
+  (check: Check, max = MAX_ENTRIES): Check =>
+  (value, path) => {
+    if (!Array.isArray(value) || value.length > max) throw new Mismatch(path);
+    return value.map((entry, i) => check(entry, `${path}[${i}]`));
+  };
+/** Missing in an older version. */
+const someOf =
+  (check: Check): Check =>
+  (value, path) =>
+    value === undefined ? [] : listOf(check)(value, path);
+const record =
+  (fields: Fields): Check =>
+  (value, path) => {
+    const given = harmless(value, path) as Record<string, unknown>;
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Mismatch(path);
+    const source = value as Record<string, unknown>;
+    const checked = Object.entries(fields).map(([key, check]) => [
+      key,
+      check(Object.hasOwn(source, key) ? source[key] : undefined, `${path}.${key}`),
+    ]);
+    return { ...given, ...Object.fromEntries(checked) };
+  };
+
+/** JSON that nobody here knows. */
+function harmless(value: unknown, path: string, depth = 0): unknown {
+  if (typeof value === 'string') return sanitize(value, MAX_TEXT_LENGTH);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth > MAX_DEPTH) throw new Mismatch(path);
+  if (Array.isArray(value)) {
+    if (value.length > MAX_RECORDS) throw new Mismatch(path);
+    return value.map((entry) => harmless(entry, path, depth + 1));
+  }
+  const entries = Object.entries(value).filter(([key]) => /^\w{1,64}$/.test(key) && key !== '__proto__');
+  if (entries.length > MAX_ENTRIES) throw new Mismatch(path);
+  return Object.fromEntries(entries.map(([key, each]) => [key, harmless(each, `${path}.${key}`, depth + 1)]));
+}
+
+const GPU: Fields = {
+  index,
+  instance: or(index),
+  uuid: text,
+  parent: or(text),
+  name: text,
+  pciBusId: or(text),
+  state: word,
+  reason: or(text),
+  memory: record({
+    totalBytes: or(number),
+    usedBytes: or(number),
+    freeBytes: or(number),
+    reservedBytes: or(number),
+  }),
+  powerWatts: or(number),
+  powerLimitWatts: or(number),
+  utilizationPercent: or(number),
+  temperatureCelsius: or(number),
+};
+
+const QUEUE: Fields = {
+  position: id,
+  count: index,
+  user: text,
+  uid: or(id),
+  pid: or(id),
+  host: or(text),
+  command: or(text),
+  since: or(time),
+  stopped: (value) => value === true,
+  latestStart: or(time),
+  waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
+};
+
+const JOB: Fields = {
+  id: or(id),
+  name: or(text),
+  state: word,
+  exitCode: or(id),
+  reason: or(text),
+  position: or(id),
+  count: index,
+  gpus: someOf(record({ index, instance: or(index), uuid: text })),
+  command: text,
+  note: or(text),
+  user: text,
+  pid: or(id),
+  submitted: or(time),
+  started: or(time),
+  ended: or(time),
+  until: or(time),
+  after: someOf(id),
+  output: or(text),
+  progress: or(record({ done: id, total: id })),
+};
+
+/** Records by what a host was asked for. */
+export interface Records {
+  gpus: GPUStatus;
+  queue: QueueEntry;
+  jobs: Job;
+}
+
+const CHECKS: Readonly<Record<keyof Records, Check>> = {
+  gpus: listOf(record(GPU)),
+  queue: listOf(record(QUEUE), MAX_RECORDS),
+  jobs: listOf(record(JOB), MAX_RECORDS),
+};
+
+/** The records of an answer, harmless to show; a text: where it makes no sense. */
+export function parseRecords<Kind extends keyof Records>(kind: Kind, json: string): Records[Kind][] | string {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return 'it is not JSON';
+  }
+  try {
+    return CHECKS[kind](value, kind) as Records[Kind][];
+  } catch (error) {
+    if (!(error instanceof Mismatch)) throw error;
+    return `${sanitize(error.message)} has an impossible value`;
+  }
+}

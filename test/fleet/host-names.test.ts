@@ -1,0 +1,126 @@
+// What `--hosts` refuses before anything starts, and what it takes for records.
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { parseRecords } from '../../lib/fleet/records.ts';
+import { Machine } from '../support/machine.ts';
+
+describe('command', () => {
+  let machine: Machine;
+  let started: string;
+  beforeEach(() => {
+    machine = new Machine(1);
+    started = join(machine.directory, 'started');
+    writeFileSync(join(machine.directory, 'ssh'), `#!/bin/sh\ntouch ${started}\nexit 255\n`, { mode: 0o755 });
+  });
+  afterEach(() => machine.close());
+  const run = (...args: string[]) =>
+    machine.runCommand(args, { env: { GPU_OWNER_SSH: join(machine.directory, 'ssh') } });
+
+  test.each([
+    [['status', '--hosts=-oProxyCommand=touch x'], /not a valid host/],
+    [['status', '--hosts=a,-lroot'], /'-lroot' is not a valid host/],
+    [['status', '--hosts=root@-oX'], /not a valid host/],
+    [['status', '--hosts', 'a\nb'], /not a valid host/],
+    [['status', '--hosts', 'a b'], /not a valid host/],
+    [['status', '--hosts', 'a;id'], /not a valid host/],
+    [['status', '--hosts', '$(id)'], /not a valid host/],
+    [['status', '--hosts', ''], /'' is not a valid host/],
+    [['status', '--hosts', 'a,,b'], /'' is not a valid host/],
+    [['status', '--hosts', 'x'.repeat(256)], /not a valid host/],
+    [['status', '--hosts', 'a', '--timeout', '5'], /without its unit/],
+    [['status', '--hosts', 'a', '--timeout', '0'], /needs some time/],
+    [['status', '--timeout', '5s'], /belongs to --hosts/],
+    [['status', '--hosts', 'a', '--watch'], /--watch is for this machine only/],
+    [['status', '--hosts', 'a', '--max-power', 'much'], /--max-power/],
+    [['find', '--hosts', 'a', '--wait'], /--wait is for this machine only/],
+    [['find', '--hosts', 'a', '--visible-devices', 'index'], /named by UUID/],
+    [['queue', '--hosts', '-a'], /--hosts needs a value/],
+    [['jobs', '--hosts', 'a b'], /not a valid host/],
+  ])('%j is refused, and no ssh started', async (args, message) => {
+    const { code, stdout, stderr } = await run(...args);
+    expect({ code, stdout, stderr }).toEqual({
+      code: 64,
+      stdout: '',
+      stderr: expect.stringMatching(message),
+    });
+    expect(existsSync(started)).toBe(false);
+  });
+
+  test.each(['a', 'alice@gpu-3.example.org', '10.0.0.3', 'fe80::1%eth0', 'rüstig', '__proto__'])(
+    '%s is a name',
+    async (name) => {
+      const { code, stdout } = await run('status', '--hosts', name, '--json');
+      expect(code).toBe(69);
+      expect(Object.entries(JSON.parse(stdout))).toMatchObject([
+        [name, { error: { code: 'ERR_HOST_UNREACHABLE' } }],
+      ]);
+      expect(existsSync(started)).toBe(true);
+    },
+  );
+});
+
+describe('records of other machines', () => {
+  const gpu = { index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} };
+  const gpus = (...changes: object[]) =>
+    parseRecords('gpus', JSON.stringify(changes.map((change) => ({ ...gpu, ...change }))));
+
+  test('missing fields are null, unknown ones stay', () => {
+    expect(gpus({ energy: { joules: 3 } })).toMatchObject([
+      { ...gpu, instance: null, reason: null, memory: { usedBytes: null }, energy: { joules: 3 } },
+    ]);
+  });
+
+  test('texts are harmless, also in fields that are unknown here', () => {
+    const text = 'a\u001b[2Jb\u202ec\n';
+    expect(gpus({ name: text, reason: text, notes: [{ text }] })).toMatchObject([
+      { name: 'abc', reason: 'abc', notes: [{ text: 'abc' }] },
+    ]);
+    expect(gpus({ reason: 'x'.repeat(1e6) })).toMatchObject([
+      { reason: expect.stringMatching(/^x{1999}…$/) },
+    ]);
+    expect(Object.keys((gpus({ 'a\u001b[2J': 1 }) as object[])[0] as object)).not.toContainEqual(
+      expect.stringMatching(/\u001b/),
+    );
+  });
+
+  test.each([
+    [{ index: -1 }, 'gpus[0].index'],
+    [{ index: 1.5 }, 'gpus[0].index'],
+    [{ index: 1e9 }, 'gpus[0].index'],
+    [{ uuid: null }, 'gpus[0].uuid'],
+    [{ state: 'constructor of\nall' }, 'gpus[0].state'],
+    [{ memory: null }, 'gpus[0].memory'],
+  ])('%j is refused', (change, where) => {
+    expect(gpus(change)).toBe(`${where} has an impossible value`);
+  });
+
+  test('one absurd measurement hides no GPU', () => {
+    expect(gpus({ powerWatts: -5, temperatureCelsius: 'hot', memory: { usedBytes: 1e300 } })).toMatchObject([
+      { powerWatts: null, temperatureCelsius: null, memory: { usedBytes: null } },
+    ]);
+  });
+
+  test('what is too much, too deep or of another kind is refused', () => {
+    const deep = JSON.parse('['.repeat(100) + ']'.repeat(100));
+    expect(gpus({ deep })).toMatch(/impossible/);
+    expect(gpus(...Array.from({ length: 1_001 }, () => ({})))).toMatch(/impossible/);
+    for (const json of ['', '{}', 'null', '3', '[null]', '[[]]', '"x"', '['.repeat(1e6)])
+      expect(parseRecords('gpus', json), json.slice(0, 9)).toBeTypeOf('string');
+  });
+
+  test('a time that nobody can mean is none', () => {
+    const job = {
+      id: 1,
+      state: 'running',
+      count: 1,
+      command: 'x',
+      user: 'u',
+      started: 'soon',
+      ended: '+99999-01-01T00:00Z',
+    };
+    expect(parseRecords('jobs', JSON.stringify([job]))).toMatchObject([
+      { started: null, ended: null, gpus: [] },
+    ]);
+  });
+});

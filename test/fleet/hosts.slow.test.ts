@@ -1,0 +1,300 @@
+// `--hosts`: other machines over a real ssh, each with simulated GPUs of its own.
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { finished, output, root, until, uuidOf } from '../support/machine.ts';
+import { nameOf, processesWith, sendSignal } from '../support/processes.ts';
+import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+
+const reason = whyNoSSHD();
+const has = (shell: string) => spawnSync('sh', ['-c', `command -v ${shell}`]).status === 0;
+const shells = ['dash', 'bash', 'zsh', 'fish', 'tcsh'].filter(has);
+/** A gpu-owner that prints this for everything but its version. */
+const standIn = (text: string) => `case $1 in --version) echo 9.9.9;; *) ${text};; esac`;
+
+describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${reason})`}`, () => {
+  let hosts: Hosts;
+  let silent: Server;
+  let env: Record<string, string | undefined>;
+
+  beforeAll(async () => {
+    hosts = await Hosts.start();
+    hosts.add('a');
+    hosts.add('b', { gpus: 3 });
+    silent = createServer(() => {}).listen(0, '127.0.0.1');
+    await until(() => silent.listening);
+    hosts.addName('silent', [`Port ${(silent.address() as { port: number }).port}`]);
+    env = hosts.env;
+  });
+  afterAll(async () => {
+    silent?.close();
+    await hosts?.close();
+  });
+
+  const json = async (...args: string[]) => {
+    const { code, stdout, stderr } = await hosts.run([...args, '--json']);
+    expect(stderr).toBe('');
+    return { code, all: JSON.parse(stdout) };
+  };
+  const failure = async (host: string, ...args: string[]) => {
+    const { code, all } = await json('status', '--hosts', host, ...args);
+    expect(Object.keys(all)).toEqual([host]);
+    return { exitCode: code, ...all[host].error };
+  };
+  /** The processes of ssh that this test's configuration has, and those beside them. */
+  const sshProcesses = () => processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`);
+
+  test('status shows each host under its name, without a driver or an addon here', async () => {
+    const { code, stdout, stderr } = await hosts.run(['status', '--hosts', 'a,b']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toMatch(/^a:\nGPU .*\n {2}0 .* free\n {2}1 .* free\n$/m);
+    expect(stdout).toMatch(/^b:\nGPU .*\n {2}0 .* free\n {2}1 .* free\n {2}2 .* free\n$/m);
+  });
+
+  test('status --json has version and GPUs of each host, in the order of the list', async () => {
+    const { code, all } = await json('status', '--hosts', 'b, a', '--min-free-memory', '4GiB');
+    expect(code).toBe(0);
+    expect(Object.keys(all)).toEqual(['b', 'a']);
+    const { version } = JSON.parse(
+      spawnSync('cat', [join(root, 'package.json')], { encoding: 'utf8' }).stdout,
+    );
+    expect(all.b).toMatchObject({ version, gpus: [{ index: 0 }, { index: 1 }, { index: 2 }] });
+    expect(all.a.gpus[1]).toMatchObject({ uuid: uuidOf(1), state: 'free', lease: null });
+  });
+
+  test('options reach the hosts', async () => {
+    const { all } = await json('find', '--hosts', 'a,b', '-n', '1', '--devices', '2');
+    expect(all.b.gpus).toMatchObject([{ index: 2 }]);
+    expect(all.a.error).toMatchObject({ code: 'ERR_INVALID_ARGUMENT' });
+  });
+
+  test('find says which hosts have free GPUs, and exits with 75 if none has', async () => {
+    const some = await hosts.run(['find', '--hosts', 'a,b', '-n', '3']);
+    expect(some).toMatchObject({ code: 0, stdout: `b: ${[0, 1, 2].map(uuidOf).join(',')}\n` });
+    const busy = hosts.add('busy', { gpus: 1 });
+    const holder = busy.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    const { code, all } = await json('find', '--hosts', 'busy,silent', '--timeout', '3s');
+    expect(code).toBe(75);
+    expect(all.busy.error).toMatchObject({
+      code: 'ERR_GPU_UNAVAILABLE',
+      message: expect.stringMatching(/leased by/),
+    });
+    holder.stdin?.end();
+    await finished(holder, 'exit');
+  });
+
+  test('queue and jobs show those of the hosts', async () => {
+    const machine = hosts.add('queued', { gpus: 1 });
+    const holder = machine.startCommand(['hold']);
+    await output(holder, /visibleDevices/);
+    const submitted = await machine.runCommand(['submit', '--name', 'train', '--', 'true']);
+    expect(submitted.stdout).toBe('1\n');
+    await until(async () => (await machine.runCommand(['queue', '--json'])).stdout.includes('train'));
+    const queue = await json('queue', '--hosts', 'queued,a');
+    expect(queue.all.queued.queue).toMatchObject([{ position: 1, count: 1 }]);
+    expect(queue.all.a.queue).toEqual([]);
+    const jobs = await json('jobs', '--hosts', 'queued');
+    expect(jobs.all.queued.jobs).toMatchObject([{ id: 1, name: 'train', state: 'waiting', position: 1 }]);
+    expect((await hosts.run(['queue', '--hosts', 'queued'])).stdout).toMatch(
+      /^queued:\n {2}1\. a GPU for \S+/,
+    );
+    expect((await hosts.run(['jobs', '--hosts', 'queued'])).stdout).toMatch(
+      /^queued:\nID? .*\n +1 train +waiting/m,
+    );
+    holder.stdin?.end();
+    await finished(holder, 'exit');
+    await machine.runCommand(['wait', '1']);
+  });
+
+  test('all asks the hosts of the configuration, with their commands', async () => {
+    const there = { '.opt/gpu-owner': `#!/bin/sh\nGPU_OWNER_SIMULATE=1 exec "$OWNER" "$@"\n` };
+    hosts.add('c', { program: null, files: there });
+    const owner = `OWNER=${join(root, 'bin/gpu-owner.cjs')}`;
+    const command = `PATH=$PATH:${join(process.execPath, '..')} ${owner} ~/.opt/gpu-owner`;
+    const configured = hosts.configure(`hosts: [a, 'c=${command}', 'a=/nowhere/gpu-owner']\n`);
+    const { code, stdout } = await hosts.run(['status', '--hosts', 'all', '--json'], configured);
+    const all = JSON.parse(stdout);
+    expect(code).toBe(0);
+    expect(Object.keys(all)).toEqual(['a', 'c']);
+    expect(all.c.gpus).toMatchObject([{ index: 0 }]);
+    expect(all.a.error).toMatchObject({
+      code: 'ERR_HOST_NOT_INSTALLED',
+      message: expect.stringMatching(/configured command .*\/nowhere\/gpu-owner.*not found/),
+    });
+    const none = await hosts.run(['status', '--hosts', 'all']);
+    expect(none).toMatchObject({ code: 64, stderr: expect.stringMatching(/no host is configured/) });
+    const wrong = await hosts.run(
+      ['status', '--hosts', 'a'],
+      hosts.configure('hosts: [a, -oProxyCommand=id]\n'),
+    );
+    expect(wrong).toMatchObject({
+      code: 78,
+      stderr: expect.stringMatching(/config\.yaml:1: .*not a valid host/),
+    });
+  });
+
+  test('a gpu-owner in ~/.local/bin is found', async () => {
+    const program = `#!/bin/sh\nexec ${process.execPath} ${join(root, 'bin/gpu-owner.cjs')} "$@"\n`;
+    hosts.add('local', { program: null, files: { '.local/bin/gpu-owner': program } });
+    expect((await json('status', '--hosts', 'local')).all.local.gpus).toHaveLength(2);
+  });
+
+  test.each(shells)('a login shell may be %s', async (shell) => {
+    hosts.add(`with-${shell}`, { shell });
+    expect((await json('status', '--hosts', `with-${shell}`)).all[`with-${shell}`].gpus).toHaveLength(2);
+  });
+
+  test('a shell may print what it likes, and have programs in the background', async () => {
+    const noise =
+      'echo "[]"; echo welcome >&2; echo \'{"error":{"code":"ERR_X","message":"x"}}\' >&2; sleep 60 &\n';
+    hosts.add('noisy', { files: { '.bashrc': noise } });
+    const begun = performance.now();
+    expect((await json('status', '--hosts', 'noisy', '--timeout', '50s')).all.noisy.gpus).toHaveLength(2);
+    expect(performance.now() - begun).toBeLessThan(40_000);
+  });
+
+  test.each([
+    ['down', ['Port 1'], 'ERR_HOST_UNREACHABLE', /connection refused/],
+    ['unknown-name', ['HostName no-such-host.invalid'], 'ERR_HOST_UNREACHABLE', /no host has this name/],
+    ['password', [], 'ERR_HOST_LOGIN', /asks for a password.*ssh-copy-id password/],
+    ['stranger', ['UserKnownHostsFile /dev/null'], 'ERR_HOST_KEY', /host key is unknown.*ssh stranger/],
+    ['misconfigured', ['ProxyCommand exit 1'], 'ERR_HOST_UNREACHABLE', /closed the connection|ssh failed/],
+  ])('a host that is %s is told from others', async (name, lines, code, message) => {
+    hosts.addName(name, lines);
+    expect(await failure(name)).toEqual({ exitCode: 69, code, message: expect.stringMatching(message) });
+  });
+
+  test.each([
+    ['not-installed', null, 'ERR_HOST_NOT_INSTALLED', /neither in PATH nor in ~\/\.local\/bin/],
+    [
+      'old',
+      standIn(`echo "gpu-owner: there is no command 'status'; see gpu-owner --help" >&2; exit 64`),
+      'ERR_HOST_VERSION',
+      /gpu-owner 9\.9\.9 there is too old: there is no command 'status'/,
+    ],
+    [
+      'without-driver',
+      standIn(`echo '{"error":{"code":"ERR_NO_DRIVER","message":"no driver\\u001b[2J"}}' >&2; exit 69`),
+      'ERR_NO_DRIVER',
+      /^no driver$/,
+    ],
+    ['senseless', standIn('echo "[1, 2"'), 'ERR_HOST_ANSWER', /makes no sense: it is not JSON/],
+    [
+      'absurd',
+      standIn(`echo '[{"index": -1}]'`),
+      'ERR_HOST_ANSWER',
+      /gpus\[0\]\.index has an impossible value/,
+    ],
+    ['crashing', standIn('kill -9 $$'), 'ERR_HOST_ANSWER', /failed with exit code 137/],
+  ])('a gpu-owner that is %s is told from others', async (name, program, code, message) => {
+    hosts.add(name, { program });
+    expect(await failure(name)).toEqual({ exitCode: 69, code, message: expect.stringMatching(message) });
+  });
+
+  test('an older version that knows fewer fields is shown', async () => {
+    const gpu = `{"index":0,"uuid":"GPU-1","name":"\\u001b]0;x\\u0007Old","state":"free","memory":{"usedBytes":1e300}}`;
+    hosts.add('older', { program: standIn(`echo '[${gpu}]'`) });
+    const { stdout, code } = await hosts.run(['status', '--hosts', 'older']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^older:\nGPU .*\n {2}0 {2}Old +\? \/ {5}\? +\? +\?\/\? +\? {2}free\n$/m);
+  });
+
+  test('a host that never answers is given up, and the others are shown before', async () => {
+    const begun = performance.now();
+    const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '20s'], { env });
+    const end = finished(child);
+    await output(child, /^a:\n/);
+    expect(performance.now() - begun).toBeLessThan(19_000);
+    expect(await end).toMatchObject({
+      code: 0,
+      stderr: expect.stringMatching(/^gpu-owner: silent: no answer within 20 s\. .*--timeout\n$/),
+    });
+    expect(sshProcesses()).toEqual([]);
+  });
+
+  test('a program that hangs on a host is given up, too', async () => {
+    hosts.add('hanging', { program: 'exec sleep 300' });
+    const message = expect.stringMatching(/no answer within 3 s/);
+    expect(await failure('hanging', '--timeout', '3s')).toEqual({
+      exitCode: 69,
+      code: 'ERR_HOST_TIMEOUT',
+      message,
+    });
+  });
+
+  test('a host that sends 1 GB is cut short', async () => {
+    hosts.add('flooding', { files: { '.bashrc': 'head -c 1000000000 /dev/zero\n' } });
+    const { all } = await json('status', '--hosts', 'flooding', '--timeout', '60s');
+    expect(all.flooding.error).toMatchObject({
+      code: 'ERR_HOST_ANSWER',
+      message: expect.stringMatching(/16 MiB/),
+    });
+    await until(() => sshProcesses().length === 0);
+  });
+
+  test('fifty hosts take hardly longer than one', async () => {
+    const names = Array.from({ length: 50 }, (_, i) => `gpu${i}`);
+    const answer = JSON.stringify([{ index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} }]);
+    for (const name of names) hosts.add(name, { program: standIn(`echo '${answer}'`), shell: 'sh' });
+    const { code, all } = await json('status', '--hosts', `${names.join(',')},silent`, '--timeout', '40s');
+    expect(code).toBe(0);
+    expect(Object.keys(all)).toEqual([...names, 'silent']);
+    expect(names.filter((name) => all[name].gpus?.length !== 1)).toEqual([]);
+  });
+
+  test.each([
+    ['SIGKILL', 'SIGKILL'],
+    ['SIGINT', 'SIGINT'],
+    ['SIGTERM', 'SIGTERM'],
+  ] as const)('nothing is left behind by %s', async (signal, ended) => {
+    const child = hosts.viewer.startCommand(['status', '--hosts', 'silent', '--timeout', '10m'], { env });
+    const end = finished(child);
+    await until(() => sshProcesses().filter((pid) => nameOf(pid) === 'ssh').length >= 1);
+    sendSignal(child.pid, signal);
+    expect(await end).toMatchObject({ code: null, signal: ended });
+    await until(() => sshProcesses().length === 0);
+  });
+
+  test('a connection that ssh keeps for later outlives the question, also through a gateway', async () => {
+    const control = join(hosts.machines[0]?.directory as string, 'control');
+    const gateway = [`ControlPath ${control}`, 'ControlMaster auto', 'ControlPersist 60'];
+    hosts.add('kept', {
+      config: [...gateway, `ProxyCommand nc 127.0.0.1 ${hosts.port}`].slice(0, has('nc') ? 4 : 3),
+    });
+    const first = await json('status', '--hosts', 'kept', '--timeout', '30s');
+    expect(first.all.kept.gpus).toHaveLength(2);
+    expect(existsSync(control)).toBe(true);
+    expect((await json('status', '--hosts', 'kept')).all.kept.gpus).toHaveLength(2);
+    const check = spawnSync(env.GPU_OWNER_SSH as string, ['-O', 'check', 'kept'], { encoding: 'utf8' });
+    expect(check.stderr).toMatch(/Master running/);
+    spawnSync(env.GPU_OWNER_SSH as string, ['-O', 'exit', 'kept']);
+    await until(() => sshProcesses().length === 0);
+  });
+
+  test('a key that may only run one command shows what that prints', async () => {
+    hosts.add('wall', { forced: 'exec gpu-owner status --json' });
+    const { all } = await json('status', '--hosts', 'wall');
+    expect(all.wall).toMatchObject({ version: null, gpus: [{ index: 0 }, { index: 1 }] });
+    const queue = await json('queue', '--hosts', 'wall');
+    expect(queue.all.wall.error).toMatchObject({ code: 'ERR_HOST_ANSWER' });
+  });
+
+  test('without ssh it is said so', async () => {
+    const { code, stderr } = await hosts.run(['status', '--hosts', 'a'], {
+      ...env,
+      GPU_OWNER_SSH: '/nowhere/ssh',
+    });
+    expect({ code, stderr }).toEqual({
+      code: 69,
+      stderr: 'gpu-owner: a: /nowhere/ssh is not installed here. Install the OpenSSH client\n',
+    });
+  });
+
+  test('nothing of it is left in the home of a host', () => {
+    const home = join(hosts.machines.at(1)?.directory as string, 'home');
+    expect(readdirSync(home)).toEqual([]);
+  });
+});
