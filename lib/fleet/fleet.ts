@@ -86,8 +86,8 @@ async function ask<Kind extends keyof Records>(
     records: null,
     error: { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) },
   });
-  const result = await runOverSSH(host.name, request.commandLine(host, words), timeoutMs, (...texts) =>
-    request.isWhole(...texts),
+  const result = await runOverSSH(host.name, request.commandLine(host, words), timeoutMs, (...tails) =>
+    request.isWhole(...tails),
   );
   if (result.cut === 'no-ssh')
     return failed('ERR_NO_SSH', `${sshProgram()} is not installed here. Install the OpenSSH client`);
@@ -124,9 +124,10 @@ async function ask<Kind extends keyof Records>(
     );
   if (raw.exitCode !== 0) {
     const { code, message } = remoteError(raw.errors, raw.exitCode);
-    if (!/there is no (?:option|command) /.test(message)) return failed(code, message, version);
+    const unknown = /there is no (?:option|command) [^;\s]+/.exec(message)?.[0];
+    if (unknown === undefined) return failed(code, message, version);
     const which = version === null ? 'gpu-owner' : `gpu-owner ${version}`;
-    return failed('ERR_HOST_VERSION', `${which} there is too old: ${message}. Upgrade it`, version);
+    return failed('ERR_HOST_VERSION', `${which} there is too old: ${unknown}. Upgrade it`, version);
   }
   const records = parseRecords(kind, raw.output);
   if (typeof records !== 'string') return { host: host.name, version, records, error: null };

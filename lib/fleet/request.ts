@@ -46,9 +46,9 @@ export class RemoteRequest {
     ].join('\n');
   }
 
-  /** Whether all of an answer is there. */
+  /** Whether all of an answer is there, by its last characters. */
   isWhole(output: string, errors: string): boolean {
-    const ends = (text: string, word: string) => text.slice(-200).includes(`${this.#mark} ${word}`);
+    const ends = (text: string, word: string) => text.includes(`${this.#mark} ${word}`);
     return ends(output, 'missing') || (ends(output, 'end') && ends(errors, 'end'));
   }
 
@@ -64,7 +64,7 @@ export class RemoteRequest {
       version: version.trim().split('\n')[0] || null,
       exitCode: Number(code),
       output: text,
-      errors: errors.slice(Math.max(0, errors.indexOf(`${this.#mark} begin`))).replaceAll(this.#mark, ''),
+      errors: between(errors, `\n${this.#mark} begin\n`, `\n${this.#mark} end\n`) ?? errors,
     };
   }
 }

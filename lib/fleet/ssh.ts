@@ -1,11 +1,16 @@
 // One ssh per question. It ends with its time, with too much output, and with this process however that ends.
 import type { ChildProcess } from 'node:child_process';
+import type { Duplex } from 'node:stream';
 
 /** How much a host may say; a machine with 16 GPUs and 1000 jobs says less than one MiB. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
-const MAX_ERROR_BYTES = 256 * 1024;
-/** After its end: what ssh has left in the background may have its output open for days. */
-const OUTPUT_TIMEOUT_MS = 1_000;
+/** What a look at the end of the output needs. */
+const TAIL_LENGTH = 200;
+/**
+ * Between ssh's end and that of its output, or the other way round: what it has left in the background may have its output open for
+ * days, and so may programs that a shell has started there.
+ */
+const LAST_TIMEOUT_MS = 500;
 
 /** What the user's configuration may say of interactive sessions doesn't fit here. */
 const OPTIONS = [
@@ -44,13 +49,13 @@ export function sshProgram(env: NodeJS.ProcessEnv = process.env): string {
 
 /**
  * Runs a command line on a host. Never throws.
- * @param isWhole whether the output is known to be complete
+ * @param isWhole whether the output is complete, as its last characters tell
  */
 export function runOverSSH(
   host: string,
   commandLine: string,
   timeoutMs: number,
-  isWhole: (output: string, errors: string) => boolean,
+  isWhole: (outputTail: string, errorsTail: string) => boolean,
 ): Promise<SSHResult> {
   const { spawn } = process.getBuiltinModule('node:child_process');
   return new Promise((resolve) => {
@@ -66,57 +71,68 @@ export function runOverSSH(
     let cut: SSHResult['cut'] = null;
     let code: number | null = null;
     let isOver = false;
-    let afterEnd: NodeJS.Timeout | undefined;
+    let last: NodeJS.Timeout | undefined;
 
-    const stop = (why: SSHResult['cut']) => {
-      cut ??= why;
-      killGroup(ssh);
-      finish();
-    };
-    const timer = setTimeout(() => stop('time'), timeoutMs);
     const finish = () => {
       if (isOver) return;
       isOver = true;
       clearTimeout(timer);
-      clearTimeout(afterEnd);
-      releaseStreams(ssh);
-      const isMissing = code === NO_SSH && output.bytes === 0 && errors.bytes === 0;
-      if (isMissing) cut ??= 'no-ssh';
+      clearTimeout(last);
+      if (code === null) killGroup(ssh);
+      release(ssh);
+      ssh.stdout?.destroy();
+      ssh.stderr?.destroy();
+      if (code === NO_SSH && output.bytes === 0 && errors.bytes === 0) cut ??= 'no-ssh';
       resolve({ exitCode: code, output: output.text(), errors: errors.text(), cut });
     };
-    const finishIfWhole = () => {
-      if (code !== null && isWhole(output.text(), errors.text())) finish();
+    const stop = (why: SSHResult['cut']) => {
+      cut ??= why;
+      finish();
+    };
+    const timer = setTimeout(() => stop('time'), timeoutMs);
+    // What has arrived meanwhile is read between a timer and an immediate.
+    const finishSoon = () => {
+      last ??= setTimeout(() => setImmediate(finish), LAST_TIMEOUT_MS);
+    };
+    const look = () => {
+      if (isOver || !isWhole(output.tail, errors.tail)) return;
+      if (code === null) finishSoon();
+      else finish();
     };
     ssh.stdout?.on('data', (chunk: Buffer) => {
       if (isOver) return;
       if (output.bytes + chunk.length > MAX_OUTPUT_BYTES) return stop('size');
       output.add(chunk);
-      if (code !== null) finishIfWhole();
+      look();
     });
     ssh.stderr?.on('data', (chunk: Buffer) => {
-      if (isOver || errors.bytes > MAX_ERROR_BYTES) return;
+      if (isOver) return;
       errors.add(chunk);
-      if (code !== null) finishIfWhole();
+      look();
     });
     for (const stream of ssh.stdio) stream?.on('error', () => {});
     ssh.once('error', () => stop('no-ssh'));
     ssh.once('exit', (exitCode) => {
-      if (isOver) return;
-      clearTimeout(timer);
       code = exitCode ?? 255;
-      // What has arrived meanwhile is read between a timer and an immediate.
-      afterEnd = setTimeout(() => setImmediate(finish), OUTPUT_TIMEOUT_MS);
-      finishIfWhole();
+      release(ssh);
+      finishSoon();
+      look();
     });
     ssh.once('close', finish);
   });
 }
 
+/** The output of a process. It keeps the beginning, and the end of what it has seen. */
 class Collected {
   readonly #chunks: Buffer[] = [];
   bytes = 0;
+  tail = '';
 
   add(chunk: Buffer): void {
+    this.tail = (this.tail + chunk.toString('latin1', Math.max(0, chunk.length - TAIL_LENGTH))).slice(
+      -TAIL_LENGTH,
+    );
+    if (this.bytes > MAX_OUTPUT_BYTES) return;
     this.#chunks.push(chunk);
     this.bytes += chunk.length;
   }
@@ -135,10 +151,8 @@ function killGroup({ pid }: ChildProcess): void {
   }
 }
 
-/** Lets the process beside ssh go, and keeps nothing open. */
-function releaseStreams(ssh: ChildProcess): void {
-  const leash = ssh.stdio[3] as NodeJS.WritableStream | null | undefined;
-  leash?.end('\n');
-  ssh.stdout?.destroy();
-  ssh.stderr?.destroy();
+/** Lets the process beside ssh go. */
+function release(ssh: ChildProcess): void {
+  const leash = ssh.stdio[3] as Duplex | null | undefined;
+  if (leash?.writable) leash.end('\n', () => leash.destroy());
 }
