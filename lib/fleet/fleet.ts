@@ -117,7 +117,7 @@ async function ask<Kind extends keyof Records>(
     return failed(code, message);
   }
   const version = raw.version === null ? null : sanitize(raw.version, 40);
-  if (raw.exitCode === 127 && version === null)
+  if (raw.exitCode === 127 && version === null && host.command !== null)
     return failed(
       'ERR_HOST_NOT_INSTALLED',
       `the configured command is not found there: ${lastLine(raw.errors)}. Correct it in \`hosts\` of your configuration`,

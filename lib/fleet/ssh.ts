@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 
 /** How much a host may say; a machine with 16 GPUs and 1000 jobs says less than one MiB. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
-/** What a look at the end of the output needs. */
+/** Enough for the last mark. */
 const TAIL_LENGTH = 200;
 /**
  * Between ssh's end and that of its output, or the other way round: what it has left in the background may have its output open for
@@ -12,7 +12,7 @@ const TAIL_LENGTH = 200;
  */
 const LAST_TIMEOUT_MS = 500;
 
-/** What the user's configuration may say of interactive sessions doesn't fit here. */
+/** They override settings for interactive sessions in the user's configuration. */
 const OPTIONS = [
   '-T',
   '-n',
@@ -42,7 +42,7 @@ export interface SSHResult {
   cut: 'time' | 'size' | 'no-ssh' | null;
 }
 
-/** What to run in place of `ssh`, for tests. */
+/** The program to start; tests replace it. */
 export function sshProgram(env: NodeJS.ProcessEnv = process.env): string {
   return env.GPU_OWNER_SSH || 'ssh';
 }

@@ -20,11 +20,11 @@ export interface HostSettings {
   shell?: string;
   /** The GPUs there (default: 2). */
   gpus?: number | string;
-  /** What is in PATH there by the name of gpu-owner, as a script; null: nothing (default: gpu-owner). */
+  /** The program in PATH there by the name of gpu-owner, as a script; null: none (default: gpu-owner). */
   program?: string | null;
   /** Files of the home there. */
   files?: Record<string, string>;
-  /** What the login runs in place of the shell. */
+  /** A command that the login runs in place of the shell. */
   forced?: string;
   /** More lines of its part of ~/.ssh/config. */
   config?: readonly string[];
