@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { JobStore, jobAt, resolveJob } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
@@ -37,11 +37,15 @@ function numberOfLines(text: string): number {
 }
 
 function openOutput(path: string, id: number): number {
+  let file: number;
   try {
-    return openSync(path, 'r');
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
     throw usage(`the output of job ${id} can't be read: ${(error as Error).message}`);
   }
+  // A device may have no end.
+  if (fstatSync(file).isFile()) return file;
+  throw usage(`the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file`);
 }
 
 /** Writes what stands there from an offset on. @returns the offset of its end */

@@ -124,6 +124,7 @@ export function endedJob(store: JobStore, id: number): Job | null {
   return isKnown || !isAlive(job) ? describe({ job, state: endState(job) }, NO_ACTIVITY) : null;
 }
 
+const MAX_REASON_LENGTH = 1_000;
 const NO_ACTIVITY: Activity = { leases: [], waiting: [] };
 
 /** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */
@@ -145,21 +146,21 @@ function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activ
   const { done, total } = progress ?? {};
   return {
     id: request.id,
-    name: request.name,
+    name: sanitizeOptional(request.name),
     state,
     exitCode: isOver ? exitCodeOf(job) : null,
     reason: isOver
-      ? (progress?.failure?.message ?? cancellation?.reason ?? null)
+      ? sanitizeOptional(progress?.failure?.message ?? cancellation?.reason)
       : state === 'waiting'
         ? waiter === undefined
-          ? (progress?.reason ?? 'starting')
+          ? sanitize(progress?.reason ?? 'starting', MAX_REASON_LENGTH)
           : whyWaiting(waiter)
         : null,
     position: waiter?.position ?? null,
     count: request.count,
     gpus: progress?.gpus ?? [],
-    command: request.command,
-    note: request.note,
+    command: sanitize(request.command, MAX_REASON_LENGTH),
+    note: sanitizeOptional(request.note),
     user: userName(process.geteuid?.() ?? 0),
     pid: isOver ? null : (progress?.pid ?? null),
     submitted: time(request.submitted),
@@ -171,6 +172,11 @@ function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activ
     output: request.output,
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
+}
+
+/** A file has it, to which others may have written. */
+function sanitizeOptional(text: string | null | undefined): string | null {
+  return text == null ? null : sanitize(text, MAX_REASON_LENGTH);
 }
 
 function describeRun(each: Activity['leases'][number] | Waiting): Job {

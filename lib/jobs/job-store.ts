@@ -38,6 +38,8 @@ export interface JobRequest {
   umask: number;
   /** Where its output goes: an absolute path. */
   output: string;
+  /** The same with %j and %n, as it was asked for; null: to the job's own directory. */
+  outputPattern: string | null;
   /** ms since 1970 */
   submitted: number;
   /** The jobs that must have ended before; `isOk`: with exit code 0. */
@@ -184,7 +186,7 @@ export class JobStore {
    * @throws ERR_JOBS, ERR_LOCK_DIRECTORY; nothing is left then
    */
   create(
-    request: Omit<JobRequest, 'id' | 'lock' | 'output'> & { output: string | null },
+    request: Omit<JobRequest, 'id' | 'lock' | 'output'>,
     files: { arguments: Uint8Array; environment: Uint8Array },
     locks: LockDirectory,
   ): { request: JobRequest; lock: number; file: number } {
@@ -196,9 +198,7 @@ export class JobStore {
       const whole = {
         ...request,
         id,
-        output: (request.output ?? join(this.directoryOf(id), OUTPUT)).replace(/%[jn%]/g, (field) =>
-          field === '%j' ? String(id) : field === '%n' ? (request.name ?? String(id)) : '%',
-        ),
+        output: outputOf(request, id) ?? join(this.directoryOf(id), OUTPUT),
         lock: { path: lock.path, device: lock.device, inode: lock.inode, byte },
       };
       try {
@@ -269,6 +269,15 @@ export class JobStore {
   #isRemains(id: number): boolean {
     return Date.now() - (mtimeOf(this.directoryOf(id)) ?? Date.now()) > MAKING_MS;
   }
+}
+
+function outputOf(
+  { outputPattern, name }: Pick<JobRequest, 'outputPattern' | 'name'>,
+  id: number,
+): string | undefined {
+  return outputPattern?.replace(/%[jn%]/g, (field) =>
+    field === '%j' ? String(id) : field === '%n' ? (name ?? String(id)) : '%',
+  );
 }
 
 /** Nothing of it is kept. */
@@ -391,6 +400,7 @@ function isRequest({
   directoryBytes,
   umask,
   output,
+  outputPattern,
   submitted,
   after,
   lock,
@@ -399,7 +409,7 @@ function isRequest({
   return (
     [id, count, umask, resubmits ?? 0].every(isCount) &&
     [command, directory, output, ...start, lock.path].every(isText) &&
-    [name, note, directoryBytes].every(isOptionalText) &&
+    [name, note, directoryBytes, outputPattern].every(isOptionalText) &&
     isTime(submitted) &&
     after.every((each) => isCount(each.id) && typeof each.isOk === 'boolean') &&
     [lock.device, lock.inode].every((each) => typeof each === 'number') &&

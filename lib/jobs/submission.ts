@@ -123,7 +123,7 @@ export async function submitJob(
   if (options.notify) checkNotification();
   const place = currentDirectory();
   await check();
-  const output = options.output === undefined ? null : outputPath(options.output, place.directory);
+  const outputPattern = options.output === undefined ? null : outputPath(options.output, place.directory);
   const files = {
     arguments: ownArguments(words.length),
     environment: ownEnvironment(),
@@ -139,7 +139,7 @@ export async function submitJob(
       count,
       ...place,
       umask: process.umask(),
-      output,
+      outputPattern,
       submitted: Date.now(),
       after,
       limitMs: limit?.ms ?? null,
@@ -182,11 +182,9 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
   const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
-  const own = join(store.directoryOf(id), OUTPUT);
   const { request, ...descriptors } = store.create(
     {
       ...asked,
-      output: asked.output === own ? null : asked.output,
       after,
       submitted: Date.now(),
       resubmits: id,

@@ -76,7 +76,7 @@ function makeJob(): void {
     directory: base,
     directoryBytes: null,
     umask: 0o022,
-    output: null,
+    outputPattern: null,
     submitted: Date.now(),
     after: [],
     limitMs: null,
