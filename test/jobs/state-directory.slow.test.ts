@@ -48,7 +48,7 @@ function letGo(name: string): void {
 const states = async (from = jobs): Promise<string[]> =>
   (await from.list()).map(({ id, state }: ListedJob) => `${id} ${state}`);
 
-/** What goes wrong is said in a line, and isn't an accident of the program. */
+/** Expects an error that is said in a line, and is no accident of the program. */
 function expectSentence(
   { code, stderr }: { code: number | null; stderr: string },
   expected: number,

@@ -23,7 +23,7 @@ const random = () => dice.float();
 const chance = (probability: number) => random() < probability;
 const clock = () => Number(process.hrtime.bigint()) / 1e9;
 
-/** What is to become of a job, and what was done to it. */
+/** A job's fate: as it is planned, and as tests have interfered with it. */
 interface Plan {
   number: number;
   user: number;

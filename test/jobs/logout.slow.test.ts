@@ -1,0 +1,195 @@
+// A job in the background outlives the terminal, the connection and the login that it was submitted from.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, finished, Machine, output, python, until } from '../support/machine.ts';
+import { freePort } from '../support/ports.ts';
+import { stat } from '../support/processes.ts';
+import { Jobs } from './background.ts';
+
+const SSHD = '/usr/sbin/sshd';
+const hasSsh = process.getuid?.() === 0 && existsSync(SSHD) && spawnSync('ssh', ['-V']).status === 0;
+
+let machine: Machine;
+let jobs: Jobs;
+beforeEach(() => {
+  machine = new Machine('2');
+  jobs = new Jobs(machine);
+});
+afterEach(async () => {
+  await jobs.end();
+  await machine.close();
+});
+
+const file = (name: string) => join(machine.directory, name);
+const untilFile = (name: string, code: number) => [
+  'sh',
+  '-c',
+  `while [ ! -e ${file(name)} ]; do sleep 0.02; done; exit ${code}`,
+];
+const quoted = (words: readonly string[]) => words.map((word) => `'${word}'`).join(' ');
+const submit = (words: readonly string[]) => quoted([process.execPath, command, 'submit', '--', ...words]);
+
+/** One that runs, one that waits for GPUs, and one that follows: each goes on, and ends as it should. */
+const THREE = () =>
+  [
+    submit(['-n2', '--', ...untilFile('go', 3)]).replace("'--' '-n2'", "'-n2'"),
+    submit(['sh', '-c', 'exit 4']),
+    submit(['sh', '-c', 'exit 5']).replace("'submit'", "'submit' '--after=1'"),
+  ].join(' && ');
+
+async function expectToGoOn() {
+  await jobs.reach(1, 'running');
+  await until(async () => (await jobs.find(2)).position === 1);
+  writeFileSync(file('go'), '');
+  expect(await jobs.wait(1)).toBe(3);
+  expect(await jobs.wait(2)).toBe(4);
+  expect(await jobs.wait(3)).toBe(5);
+  expect(jobs.processes()).toEqual([]);
+}
+
+test.each([
+  ['when they have started', true],
+  ['at once', false],
+])('a terminal that is closed hangs up nothing of jobs: %s', async (_, isLate) => {
+  const bridge = join(import.meta.dirname, 'fixtures/pty_bridge.py');
+  const child = machine.start([python, bridge, 'bash', '-c', `${THREE()}; echo submitted; exec sleep 600`]);
+  const outcome = finished(child);
+  await output(child, /submitted/);
+  if (isLate) await jobs.reach(1, 'running');
+  child.stdin?.end(); // the terminal's end: SIGHUP for its session
+  await outcome;
+  for (const pid of jobs.processes()) expect(stat(pid)?.session).not.toBe(stat(child.pid as number)?.session);
+  await expectToGoOn();
+});
+
+test.skipIf(!hasSsh)(
+  'the end of an ssh connection is not that of jobs [needs sshd and ssh, and root]',
+  async () => {
+    const key = file('key');
+    for (const path of [key, file('host')])
+      spawnSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', path]);
+    writeFileSync(file('authorized'), readFileSync(`${key}.pub`), { mode: 0o600 });
+    mkdirSync('/run/sshd', { recursive: true });
+    const port = await freePort();
+    const settings = {
+      ListenAddress: `127.0.0.1:${port}`,
+      HostKey: file('host'),
+      AuthorizedKeysFile: file('authorized'),
+      PidFile: file('pid'),
+      StrictModes: 'no',
+      UsePAM: 'no',
+      PermitRootLogin: 'yes',
+      PasswordAuthentication: 'no',
+    };
+    writeFileSync(
+      file('sshd'),
+      Object.entries(settings)
+        .map((each) => each.join(' '))
+        .join('\n'),
+    );
+    const server = machine.start([SSHD, '-D', '-e', '-f', file('sshd')]);
+    await output(server, /listening/i);
+    const env = Object.entries(machine.env)
+      .filter(([name, value]) => value !== undefined && /^(GPU_OWNER|XDG)/.test(name))
+      .map(([name, value]) => `${name}=${value}`);
+    const client = machine.start([
+      ...['ssh', '-tt', '-F', 'none', '-i', key, '-p', String(port)],
+      ...['-o', 'StrictHostKeyChecking=no', '-o', `UserKnownHostsFile=${file('known')}`, 'root@127.0.0.1'],
+      `env ${quoted(env)} sh -c ${quoted([`${THREE().replaceAll("'", '"')}; echo submitted; exec sleep 600`])}`,
+    ]);
+    const outcome = finished(client);
+    await output(client, /submitted/);
+    client.kill('SIGKILL'); // the network is gone, or the laptop is shut
+    await outcome;
+    server.kill();
+    await expectToGoOn();
+  },
+);
+
+describe.skipIf(spawnSync('unshare', ['--mount', 'true']).status !== 0)(
+  'logind ends processes [needs root]',
+  () => {
+    /** In a mount namespace in which logind is as told, and `systemd-run` a stand-in that notes its arguments. */
+    const inLogin = (linger: boolean, manager: boolean, args: string[]) => {
+      const bin = file('bin');
+      mkdirSync(bin, { recursive: true });
+      writeFileSync(
+        join(bin, 'systemd-run'),
+        `#!/bin/sh\necho "$@" >>${file('scopes')}\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n`,
+      );
+      chmodSync(join(bin, 'systemd-run'), 0o755);
+      mkdirSync(file('runtime/systemd'), { recursive: true });
+      if (manager) writeFileSync(file('runtime/systemd/private'), '');
+      const script = `mount -t tmpfs none /run && mkdir -p /run/systemd/system /run/systemd/logind.conf.d
+printf '[Login]\\nKillUserProcesses = yes\\nKillExcludeUsers=\\n' >/run/systemd/logind.conf.d/99.conf
+mkdir -p /var/lib/systemd && mount -t tmpfs none /var/lib/systemd && mkdir /var/lib/systemd/linger
+${linger ? 'touch "/var/lib/systemd/linger/$(id -un)"' : ''}
+exec "$@"`;
+      return machine.run(
+        ['unshare', '--mount', 'sh', '-c', script, 'sh', process.execPath, command, ...args],
+        { env: { PATH: `${bin}:${process.env.PATH}`, XDG_RUNTIME_DIR: file('runtime') } },
+      );
+    };
+
+    test('without linger, submit warns', async () => {
+      const { code, stdout, stderr } = await inLogin(false, true, ['submit', 'true']);
+      expect({ code, stdout }).toEqual({ code: 0, stdout: '1\n' });
+      expect(stderr).toMatch(/KillUserProcesses.*loginctl enable-linger/s);
+      expect(await jobs.wait(1)).toBe(0);
+      expect(existsSync(file('scopes'))).toBe(false);
+    });
+
+    test('with linger, a job runs in a scope of the service manager, is seen and cancelled', async () => {
+      expect(await inLogin(true, true, ['submit', '--', ...untilFile('go', 3)])).toMatchObject({
+        code: 0,
+        stdout: '1\n',
+        stderr: '',
+      });
+      expect(readFileSync(file('scopes'), 'utf8')).toMatch(
+        /^--user --scope --quiet --collect --unit=gpu-owner-job-1-\d+ -- /,
+      );
+      await jobs.reach(1, 'running');
+      expect(await inLogin(true, true, ['submit', '--after=1', '--', 'sh', '-c', 'exit 4'])).toMatchObject({
+        code: 0,
+        stderr: '',
+      });
+      expect((await jobs.find(2)).state).toBe('waiting');
+      writeFileSync(file('go'), '');
+      expect(await jobs.wait(2)).toBe(4);
+      expect(await jobs.wait(1)).toBe(3);
+      expect(await inLogin(true, true, ['submit', '--', 'sleep', '600'])).toMatchObject({
+        code: 0,
+        stderr: '',
+      });
+      await jobs.reach(3, 'running');
+      expect((await jobs.run(['cancel', '3'])).code).toBe(0);
+      expect(jobs.processes()).toEqual([]);
+    });
+
+    test('with linger but no service manager, submit warns', async () => {
+      const { code, stderr } = await inLogin(true, false, ['submit', 'true']);
+      expect(code).toBe(0);
+      expect(stderr).toMatch(/service manager can not be reached/);
+      expect(await jobs.wait(1)).toBe(0);
+    });
+  },
+);
+
+test('--for ends everything of a job: what ignores SIGTERM, forks, has a session of its own or is stopped', async () => {
+  const stubborn = join(import.meta.dirname, 'fixtures/stubborn.py');
+  // After a time limit's SIGTERM, everything has 30 s.
+  const id = await jobs.submit(['--for', '500ms', '--', python, stubborn, machine.directory]);
+  const pids = await Promise.all(
+    ['command', 'daemon', 'stopped'].map(async (name) => {
+      await until(() => existsSync(file(name)) && readFileSync(file(name), 'utf8') !== '');
+      return Number(readFileSync(file(name), 'utf8'));
+    }),
+  );
+  expect(await jobs.wait(id)).toBe(124);
+  expect(await jobs.find(id)).toMatchObject({ state: 'failed', exitCode: 124 });
+  for (const pid of pids) expect(existsSync(`/proc/${pid}/exe`)).toBe(false);
+  expect(jobs.processes()).toEqual([]);
+  expect(await machine.states()).toEqual(['free', 'free']);
+});
