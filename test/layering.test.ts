@@ -12,7 +12,7 @@ const FLOORS = [
   ['claims'],
   ['conventions'],
   ['gpus'],
-  ['config'],
+  ['config', 'prometheus'],
   ['platform'],
 ];
 /** The rooms inside of experiments/, in the same order. Each has an entry of its own; the room's loose files stand above them. */

@@ -32,9 +32,7 @@ export {
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
 export {
   Authentication,
-  type Endpoint,
   type ProtocolSettings,
-  parseEndpoint,
   parseNetworks,
   readToken,
 } from './protocol/index.ts';

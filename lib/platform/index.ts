@@ -1,4 +1,5 @@
 export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
+export { type Endpoint, formatEndpoint, isLoopback, parseEndpoint, plainAddress } from './endpoint.ts';
 export {
   decode,
   type FileStatus,

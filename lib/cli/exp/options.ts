@@ -4,17 +4,15 @@ import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
   countWorkers,
-  type Endpoint,
   type ExperimentPlace,
   type ProtocolSettings,
-  parseEndpoint,
   parseNetworks,
   readToken,
   type SweepSource,
   type WorkerSettings,
   withoutPassword,
 } from '../../experiments/index.ts';
-import { parseDuration, sanitize, showValue } from '../../platform/index.ts';
+import { type Endpoint, parseDuration, parseEndpoint, sanitize, showValue } from '../../platform/index.ts';
 import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES } from '../claim-options.ts';
 import type { OptionGroup } from '../command.ts';
 import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';

@@ -1,10 +1,9 @@
 import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { INHERITED, parseInherited } from '../../jobs/index.ts';
-import { sanitize, showValue } from '../../platform/index.ts';
+import { type Endpoint, sanitize, showValue } from '../../platform/index.ts';
 import { type Eta, type Manager, type Progress, readFailures } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
-import type { Endpoint } from '../protocol/index.ts';
 import { isRedisURL, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';

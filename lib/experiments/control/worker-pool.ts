@@ -7,11 +7,10 @@ import {
   type WaitingState,
 } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName, listWords, showValue } from '../../platform/index.ts';
+import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { Collector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
-import type { Endpoint } from '../protocol/index.ts';
 import type { Queue } from '../queue/index.ts';
 import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
 import type { Experiment, WorkerLine } from './experiment.ts';

@@ -1,8 +1,5 @@
 export {
   Authentication,
-  type Endpoint,
-  formatEndpoint,
-  parseEndpoint,
   parseNetworks,
   readToken,
 } from './access.ts';

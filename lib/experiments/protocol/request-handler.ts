@@ -1,9 +1,8 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName, pause, sanitize } from '../../platform/index.ts';
+import { hostName, isLoopback, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { WorkerCircuitBreaker } from '../worker/index.ts';
-import { isLoopback } from './access.ts';
 import type { Answer } from './connection.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
 import { OwnRows, type OwnRowsOptions } from './own-rows.ts';

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
-import { sanitize } from '../../platform/index.ts';
-import { type Authentication, type Client, type Endpoint, formatEndpoint, plainAddress } from './access.ts';
+import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
+import type { Authentication, Client } from './access.ts';
 import { type Answer, Connection, errorAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { type MetricsServer, serveMetrics } from '../../lib/experiments/metrics/index.ts';
+import { type MetricsServer, serveMetrics } from '../../lib/prometheus/index.ts';
 import { pause } from '../support/time.ts';
 
 let server: MetricsServer | undefined;

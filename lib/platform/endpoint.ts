@@ -1,0 +1,57 @@
+// Addresses to listen on. Modules of Node.js that take milliseconds to load are loaded by those who listen.
+import { GPUOwnerError } from '../errors.ts';
+import { sanitize, showValue } from './text.ts';
+
+/** An address to listen on. */
+export interface Endpoint {
+  /** An IP address. */
+  host: string;
+  /** 0: any that is free. */
+  port: number;
+}
+
+/**
+ * `5000`, `0.0.0.0:5000`, `[::]:5000`, `gpu-server:5000`; without a host, 127.0.0.1.
+ * @param option what users call it
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export async function parseEndpoint(text: string, option: string): Promise<Endpoint> {
+  const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
+  const port = Number(digits);
+  if (digits === undefined || port > 65_535) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT`,
+    );
+  }
+  const host = bracketed ?? name ?? '127.0.0.1';
+  if (process.getBuiltinModule('node:net').isIP(host) !== 0) return { host, port };
+  if (host === 'localhost') return { host: '127.0.0.1', port };
+  const { lookup } = process.getBuiltinModule('node:dns/promises');
+  try {
+    return { host: (await lookup(host)).address, port };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${option}: the host ${showValue(host)} can't be found (${sanitize(code ?? '')}); write its IP address`,
+    );
+  }
+}
+
+/** Turns ::ffff:10.0.0.7 into 10.0.0.7: sockets for both versions of IP have IPv4 addresses so. */
+export function plainAddress(address: string): string {
+  return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1] ?? address;
+}
+
+/** Whether an address, and no name, is one that only processes of this machine reach. */
+export function isLoopback(address: string): boolean {
+  // A scope, as in fe80::1%eth0, is no part of the number.
+  const [plain = ''] = plainAddress(address).split('%');
+  return /^127(?:\.\d{1,3}){3}$/.test(plain) || /^[0:]*:0*1$/.test(plain);
+}
+
+/** `127.0.0.1:5000`, `[::1]:5000` */
+export function formatEndpoint({ host, port }: Endpoint): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}

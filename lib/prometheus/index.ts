@@ -1,0 +1,2 @@
+export { CONTENT_TYPE, exposition, type Family, type Sample } from './exposition.ts';
+export { type MetricsServer, serveMetrics } from './server.ts';
