@@ -47,6 +47,7 @@ const OTHERS = [
   'find',
   'queue',
   'jobs',
+  'metrics',
   'exp',
   'doctor',
   'selftest',

@@ -36,6 +36,6 @@ export type { WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
-export { lookAtGPUs } from './survey.ts';
+export { type DiscoveryRequest, lookAtGPUs } from './survey.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { WAIT_QUEUE_FILE } from './wait-queue.ts';

@@ -46,6 +46,10 @@ export const COMMANDS: Commands = {
     summary: 'show who waits for GPUs, and for which',
     load: async () => (await import('./queue.ts')).COMMAND,
   },
+  metrics: {
+    summary: 'print or serve metrics for Prometheus',
+    load: async () => (await import('./metrics.ts')).COMMAND,
+  },
   exp: {
     summary: 'run experiments: a sweep of tasks on many GPUs, with results',
     load: async () => (await import('./exp.ts')).COMMAND,

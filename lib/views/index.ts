@@ -1,0 +1,1 @@
+export { machineFamilies } from './machine-metrics.ts';

@@ -1,0 +1,242 @@
+// Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. A value that nobody knows has no sample, never 0.
+import { type DiscoveryRequest, discover, type GPUStatus, readActivity } from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { isDivided, isInstance } from '../gpus/index.ts';
+import { bootMilliseconds, sanitize, warnOnce } from '../platform/index.ts';
+import type { Family, Sample } from '../prometheus/index.ts';
+
+const STATES: readonly GPUStatus['state'][] = Object.keys({
+  free: 0,
+  leased: 0,
+  busy: 0,
+  unavailable: 0,
+  excluded: 0,
+} satisfies Record<GPUStatus['state'], 0>) as GPUStatus['state'][];
+
+/** A GPU or a MIG instance, with what only metrics tell of it. */
+interface Reading {
+  gpu: GPUStatus;
+  /** How long it has been leased without working; null: unknown, or not leased. */
+  idleSeconds: number | null;
+}
+
+/** Labels, and a value; null: unknown. */
+type Value = readonly [labels: Record<string, string>, value: number | null | undefined];
+
+/** Clocks are set, and records name the time of another clock: so much before the boot is still believed. */
+const CLOCK_TOLERANCE_MS = 86_400_000;
+const MAX_TIME_LIMIT_MS = 3_660 * 86_400_000;
+const MAX_USER_LENGTH = 32;
+const MAX_NAME_LENGTH = 64;
+
+/**
+ * The families of metrics of this machine at this moment. A driver that doesn't work is a value among them: what the locks tell is
+ * known without it.
+ * @throws ERR_CONFIGURATION, ERR_INVALID_ARGUMENT, ERR_LOCK_DIRECTORY
+ */
+export async function machineFamilies(request: DiscoveryRequest): Promise<Family[]> {
+  const started = performance.now();
+  const gpus = await discover(request, 'machine').catch(driverDown);
+  const readings = (gpus ?? []).map((gpu): Reading => ({ gpu, idleSeconds: null }));
+  const now = Date.now();
+  const families = [
+    gauge('gpu_owner_driver_up', 'Whether the driver works (1).', [[{}, gpus === null ? 0 : 1]]),
+    ...gpuFamilies(readings),
+    ...leaseFamilies(readings, now),
+    ...queueFamilies(request.lockDirectory, gpus?.length ?? null, now),
+    gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
+      [{}, (performance.now() - started) / 1_000],
+    ]),
+  ];
+  return families.filter(({ samples }) => samples.length > 0);
+}
+
+function driverDown(error: unknown): null {
+  const isDriver = error instanceof GPUOwnerError && /^ERR_(NO_)?DRIVER$/.test(error.code);
+  if (!isDriver) throw error;
+  warnOnce(error.message);
+  return null;
+}
+
+function gpuFamilies(readings: readonly Reading[]): Family[] {
+  const each = (name: string, help: string, value: (gpu: GPUStatus) => number | null) =>
+    gauge(
+      name,
+      help,
+      readings.map(({ gpu }) => [labelsOf(gpu), value(gpu)]),
+    );
+  return [
+    gauge(
+      'gpu_owner_gpu_info',
+      'The name of a GPU or MIG instance; always 1.',
+      readings.map(({ gpu }) => [{ ...labelsOf(gpu), name: sanitize(gpu.name, MAX_NAME_LENGTH) }, 1]),
+    ),
+    each('gpu_owner_gpu_up', 'Whether the driver answers for the GPU, and reports no fault (1).', (gpu) =>
+      gpu.health === 'ok' ? 1 : 0,
+    ),
+    gauge(
+      'gpu_owner_gpu_state',
+      'The state of a GPU: 1 for the one that it is in.',
+      readings.flatMap(({ gpu }) =>
+        STATES.map((state): Value => [{ ...labelsOf(gpu), state }, gpu.state === state ? 1 : 0]),
+      ),
+    ),
+    each(
+      'gpu_owner_gpu_memory_total_bytes',
+      'Memory of the GPU.',
+      ({ memory: { totalBytes } }) => totalBytes,
+    ),
+    each(
+      'gpu_owner_gpu_memory_used_bytes',
+      "Memory in use, without the driver's own where it tells that apart.",
+      ({ memory: { usedBytes } }) => usedBytes,
+    ),
+    each(
+      'gpu_owner_gpu_memory_reserved_bytes',
+      'Memory that the driver reserves for itself.',
+      ({ memory: { reservedBytes } }) => reservedBytes,
+    ),
+    each(
+      'gpu_owner_gpu_utilization_ratio',
+      'The share of the last moment in which a kernel ran, 0 to 1.',
+      ({ utilizationPercent }) => (utilizationPercent === null ? null : utilizationPercent / 100),
+    ),
+    each('gpu_owner_gpu_power_watts', 'Power draw.', ({ powerWatts }) => powerWatts),
+    each('gpu_owner_gpu_power_limit_watts', 'Power limit.', ({ powerLimitWatts }) => powerLimitWatts),
+    each(
+      'gpu_owner_gpu_temperature_celsius',
+      'Temperature of the GPU.',
+      ({ temperatureCelsius }) => temperatureCelsius,
+    ),
+    gauge(
+      'gpu_owner_gpu_processes',
+      'Processes that the driver lists on the GPU, by type.',
+      readings.flatMap(({ gpu }) =>
+        (['compute', 'graphics'] as const).map(
+          (type): Value => [{ ...labelsOf(gpu), type }, countProcesses(gpu, type)],
+        ),
+      ),
+    ),
+    each(
+      'gpu_owner_gpu_processes_without_claim',
+      'Compute processes on a GPU that nobody has leased.',
+      withoutClaim,
+    ),
+  ];
+}
+
+/** null: unknown, or those of its instances. */
+function withoutClaim(gpu: GPUStatus): number | null {
+  if (isDivided(gpu)) return null;
+  return gpu.lease === null ? countProcesses(gpu, 'compute') : 0;
+}
+
+/** null: the driver doesn't list them. */
+function countProcesses({ processes }: GPUStatus, wanted: 'compute' | 'graphics'): number | null {
+  return processes === null ? null : processes.filter(({ type }) => type === wanted).length;
+}
+
+/** The times are those of records, which anybody may have written. */
+function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
+  const leased = readings.flatMap(({ gpu, idleSeconds }) =>
+    gpu.lease === null
+      ? []
+      : [
+          {
+            labels: { ...labelsOf(gpu), user: userLabel(gpu.lease.user) },
+            since: pastTime(gpu.lease.since, now),
+            until: futureTime(gpu.lease.until, now),
+            idleSeconds,
+          },
+        ],
+  );
+  const each = (name: string, help: string, value: (lease: (typeof leased)[number]) => number | null) =>
+    gauge(
+      name,
+      help,
+      leased.map((lease) => [lease.labels, value(lease)]),
+    );
+  return [
+    each('gpu_owner_gpu_leased', 'The user who has leased the GPU; always 1.', () => 1),
+    each(
+      'gpu_owner_gpu_lease_start_time_seconds',
+      'When the lease began, since 1970.',
+      ({ since }) => since && since / 1_000,
+    ),
+    each(
+      'gpu_owner_gpu_lease_end_time_seconds',
+      'When the time limit of the job ends the lease, since 1970.',
+      ({ until }) => until && until / 1_000,
+    ),
+    each(
+      'gpu_owner_gpu_leased_seconds',
+      'How long the GPU has been leased.',
+      ({ since }) => since && (now - since) / 1_000,
+    ),
+    each(
+      'gpu_owner_gpu_idle_seconds',
+      'How long the leased GPU has not worked.',
+      ({ idleSeconds }) => idleSeconds,
+    ),
+  ];
+}
+
+/** @param gpus how many GPUs and instances there are; null: unknown */
+function queueFamilies(lockDirectory: string | undefined, gpus: number | null, now: number): Family[] {
+  const { waiting } = readActivity(lockDirectory);
+  const single = (name: string, help: string, value: number | null) => gauge(name, help, [[{}, value]]);
+  const active = waiting.filter(({ isSuspended }) => !isSuspended);
+  const begins = active.flatMap(({ info: { since } }) => pastTime(since, now) ?? []);
+  const longest = begins.reduce((most, begin) => Math.max(most, now - begin), 0);
+  return [
+    single('gpu_owner_waiting_claims', 'Claims in the wait queue, suspended ones included.', waiting.length),
+    single(
+      'gpu_owner_waiting_gpus',
+      'GPUs that the claims in the wait queue ask for.',
+      // A forged record can ask for any number.
+      waiting.reduce((sum, { count }) => sum + Math.min(count, gpus ?? count), 0),
+    ),
+    single(
+      'gpu_owner_suspended_claims',
+      'Claims in the wait queue that are skipped, since they are suspended.',
+      waiting.length - active.length,
+    ),
+    single(
+      'gpu_owner_longest_wait_seconds',
+      'How long the claim that has waited longest has waited, without suspended ones; 0: nobody waits.',
+      active.length > 0 && begins.length === 0 ? null : longest / 1_000,
+    ),
+  ];
+}
+
+/** `mig` is the number of an instance on its GPU: Prometheus gives `instance` to every series itself. */
+function labelsOf(gpu: GPUStatus): Record<string, string> {
+  return {
+    gpu: String(gpu.index),
+    ...(isInstance(gpu) ? { mig: String(gpu.instance) } : {}),
+    uuid: sanitize(gpu.uuid, MAX_NAME_LENGTH),
+  };
+}
+
+function userLabel(user: string): string {
+  return sanitize(user, MAX_USER_LENGTH).replace(/[^\p{L}\p{N}.@\\_+$-]/gu, '_') || 'unknown';
+}
+
+/** A time since the machine has started, in ms since 1970: kernel locks are no older. null: unknown, or absurd. */
+function pastTime(time: string | null, now: number): number | null {
+  const at = Date.parse(time ?? '');
+  return at <= now && at >= now - bootMilliseconds() - CLOCK_TOLERANCE_MS ? at : null;
+}
+
+/** The end of a time limit; it may be over. null: unknown, or absurd. */
+function futureTime(time: string | undefined, now: number): number | null {
+  const at = Date.parse(time ?? '');
+  return Math.abs(at - now) <= MAX_TIME_LIMIT_MS ? at : null;
+}
+
+function gauge(name: string, help: string, values: readonly Value[]): Family {
+  const samples = values.flatMap(([labels, value]): Sample[] =>
+    typeof value === 'number' && Number.isFinite(value) ? [{ labels, value }] : [],
+  );
+  return { name, type: 'gauge', help, samples };
+}
