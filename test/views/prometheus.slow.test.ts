@@ -67,6 +67,21 @@ test('the dashboard and the alerts ask for metrics that exist', async () => {
   expect(names.filter((name) => !known.has(name))).toEqual([]);
 });
 
+test('docs/metrics.md has a row for every metric of a machine, with its labels, and no other', async () => {
+  const machine = machineOf(2);
+  await lease(machine, '-n', '1');
+  const { stdout } = await machine.runCommand(['metrics']);
+  const labelsOf = (labels: object) =>
+    Object.keys(labels).filter((label) => !['gpu', 'uuid', 'mig'].includes(label));
+  const exposed = readExposition(stdout).map(({ name, labels }) => {
+    const own = labelsOf(labels);
+    return own.length === 0 ? name : `${name}{${own.join(',')}}`;
+  });
+  const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[0] as string;
+  const rows = [...page.matchAll(/^\| `(gpu_owner_[^`]+)`/gm)].map(([, name]) => name);
+  expect(rows).toEqual([...new Set(exposed)]);
+});
+
 test.skipIf(noPrometheus)(
   `Prometheus scrapes machines, and answers what the dashboard asks (${noPrometheus ?? ''})`,
   async () => {
