@@ -11,7 +11,7 @@ export interface MetricsServer {
 }
 
 interface ServerOptions {
-  /** What users call the endpoint. */
+  /** The option that names the endpoint, for messages. */
   option?: string;
   /** The process doesn't end while the server is open. */
   keepsProcess?: boolean;
