@@ -16,7 +16,7 @@ const STATES: readonly GPUStatus['state'][] = Object.keys({
 /** A GPU or a MIG instance, with what only metrics tell of it. */
 interface Reading {
   gpu: GPUStatus;
-  /** How long it has been leased without working; null: unknown, or not leased. */
+  /** How long its holder has left it idle; null: it works, nobody knows, or it isn't leased. */
   idleSeconds: number | null;
 }
 
@@ -37,8 +37,8 @@ const MAX_NAME_LENGTH = 64;
 export async function machineFamilies(request: DiscoveryRequest): Promise<Family[]> {
   const started = performance.now();
   const gpus = await discover(request, 'machine').catch(driverDown);
-  const readings = (gpus ?? []).map((gpu): Reading => ({ gpu, idleSeconds: null }));
   const now = Date.now();
+  const readings = (gpus ?? []).map((gpu): Reading => ({ gpu, idleSeconds: idleSeconds(gpu, now) }));
   const families = [
     gauge('gpu_owner_driver_up', 'Whether the driver works (1).', [[{}, gpus === null ? 0 : 1]]),
     ...gpuFamilies(readings),
@@ -56,6 +56,12 @@ function driverDown(error: unknown): null {
   if (!isDriver) throw error;
   warnOnce(error.message);
   return null;
+}
+
+/** Counted from the lease at the earliest. */
+function idleSeconds({ lease, idle }: GPUStatus, now: number): number | null {
+  const since = lease === null ? null : pastTime(idle?.since ?? null, now);
+  return since === null ? null : (now - Math.max(since, pastTime(lease?.since ?? null, now) ?? 0)) / 1_000;
 }
 
 function gpuFamilies(readings: readonly Reading[]): Family[] {
@@ -175,7 +181,7 @@ function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
     ),
     each(
       'gpu_owner_gpu_idle_seconds',
-      'How long the leased GPU has not worked.',
+      'How long the leased GPU has been idle.',
       ({ idleSeconds }) => idleSeconds,
     ),
   ];

@@ -85,8 +85,6 @@ test('a lease, a program without a claim, and a wait', async () => {
   const { 0: leased = -1 } = values('gpu_leased_seconds', 'gpu');
   expect(leased).toBeGreaterThan(0);
   expect(leased).toBeLessThanOrEqual(Date.now() / 1_000 - began);
-  // Nobody knows yet, and 0 would say that it works.
-  expect(values('gpu_idle_seconds')).toEqual({});
 
   expect(values('waiting_claims')).toEqual({ '': 1 });
   expect(values('waiting_gpus')).toEqual({ '': 3 });
@@ -99,6 +97,20 @@ test('a lease, a program without a claim, and a wait', async () => {
   const suspended = await metricsOf(machine);
   expect(valuesOf(suspended, 'waiting_claims')).toEqual({ '': 1 });
   expect(valuesOf(suspended, 'longest_wait_seconds')).toEqual({ '': 0 });
+});
+
+test('a leased GPU that does nothing is idle, and one that works or is free is not', async () => {
+  const machine = machineOf(2);
+  await lease(machine);
+  const idle = async () => valuesOf(await metricsOf(machine), 'gpu_idle_seconds', 'gpu', 'user');
+  await until(async () => Object.keys(await idle()).length > 0);
+  const leased = valuesOf(await metricsOf(machine), 'gpu_leased_seconds', 'gpu');
+  const { [`0 ${userName}`]: seconds, ...others } = await idle();
+  expect(others).toEqual({});
+  expect(seconds).toBeGreaterThanOrEqual(0);
+  expect(seconds).toBeLessThan((leased[0] ?? 0) + 60);
+  machine.set('gpu=0', 'utilization=50');
+  expect(await idle()).toEqual({});
 });
 
 test('an empty machine has no lease and nobody waiting', async () => {
