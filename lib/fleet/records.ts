@@ -94,7 +94,9 @@ function harmless(value: unknown, path: string, depth = 0): unknown {
   return Object.fromEntries(entries.map(([key, each]) => [key, harmless(each, `${path}.${key}`, depth + 1)]));
 }
 
-const GPU: Fields = {
+const IDLE = or(record({ since: or(time), looks: id }));
+
+const GPU = {
   index,
   instance: or(index),
   uuid: text,
@@ -113,9 +115,10 @@ const GPU: Fields = {
   powerLimitWatts: or(number),
   utilizationPercent: or(number),
   temperatureCelsius: or(number),
-};
+  idle: IDLE,
+} satisfies Partial<Record<keyof GPUStatus, Check>>;
 
-const QUEUE: Fields = {
+const QUEUE = {
   position: id,
   count: index,
   user: text,
@@ -127,9 +130,9 @@ const QUEUE: Fields = {
   stopped: (value) => value === true,
   latestStart: or(time),
   waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
-};
+} satisfies Record<keyof QueueEntry, Check>;
 
-const JOB: Fields = {
+const JOB = {
   id: or(id),
   name: or(text),
   state: word,
@@ -146,10 +149,11 @@ const JOB: Fields = {
   started: or(time),
   ended: or(time),
   until: or(time),
+  idle: IDLE,
   after: someOf(id),
   output: or(text),
   progress: or(record({ done: id, total: id })),
-};
+} satisfies Record<keyof Job, Check>;
 
 /** Records by what a host was asked for. */
 export interface Records {

@@ -107,6 +107,14 @@ describe('records of other machines', () => {
       expect(parseRecords('gpus', json), json.slice(0, 9)).toBeTypeOf('string');
   });
 
+  test('a job of an older version has no field that it lacks', () => {
+    const job = { id: 1, state: 'running', count: 1, command: 'x', user: 'u' };
+    expect(parseRecords('jobs', JSON.stringify([{ ...job, idle: 'yes' }, job]))).toMatchObject([
+      { idle: null, progress: null, after: [] },
+      { idle: null, name: null, gpus: [] },
+    ]);
+  });
+
   test('a time that nobody can mean is none', () => {
     const job = {
       id: 1,
