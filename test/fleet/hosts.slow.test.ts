@@ -25,6 +25,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     hosts.add('b', { gpus: 3 });
     silent = createServer(() => {}).listen(0, '127.0.0.1');
     await until(() => silent.listening);
+    hosts.addName('down', ['Port 1']);
     hosts.addName('silent', [`Port ${(silent.address() as { port: number }).port}`]);
     env = hosts.env;
   });
@@ -34,7 +35,13 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
   });
 
   const json = async (...args: string[]) => {
-    const { code, stdout, stderr } = await hosts.run([...args, '--json']);
+    // The last one counts.
+    const { code, stdout, stderr } = await hosts.run([
+      args[0] as string,
+      '--timeout=1m',
+      ...args.slice(1),
+      '--json',
+    ]);
     expect(stderr).toBe('');
     return { code, all: JSON.parse(stdout) };
   };
@@ -76,7 +83,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     const busy = hosts.add('busy', { gpus: 1 });
     const holder = busy.startCommand(['hold']);
     await output(holder, /visibleDevices/);
-    const { code, all } = await json('find', '--hosts', 'busy,silent', '--timeout', '3s');
+    const { code, all } = await json('find', '--hosts', 'busy,down');
     expect(code).toBe(75);
     expect(all.busy.error).toMatchObject({
       code: 'ERR_GPU_UNAVAILABLE',
@@ -152,15 +159,13 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
 
   test('a shell may print what it likes, and have programs in the background', async () => {
     const noise =
-      'echo "[]"; echo welcome >&2; echo \'{"error":{"code":"ERR_X","message":"x"}}\' >&2; sleep 60 &\n';
+      'echo "[]"; echo welcome >&2; echo \'{"error":{"code":"ERR_X","message":"x"}}\' >&2; sleep 600 &\n';
     hosts.add('noisy', { files: { '.bashrc': noise } });
-    const begun = performance.now();
-    expect((await json('status', '--hosts', 'noisy', '--timeout', '50s')).all.noisy.gpus).toHaveLength(2);
-    expect(performance.now() - begun).toBeLessThan(40_000);
+    expect((await json('status', '--hosts', 'noisy')).all.noisy.gpus).toHaveLength(2);
   });
 
   test.each([
-    ['down', ['Port 1'], 'ERR_HOST_UNREACHABLE', /connection refused/],
+    ['refusing', ['Port 1'], 'ERR_HOST_UNREACHABLE', /connection refused/],
     ['unknown-name', ['HostName no-such-host.invalid'], 'ERR_HOST_UNREACHABLE', /no host has this name/],
     ['password', [], 'ERR_HOST_LOGIN', /asks for a password.*ssh-copy-id password/],
     ['stranger', ['UserKnownHostsFile /dev/null'], 'ERR_HOST_KEY', /host key is unknown.*ssh stranger/],
@@ -206,11 +211,9 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
   });
 
   test('a host that never answers is given up, and the others are shown before', async () => {
-    const begun = performance.now();
     const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '15s'], { env });
     const end = finished(child);
     await output(child, /^a:\n/);
-    expect(performance.now() - begun).toBeLessThan(14_500);
     expect(await end).toMatchObject({
       code: 0,
       stderr: expect.stringMatching(/^gpu-owner: silent: no answer within 15 s\. .*--timeout\n$/),
