@@ -85,7 +85,9 @@ export function writeDebian(directory, { version, arch, node }) {
     const unit = readFileSync(join(root, 'examples/systemd', name), 'utf8')
       .replace(/^Environment=GPU_OWNER_NODE=.*\n/m, '')
       .replaceAll('/usr/local/bin/gpu-owner', '/usr/bin/gpu-owner');
-    place(`usr/lib/systemd/user/${name}`, unit);
+    // Each says in its first lines where it belongs.
+    const level = unit.includes(`/etc/systemd/system/${name}`) ? 'system' : 'user';
+    place(`usr/lib/systemd/${level}/${name}`, unit);
   }
   place('usr/share/doc/gpu-owner/copyright', copyright(node));
   const size = Math.ceil(sizeOf(directory) / 1024);

@@ -447,7 +447,7 @@ describe('names', () => {
   });
 
   test('every option of the commands is explained in docs/claims.md, docs/jobs.md or the README', () => {
-    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}`;
+    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}`;
     const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'doctor', 'selftest', 'metrics'];
     for (const name of commands) {
       for (const option of optionsIn(helps.get(name) ?? '')) {

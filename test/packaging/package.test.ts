@@ -329,6 +329,7 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
     const wanted = [
       'etc/gpu-owner/config.yaml',
       'usr/lib/tmpfiles.d/gpu-owner.conf',
+      'usr/lib/systemd/system/gpu-owner-metrics.timer',
       'usr/lib/systemd/user/gpu-owner-worker.service',
       'usr/lib/python3/dist-packages/gpu_owner.py',
       'usr/share/bash-completion/completions/gpu-owner',
