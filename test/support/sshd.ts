@@ -6,6 +6,7 @@ import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { launcher, Machine, output } from './machine.ts';
 import { freePort } from './ports.ts';
+import { processesWith, signalAll } from './processes.ts';
 
 const SSHD = '/usr/sbin/sshd';
 
@@ -173,6 +174,8 @@ export class Hosts {
 
   async close(): Promise<void> {
     this.#sshd.kill('SIGKILL');
+    // Logins are children of sshd, not of the machines.
+    for (const { directory } of this.machines) signalAll(processesWith(`HOME=${directory}/home`), 'SIGKILL');
     for (const machine of [this.viewer, ...this.machines]) await machine.close();
   }
 }
