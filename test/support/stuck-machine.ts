@@ -20,7 +20,7 @@ import { Machine, output, processState, python, until } from './machine.ts';
 const noFuse = process.getuid?.() === 0 && existsSync('/dev/fuse') ? null : 'needs root and /dev/fuse';
 export const noStuckCalls = noCompiler ?? noFuse;
 /** For what happens at once, on a busy machine. */
-export const SOON = 10_000;
+export const SOON = 20_000;
 /** Which files stand for which lock. */
 const KINDS: [RegExp, string][] = [
   [/^GPU-.*\.lease$/, 'lease'],
