@@ -33,7 +33,7 @@ async function run(parsed: Parsed): Promise<void> {
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
   if (values.detach && background === null) return detach(parsed, workers.settings);
-  const kind = { create: sweep?.commandless === null, mayBeDone: false };
+  const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(place, sweep, kind, async (experiment) => {
     const screen = await openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));

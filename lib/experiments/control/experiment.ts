@@ -23,20 +23,25 @@ function openWorkplace({ directory, url }: ExperimentPlace): Project {
 /**
  * Opens the queue and the project of an experiment, and closes them when `use` has ended.
  * @param sweep what is to be run; null: what the queue has
- * @param options create: makes the queue if there is none; mayBeDone: a queue without work will do
+ * @param options create: makes the queue if there is none; mayBeDone: a queue without work will do; isBackground: nobody can send a second
+ *   signal, so the first one counts as two
  * @throws ERR_INVALID_ARGUMENT if there is nothing to do
  */
 export async function withExperiment<T>(
   place: ExperimentPlace,
   sweep: Sweep | null,
-  { create, mayBeDone }: { create: boolean; mayBeDone: boolean },
+  {
+    create,
+    mayBeDone,
+    isBackground = false,
+  }: { create: boolean; mayBeDone: boolean; isBackground?: boolean },
   use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
   const { directory, url } = place;
   const queue = await openQueue(url, directory, { create });
   if (queue === null) throw sweep?.commandless ?? noSweep(directory);
   const project = openWorkplace(place);
-  const signals = new ShutdownSignals();
+  const signals = new ShutdownSignals(isBackground);
   try {
     const { active, pending, completed } = await queue.counts();
     if (sweep === null && !mayBeDone && active + pending + completed === 0) throw noSweep(directory);
@@ -229,8 +234,11 @@ class ShutdownSignals {
   readonly #stop = new AbortController();
   readonly #handlers: [Signal, () => void][];
   #code: number | null = null;
+  readonly #isBackground: boolean;
 
-  constructor() {
+  /** @param isBackground the first signal counts as two */
+  constructor(isBackground = false) {
+    this.#isBackground = isBackground;
     const ignored = BigInt(`0x${parseInherited(process.env[INHERITED]).sigign ?? '0'}`);
     this.#handlers = SIGNALS.map((signal) => {
       const number = constants.signals[signal];
@@ -274,6 +282,7 @@ class ShutdownSignals {
     if (this.#code === null) {
       this.#code = 128 + number;
       this.#drain.abort();
+      if (this.#isBackground) this.#stop.abort();
     } else if (!this.#stop.signal.aborted) {
       this.#stop.abort();
     } else {
