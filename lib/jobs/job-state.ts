@@ -49,7 +49,8 @@ export interface Job {
 export function stateOf(store: JobStore, id: number): { job: StoredJob; state: Job['state'] } | null {
   const before = store.read(id);
   if (before === null) return null;
-  if (isAlive(before)) {
+  // The end is written before the lock goes: of a thousand that have ended, none need be asked for it.
+  if (before.progress?.failure === undefined && before.end?.ended == null && isAlive(before)) {
     const isWaiting = before.progress?.started === undefined && before.end === null;
     return { job: before, state: isWaiting ? 'waiting' : 'running' };
   }

@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
-import { isAlive } from '../support/processes.ts';
+import { isAlive, sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
 
 const noNobody = whyNotNobody();
@@ -208,7 +208,7 @@ describe('a lock directory whose files are removed', () => {
     const end = () => JSON.parse(readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608));
     await until(() => end().pid > 0);
     rmSync(machine.lockDirectory, { recursive: true });
-    for (const pid of [end().front, end().keeper]) process.kill(pid, 'SIGKILL');
+    for (const pid of [end().front, end().keeper]) sendSignal(pid, 'SIGKILL');
     await until(() => !isAlive(end().front) && !isAlive(end().keeper));
     expect(await jobs.find(id)).toMatchObject({ state: 'running' });
     expect((await jobs.run(['cancel', String(id)])).code).toBe(0);

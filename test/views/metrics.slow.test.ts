@@ -15,6 +15,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { type ReadSample, readExposition, valuesOf } from '../support/exposition.ts';
 import { command, Machine, output, type Starting, until, uuidOf } from '../support/machine.ts';
+import { signalLiving } from '../support/processes.ts';
 
 function machineOf(name: string | number): Machine {
   const machine = new Machine(name);
@@ -92,7 +93,7 @@ test('a lease, a program without a claim, and a wait', async () => {
   expect(values('longest_wait_seconds')['']).toBeGreaterThan(0);
   expect(values('scrape_duration_seconds')['']).toBeGreaterThan(0);
 
-  process.kill(waiter, 'SIGSTOP');
+  signalLiving(waiter, 'SIGSTOP');
   await until(async () => valuesOf(await metricsOf(machine), 'suspended_claims')[''] === 1);
   const suspended = await metricsOf(machine);
   expect(valuesOf(suspended, 'waiting_claims')).toEqual({ '': 1 });
@@ -213,7 +214,7 @@ test('a hostile record of a wait breaks nothing', async () => {
   const machine = machineOf(2);
   await lease(machine);
   const pid = await wait(machine, 2);
-  process.kill(pid, 'SIGSTOP'); // or it would write its record again
+  signalLiving(pid, 'SIGSTOP'); // or it would write its record again
   const file = join(machine.lockDirectory, 'line.lock');
   const text = readFileSync(file, 'utf8');
   const forged = text
