@@ -147,7 +147,7 @@ export class QueuedWaiter {
    * many ms to ask again
    */
   #restBehind(blockers: readonly number[], ahead: number, { end, watched, resting }: QueuedWaitOptions) {
-    if (resting === undefined || watched) return Number.POSITIVE_INFINITY;
+    if (resting === undefined || (watched && !resting.isShown)) return Number.POSITIVE_INFINITY;
     const early = resting.behindFrom - now();
     if (early > 0) return early;
     const opened = this.#leaseFiles();

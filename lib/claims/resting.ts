@@ -6,6 +6,8 @@ import type { KeptSlot } from './wait-queue.ts';
 const REST_BEHIND_MS = 2_000;
 /** The same for those whose turn it is: to start anew when a GPU comes free costs them some 100 ms. */
 const REST_AT_FRONT_MS = 10_000;
+/** How long a person who looks on may see the same reasons, in ms. */
+const REFRESH_MS = 60_000;
 /** A rest that was shorter was in vain, in ms. */
 const MIN_REST_MS = 1_000;
 
@@ -40,6 +42,8 @@ export interface Rested {
 export class Resting {
   readonly #began: number;
   readonly #become: (rest: Rest, rested: Rested) => void;
+  /** Whether people see meanwhile that it goes on. */
+  readonly isShown: boolean;
   #rested: Rested | null;
   #isPossible = true;
 
@@ -47,8 +51,9 @@ export class Resting {
    * @param rested what the process before this one left
    * @param become makes this process the smaller one; returns only if that isn't possible
    */
-  constructor(rested: Rested | null, become: (rest: Rest, rested: Rested) => void) {
+  constructor(rested: Rested | null, become: (rest: Rest, rested: Rested) => void, isShown = false) {
     this.#rested = rested;
+    this.isShown = isShown;
     this.#become = become;
     this.#began = rested === null || now() - rested.since < MIN_REST_MS ? now() : rested.began;
   }
@@ -78,7 +83,11 @@ export class Resting {
   rest(rest: Rest): void {
     const { slot, end } = rest;
     const since = now();
-    this.#become(rest, { slot, began: this.#began, since, end: Number.isFinite(end) ? end : null });
+    const until = this.isShown ? Math.min(rest.until, since + REFRESH_MS) : rest.until;
+    this.#become(
+      { ...rest, until },
+      { slot, began: this.#began, since, end: Number.isFinite(end) ? end : null },
+    );
     this.#isPossible = false;
   }
 }

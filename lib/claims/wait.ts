@@ -78,7 +78,7 @@ export async function claimWhenFree(
       slot = null; // the waiter's by now
       if (await waiter.waitForTurn({ ...options, end })) continue;
       let longest = end - now();
-      if (resting !== undefined && !options.watched) {
+      if (resting !== undefined && (resting.isShown || !options.watched)) {
         const early = resting.frontFrom - now();
         if (early > 0) longest = Math.min(longest, early);
         else restAtFront(result, waiter, resting, end);

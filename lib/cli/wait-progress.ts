@@ -1,11 +1,13 @@
 import type { WaitingState } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
+import type { WaitLine } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import {
   avoidIdleWork,
   fitColumns,
   formatDuration,
   isNews,
+  lastNews,
   now,
   parseDuration,
   readProcessStat,
@@ -19,6 +21,8 @@ export interface WaitProgress {
   onWaiting: (state: WaitingState) => void;
   /** Whether it is worth finding out how things stand while nothing changes. */
   watched: boolean;
+  /** The line as it is shown; missing: no line is kept current. null: it can't be shown now. */
+  line?: () => WaitLine | null;
   /** To be called when the wait is over, however that came about. */
   end: () => void;
 }
@@ -35,6 +39,10 @@ export function waitLimits(values: Values, byDefault: boolean) {
 
 const REPAINT_MS = 1_000;
 const ERASE_LINE = '\r\u001b[K';
+/** '59 min 59 s', '364 d 23 h' */
+const MAX_DURATION_LENGTH = 12;
+/** The subject of the news since when a line has been painted. */
+const PAINTED_SINCE = 'painted-since';
 
 function showWaitProgress(): WaitProgress {
   const report = isTerminal(2) && process.env.TERM !== 'dumb' ? paint() : explainOnce();
@@ -65,18 +73,28 @@ function explainOnce(): WaitProgress {
 }
 
 function paint(): WaitProgress {
-  const started = now();
+  // A process before this one may have begun.
+  const before = lastNews(PAINTED_SINCE);
+  const started = before === undefined ? now() : Number(before);
   const plain = explainOnce();
   let state: WaitingState | null = null;
-  let painted = false;
+  let painted = before !== undefined;
   let timer: NodeJS.Timeout | undefined;
   const draw = () => {
     if (state === null) return;
     painted = isInForeground();
     if (!painted) return plain.onWaiting(state);
-    const passed = formatDuration(now() - started);
-    const line = `gpu-owner: waiting for ${what(state)} (${passed}): ${reasons(state).join('; ')}`;
+    isNews(PAINTED_SINCE, String(started));
+    const { beginning, rest } = words(state);
+    const line = beginning + formatDuration(now() - started) + rest;
     write(2, ERASE_LINE + fitColumns(line, (native().processColumns(2) || 80) - 1));
+  };
+  const line = () => {
+    if (state === null || !isInForeground()) return null;
+    const columns = native().processColumns(2) || 80;
+    const { beginning, rest } = words(state);
+    const room = columns - 1 - beginning.length - MAX_DURATION_LENGTH;
+    return room < 1 ? null : { before: beginning, after: fitColumns(rest, room), since: started, columns };
   };
   return {
     watched: true,
@@ -85,12 +103,18 @@ function paint(): WaitProgress {
       draw();
       timer ??= setInterval(draw, REPAINT_MS).unref();
     },
+    line,
     end: () => {
       clearInterval(timer);
       if (painted && isInForeground()) write(2, ERASE_LINE);
       state = null;
     },
   };
+}
+
+/** The words before and behind how long it has lasted. */
+function words(state: WaitingState): { beginning: string; rest: string } {
+  return { beginning: `gpu-owner: waiting for ${what(state)} (`, rest: `): ${reasons(state).join('; ')}` };
 }
 
 /** In the background, a line that is kept current would be painted over what its user types at the prompt. */

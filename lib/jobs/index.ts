@@ -21,5 +21,11 @@ export {
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
-export { becomeWaiter, type ContinuedWait, continueWait, type WaiterOptions } from './waiter.ts';
+export {
+  becomeWaiter,
+  type ContinuedWait,
+  continueWait,
+  type WaiterOptions,
+  type WaitLine,
+} from './waiter.ts';
 export { WorkerClaim } from './worker-claim.ts';

@@ -18,9 +18,15 @@ import { INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, restingPlace, WAITER } from './waiter.ts';
+import { type ContinuedWait, restingPlace, WAITER, type WaitLine } from './waiter.ts';
 
 export const KEEPER = 'gpu-owner-keeper';
+
+/** A wait that may go on without Node.js. */
+export interface JobWait extends WaitOptions {
+  /** The line that shows it on a terminal; missing: there is none. */
+  line?: (() => WaitLine | null) | undefined;
+}
 
 /** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
 export type JobClaim = ShownClaim<PlaceholderProcess>;
@@ -35,7 +41,7 @@ export type JobClaim = ShownClaim<PlaceholderProcess>;
  */
 export function claimForJob(
   settings: Settings,
-  wait: WaitOptions | null,
+  wait: JobWait | null,
   continued?: ContinuedWait,
   keep: readonly number[] = [],
 ): Promise<JobClaim> {
@@ -47,12 +53,12 @@ export function claimForJob(
   });
 }
 
-function letRest(wait: WaitOptions, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
+function letRest(wait: JobWait, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
   const onWaiting: WaitOptions['onWaiting'] = (state) => {
     keepPrograms(WAITER);
     wait.onWaiting?.(state);
   };
-  return { ...wait, onWaiting, resting: restingPlace(continued, keep) };
+  return { ...wait, onWaiting, resting: restingPlace(continued, keep, wait.line) };
 }
 
 /**

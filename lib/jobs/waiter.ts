@@ -32,6 +32,18 @@ export interface WaiterOptions {
   until?: number;
   /** Files without which the program can't start. */
   needs?: readonly string[];
+  /** Painted anew on standard error every second, as long as this process is in the terminal's foreground. */
+  line?: WaitLine;
+}
+
+/** A line that says how long a wait has lasted. */
+export interface WaitLine {
+  before: string;
+  after: string;
+  /** On the clock of `now()`. */
+  since: number;
+  /** It is too long for a terminal with fewer. */
+  columns: number;
 }
 
 /**
@@ -57,7 +69,7 @@ export function becomeWaiter(
     if (duplicate >= 0) given.push(duplicate);
     return duplicate;
   };
-  const { locks = [], ahead = [], leases = [], needs = [], queue, until } = options;
+  const { locks = [], ahead = [], leases = [], needs = [], queue, until, line } = options;
   const args = [
     WAITER,
     ...(options.setsid ? ['--setsid'] : []),
@@ -70,6 +82,12 @@ export function becomeWaiter(
     ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
     ...(until === undefined || !Number.isFinite(until) ? [] : ['--until', String(Math.ceil(until))]),
     ...needs.flatMap((path) => ['--needs', path]),
+    ...(line === undefined
+      ? []
+      : [
+          ...['--line-before', line.before, '--line-after', line.after],
+          ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
+        ]),
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
     '--',
     ...program,
@@ -116,11 +134,16 @@ export function continueWait(): ContinuedWait {
 }
 
 /** Lets a claim of this process rest, where it waits for long. @param keep descriptors to hand on, numbered 200 or higher */
-export function restingPlace({ rested }: ContinuedWait, keep: readonly number[]): Resting {
-  return new Resting(rested, (rest, next) => becomeResting(rest, next, keep));
+export function restingPlace(
+  { rested }: ContinuedWait,
+  keep: readonly number[],
+  line: (() => WaitLine | null) | undefined,
+): Resting {
+  const become = (rest: Rest, next: Rested) => becomeResting(rest, next, keep, line?.() ?? null);
+  return new Resting(rested, become, line !== undefined);
 }
 
-function becomeResting(rest: Rest, rested: Rested, keep: readonly number[]): void {
+function becomeResting(rest: Rest, rested: Rested, keep: readonly number[], line: WaitLine | null): void {
   const { slot, directory, locks, ahead, leases, until } = rest;
   const descriptor = native().processInheritable(slot.descriptor);
   if (descriptor < 0) return;
@@ -135,6 +158,7 @@ function becomeResting(rest: Rest, rested: Rested, keep: readonly number[]): voi
       ahead,
       leases,
       until,
+      ...(line === null ? {} : { line }),
       queue: { slot: slot.number, descriptor, path },
       needs: [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(WAITER)].filter(
         (path) => existsSync(path),

@@ -53,6 +53,7 @@ export {
   bootMilliseconds,
   hostName,
   isNews,
+  lastNews,
   onWarning,
   restoreTold,
   systemError,

@@ -78,6 +78,11 @@ export function isNews(subject: string, text: string): boolean {
   return true;
 }
 
+/** The last news about a subject; undefined: none. */
+export function lastNews(subject: string): string | undefined {
+  return told.get(subject);
+}
+
 /** For a process that goes on in this one's place, so that it doesn't say everything again. */
 export function toldSoFar(): [subject: string, text: string][] {
   return [...told];

@@ -25,6 +25,8 @@ constexpr char kHelp[] =
     "  --lease FD         until nobody takes this lease, though it is free: 1 s, and 50 ms more for each waiter ahead\n"
     "  --until MS         until then, on CLOCK_MONOTONIC\n"
     "  --needs PATH       a file without which the program can't start\n"
+    "  --line-before TEXT --line-after TEXT --line-since MS --line-columns N\n"
+    "                     paint this line in the terminal's foreground, with the time that has passed between\n"
     "  --ignore-signals HEX   these, as a mask\n"
     "  --setsid           in a session of its own\n";
 
@@ -100,7 +102,16 @@ int parse_option(const char* option, const char* value, Options* options) {
   if (is("--ignore-signals")) {
     return parse_mask(value, &options->ignored_signals) ? 0 : complain(option, value, "a hexadecimal mask");
   }
-  if (is("--queue-path")) {
+  if (is("--line-since"))
+    return parse_number(value, INT64_MAX, &options->line_since) ? 0 : complain(option, value, "a time");
+  if (is("--line-columns")) {
+    return parse_number(value, INT_MAX, &options->line_columns) ? 0 : complain(option, value, "a number");
+  }
+  if (is("--line-before")) {
+    options->line_before = value;
+  } else if (is("--line-after")) {
+    options->line_after = value;
+  } else if (is("--queue-path")) {
     options->queue_path = value;
   } else if (is("--needs")) {
     *append(options->needed) = value;

@@ -31,6 +31,11 @@ struct Options {
   int64_t until = INT64_MAX;  // CLOCK_MONOTONIC, ms
   List<const char*> needed;
   uint64_t ignored_signals = 0;
+  // Painted every second on standard error, if its terminal has so many columns: how long it has lasted is between.
+  const char* line_before = nullptr;
+  const char* line_after = "";
+  int64_t line_since = 0;  // CLOCK_MONOTONIC, ms
+  int64_t line_columns = 0;
   bool setsid = false;
   char** program = nullptr;  // and its arguments; null: print help
 };

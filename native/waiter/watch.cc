@@ -1,6 +1,10 @@
 #include "waiter/watch.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +64,22 @@ int64_t count_slots(int queue, int64_t from, int64_t to, int64_t& questions) {
          count_slots(queue, end, to, questions);
 }
 
+// As formatDuration in lib/platform/quantities.ts.
+void format_duration(int64_t milliseconds, char* text, size_t size) {
+  const int64_t seconds = milliseconds / 1000;
+  const struct {
+    int64_t amount;
+    const char* unit;
+  } parts[] = {{seconds / 86400, "d"}, {seconds / 3600 % 24, "h"}, {seconds / 60 % 60, "min"}, {seconds % 60, "s"}};
+  int first = 0;
+  while (first < 3 && parts[first].amount == 0) first++;
+  const auto& [amount, unit] = parts[first];
+  int length = snprintf(text, size, "%" PRId64 " %s", amount, unit);
+  if (first == 3 || parts[first + 1].amount == 0 || length < 0 || static_cast<size_t>(length) >= size) return;
+  snprintf(text + length, size - static_cast<size_t>(length), " %" PRId64 " %s", parts[first + 1].amount,
+           parts[first + 1].unit);
+}
+
 class Watch {
  public:
   explicit Watch(const Options& options) : options_(options) {}
@@ -76,8 +96,21 @@ class Watch {
   }
 
  private:
+  // In the background it would be painted over what is typed at the prompt.
+  void paint() const {
+    winsize size = {};
+    if (options_.line_before == nullptr || tcgetpgrp(STDERR_FILENO) != getpgrp()) return;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || (size.ws_col != 0 && size.ws_col < options_.line_columns))
+      return;
+    char line[4096], passed[64];
+    format_duration(now() - options_.line_since, passed, sizeof passed);
+    snprintf(line, sizeof line, "\r\033[K%s%s%s", options_.line_before, passed, options_.line_after);
+    if (write(STDERR_FILENO, line, strlen(line)) < 0) return;
+  }
+
   // Sends a heartbeat, and looks at everything that tells of no change by itself. Whether there is news.
   bool beat() {
+    paint();
     if (options_.queue >= 0) {
       send_heartbeat(options_);
       if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)

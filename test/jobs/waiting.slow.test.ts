@@ -190,6 +190,42 @@ test('Ctrl-Z, fg and Ctrl-C work at a shell', async () => {
   expect(isAlive(pid)).toBe(false);
 });
 
+test('on a terminal the line goes on, without Node.js, and is erased when the command starts', async () => {
+  const { release } = await holder();
+  const [first] = await queueUp([['true']]);
+  const script = `stty cols 90; exec ${START.join(' ')} -- echo ran`;
+  const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
+  const outcome = finished(terminal);
+  const pids = await waiting(2);
+  const pid = pids.find((each) => each !== first?.pid) ?? 0;
+  await until(() => nameOf(pid) === 'gpu-owner-wait', RESTS);
+  expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
+  if (process.env.GPU_OWNER_BUILD === undefined) expect(privateMemory(pid)).toBeLessThanOrEqual(2_048);
+  // Painted by the small one: Node.js has gone.
+  let seen = 0;
+  terminal.stdout?.on('data', (text: Buffer) => {
+    seen += text.toString().split('\u001b[K').length - 1;
+  });
+  await until(() => seen >= 3 && nameOf(pid) === 'gpu-owner-wait');
+  release();
+  const { stdout } = await outcome;
+  const [line = '', ...rest] = stdout.split('\r\n');
+  const frames = line.split('\r\u001b[K').slice(1);
+  expect(frames.pop()).toBe('ran');
+  for (const frame of frames.filter((each) => each !== '')) {
+    expect(frame).toMatch(
+      /^gpu-owner: waiting for a GPU, (1st|2nd) in the queue \(\d+ (ms|s|min( \d+ s)?)\): GPU 0: .*$/,
+    );
+    expect(frame.length).toBeLessThan(90);
+  }
+  const seconds = frames
+    .map((frame) => Number(/\((\d+) s\)/.exec(frame)?.[1] ?? Number.NaN))
+    .filter((each) => each >= 0);
+  expect(seconds).toEqual(seconds.toSorted((a, b) => a - b));
+  expect(new Set(seconds).size).toBeGreaterThanOrEqual(4);
+  expect(rest.join('')).toContain('[status 0]');
+});
+
 test('when the queue’s file is removed, those who wait join the new one', async () => {
   const { release } = await holder();
   const children = await queueUp([say('a'), say('b')]);
