@@ -6,15 +6,17 @@ import { RemoteRequest } from './request.ts';
 import { runOverSSH, type SSHResult, sshProgram } from './ssh.ts';
 
 /** Why a host gave no answer. Codes of {@link GPUOwnerError} are the host's own. */
-export type HostErrorCode =
-  | 'ERR_NO_SSH'
-  | 'ERR_HOST_UNREACHABLE'
-  | 'ERR_HOST_KEY'
-  | 'ERR_HOST_LOGIN'
-  | 'ERR_HOST_TIMEOUT'
-  | 'ERR_HOST_NOT_INSTALLED'
-  | 'ERR_HOST_VERSION'
-  | 'ERR_HOST_ANSWER';
+export const HOST_ERRORS = [
+  'ERR_NO_SSH',
+  'ERR_HOST_UNREACHABLE',
+  'ERR_HOST_KEY',
+  'ERR_HOST_LOGIN',
+  'ERR_HOST_TIMEOUT',
+  'ERR_HOST_NOT_INSTALLED',
+  'ERR_HOST_VERSION',
+  'ERR_HOST_ANSWER',
+] as const;
+export type HostErrorCode = (typeof HOST_ERRORS)[number];
 
 export interface Failure {
   code: string;

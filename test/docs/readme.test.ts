@@ -27,6 +27,7 @@ import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
+import { HOST_ERRORS } from '../../lib/fleet/fleet.ts';
 import { until } from '../support/simulated.ts';
 
 const root = join(import.meta.dirname, '../..');
@@ -486,7 +487,7 @@ describe('names', () => {
 
   test('error codes in the text exist', () => {
     for (const [code] of everything.matchAll(/\bERR_[A-Z_]+\b/g))
-      expect(Object.keys(ErrorCode)).toContain(code);
+      expect([...Object.keys(ErrorCode), ...HOST_ERRORS]).toContain(code);
   });
 
   test('environment variables: those that are read or given are explained, and no others', () => {

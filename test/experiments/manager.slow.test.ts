@@ -408,7 +408,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(metrics.get('gpu_owner_task_duration_seconds_bucket{le="+Inf"}')).toBe(0);
       expect((await fetch(new URL('/', url))).status).toBe(404);
       // The page about it has just these.
-      const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8');
+      const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[1] ?? '';
       const documented = [...page.matchAll(/^\| `(gpu_owner_\w+)/gm)].map(([, name]) => name);
       const names = [...metrics.keys()].map((key) =>
         key.replace(/\{.*/, '').replace(/_(bucket|sum|count)$/, ''),
