@@ -58,9 +58,11 @@ test.each([
   const outcome = finished(child);
   await output(child, /submitted/);
   if (isLate) await jobs.reach(1, 'running');
+  const session = stat(child.pid as number)?.session;
+  expect(session).toBeDefined();
   child.stdin?.end(); // the terminal's end: SIGHUP for its session
   await outcome;
-  for (const pid of jobs.processes()) expect(stat(pid)?.session).not.toBe(stat(child.pid as number)?.session);
+  for (const pid of jobs.processes()) expect(stat(pid)?.session ?? 'ended').not.toBe(session);
   await expectToGoOn();
 });
 
