@@ -44,7 +44,7 @@ export const NATIVE = {
     words: ['--inherited', '--gpus', '--name', '--help', 'null', 'true', 'false', '\\"', '","'],
   },
   processes: {
-    sources: ['keeper/text', 'keeper/arguments', 'keeper/messages', 'keeper/descriptors'],
+    sources: ['keeper/text', 'keeper/arguments', 'keeper/job_file', 'keeper/messages', 'keeper/descriptors'],
     wrap: ['open', 'read', 'close', 'access', 'opendir', 'readdir', 'closedir', 'kill'],
     seeds: [
       '\x001 (python) S 1 1 1 0 -1',

@@ -135,11 +135,11 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
 
 /** As {@link getGPUs}, for a request that is checked already. */
 export async function discover(request: DiscoveryRequest, perspective: Perspective): Promise<GPUStatus[]> {
+  askForEnergy();
   return runAsync(discovering(request, perspective));
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
-  askForEnergy();
   const { candidates, directory } = yield* explainedSurvey(request, perspective);
   const idle = noteLooks(
     directory,
