@@ -67,7 +67,7 @@ export interface GPUStatus extends GPU {
   /** Words a person can act on; null when free. */
   reason: string | null;
   lease: LeaseInfo | null;
-  /** Whether it does nothing, as far as looks tell; null: it works, or nobody knows. */
+  /** Whether it does nothing, as far as looks tell; null: it works, nobody knows, or it wasn't asked for (the library doesn't). */
   idle: Idle | null;
 }
 
@@ -133,19 +133,20 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
   return discovering(request, perspective);
 }
 
-/** As {@link getGPUs}, for a request that is checked already. */
+/** As {@link getGPUs}, for a request that is checked already, and for people: it notes which GPUs do nothing, and says so. */
 export async function discover(request: DiscoveryRequest, perspective: Perspective): Promise<GPUStatus[]> {
   askForEnergy();
-  return runAsync(discovering(request, perspective));
-}
-
-function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
-  const { candidates, directory } = yield* explainedSurvey(request, perspective);
+  const { candidates, directory } = await runAsync(explainedSurvey(request, perspective));
   const idle = noteLooks(
     directory,
     candidates.map(({ gpu }) => gpu),
   );
   return candidates.map((candidate) => withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null));
+}
+
+function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
+  const { candidates } = yield* explainedSurvey(request, perspective);
+  return candidates.map(statusOf);
 }
 
 /** The GPUs that a claim would take now. */

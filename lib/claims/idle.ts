@@ -59,8 +59,7 @@ export function noteLooks(directory: LockDirectory | null, gpus: readonly GPU[])
 }
 
 /** A GPU's rest as it was written down; null: nothing says that it is idle. */
-export function readIdle(directory: LockDirectory | null, uuid: string): Idle | null {
-  if (directory === null) return null;
+export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
   for (const descriptor of directory.filesNamed(fileName(uuid), [directory.path])) {
     const look = readLook(descriptor);
     return look === null ? null : describe(look);
@@ -132,10 +131,7 @@ export function nextLook(before: Look | null, { at, energy, utilization, isUsed,
 function describe({ energy, since, looks }: Look): Idle | null {
   if (looks === 0) return null;
   if (since === null) return energy === null ? { since: null, looks } : null;
-  return {
-    since: isoTime(Date.now() - Math.max(0, bootMilliseconds() - since)),
-    looks,
-  };
+  return { since: isoTime(Date.now() - Math.max(0, bootMilliseconds() - since)), looks };
 }
 
 function readLook(file: number): Look | null {

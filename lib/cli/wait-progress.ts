@@ -9,6 +9,7 @@ import {
   isNews,
   lastNews,
   now,
+  ordinal,
   parseDuration,
   readProcessStat,
 } from '../platform/index.ts';
@@ -131,9 +132,4 @@ function what({ count, position }: WaitingState): string {
 /** The reasons why GPUs that might become free aren't. */
 function reasons({ gpus, wanted }: WaitingState): string[] {
   return gpus.filter(({ uuid }) => wanted.includes(uuid)).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
-}
-
-function ordinal(number: number): string {
-  const teens = number % 100 >= 11 && number % 100 <= 13;
-  return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
 }

@@ -1,7 +1,7 @@
 // How jobs stand, and which job a word means.
 import { type Activity, type Idle, readActivity, type Waiting } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
+import { isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
 import { isAlive, JobStore, type StoredJob } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
@@ -211,11 +211,6 @@ function whyWaiting({ position, count, blockers, isSuspended }: Waiting): string
   const gpus = count === 1 ? 'a GPU' : `${count} GPUs`;
   const holders = blockers.length === 0 ? '' : `: ${listWords(blockers)}`;
   return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${holders}`;
-}
-
-export function ordinal(number: number): string {
-  const teens = number % 100 >= 11 && number % 100 <= 13;
-  return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
 }
 
 /**

@@ -61,7 +61,16 @@ export {
   warn,
   warnOnce,
 } from './system.ts';
-export { closest, fitColumns, listWords, sanitize, shellWords, showValue, wrapText } from './text.ts';
+export {
+  closest,
+  fitColumns,
+  listWords,
+  ordinal,
+  sanitize,
+  shellWords,
+  showValue,
+  wrapText,
+} from './text.ts';
 export {
   isoTime,
   locking,

@@ -61,6 +61,12 @@ export function listWords(words: readonly string[], conjunction = 'and'): string
   return `${words.slice(0, -1).join(', ')} ${conjunction} ${words[words.length - 1]}`;
 }
 
+/** '1st', '2nd', '11th' */
+export function ordinal(number: number): string {
+  const teens = number % 100 >= 11 && number % 100 <= 13;
+  return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
+}
+
 /** The known word that somebody who wrote `word` most likely meant, or null. Case, '-' and '_' don't count. */
 export function closest(word: string, known: readonly string[]): string | null {
   const wanted = fold(word).slice(0, 64);
