@@ -43,23 +43,11 @@ const command = {
 
 // Commands that are not in claim.cjs: lib/cli/start.ts doesn't take it for them.
 const OTHERS = [
-  'status',
-  'find',
-  'queue',
-  'submit',
-  'jobs',
-  'logs',
-  'wait',
-  'cancel',
-  'resubmit',
-  'metrics',
-  'exp',
-  'doctor',
-  'selftest',
-  'simulate',
-  'completion',
-  'notify-job',
-].map((name) => `./lib/cli/${name}.ts`);
+  ...readFileSync(join(root, 'lib/cli/commands.ts'), 'utf8').matchAll(/import\('\.\/([\w-]+)\.ts'\)/g),
+]
+  .map(([, name]) => name)
+  .filter((name) => !['run', 'hold'].includes(name))
+  .map((name) => `./lib/cli/${name}.ts`);
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
 
