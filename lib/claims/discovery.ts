@@ -155,6 +155,8 @@ export interface Found {
   chosen: GPU[];
   /** All GPUs. */
   gpus: GPUStatus[];
+  /** The GPUs that would do. */
+  gpuRequest: Refusal['gpuRequest'];
 }
 
 /** Why a claim would take nothing now. `directory` is null where nobody has ever claimed. */
@@ -174,13 +176,13 @@ export function* findForClaim(
     gpus.filter(({ state }) => state === 'free'),
     count,
   );
-  if (chosen !== null) return { granted: true, chosen, gpus };
+  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.generation ?? null));
+  if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
   refuseImpossible(count, verdicts, () => reasons);
   const message = notEnough(count, verdicts) + listReasons(reasons);
   const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
-  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.generation ?? null));
   return {
     granted: false,
     candidates,

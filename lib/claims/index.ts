@@ -32,10 +32,10 @@ export {
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner } from './owner.ts';
-export type { WaitingState } from './queued-waiter.ts';
+export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export { type DiscoveryRequest, lookAtGPUs } from './survey.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
-export { WAIT_QUEUE_FILE } from './wait-queue.ts';
+export { type Slot, WAIT_QUEUE_FILE } from './wait-queue.ts';

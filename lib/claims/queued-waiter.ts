@@ -1,17 +1,19 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { now, timerMs } from '../platform/index.ts';
+import { bootId, now, timerMs } from '../platform/index.ts';
 import type { Refusal } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
+import { ownRecord, type RecordContents } from './record.ts';
 import type { Resting } from './resting.ts';
 import { survey } from './survey.ts';
 import {
   activeWaiters,
   findBlockers,
+  type GpuRequest,
   HEARTBEAT_MS,
   type KeptSlot,
   type QueuePosition,
@@ -67,6 +69,19 @@ const REST_PER_WAITER_MS = 10_000;
 const ATTENTIVE = 4;
 /** When to try again whether this one can rest, in ms. */
 const REST_RETRY_MS = 10_000;
+
+/**
+ * Takes a slot for a claim that another process is about to make: so claims are served in the order in which they were asked for.
+ * @param command of the claim, for people @returns null where that can't be done; the caller leaves it
+ */
+export function queueUp(
+  directory: LockDirectory,
+  command: string,
+  about: Partial<RecordContents>,
+  request: Omit<GpuRequest, 'slot'>,
+): Slot | null {
+  return Slot.join(directory, { ...ownRecord(bootId(), command), ...about }, request);
+}
 
 /** A claimant's stay in the queue: who is to be served before it, and whether they let themselves be served. */
 export class QueuedWaiter {

@@ -30,12 +30,15 @@ export interface Rest {
 /** A wait as a process leaves it to the one that goes on with it. Times are those of `now()`, which all processes share. */
 export interface Rested {
   slot: KeptSlot;
-  /** When the wait began, as far as rests are concerned. */
-  began: number;
-  /** When the rest began. */
-  since: number;
-  /** When the wait ends; null: never. */
-  end: number | null;
+  /** null: nobody has waited yet, the slot was only taken in time. */
+  rest: {
+    /** When the wait began, as far as rests are concerned. */
+    began: number;
+    /** When the rest began. */
+    since: number;
+    /** When the wait ends; null: never. */
+    end: number | null;
+  } | null;
 }
 
 /** A process that does nothing but wait can become a smaller one, and begin again when there is something to do. */
@@ -55,7 +58,8 @@ export class Resting {
     this.#rested = rested;
     this.isShown = isShown;
     this.#become = become;
-    this.#began = rested === null || now() - rested.since < MIN_REST_MS ? now() : rested.began;
+    const rest = rested?.rest ?? null;
+    this.#began = rest === null || now() - rest.since < MIN_REST_MS ? now() : rest.began;
   }
 
   /** The wait that was left to this process, until it was taken. */
@@ -81,13 +85,10 @@ export class Resting {
 
   /** Returns only if it isn't possible now. */
   rest(rest: Rest): void {
-    const { slot, end } = rest;
     const since = now();
     const until = this.isShown ? Math.min(rest.until, since + REFRESH_MS) : rest.until;
-    this.#become(
-      { ...rest, until },
-      { slot, began: this.#began, since, end: Number.isFinite(end) ? end : null },
-    );
+    const end = Number.isFinite(rest.end) ? rest.end : null;
+    this.#become({ ...rest, until }, { slot: rest.slot, rest: { began: this.#began, since, end } });
     this.#isPossible = false;
   }
 }

@@ -271,8 +271,8 @@ export function claimForCommands<Holder extends ContextHolder>(
   },
 ): Promise<ShownClaim<Holder>> {
   const { request } = settings;
-  const rested = wait?.resting?.rested ?? null;
-  const end = rested === null ? endOf(wait?.maxWait ?? null) : (rested.end ?? Number.POSITIVE_INFINITY);
+  const rest = wait?.resting?.rested?.rest ?? null;
+  const end = rest === null ? endOf(wait?.maxWait ?? null) : (rest.end ?? Number.POSITIVE_INFINITY);
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
     if (wait.resting?.rested) return yield* awaiting(() => claimWhenFree(request, wait, undefined, end));

@@ -14,6 +14,7 @@ import type { Resting } from './resting.ts';
 import type { DiscoveryRequest } from './survey.ts';
 import {
   activeWaiters,
+  type GpuRequest,
   HEARTBEAT_MS,
   type QueuePosition,
   readWaiters,
@@ -125,10 +126,14 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
   }
 }
 
-/** Refuses what this machine can never satisfy. Takes nothing, and doesn't wait. @throws as {@link findGPUs} */
-export async function checkPossible(request: DiscoveryRequest): Promise<void> {
+/**
+ * Refuses what this machine can never satisfy. Takes nothing, and doesn't wait. @returns the GPUs that would do
+ * @throws as {@link findGPUs}
+ */
+export async function checkPossible(request: DiscoveryRequest): Promise<Omit<GpuRequest, 'slot'>> {
   const found = await runAsync(findForClaim(request));
   if (!found.granted && !found.possible) throw impossibleError(found);
+  return found.gpuRequest;
 }
 
 /** When a wait of so many ms that begins now ends. */

@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { becomeKeeper, type ContinuedWait, continueWait, JobProcess, submitCommand } from '../jobs/index.ts';
+import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -18,7 +19,9 @@ async function submit(parsed: Parsed): Promise<void> {
     return runJob(new JobProcess(jobDescriptors), parsed, request, continued);
   }
   refuseThrowAway();
-  print(String(await submitCommand(request.settings, command, jobOptions(values), request.limit)));
+  const { settings, limit } = request;
+  const waits = waitOption(values, true) !== null;
+  print(String(await submitCommand(settings, command, jobOptions(values), { limit, waits })));
 }
 
 /** The job's own process, in the background. */

@@ -31,6 +31,8 @@ export interface JobRequest {
   command: string;
   /** How many GPUs. */
   count: number;
+  /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
+  wanted?: readonly string[] | null;
   /** Where it starts: an absolute path. */
   directory: string;
   /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
@@ -405,10 +407,11 @@ function isRequest({
   after,
   lock,
   resubmits,
+  wanted,
 }: JobRequest): boolean {
   return (
     [id, count, umask, resubmits ?? 0].every(isCount) &&
-    [command, directory, output, ...start, lock.path].every(isText) &&
+    [command, directory, output, ...start, lock.path, ...(wanted ?? [])].every(isText) &&
     [name, note, directoryBytes, outputPattern].every(isOptionalText) &&
     isTime(submitted) &&
     after.every((each) => isCount(each.id) && typeof each.isOk === 'boolean') &&

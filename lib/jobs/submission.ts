@@ -11,7 +11,14 @@ import {
   statSync,
 } from 'node:fs';
 import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
-import { checkPossible, LockDirectory, type Settings, type WaitOptions } from '../claims/index.ts';
+import {
+  checkPossible,
+  LockDirectory,
+  queueUp,
+  type Settings,
+  type Slot,
+  type WaitOptions,
+} from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
@@ -34,7 +41,7 @@ import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
 import { checkNotification, notifierOf, startNotifier } from './notification.ts';
 import type { TimeLimit } from './time-limit.ts';
-import type { ContinuedWait } from './waiter.ts';
+import { type ContinuedWait, waitingVariable } from './waiter.ts';
 
 /** A user's wishes besides the claim. */
 export interface JobOptions {
@@ -85,6 +92,8 @@ export interface Submission {
   command: string;
   /** How many GPUs. */
   count: number;
+  /** Whether it waits for them. */
+  waits: boolean;
   limit: TimeLimit | null;
   /** As in the claim's settings. */
   lockDirectory: string | undefined;
@@ -100,12 +109,13 @@ export async function submitCommand(
   { request }: Settings,
   command: readonly string[],
   options: JobOptions,
-  limit: TimeLimit | null,
+  { limit, waits }: Pick<Submission, 'limit' | 'waits'>,
 ): Promise<number> {
   checkCommand(command);
   const { count, lockDirectory, configuredDirectory } = request;
   const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
-  const submission = { start: ['submit'], command: title, count, limit, lockDirectory, configuredDirectory };
+  const start = ['submit'];
+  const submission = { start, command: title, count, waits, limit, lockDirectory, configuredDirectory };
   return submitJob(submission, options, () => checkPossible(request));
 }
 
@@ -113,16 +123,16 @@ export async function submitCommand(
 export async function submitJob(
   submission: Submission,
   options: JobOptions,
-  check: () => Promise<void>,
+  check: () => ReturnType<typeof checkPossible>,
 ): Promise<number> {
-  const { start: words, command, count, limit, lockDirectory, configuredDirectory } = submission;
+  const { start: words, command, count, waits, limit, lockDirectory, configuredDirectory } = submission;
   checkJobOptions(options);
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
   const store = JobStore.open();
   const after = dependencies(store, options);
   if (options.notify) checkNotification();
   const place = currentDirectory();
-  await check();
+  const { uuids } = await check();
   const outputPattern = options.output === undefined ? null : outputPath(options.output, place.directory);
   const files = {
     arguments: ownArguments(words.length),
@@ -137,6 +147,7 @@ export async function submitJob(
       note: options.note ?? null,
       command,
       count,
+      wanted: waits ? uuids : null,
       ...place,
       umask: process.umask(),
       outputPattern,
@@ -149,7 +160,7 @@ export async function submitJob(
     files,
     locks,
   );
-  start(store, request, descriptors, files);
+  start(store, request, descriptors, files, locks);
   return request.id;
 }
 
@@ -195,7 +206,7 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
   const umask = process.umask(asked.umask);
   try {
     process.chdir(`/proc/self/fd/${place}`);
-    start(store, request, descriptors, files);
+    start(store, request, descriptors, files, locks);
   } finally {
     process.umask(umask);
     closeSync(place);
@@ -226,8 +237,10 @@ function start(
   request: JobRequest,
   { lock, file }: { lock: number; file: number },
   files: { arguments: Uint8Array; environment: Uint8Array },
+  directory: LockDirectory,
 ): void {
   const opened = [lock, file];
+  let slot: Slot | null = null;
   try {
     const output = openOutput(request);
     opened.push(output);
@@ -242,6 +255,14 @@ function start(
       locks.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${other.request.lock.byte}`);
       handed.push(descriptor);
     }
+    // Jobs are served in the order of their numbers, however long each takes to start.
+    if (request.after.length === 0) slot = takeSlot(request, directory);
+    const environment = [files.environment];
+    if (slot !== null) {
+      const kept = { ...slot.kept, descriptor: FIRST_DESCRIPTOR + handed.length };
+      handed.push(slot.kept.descriptor);
+      environment.push(Buffer.from(`${waitingVariable({ slot: kept, rest: null }).join('=')}\0`));
+    }
     const program = [process.execPath, process.argv[1] as string, ...request.start];
     const words = [
       ...scopeWords(request.id),
@@ -254,7 +275,7 @@ function start(
       words[0] as string,
       words,
       files.arguments,
-      files.environment,
+      Buffer.concat(environment),
       output,
       FIRST_DESCRIPTOR,
       handed,
@@ -271,8 +292,22 @@ function start(
     store.remove(request.id);
     throw error;
   } finally {
+    slot?.leave(); // the job has it by now
     for (const descriptor of opened) closeSync(descriptor);
   }
+}
+
+/** The job's slot in the wait queue; null: it needs none, or there is none. */
+function takeSlot(request: JobRequest, directory: LockDirectory): Slot | null {
+  const { id, name, note, command, count, wanted, limitMs } = request;
+  if (wanted == null || count === 0) return null;
+  const about = {
+    job: id,
+    ...(name === null ? {} : { name }),
+    ...(note === null ? {} : { note }),
+    ...(limitMs === null ? {} : { limitMs }),
+  };
+  return queueUp(directory, command, about, { count, uuids: wanted, scope: null });
 }
 
 /** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */
@@ -515,7 +550,7 @@ export class JobProcess implements BackgroundJob {
     limit: TimeLimit | null,
     continued: ContinuedWait,
   ): Promise<JobClaim> {
-    if (continued.rested === null) {
+    if ((continued.rested?.rest ?? null) === null) {
       this.#tell({ reason: 'starting' });
       this.#prune();
     }

@@ -10,7 +10,7 @@ export const WAITER = 'gpu-owner-waiter';
 /** Names the variable by which a wait goes on in another process. */
 const WAITING = 'GPU_OWNER_WAITING';
 /** The form of its contents: what is left in another one is closed, and the wait begins anew. */
-const FORMAT = 1;
+const FORMAT = 2;
 /** The kernel refuses a variable of more than 128 KiB. */
 const MAX_TOLD_CHARACTERS = 50_000;
 
@@ -133,6 +133,16 @@ export function continueWait(): ContinuedWait {
   return { rested: null, keep: [] };
 }
 
+/** The environment variable that has a process go on with a wait. @param told as `toldSoFar` has it */
+export function waitingVariable(
+  rested: Rested,
+  keep: readonly number[] = [],
+  told: ReturnType<typeof toldSoFar> = [],
+): [name: string, value: string] {
+  const descriptors = [rested.slot.descriptor, ...keep];
+  return [WAITING, `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested, keep, told })}`];
+}
+
 /** Lets a claim of this process rest, where it waits for long. @param keep descriptors to hand on, numbered 200 or higher */
 export function restingPlace(
   { rested }: ContinuedWait,
@@ -149,8 +159,8 @@ function becomeResting(rest: Rest, rested: Rested, keep: readonly number[], line
   if (descriptor < 0) return;
   const said = toldSoFar();
   const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
-  const left = JSON.stringify({ rested: { ...rested, slot: { ...slot, descriptor } }, keep, told });
-  process.env[WAITING] = `${FORMAT} fds=${[descriptor, ...keep].join(',')} ${left}`;
+  const [name, value] = waitingVariable({ ...rested, slot: { ...slot, descriptor } }, keep, told);
+  process.env[name] = value;
   const path = pathIn(directory.path, WAIT_QUEUE_FILE);
   becomeWaiter(
     {

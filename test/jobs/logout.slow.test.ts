@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, finished, Machine, output, python, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { stat } from '../support/processes.ts';
-import { Jobs } from './background.ts';
+import { Jobs, type ListedJob } from './background.ts';
 
 const SSHD = '/usr/sbin/sshd';
 const hasSsh = process.getuid?.() === 0 && existsSync(SSHD) && spawnSync('ssh', ['-V']).status === 0;
@@ -41,7 +41,14 @@ const THREE = () =>
 
 async function expectToGoOn() {
   await jobs.reach(1, 'running');
-  await until(async () => (await jobs.find(2)).position === 1);
+  let listed: ListedJob[] = [];
+  await until(
+    async () => {
+      listed = await jobs.list();
+      return listed[1]?.position === 1;
+    },
+    () => `job 2 to be the first that waits: ${JSON.stringify(listed)}`,
+  );
   writeFileSync(file('go'), '');
   expect(await jobs.wait(1)).toBe(3);
   expect(await jobs.wait(2)).toBe(4);

@@ -277,6 +277,30 @@ test('a job whose processes were killed is lost, and resubmitted as it was', asy
   });
 });
 
+test('jobs are served in the order of their submission, also if one takes its time to start', async () => {
+  const slow = join(machine.directory, 'slow.cjs');
+  writeFileSync(
+    slow,
+    `if (process.argv.includes('--as-job')) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 800);`,
+  );
+  const order = join(machine.directory, 'order');
+  const say = (text: string) => ['sh', '-c', `echo ${text} >> ${order}`];
+  const env = { NODE_OPTIONS: `--require=${slow}` };
+  await jobs.submit(['-n2', '--', ...say('slow')], { env });
+  await jobs.submit(['--', ...say('quick')]);
+  expect(await jobs.wait(1, 2)).toBe(0);
+  expect(readFileSync(order, 'utf8')).toBe('slow\nquick\n');
+  rmSync(order);
+  const { code, stderr } = await jobs.run(['resubmit', '1', '2']);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(await jobs.wait(3, 4)).toBe(0);
+  expect(readFileSync(order, 'utf8')).toBe('slow\nquick\n');
+});
+
+test('a job that doesn’t wait has no slot in the queue that it would wait behind', async () => {
+  expect(await jobs.wait(await jobs.submit(['--no-wait', '--', 'true']))).toBe(0);
+});
+
 test('names: the living job, the newest of those that ended, and not several', async () => {
   const old = await jobs.submit(['--name', 'x', 'false']);
   await jobs.wait(old);

@@ -1,11 +1,21 @@
 // While it waits, `gpu-owner run` is a small process without Node.js, and nobody else can tell the difference.
-import type { ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawnSync } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Line } from '../integration/line.ts';
 import { binaries } from '../support/binaries.ts';
-import { finished, launcher, Machine, output, python, root, until, uuidOf } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  launcher,
+  Machine,
+  output,
+  python,
+  root,
+  until,
+  uuidOf,
+} from '../support/machine.ts';
 import { isAlive, nameOf, sendSignal, signalLiving, stat } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 
@@ -59,6 +69,18 @@ async function queueUp(commands: string[][]): Promise<ChildProcess[]> {
 function privateMemory(pid: number): number {
   const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
   return [...text.matchAll(/^Private_\w+:\s+(\d+) kB/gm)].reduce((sum, [, kB]) => sum + Number(kB), 0);
+}
+
+/** For whoever finds it waiting for ever. */
+function describeWaiter({ pid = 0 }: ChildProcess): string {
+  const { stdout } = spawnSync(process.execPath, [command, 'queue', '--json'], {
+    env: machine.env,
+    encoding: 'utf8',
+  });
+  const read = (name: string) => readFileSync(`/proc/${pid}/${name}`, 'utf8').replaceAll('\0', ' ');
+  return [read('cmdline'), read('status'), read('syscall'), readFileSync('/proc/locks', 'utf8'), stdout].join(
+    '\n',
+  );
 }
 
 const say = (text: string) => ['sh', '-c', `echo ${text} >> ${join(machine.directory, 'order')}`];
@@ -132,6 +154,11 @@ test('one that rests behind a waiter that lives but takes nothing gets the GPU, 
   await resting(behind);
   release();
   const other = machine.start([...START, '--no-wait', '--', ...say('came')]);
+  await until(
+    () => !isAlive(behind.pid as number),
+    () => `its end: ${describeWaiter(behind)}`,
+    RESTS,
+  );
   expect((await outcome).code).toBe(0);
   await finished(other); // with 75 if it came while the other had the GPU
   expect(said()[0]).toBe('waited');

@@ -54,8 +54,15 @@ async function run(parsed: Parsed): Promise<void> {
 async function detach({ values, args }: Parsed, { request }: Settings): Promise<void> {
   const { lockDirectory, configuredDirectory } = request;
   const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
-  const start = ['exp', 'run'];
-  const submission = { start, command, count: 0, limit: null, lockDirectory, configuredDirectory };
+  const submission = {
+    start: ['exp', 'run'],
+    command,
+    count: 0,
+    waits: false,
+    limit: null,
+    lockDirectory,
+    configuredDirectory,
+  };
   print(String(await submitJob(submission, jobOptions(values), () => checkPossible(request))));
 }
 
