@@ -109,6 +109,8 @@ export class Machine {
       ...(starting.cwd === undefined ? {} : { cwd: starting.cwd }),
       stdio: [stdio, stdio, stdio],
     });
+    child.once('exit', (...ending: Ending) => ended.exit.set(child, ending));
+    child.once('close', (...ending: Ending) => ended.close.set(child, ending));
     this.#children.push(child);
     return child;
   }
@@ -185,15 +187,24 @@ export class Machine {
   }
 }
 
-/** @param event close: it has ended, and nobody has its output open any longer; exit: it has ended */
+type Ending = [code: number | null, signal: NodeJS.Signals | null];
+/** Children that have ended, by event: whoever asks later would wait for ever. */
+const ended = { exit: new WeakMap<ChildProcess, Ending>(), close: new WeakMap<ChildProcess, Ending>() };
+
+/**
+ * Resolves with a child's end, also if that has come already. Output that came before it was asked for is lost then.
+ * @param event close: it has ended, and nobody has its output open any longer; exit: it has ended
+ */
 export async function finished(child: ChildProcess, event: 'close' | 'exit' = 'close'): Promise<Finished> {
   let stdout = '';
   let stderr = '';
   child.stdout?.setEncoding('utf8').on('data', (text) => (stdout += text));
   child.stderr?.setEncoding('utf8').on('data', (text) => (stderr += text));
-  const [code, signal] = await new Promise<[number | null, NodeJS.Signals | null]>((resolve) => {
-    child.once(event, (code: number | null, signal: NodeJS.Signals | null) => resolve([code, signal]));
-  });
+  const [code, signal] =
+    ended[event].get(child) ??
+    (await new Promise<Ending>((resolve) => {
+      child.once(event, (...ending: Ending) => resolve(ending));
+    }));
   return { code, signal, stdout, stderr };
 }
 
