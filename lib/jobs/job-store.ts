@@ -252,7 +252,8 @@ export class JobStore {
     const ids = this.ids().reverse();
     const unwanted = ids.filter((id, newer) => {
       const path = this.directoryOf(id);
-      const age = Date.now() - (mtimeOf(path) ?? Date.now());
+      // Its file was last written at its end: one that ran for a month is kept as long as others.
+      const age = Date.now() - (mtimeOf(join(path, FILE)) ?? mtimeOf(path) ?? Date.now());
       size += sizeOf(join(path, OUTPUT));
       const isWanted = newer < jobsKept && age < jobsKeptFor && size < jobLogsSize;
       return newer > 0 && !isWanted;
