@@ -5,6 +5,7 @@ import type { Command } from './command.ts';
 import { type Parsed, usage } from './options.ts';
 import { say, write } from './output.ts';
 
+/** As the keeper cuts: native/keeper/job_file.cc. */
 const CHUNK = 64 * 1024;
 const POLL_MS = 200;
 const NEWLINE = 0x0a;
@@ -55,13 +56,14 @@ function copy(file: number, from: number): number {
   let at = fstatSync(file).size < from ? 0 : from;
   let dropped = 0;
   for (;;) {
-    const length = readSync(file, chunk, 0, CHUNK, at);
-    if (length === 0) return at;
-    const bytes = chunk.subarray(0, length);
-    at += length;
-    // The middle of a log that became too large was cut out.
-    if (length === CHUNK && isEmpty(bytes)) {
-      dropped += length;
+    // Of a log that became too large, whole chunks were cut out of the middle.
+    const start = at - (at % CHUNK);
+    const length = readSync(file, chunk, 0, CHUNK, start);
+    const bytes = chunk.subarray(at - start, length);
+    if (bytes.length === 0) return at;
+    at += bytes.length;
+    if (length === CHUNK && isEmpty(chunk)) {
+      dropped += bytes.length;
       continue;
     }
     if (dropped > 0) say(`${dropped} bytes of output were not kept here`);
