@@ -1,5 +1,6 @@
 // Jobs in the background, as tests start and watch them.
-import { readdirSync, statSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Machine, Starting } from '../support/machine.ts';
@@ -8,6 +9,24 @@ import { until } from '../support/time.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
 export type ListedJob = any;
+
+/** A user's jobs, where the configuration is this. */
+export function configured(machine: Machine, lines: string): Jobs {
+  const configuration = join(machine.directory, 'configuration');
+  mkdirSync(join(configuration, 'gpu-owner'), { recursive: true });
+  writeFileSync(join(configuration, 'gpu-owner/config.yaml'), lines);
+  return new Jobs(machine, { env: { XDG_CONFIG_HOME: configuration } });
+}
+
+/** Whether the file system can free the middle of a file in this directory. */
+export function makesHoles(directory: string): boolean {
+  const file = join(directory, 'holes');
+  writeFileSync(file, Buffer.alloc(2 ** 20));
+  const isDone = spawnSync('fallocate', ['-p', '-l', String(2 ** 20), file]).status === 0;
+  const isFreed = isDone && statSync(file).blocks === 0;
+  rmSync(file);
+  return isFreed;
+}
 
 /** A user's jobs on a machine. */
 export class Jobs {

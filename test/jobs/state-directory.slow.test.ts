@@ -577,22 +577,3 @@ describe('--output', () => {
     expect(await states()).toEqual(['1 failed']);
   });
 });
-
-test('jobs that others are to follow are not removed, however few are kept', async () => {
-  const configuration = join(machine.directory, 'configuration');
-  mkdirSync(join(configuration, 'gpu-owner'), { recursive: true });
-  writeFileSync(join(configuration, 'gpu-owner/config.yaml'), 'jobsKept: 2\n');
-  const few = new Jobs(machine, { env: { XDG_CONFIG_HOME: configuration } });
-  await few.submit(['true']);
-  await few.wait(1);
-  await few.submit(['-n2', '--', ...untilFile('go')]);
-  await few.reach(2, 'running');
-  const following = join(machine.directory, 'following');
-  await few.submit(['--after-ok=1,2', '--', 'touch', following]);
-  for (let i = 0; i < 3; i++) await few.submit(['true']);
-  letGo('go');
-  await until(() => existsSync(following) && few.processes().length === 0);
-  await few.submit(['true']);
-  await few.wait(7);
-  expect(await states(few)).toEqual(['6 completed', '7 completed']);
-});
