@@ -136,9 +136,13 @@ export class JobStore {
     this.path = path;
   }
 
-  /** @throws ERR_JOBS where there is no state directory */
+  /** @throws ERR_JOBS where there is no state directory, or it is another user's: nobody but its owner and root can see who lives */
   static open(): JobStore {
-    return new JobStore(join(stateDirectory(), 'gpu-owner', 'jobs', machineName()));
+    const path = join(stateDirectory(), 'gpu-owner', 'jobs', machineName());
+    const owner = ownerOf(path);
+    const user = process.geteuid?.();
+    if (owner !== null && owner !== user && user !== 0) throw foreign(path);
+    return new JobStore(path);
   }
 
   /** The place of a job's directory, wherever the environment says that jobs are. */
@@ -480,14 +484,18 @@ function makePrivate(path: string): void {
     mkdirSync(path, { recursive: true, mode: 0o700 });
     const { uid, mode } = statSync(path);
     if (uid === process.geteuid?.() && (mode & 0o022) === 0) return;
-    throw new GPUOwnerError(
-      'ERR_JOBS',
-      `${path} belongs to another user, or others may write to it: background jobs have secrets in their environment. ` +
-        'Set XDG_STATE_HOME to a directory of your own, or correct owner and mode.',
-    );
+    throw foreign(path);
   } catch (error) {
     throw unusable(path, error);
   }
+}
+
+function foreign(path: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_JOBS',
+    `${path} belongs to another user, or others may write to it: background jobs have secrets in their environment. ` +
+      'Set XDG_STATE_HOME to a directory of your own, or correct owner and mode.',
+  );
 }
 
 /** Jobs can't be kept there. */
@@ -529,6 +537,14 @@ function sizeOf(path: string): number {
     return statSync(path).blocks * 512;
   } catch {
     return 0;
+  }
+}
+
+function ownerOf(path: string): number | null {
+  try {
+    return statSync(path).uid;
+  } catch {
+    return null;
   }
 }
 

@@ -1,0 +1,103 @@
+// Jobs of another user: what can be seen of them, and that nothing can be done to them. Neither of the two is root.
+import { chmodSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+import { Jobs } from './background.ts';
+
+const OTHER = NOBODY - 1;
+
+let machine: Machine;
+let owner: Jobs;
+let other: Jobs;
+beforeEach(() => {
+  machine = new Machine('2');
+  owner = new Jobs(machine, { uid: NOBODY });
+  other = new Jobs(machine, { uid: OTHER });
+});
+afterEach(async () => {
+  await owner.end();
+  await machine.close();
+});
+
+const go = () => join(machine.directory, 'go');
+const untilGo = () => ['--', 'sh', '-c', `echo begun; while [ ! -e ${go()} ]; do sleep 0.02; done; exit 3`];
+
+describe.skipIf(whyNotNobody())("another user's jobs", () => {
+  beforeEach(async () => {
+    await owner.submit(['--name', 'runs', '--note', 'theirs', '-n2', ...untilGo()]);
+    await owner.reach(1, 'running');
+    await owner.submit(['--name', 'waits', 'true']);
+  });
+  const endWell = async () => {
+    expect((await owner.list()).map(({ state }) => state)).toEqual(['running', 'waiting']);
+    writeFileSync(go(), '');
+    expect(await owner.wait(1)).toBe(3);
+    expect(await owner.wait(2)).toBe(0);
+  };
+
+  test('are seen, and are no jobs of one’s own', async () => {
+    for (const job of ['1', 'runs', '2', 'waits']) {
+      for (const words of [
+        ['logs'],
+        ['logs', '-f'],
+        ['wait'],
+        ['cancel'],
+        ['resubmit'],
+        ['submit', '--after'],
+      ]) {
+        const { code, stdout, stderr } = await other.run([
+          ...words,
+          job,
+          ...(words[0] === 'submit' ? ['true'] : []),
+        ]);
+        expect({ words, code, stdout, stderr }).toMatchObject({
+          code: 64,
+          stdout: '',
+          stderr: expect.stringContaining(`you have no job ${job} on this machine`),
+        });
+      }
+    }
+    expect((await other.run(['resubmit', 'lost'])).stdout).toBe('');
+    expect(await other.list()).toEqual([]);
+    expect(await other.list('--user', 'nobody')).toMatchObject([
+      { id: null, name: 'runs', note: 'theirs', state: 'running', output: null },
+      { id: null, name: 'waits', state: 'waiting', output: null },
+    ]);
+    await endWell();
+  });
+
+  test('have numbers of their own: the same number means one’s own job', async () => {
+    expect(await other.submit(['true'])).toBe(1);
+    expect(await other.run(['cancel', '1'])).toMatchObject({ code: 0, stderr: '' });
+    expect((await other.find(1)).state).toBe('cancelled');
+    await endWell();
+  });
+
+  test('are not taken for one’s own where they are kept', async () => {
+    const theirs = new Jobs(machine, {
+      uid: OTHER,
+      env: { XDG_STATE_HOME: machine.stateDirectory(NOBODY) },
+    });
+    const refused = async (why: RegExp) => {
+      for (const words of [['logs', '1'], ['wait', '1'], ['cancel', '1'], ['resubmit', '1'], ['jobs']]) {
+        const { code, stdout, stderr } = await theirs.run(words);
+        expect({ words, code, stdout, stderr }).toMatchObject({
+          code: expect.toSatisfy((code) => code === 64 || code === 73),
+          stdout: '',
+          stderr: expect.stringMatching(why),
+        });
+      }
+      expect(await theirs.run(['submit', 'true'])).toMatchObject({ code: 73, stdout: '' });
+    };
+    await refused(/permission denied|no job 1/);
+    // Not even where its owner lets everybody read: who has locks there, only he can see.
+    const directory = owner.directoryOf(1);
+    const parts = ['gpu-owner', 'gpu-owner/jobs'].map((name) => join(machine.stateDirectory(NOBODY), name));
+    for (const path of [machine.stateDirectory(NOBODY), ...parts, join(directory, '..'), directory])
+      chmodSync(path, 0o755);
+    for (const name of readdirSync(directory)) chmodSync(join(directory, name), 0o644);
+    await refused(/belongs to another user/);
+    await endWell();
+  });
+});
