@@ -109,6 +109,8 @@ export class Jobs {
   async end(): Promise<void> {
     await until(() => {
       const left = this.processes();
+      // PIDs begin anew some day: a keeper that outlived its command by a moment would note the end.
+      signalAll(left, 'SIGSTOP');
       signalAll(left, 'SIGKILL');
       return left.length === 0;
     });
