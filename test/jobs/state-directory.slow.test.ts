@@ -546,6 +546,22 @@ describe('--output', () => {
     expect(readFileSync(path, 'utf8')).toBe('said\n');
   });
 
+  test.skipIf(noNobody)(
+    'a file that may no longer be written to is said when a job is submitted once more',
+    async () => {
+      const own = new Jobs(machine, { uid: NOBODY });
+      const path = join(machine.directory, 'file');
+      writeFileSync(path, '');
+      chmodSync(path, 0o666);
+      await own.submit(['--output', path, '--', 'echo', 'said']);
+      await own.wait(1);
+      chmodSync(path, 0o644);
+      expectSentence(await own.run(['resubmit', '1']), 64, /file' can't be written: permission denied/);
+      expect(await states(own)).toEqual(['1 completed']);
+      expect(own.processes()).toEqual([]);
+    },
+  );
+
   test('a FIFO is refused, also when a job is submitted once more', async () => {
     const path = join(machine.directory, 'log-2');
     spawnSync('mkfifo', [path]);

@@ -104,9 +104,17 @@ describe('what can never run is refused at once', () => {
     ['a number as a name', ['--name', '12', 'true'], /would be taken for a job's number/],
     ['a name with a space', ['--name', 'a b', 'true'], /is not a name/],
     ['a name with escape sequences', ['--name', 'a\u001b[31m', 'true'], /is not a name/],
+    ['a name of two lines', ['--name', 'a\nb', 'true'], /is not a name/],
+    ['a name with a slash', ['--name', '../a', 'true'], /is not a name/],
+    ['an option as a name', ['--name=--', 'true'], /is not a name/],
+    ['a name that turns the text around', ['--name', 'a\u202eb', 'true'], /is not a name/],
+    ['a name that is too long', ['--name', 'a'.repeat(65), 'true'], /is not a name/],
     ['a note of two lines', ['--note', 'a\nb', 'true'], /one line/],
+    ['a note with escape sequences', ['--note', '\u001b]0;title\u0007', 'true'], /one line/],
+    ['a note that is too long', ['--note', 'a'.repeat(201), 'true'], /one line/],
     ['an unknown job', ['--after', '1', 'true'], /you have no job 1/],
     ['an unknown name', ['--after-ok', 'x', 'true'], /you have no job x/],
+    ['its own name', ['--name', 'me', '--after', 'me', 'true'], /you have no job me/],
     ['an output in no directory', ['--output', 'none/out', 'true'], /there is no directory/],
     ['a directory as output', ['--output', '.', 'true'], /is a directory/],
     ['a time limit of nothing', ['--for', '0', 'true'], /leaves no time/],
@@ -179,9 +187,22 @@ describe('order', () => {
     expect(stderr).toMatch(/failed with exit code 4, so the new job would never start/);
   });
 
-  test('a job can not follow itself', async () => {
-    expect(await jobs.submit(['true'])).toBe(1);
-    expect((await jobs.run(['submit', '--after', '2', 'true'])).code).toBe(64);
+  test('a job can only follow earlier ones, so that none waits for itself', async () => {
+    expect(await jobs.submit(['--name', 'first', 'true'])).toBe(1);
+    expect(await jobs.wait(1)).toBe(0);
+    for (const later of ['2', '3', '1,2']) {
+      const { code, stderr } = await jobs.run(['submit', '--after', later, '--name', 'second', 'true']);
+      expect({ code, stderr }).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(/you have no job [23]/),
+      });
+    }
+    // By a name, the one that there is is meant, and not the new one.
+    expect(await jobs.submit(['--name', 'first', '--after', 'first', 'true'])).toBe(2);
+    expect(await jobs.wait(2)).toBe(0);
+    expect((await jobs.run(['resubmit', '2'])).stdout).toBe('3\n');
+    expect(await jobs.wait(3)).toBe(0);
+    expect((await jobs.list()).map(({ after }) => after)).toEqual([[], [1], [1]]);
   });
 });
 
@@ -346,6 +367,27 @@ test('logs: the last lines, and as they come', async () => {
   letGo('go');
   expect(await followed).toMatchObject({ code: 0, stdout: 'c\nd\n' });
   expect(readFileSync(join(machine.directory, `log-${id}-n`), 'utf8')).toBe('a\nb\nc\nd\n');
+});
+
+test('odd names and notes are shown as they are, and are names of files, never of directories', async () => {
+  const name = '%j$(id)`";\'é*';
+  const note = '-- $(id) %n "é" <b>';
+  const words = ['--name', name, `--note=${note}`, '--output', '%n-%j-%%j', '--', 'echo', 'said'];
+  const id = await jobs.submit(words, { cwd: machine.directory });
+  expect(await jobs.wait(name)).toBe(0);
+  expect(await jobs.find(id)).toMatchObject({ name, note, output: join(machine.directory, `${name}-1-%j`) });
+  expect(await jobs.logs(name)).toBe('said\n');
+  expect((await jobs.run(['jobs'])).stdout).toContain(` ${name.slice(0, 11)}… `);
+  for (const up of ['.', '..']) {
+    const { code, stderr } = await jobs.run(['submit', '--name', up, '--output', '%n', 'true'], {
+      cwd: machine.directory,
+    });
+    expect({ code, stderr }).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/^gpu-owner: --output: /),
+    });
+  }
+  expect(await jobs.list()).toHaveLength(1);
 });
 
 test('wait --timeout gives up with 75', async () => {
