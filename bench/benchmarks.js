@@ -13,6 +13,7 @@ const FILES = {
   window: './race-window.js',
   conventions: './conventions.js',
   idle: './idle.js',
+  jobs: './jobs.js',
   experiments: './experiments.js',
   queues: './queues.js',
 };

@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { environment, pause, summarize } from './measure.js';
+import { usage } from './processes.js';
 
 const root = join(import.meta.dirname, '..');
 const JOBS = { auto: 'run', keep: 'run --placeholder keep' };
@@ -36,7 +37,7 @@ export const keeper = {
       const minute = [];
       for (const job of jobs) {
         await pause(Math.max(0, began + seconds[job.placeholder] * 1000 - Date.now()));
-        minute.push({ ...job, parts: job.parts.map((part) => ({ ...part, after: measure(part.pid) })) });
+        minute.push({ ...job, parts: job.parts.map((part) => ({ ...part, after: usage(part.pid) })) });
       }
       return tables(minute, seconds);
     } finally {
@@ -63,7 +64,7 @@ async function begin(bench) {
   return jobs.map((job) => ({
     ...job,
     age: ageOf(job.child.pid),
-    parts: processes(job.child.pid).map(({ pid, name }) => ({ pid, name, before: measure(pid) })),
+    parts: processes(job.child.pid).map(({ pid, name }) => ({ pid, name, before: usage(pid) })),
   }));
 }
 
@@ -102,25 +103,6 @@ function processes(front) {
   const found = all.filter(({ pid }) => pid === front);
   for (let i = 0; i < found.length; i++) found.push(...all.filter(({ parent }) => parent === found[i].pid));
   return found;
-}
-
-function measure(pid) {
-  const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
-  const kilobytes = (name) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(rollup)[1]);
-  let milliseconds = 0;
-  let wakeups = 0;
-  for (const thread of readdirSync(`/proc/${pid}/task`)) {
-    const directory = `/proc/${pid}/task/${thread}`;
-    milliseconds += Number(readFileSync(`${directory}/schedstat`, 'utf8').split(' ')[0]) / 1e6;
-    const status = readFileSync(`${directory}/status`, 'utf8');
-    wakeups += Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)[1]);
-  }
-  return {
-    proportional: kilobytes('Pss') / 1000,
-    own: (kilobytes('Private_Clean') + kilobytes('Private_Dirty')) / 1000,
-    milliseconds,
-    wakeups,
-  };
 }
 
 function tables(jobs, seconds) {

@@ -1,5 +1,5 @@
 // Statistics, and what measured processes need.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,6 +18,63 @@ export function summarize(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const at = (p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))];
   return { n: sorted.length, median: median(sorted), low: at(0.25), high: at(0.75), p99: at(0.99) };
+}
+
+/** The series that commands are compared with. */
+export const NODE_ALONE = 'node -e 0';
+
+/**
+ * Times whole processes in turn, round after round; a first round isn't counted: it makes the simulated machine.
+ * @param programs name -> words @param after what is to be done after each of them, with its name
+ * @returns name -> times in ms
+ */
+export function timeInTurn(programs, rounds, env, after) {
+  const times = Object.fromEntries(Object.keys(programs).map((name) => [name, []]));
+  for (let i = -1; i < rounds; i++) {
+    for (const [name, [program, ...args]] of Object.entries(programs)) {
+      const begin = performance.now();
+      const { status } = spawnSync(program, args, { env, stdio: 'ignore' });
+      const time = performance.now() - begin;
+      if (status !== 0) throw new Error(`${name} exited with ${status}`);
+      if (i >= 0) times[name].push(time);
+      after?.(name);
+    }
+  }
+  return times;
+}
+
+/**
+ * Tables of commands of gpu-owner beside Node.js alone.
+ * @param times of {@link timeInTurn}, with {@link NODE_ALONE} @param targets of the differences, by command
+ */
+export function overNode({ [NODE_ALONE]: alone, ...ours }, note, targets) {
+  const differences = Object.fromEntries(
+    Object.entries(ours).map(([name, list]) => [name, list.map((time, i) => time - alone[i])]),
+  );
+  const rows = (lists, base = {}) =>
+    Object.entries(lists).map(([name, list]) => ({
+      label: `gpu-owner ${name}`,
+      series: { ...base, 'gpu-owner': summarize(list) },
+    }));
+  return [
+    {
+      name: 'whole',
+      title: 'From start to end',
+      unit: 'ms',
+      note,
+      base: NODE_ALONE,
+      rows: rows(ours, { [NODE_ALONE]: summarize(alone) }),
+    },
+    {
+      name: 'over-node',
+      title: 'Over Node.js alone',
+      unit: 'ms',
+      note: 'differences of neighbours in time',
+      rows: rows(differences),
+      targets: targets(differences),
+      chart: 'bars',
+    },
+  ];
 }
 
 /** The environment for measured processes. */

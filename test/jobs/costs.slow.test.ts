@@ -1,15 +1,20 @@
-// The costs of jobs in the background: time beside that of an empty program, in turn; memory and threads, whatever else runs.
-import { readFileSync } from 'node:fs';
+// The costs of jobs in the background: time beside that of an empty program, in turn; memory, threads and processor time, whatever else
+// runs. `npm run bench -- jobs idle` measures the same on a machine that has nothing else to do.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { makeEndedJobs } from '../../bench/ended-jobs.js';
+import { beginProcessorTime, nameOf, usage } from '../../bench/processes.js';
 import { Machine, until } from '../support/machine.ts';
-import { nameOf } from '../support/processes.ts';
 import { Jobs } from './background.ts';
 
-const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 20 : 500;
-const ROUNDS = 9;
-/** Over `node -e 0`, in ms: the promise is 100, on a machine that has nothing else to do. */
-const MAX_MS = 400;
-const MAX_PRIVATE_KIB = 2_048;
+const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 30 : 500;
+const ROUNDS = 20;
+/** Over `node -e 0`, in ms, where that takes no longer than NODE_MS: so much more on a machine that is slower. */
+const MAX_MS = 100;
+const NODE_MS = 40;
+const MAX_MB = 2;
+/** Of a processor: each that waits. A heartbeat a second takes less than 0.0001. */
+const MAX_SHARE = 0.001;
 
 let machine: Machine;
 let jobs: Jobs;
@@ -22,34 +27,62 @@ afterEach(async () => {
   await machine.close();
 });
 
-const median = (values: number[]) => values.sort((a, b) => a - b)[values.length >> 1] as number;
-
-test('submit costs little more than the start of Node.js', async () => {
-  const time = async (start: () => Promise<unknown>) => {
+/**
+ * How much longer something takes than `node -e 0` just before it, in ms, in proportion to that on a quiet machine: the best of several
+ * rounds, as whatever else runs only makes a round longer. The first that is good enough will do.
+ */
+async function overNode(start: () => Promise<unknown>): Promise<number> {
+  const time = async (act: () => Promise<unknown>) => {
     const began = performance.now();
-    await start();
+    await act();
     return performance.now() - began;
   };
-  const differences: number[] = [];
-  for (let i = 0; i < ROUNDS; i++) {
+  let best = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < ROUNDS && best >= MAX_MS; i++) {
     const node = await time(() => machine.run([process.execPath, '-e', '0']));
-    differences.push((await time(() => jobs.submit(['true']))) - node);
+    const more = (await time(start)) - node;
+    best = Math.min(best, more / Math.max(1, node / NODE_MS));
   }
-  console.log(`submit: ${median(differences).toFixed(0)} ms over node -e 0`);
-  expect(median(differences)).toBeLessThan(MAX_MS);
+  console.log(`${best.toFixed(0)} ms over node -e 0`);
+  return best;
+}
+
+test('submit costs little more than the start of Node.js', async () => {
+  await jobs.submit(['true']);
+  expect(await overNode(() => jobs.submit(['true']))).toBeLessThan(MAX_MS);
 });
 
-test(`each of ${WAITING} waiting jobs is one thread and little memory`, { timeout: 600_000 }, async () => {
+test('a thousand jobs that have ended are listed in little more than the start of Node.js', async () => {
+  await jobs.submit(['true']);
+  await jobs.wait(1);
+  makeEndedJobs(machine.stateDirectory(), 1_000);
+  const { stdout } = await jobs.run(['jobs']);
+  expect(stdout.match(/^ *\d+ +completed /gm)).toHaveLength(1_000);
+  expect(await overNode(() => jobs.run(['jobs']))).toBeLessThan(MAX_MS);
+});
+
+test(`each of ${WAITING} waiting jobs is one thread, little memory, and hardly any processor time`, {
+  timeout: 600_000,
+}, async () => {
   await jobs.submit(['-n2', 'sleep', '600']);
+  await jobs.reach(1, 'running');
   for (let i = 0; i < WAITING; i++) await jobs.submit(['true']);
   const waiters = () => jobs.processes().filter((pid) => nameOf(pid) === 'gpu-owner-wait');
-  // The first ones stay in Node.js as long as a GPU must be looked at that nobody tells of.
-  await until(() => waiters().length >= WAITING - 4, 120_000);
-  for (const pid of waiters()) {
-    const memory = [
-      ...readFileSync(`/proc/${pid}/smaps_rollup`, 'latin1').matchAll(/^Private_\w+:\s+(\d+)/gm),
-    ];
-    expect(memory.reduce((sum, [, kib]) => sum + Number(kib), 0)).toBeLessThan(MAX_PRIVATE_KIB);
-    expect(readFileSync(`/proc/${pid}/status`, 'latin1')).toMatch(/^Threads:\t1$/m);
+  await until(() => waiters().length === WAITING, 120_000);
+  const resting = waiters();
+  for (const pid of resting) {
+    const { own, threads } = usage(pid);
+    expect(threads).toBe(1);
+    if (process.env.GPU_OWNER_BUILD === undefined) expect(own).toBeLessThan(MAX_MB);
   }
+  const times = beginProcessorTime(resting);
+  const began = performance.now();
+  await sleep(5_000);
+  const shares = times().map((time) => time / (performance.now() - began));
+  // The one at the front starts Node.js once a minute, for a look.
+  const most = shares.sort((a, b) => b - a)[1] as number;
+  console.log(
+    `of ${WAITING} that wait, each takes up to ${(most * 1e6).toFixed(0)} millionths of a processor`,
+  );
+  expect(most).toBeLessThan(MAX_SHARE);
 });

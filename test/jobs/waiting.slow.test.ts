@@ -3,6 +3,7 @@ import { type ChildProcess, spawnSync } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { beginProcessorTime, usage } from '../../bench/processes.js';
 import { Line } from '../integration/line.ts';
 import { binaries } from '../support/binaries.ts';
 import {
@@ -65,12 +66,6 @@ async function queueUp(commands: string[][]): Promise<ChildProcess[]> {
   return children;
 }
 
-/** In kB. */
-function privateMemory(pid: number): number {
-  const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
-  return [...text.matchAll(/^Private_\w+:\s+(\d+) kB/gm)].reduce((sum, [, kB]) => sum + Number(kB), 0);
-}
-
 /** For whoever finds it waiting for ever. */
 function describeWaiter({ pid = 0 }: ChildProcess): string {
   const { stdout } = spawnSync(process.execPath, [command, 'queue', '--json'], {
@@ -96,7 +91,7 @@ test('whoever waits, at the front or behind others, has one thread and little me
   for (const { pid = 0 } of children) {
     expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
     expect(realpathSync(`/proc/${pid}/exe`)).toBe(realpathSync(join(binaries(), 'gpu-owner-waiter')));
-    if (process.env.GPU_OWNER_BUILD === undefined) expect(privateMemory(pid)).toBeLessThanOrEqual(2_048);
+    if (process.env.GPU_OWNER_BUILD === undefined) expect(usage(pid).own).toBeLessThanOrEqual(2);
   }
   expect(await waiting(2)).toEqual(children.map(({ pid }) => pid));
   release();
@@ -227,7 +222,7 @@ test('on a terminal the line goes on, without Node.js, and is erased when the co
   const pid = pids.find((each) => each !== first?.pid) ?? 0;
   await until(() => nameOf(pid) === 'gpu-owner-wait', RESTS);
   expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
-  if (process.env.GPU_OWNER_BUILD === undefined) expect(privateMemory(pid)).toBeLessThanOrEqual(2_048);
+  if (process.env.GPU_OWNER_BUILD === undefined) expect(usage(pid).own).toBeLessThanOrEqual(2);
   // Painted by the small one: Node.js has gone.
   let seen = 0;
   terminal.stdout?.on('data', (text: Buffer) => {
@@ -387,12 +382,12 @@ test('five hundred that wait are no burden, and wake one after the other', async
   const pids = (await output(many, /^pids [\d ]+\n/m)).trim().split(' ').slice(1).map(Number);
   expect(pids).toHaveLength(500);
   expect(pids.every((pid) => readdirSync(`/proc/${pid}/task`).length === 1)).toBe(true);
-  const time = () => pids.reduce((sum, pid) => sum + processorTime(pid), 0);
-  const [before, began] = [time(), performance.now()];
+  const times = beginProcessorTime(pids);
+  const began = performance.now();
   await pause(5_000);
-  expect((time() - before) / (performance.now() - began)).toBeLessThan(0.25);
-  const memory = pids.reduce((sum, pid) => sum + privateMemory(pid), 0);
-  if (process.env.GPU_OWNER_BUILD === undefined) expect(memory / 1_024).toBeLessThan(500);
+  expect(sum(times()) / (performance.now() - began)).toBeLessThan(0.25);
+  if (process.env.GPU_OWNER_BUILD === undefined)
+    expect(sum(pids.map((pid) => usage(pid).own))).toBeLessThan(500);
   expect(await waiting(501)).toEqual([first?.pid, ...pids]);
   release();
   await finished(child);
@@ -404,12 +399,6 @@ function manyWords(count: string): string[] {
   return [count, join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-waiter')];
 }
 
-/** In ms. */
-function processorTime(pid: number): number {
-  const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const [user, system] = text
-    .slice(text.lastIndexOf(')') + 2)
-    .split(' ')
-    .slice(11, 13);
-  return (Number(user) + Number(system)) * 10;
+function sum(values: number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }
