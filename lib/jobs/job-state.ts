@@ -50,7 +50,9 @@ export function stateOf(store: JobStore, id: number): { job: StoredJob; state: J
   const before = store.read(id);
   if (before === null) return null;
   // The end is written before the lock goes: of a thousand that have ended, none need be asked for it.
-  if (before.progress?.failure === undefined && before.end?.ended == null && isAlive(before)) {
+  const isEnded = before.progress?.failure !== undefined || before.end?.ended != null;
+  if (isEnded) return { job: before, state: endState(before) };
+  if (isAlive(before)) {
     const isWaiting = before.progress?.started === undefined && before.end === null;
     return { job: before, state: isWaiting ? 'waiting' : 'running' };
   }
