@@ -205,6 +205,8 @@ export interface Native {
   processSecret(): string;
   processSecretNumber(secret: string): number;
   processColumns(descriptor: number): number;
+  /** Has SIGHUP come when the parent of this process ends, also after it has become another program. */
+  processHangUpWithParent(): void;
   processIsTerminal(descriptor: number): boolean;
 
   /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: nobody has it open. */

@@ -47,6 +47,7 @@ const OTHERS = [
 ]
   .map(([, name]) => name)
   .filter((name) => !['run', 'hold'].includes(name))
+  .concat('on')
   .map((name) => `./lib/cli/${name}.ts`);
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };

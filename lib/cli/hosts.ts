@@ -45,7 +45,13 @@ export async function askFleet<Kind extends keyof Records>(
   const timeout = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
   const hosts = chooseHosts(String(values.hosts));
-  const words = [name, '--json', ...Object.entries(values).flatMap(wordsOf)];
+  const words = [
+    name,
+    '--json',
+    ...Object.entries(values)
+      .filter(([option]) => !OWN.includes(option))
+      .flatMap(wordsOf),
+  ];
   const report = ({ host, records, error }: Answer<Kind>) => {
     if (error === null) print(show({ host, records }));
     else say(`${host}: ${error.message}`);
@@ -70,8 +76,8 @@ function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {
 }
 
 /** An option as it was given. */
-function wordsOf([name, value]: [string, Values[string]]): string[] {
-  if (OWN.includes(name) || value === undefined) return [];
+export function wordsOf([name, value]: [string, Values[string]]): string[] {
+  if (value === undefined) return [];
   const all = Array.isArray(value) ? value : [value];
   return all.map((each) => (each === true ? `--${name}` : `--${name}=${String(each)}`));
 }

@@ -8,6 +8,7 @@ import {
   parseTimeLimit,
   type TimeLimit,
 } from '../jobs/index.ts';
+import { native } from '../native.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -22,7 +23,8 @@ import type { Command, OptionGroup } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { ABOUT } from './job-options.ts';
-import { isLostDuration, type Parsed, usage } from './options.ts';
+import { isLostDuration, type OptionTable, type Parsed, usage } from './options.ts';
+import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
 /** A request for `run` or `submit`, checked. */
@@ -59,12 +61,16 @@ async function run(parsed: Parsed): Promise<void> {
   const { values, command } = parsed;
   const continued = continueWait();
   const { settings, limit } = checkRun(parsed, 'run');
+  if (values.on !== undefined) return (await import('./on.ts')).runOn(parsed);
+  const overSSH = values['over-ssh'];
+  if (overSSH !== undefined) native().processHangUpWithParent();
   refuseThrowAway();
   const wait = waitLimits(values, true);
   const claiming = values['until-input-closes']
     ? claimUntilInputCloses(settings, wait)
     : claimForJob(settings, wait, continued);
   const claim = await claiming.finally(() => wait?.end());
+  if (typeof overSSH === 'string') print(`\n${overSSH}`);
   becomeKeeper(claim, command.length, limit);
 }
 
@@ -73,6 +79,13 @@ function exitCode(value: unknown): number {
   if (/^\d{1,3}$/.test(String(value)) && code <= 255) return code;
   throw usage(`--conflict-exit-code: ${showValue(value)} is not an exit code; use 0 to 255`);
 }
+
+const ON: OptionTable = {
+  on: {
+    value: 'HOST|any',
+    help: 'do so on another machine over ssh, in the same directory: a name as in `ssh NAME`, or any of those that the configuration lists on which GPUs are free now',
+  },
+};
 
 /** Options of `run`, and of `submit` first. */
 export const RUN_GROUPS: readonly OptionGroup[] = [
@@ -100,6 +113,13 @@ export const RUN_GROUPS: readonly OptionGroup[] = [
         'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
       ),
       ...LOCKS,
+      ...ON,
+      'over-ssh': {
+        value: 'TEXT',
+        isValueOptional: true,
+        help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
+        isHidden: true,
+      },
       'until-input-closes': {
         help: 'stop waiting when standard input is closed; for the self-test',
         isHidden: true,

@@ -14,4 +14,7 @@ const BUNDLES: Record<string, string> = {
 /** The function of this file, or of the launcher: both find the same packages. */
 declare const require: NodeJS.Require;
 
-runBundle(BUNDLES[process.argv[2] ?? ''] ?? 'command', import.meta.dirname, require);
+const [, , name = '', ...words] = process.argv;
+// `run --on` is about another machine. A command that is run may have such a word, too: it costs it some ms.
+const isElsewhere = name === 'run' && words.some((word) => /^--on(?:=|$)/.test(word));
+runBundle((isElsewhere ? null : BUNDLES[name]) ?? 'command', import.meta.dirname, require);

@@ -14,6 +14,7 @@ async function submit(parsed: Parsed): Promise<void> {
   const { values, command } = parsed;
   const continued = continueWait();
   const request = checkRun(parsed, 'submit');
+  if (values.on !== undefined) return (await import('./on.ts')).submitOn(parsed);
   const jobDescriptors = values['as-job'];
   if (typeof jobDescriptors === 'string') {
     return runJob(new JobProcess(jobDescriptors), parsed, request, continued);

@@ -38,7 +38,8 @@ function parseHost(entry: unknown, option: string): Host {
   const text = typeof entry === 'string' ? entry : '';
   const equals = text.indexOf('=');
   const name = checkHostName(equals < 0 ? entry : text.slice(0, equals), option);
-  if (name === 'all') throw invalid(option, name, 'it stands for all hosts; give the host another name');
+  if (name === 'all' || name === 'any')
+    throw invalid(option, name, 'it stands for all hosts; give the host another name');
   if (equals < 0) return { name, command: null };
   const command = text.slice(equals + 1).trim();
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused

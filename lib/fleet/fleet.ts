@@ -1,28 +1,20 @@
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { formatDuration, sanitize } from '../platform/index.ts';
+import {
+  explain,
+  type Failure,
+  type HostErrorCode,
+  lastLine,
+  MAX_MESSAGE_LENGTH,
+  noDirectory,
+  noSSH,
+  notInstalled,
+  remoteError,
+} from './failures.ts';
 import { parseRecords, type Records } from './records.ts';
 import { RemoteRequest } from './request.ts';
-import { runOverSSH, type SSHResult, sshProgram } from './ssh.ts';
-
-/** Why a host gave no answer. Codes of {@link GPUOwnerError} are the host's own. */
-export const HOST_ERRORS = [
-  'ERR_NO_SSH',
-  'ERR_HOST_UNREACHABLE',
-  'ERR_HOST_KEY',
-  'ERR_HOST_LOGIN',
-  'ERR_HOST_TIMEOUT',
-  'ERR_HOST_NOT_INSTALLED',
-  'ERR_HOST_VERSION',
-  'ERR_HOST_ANSWER',
-] as const;
-export type HostErrorCode = (typeof HOST_ERRORS)[number];
-
-export interface Failure {
-  code: string;
-  /** One line: the cause, and what to do. */
-  message: string;
-}
+import { runOverSSH } from './ssh.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
 export type Answer<Kind extends keyof Records> = { host: string; version: string | null } & (
@@ -32,23 +24,22 @@ export type Answer<Kind extends keyof Records> = { host: string; version: string
 
 /** Between two starts: gateways drop connections of too many who log in at once (MaxStartups of sshd). */
 const START_INTERVAL_MS = 20;
-const MAX_MESSAGE_LENGTH = 300;
 
 /**
- * The hosts of a list as users type it: names divided by commas, or `all` of the configuration.
+ * The hosts of a list as users type it: names divided by commas, or a word for all of the configuration.
  * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
-export function chooseHosts(list: string): Host[] {
+export function chooseHosts(list: string, option = '--hosts', word = 'all'): Host[] {
   const { hosts: configured = [] } = loadConfiguration();
-  if (list.trim() === 'all') {
+  if (list.trim() === word) {
     if (configured.length > 0) return [...configured];
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      "--hosts all: no host is configured. Write 'hosts: [NAME, NAME]' into ~/.config/gpu-owner/config.yaml, or name them: --hosts a,b",
+      `${option} ${word}: no host is configured. Write 'hosts: [NAME, NAME]' into ~/.config/gpu-owner/config.yaml, or name them: ${option} a,b`,
     );
   }
   // Only spaces around a name are a matter of taste.
-  const names = list.split(',').map((name) => checkHostName(name.replace(/^ +| +$/g, ''), '--hosts'));
+  const names = list.split(',').map((name) => checkHostName(name.replace(/^ +| +$/g, ''), option));
   return [...new Set(names)].map(
     (name) => configured.find((host) => host.name === name) ?? { name, command: null },
   );
@@ -76,23 +67,73 @@ export async function askHosts<Kind extends keyof Records>(
 }
 
 async function ask<Kind extends keyof Records>(
-  host: Host,
+  { name: host, ...rest }: Host,
   kind: Kind,
   words: readonly string[],
   timeoutMs: number,
 ): Promise<Answer<Kind>> {
+  const answer = await question({ name: host, ...rest }, words, timeoutMs);
+  const { version, error } = answer;
+  if (error === null) {
+    const records = parseRecords(kind, answer.output);
+    if (typeof records !== 'string') return { host, version, records, error: null };
+    const message = `its answer makes no sense: ${records}. Compare \`ssh ${host} gpu-owner ${words.join(' ')}\``;
+    return { host, version, records: null, error: failure('ERR_HOST_ANSWER', message) };
+  }
+  // A key that may only run one command has that command's output.
+  const records = answer.unasked === null ? null : parseRecords(kind, answer.unasked);
+  if (Array.isArray(records)) return { host, version: null, records, error: null };
+  return { host, version, records: null, error };
+}
+
+/**
+ * Submits a job on a host. If the connection breaks, nobody knows whether it has been submitted.
+ * @param words the arguments of gpu-owner, @param directory where it runs: an absolute path
+ * @returns its number
+ */
+export async function submitOnHost(
+  host: Host,
+  words: readonly string[],
+  directory: string,
+  timeoutMs: number,
+): Promise<{ id: number; error: null } | { id: null; error: Failure }> {
+  const answer = await question(host, words, timeoutMs, directory);
+  if (answer.error !== null) return { id: null, error: answer.error };
+  const [id] = /^[1-9]\d{0,8}$/.exec(answer.output.trim()) ?? [];
+  if (id !== undefined) return { id: Number(id), error: null };
+  return {
+    id: null,
+    error: failure('ERR_HOST_ANSWER', `its answer is no number: ${lastLine(answer.output)}`),
+  };
+}
+
+/** `unasked`: the output of a host that ran something else instead. */
+type RawResult =
+  | { version: string | null; output: string; error: null }
+  | { version: string | null; unasked: string | null; error: Failure };
+
+function failure(code: HostErrorCode | string, message: string): Failure {
+  return { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) };
+}
+
+async function question(
+  host: Host,
+  words: readonly string[],
+  timeoutMs: number,
+  directory?: string,
+): Promise<RawResult> {
   const request = new RemoteRequest();
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
-    host: host.name,
     version,
-    records: null,
-    error: { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) },
+    unasked: null,
+    error: failure(code, message),
   });
-  const result = await runOverSSH(host.name, request.commandLine(host, words), timeoutMs, (...tails) =>
-    request.isWhole(...tails),
-  );
-  if (result.cut === 'no-ssh')
-    return failed('ERR_NO_SSH', `${sshProgram()} is not installed here. Install the OpenSSH client`);
+  const commandLine = request.commandLine(host, words, directory);
+  const result = await runOverSSH(host.name, commandLine, timeoutMs, (...tails) => request.isWhole(...tails));
+  if (result.cut === 'no-ssh') {
+    const { code, message } = noSSH();
+    return failed(code, message);
+  }
   if (result.cut === 'size')
     return failed(
       'ERR_HOST_ANSWER',
@@ -104,19 +145,19 @@ async function ask<Kind extends keyof Records>(
       `no answer within ${formatDuration(timeoutMs)}. Check that the host is up, or wait longer with --timeout`,
     );
   const raw = request.read(result.output, result.errors);
-  if (raw === 'missing')
-    return failed(
-      'ERR_HOST_NOT_INSTALLED',
-      `gpu-owner is neither in PATH nor in ~/.local/bin there. Install it, or say where it is: 'hosts: ["${host.name}=/PATH/gpu-owner"]' in your configuration`,
-    );
+  if (raw === 'missing') {
+    const { code, message } = notInstalled(host);
+    return failed(code, message);
+  }
+  if (raw === 'directory') {
+    const { code, message } = noDirectory(directory ?? '');
+    return failed(code, message);
+  }
   if (raw === 'broken')
     return failed('ERR_HOST_UNREACHABLE', `the connection broke: ${lastLine(result.errors)}. Try again`);
   if (raw === null) {
-    // A key that may only run one command has that command's output.
-    const records = result.exitCode === 0 ? parseRecords(kind, result.output) : null;
-    if (Array.isArray(records)) return { host: host.name, version: null, records, error: null };
     const { code, message } = explain(host, result);
-    return failed(code, message);
+    return { ...failed(code, message), unasked: result.exitCode === 0 ? result.output : null };
   }
   const version = raw.version === null ? null : sanitize(raw.version, 40);
   if (raw.exitCode === 127 && version === null && host.command !== null)
@@ -131,96 +172,5 @@ async function ask<Kind extends keyof Records>(
     const which = version === null ? 'gpu-owner' : `gpu-owner ${version}`;
     return failed('ERR_HOST_VERSION', `${which} there is too old: ${unknown}. Upgrade it`, version);
   }
-  const records = parseRecords(kind, raw.output);
-  if (typeof records !== 'string') return { host: host.name, version, records, error: null };
-  return failed(
-    'ERR_HOST_ANSWER',
-    `its answer makes no sense: ${records}. Compare \`ssh ${host.name} gpu-owner ${words.join(' ')}\``,
-    version,
-  );
-}
-
-/** The error that a gpu-owner there has written: as JSON, or as older versions do. */
-function remoteError(errors: string, exitCode: number): Failure {
-  for (const line of errors.split('\n').reverse()) {
-    if (!line.startsWith('{')) continue;
-    try {
-      const { error } = JSON.parse(line) as { error?: Partial<Failure> };
-      const { code, message } = error ?? {};
-      if (typeof code === 'string' && /^ERR_[A-Z_]+$/.test(code) && typeof message === 'string')
-        return { code, message };
-    } catch {
-      // Not ours.
-    }
-  }
-  const said = lastLine(errors).replace(/^gpu-owner: /, '');
-  return { code: 'ERR_HOST_ANSWER', message: `gpu-owner there failed with exit code ${exitCode}: ${said}` };
-}
-
-/** Messages of OpenSSH (ssh.c, sshconnect.c, sshconnect2.c), each with what it means here. */
-const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: string) => string][] = [
-  [
-    /Could not resolve hostname/,
-    'ERR_HOST_UNREACHABLE',
-    () => 'no host has this name. Correct it, or write it into ~/.ssh/config',
-  ],
-  [
-    /REMOTE HOST IDENTIFICATION HAS CHANGED|DNS SPOOFING/,
-    'ERR_HOST_KEY',
-    (name) => `its host key has changed. Ask its administrator why, then run \`ssh-keygen -R ${name}\``,
-  ],
-  [
-    /Host key verification failed|host key is known for/i,
-    'ERR_HOST_KEY',
-    (name) => `its host key is unknown. Run \`ssh ${name}\` once, and check the key`,
-  ],
-  [
-    /Permission denied|Too many authentication failures|No supported authentication/,
-    'ERR_HOST_LOGIN',
-    (name) =>
-      `it asks for a password, or refuses your key. Run \`ssh-copy-id ${name}\`, or load your key with \`ssh-add\``,
-  ],
-  [
-    /Connection refused/,
-    'ERR_HOST_UNREACHABLE',
-    () => 'connection refused. Start sshd there, or correct the port in ~/.ssh/config',
-  ],
-  [
-    /timed out|No route to host|unreachable|Host is down/i,
-    'ERR_HOST_UNREACHABLE',
-    () => 'it is down, or a firewall is in between. Check that the host is up',
-  ],
-  [
-    /kex_exchange_identification|Connection (?:closed|reset) by/,
-    'ERR_HOST_UNREACHABLE',
-    () =>
-      'it closed the connection before the login. sshd is too busy (MaxStartups), or blocks you; try again later',
-  ],
-];
-
-/** Why ssh ended without an answer. */
-function explain({ name }: Host, { exitCode, output, errors }: SSHResult): Failure {
-  // Other programs can have these words in what they say, but ssh ends with 255.
-  if (exitCode === 255) {
-    for (const [pattern, code, message] of SSH_MESSAGES) {
-      if (pattern.test(errors)) return { code, message: message(name) };
-    }
-    return {
-      code: 'ERR_HOST_UNREACHABLE',
-      message: `ssh failed: ${lastLine(errors)}. Try \`ssh ${name} true\``,
-    };
-  }
-  const { code, message } = remoteError(errors, exitCode ?? 0);
-  if (code !== 'ERR_HOST_ANSWER') return { code, message };
-  const said = errors.trim() === '' ? lastLine(output) : lastLine(errors);
-  return {
-    code,
-    message: `its shell ran no command (exit code ${exitCode}): ${said}. Try \`ssh ${name} true\``,
-  };
-}
-
-function lastLine(text: string): string {
-  const lines = text.slice(-10_000).split('\n');
-  const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '');
-  return (line ?? 'it said nothing').replace(/\.$/, '');
+  return { version, output: raw.output, error: null };
 }

@@ -31,7 +31,8 @@ const LEASHED = `{ read -r _ <&3 || kill -s KILL -- "-$$"; } </dev/null >/dev/nu
 exec 3<&-
 command -v "$1" >/dev/null 2>&1 || exit 254
 exec "$@"`;
-const NO_SSH = 254;
+/** The exit code where there is none. */
+export const NO_SSH = 254;
 
 export interface SSHResult {
   /** null: it was killed. */
@@ -152,7 +153,7 @@ function killGroup({ pid }: ChildProcess): void {
 }
 
 /** Lets the process beside ssh go. */
-function release(ssh: ChildProcess): void {
+export function release(ssh: ChildProcess): void {
   const leash = ssh.stdio[3] as Duplex | null | undefined;
   if (leash?.writable) leash.end('\n', () => leash.destroy());
 }

@@ -123,6 +123,13 @@ Napi::Value adopt(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }
 
+// processHangUpWithParent(): SIGHUP comes when the parent of this process ends
+void hang_up_with_parent(const Napi::CallbackInfo&) {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGHUP);
+  if (getppid() != parent) raise(SIGHUP);
+}
+
 // processReadLine(descriptor, milliseconds) -> the first line that a helper writes, or ''
 Napi::Value read_line(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), process::read_line(integer(info[0]), integer(info[1])));
@@ -194,6 +201,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSignal", Napi::Function::New<signal_holder>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
+  exports.Set("processHangUpWithParent", Napi::Function::New<hang_up_with_parent>(env));
   exports.Set("processSleep", Napi::Function::New<sleep>(env));
   exports.Set("processBootMilliseconds", Napi::Function::New<boot_milliseconds>(env));
   exports.Set("processSecret", Napi::Function::New<new_secret>(env));

@@ -27,7 +27,7 @@ import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
-import { HOST_ERRORS } from '../../lib/fleet/fleet.ts';
+import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
 import { until } from '../support/simulated.ts';
 
 const root = join(import.meta.dirname, '../..');

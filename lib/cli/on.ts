@@ -1,0 +1,138 @@
+// `run` and `submit` on another machine.
+import type { GPUOwnerError } from '../errors.ts';
+import { type Answer, askHosts, chooseHosts, type Failure, runOnHost, submitOnHost } from '../fleet/index.ts';
+import { showValue } from '../platform/index.ts';
+import { waitOption } from './claim-options.ts';
+import { optionsOf } from './command.ts';
+import { EXIT_CODES } from './exit-codes.ts';
+import { COMMAND as FIND } from './find.ts';
+import { HOSTS, wordsOf } from './hosts.ts';
+import { type Parsed, usage, type Values } from './options.ts';
+import { isTerminal, print, say, write } from './output.ts';
+
+/** How long a host has to answer, in ms. */
+const TIMEOUT_MS = 10_000;
+/** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
+const MAX_WORDS_LENGTH = 90_000;
+
+type Hosts = ReturnType<typeof chooseHosts>;
+
+/** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
+export async function runOn(parsed: Parsed): Promise<void> {
+  const { hosts, isAny, directory } = check(parsed);
+  const hasTerminal = isTerminal(0) && isTerminal(1);
+  const words = wordsFor('run', parsed, isAny);
+  const start = async (host: Hosts[number]): Promise<Failure | null> => {
+    const end = await runOnHost(host, {
+      ...{ words, directory, hasTerminal, isQuiet: isAny },
+      onOutput: (bytes) => write(1, bytes),
+      onErrors: (bytes) => write(2, bytes),
+    });
+    if (end.state === 'failed') return end.error;
+    if (end.state === 'killed') return endBy(end.signal);
+    if (end.note !== null) say(`${host.name}: ${end.note}`);
+    process.exitCode = end.exitCode;
+    return null;
+  };
+  await choose(hosts, isAny, parsed.values, start);
+}
+
+/** Submits a job on another machine, and prints the host and the number. */
+export async function submitOn(parsed: Parsed): Promise<void> {
+  const { hosts, isAny, directory } = check(parsed);
+  const words = wordsFor('submit', parsed, false);
+  await choose(hosts, isAny, parsed.values, async (host) => {
+    const { id, error } = await submitOnHost(host, words, directory, TIMEOUT_MS);
+    if (error !== null) return error;
+    print(`${host.name} ${id}`);
+    return null;
+  });
+}
+
+/** @throws ERR_INVALID_ARGUMENT for what is wrong with the hosts, or can't be sent there */
+function check(parsed: Parsed) {
+  const { values } = parsed;
+  const list = String(values.on);
+  const isAny = list.trim() === 'any' || list.includes(',');
+  if (isAny && waitOption(values, false) !== null)
+    throw usage('--on any does not wait: it takes the first host on which enough GPUs are free now');
+  const hosts = chooseHosts(list, '--on', 'any');
+  const directory = process.cwd();
+  const size = [directory, ...parsed.args].reduce((sum, word) => sum + Buffer.byteLength(word) + 3, 0);
+  if (size > MAX_WORDS_LENGTH)
+    throw usage(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
+  const odd = [directory, ...parsed.args].find((word) => word.includes('\ufffd'));
+  if (odd !== undefined) throw usage(`--on: ${showValue(odd)} is not UTF-8, and would get lost on the way`);
+  return { hosts, isAny, directory };
+}
+
+/** The arguments there. */
+function wordsFor(name: string, { values, command }: Parsed, isAny: boolean): string[] {
+  const options = Object.entries(values).filter(([option]) => option !== 'on' && option !== 'no-wait');
+  const wait = values['no-wait'] || isAny ? ['--no-wait'] : [];
+  return [name, ...wait, ...options.flatMap(wordsOf), '--', ...command];
+}
+
+/**
+ * Starts on the host, or on the first that has enough free GPUs and gives them.
+ * @param start returns why it doesn't run there; null: it did
+ */
+async function choose(
+  hosts: Hosts,
+  isAny: boolean,
+  values: Values,
+  start: (host: Hosts[number]) => Promise<Failure | null>,
+): Promise<void> {
+  const failures: [host: string, Failure][] = [];
+  if (isAny) {
+    for await (const { host, error } of freeHosts(hosts, values)) {
+      const failure = error ?? (await start(hosts.find(({ name }) => name === host) as Hosts[number]));
+      if (failure === null) return;
+      failures.push([host, failure]);
+    }
+  } else {
+    const [host] = hosts as [Hosts[number]];
+    const failure = await start(host);
+    if (failure === null) return;
+    failures.push([host.name, failure]);
+  }
+  for (const [host, { message }] of failures) say(`${host}: ${message}`);
+  process.exitCode = exitCodeOf(
+    failures.map(([, { code }]) => code),
+    isAny,
+  );
+}
+
+function exitCodeOf(codes: readonly string[], isAny: boolean): number {
+  // It was answered, too, where nothing is free.
+  if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return EXIT_CODES.ERR_GPU_UNAVAILABLE;
+  const [code = ''] = codes;
+  if (!isAny && Object.hasOwn(EXIT_CODES, code)) return EXIT_CODES[code as GPUOwnerError['code']];
+  return code === 'ERR_HOST_DIRECTORY' ? EXIT_CODES.ERR_INVALID_ARGUMENT : EXIT_CODES.ERR_NO_DRIVER;
+}
+
+/** Asks all hosts for free GPUs, and yields each answer as it comes. */
+async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<Answer<'gpus'>> {
+  const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
+  const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
+  const options = Object.entries(values).filter(
+    ([name]) => Object.hasOwn(known, name) && !own.includes(name),
+  );
+  const answers: Answer<'gpus'>[] = [];
+  let onAnswer = () => {};
+  let left = hosts.length;
+  void askHosts(hosts, 'gpus', ['find', '--json', ...options.flatMap(wordsOf)], TIMEOUT_MS, (answer) => {
+    answers.push(answer);
+    onAnswer();
+  });
+  for (; left > 0; left--) {
+    if (answers.length === 0) await new Promise<void>((resolve) => (onAnswer = resolve));
+    yield answers.shift() as Answer<'gpus'>;
+  }
+}
+
+/** Ends as ssh was ended. */
+function endBy(signal: NodeJS.Signals): never {
+  process.kill(process.pid, signal);
+  process.exit(EXIT_CODES.ERR_ABORTED); // where it has a handler
+}

@@ -1,0 +1,131 @@
+// Why a host gave no answer: each cause with what to do.
+import type { Host } from '../config/index.ts';
+import { sanitize, showValue } from '../platform/index.ts';
+import { type SSHResult, sshProgram } from './ssh.ts';
+
+/** Why a host gave no answer. Codes of {@link GPUOwnerError} are the host's own. */
+export const HOST_ERRORS = [
+  'ERR_NO_SSH',
+  'ERR_HOST_UNREACHABLE',
+  'ERR_HOST_KEY',
+  'ERR_HOST_LOGIN',
+  'ERR_HOST_TIMEOUT',
+  'ERR_HOST_NOT_INSTALLED',
+  'ERR_HOST_VERSION',
+  'ERR_HOST_ANSWER',
+  'ERR_HOST_DIRECTORY',
+] as const;
+export type HostErrorCode = (typeof HOST_ERRORS)[number];
+
+export interface Failure {
+  code: string;
+  /** One line: the cause, and what to do. */
+  message: string;
+}
+
+export const MAX_MESSAGE_LENGTH = 300;
+
+/** There is no ssh here. */
+export function noSSH(): Failure {
+  return { code: 'ERR_NO_SSH', message: `${sshProgram()} is not installed here. Install the OpenSSH client` };
+}
+
+export function notInstalled({ name }: Host): Failure {
+  return {
+    code: 'ERR_HOST_NOT_INSTALLED',
+    message: `gpu-owner is neither in PATH nor in ~/.local/bin there. Install it, or say where it is: 'hosts: ["${name}=/PATH/gpu-owner"]' in your configuration`,
+  };
+}
+
+/** Without the directory in which the command was to run. */
+export function noDirectory(directory: string): Failure {
+  return {
+    code: 'ERR_HOST_DIRECTORY',
+    message: `there is no directory ${showValue(directory)}, or you may not enter it. --on runs a command in the same directory: make it there, or cd to one that both have`,
+  };
+}
+
+/** The error that a gpu-owner there has written: as JSON, or as older versions do. */
+export function remoteError(errors: string, exitCode: number): Failure {
+  for (const line of errors.split('\n').reverse()) {
+    if (!line.startsWith('{')) continue;
+    try {
+      const { error } = JSON.parse(line) as { error?: Partial<Failure> };
+      const { code, message } = error ?? {};
+      if (typeof code === 'string' && /^ERR_[A-Z_]+$/.test(code) && typeof message === 'string')
+        return { code, message };
+    } catch {
+      // Not ours.
+    }
+  }
+  const said = lastLine(errors).replace(/^gpu-owner: /, '');
+  return { code: 'ERR_HOST_ANSWER', message: `gpu-owner there failed with exit code ${exitCode}: ${said}` };
+}
+
+/** Messages of OpenSSH (ssh.c, sshconnect.c, sshconnect2.c), each with what it means here. */
+const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: string) => string][] = [
+  [
+    /Could not resolve hostname/,
+    'ERR_HOST_UNREACHABLE',
+    () => 'no host has this name. Correct it, or write it into ~/.ssh/config',
+  ],
+  [
+    /REMOTE HOST IDENTIFICATION HAS CHANGED|DNS SPOOFING/,
+    'ERR_HOST_KEY',
+    (name) => `its host key has changed. Ask its administrator why, then run \`ssh-keygen -R ${name}\``,
+  ],
+  [
+    /Host key verification failed|host key is known for/i,
+    'ERR_HOST_KEY',
+    (name) => `its host key is unknown. Run \`ssh ${name}\` once, and check the key`,
+  ],
+  [
+    /Permission denied|Too many authentication failures|No supported authentication/,
+    'ERR_HOST_LOGIN',
+    (name) =>
+      `it asks for a password, or refuses your key. Run \`ssh-copy-id ${name}\`, or load your key with \`ssh-add\``,
+  ],
+  [
+    /Connection refused/,
+    'ERR_HOST_UNREACHABLE',
+    () => 'connection refused. Start sshd there, or correct the port in ~/.ssh/config',
+  ],
+  [
+    /timed out|No route to host|unreachable|Host is down/i,
+    'ERR_HOST_UNREACHABLE',
+    () => 'it is down, or a firewall is in between. Check that the host is up',
+  ],
+  [
+    /kex_exchange_identification|Connection (?:closed|reset) by/,
+    'ERR_HOST_UNREACHABLE',
+    () =>
+      'it closed the connection before the login. sshd is too busy (MaxStartups), or blocks you; try again later',
+  ],
+];
+
+/** Why ssh ended without an answer. */
+export function explain({ name }: Host, { exitCode, output, errors }: SSHResult): Failure {
+  // Other programs can have these words in what they say, but ssh ends with 255.
+  if (exitCode === 255) {
+    for (const [pattern, code, message] of SSH_MESSAGES) {
+      if (pattern.test(errors)) return { code, message: message(name) };
+    }
+    return {
+      code: 'ERR_HOST_UNREACHABLE',
+      message: `ssh failed: ${lastLine(errors)}. Try \`ssh ${name} true\``,
+    };
+  }
+  const { code, message } = remoteError(errors, exitCode ?? 0);
+  if (code !== 'ERR_HOST_ANSWER') return { code, message };
+  const said = errors.trim() === '' ? lastLine(output) : lastLine(errors);
+  return {
+    code,
+    message: `its shell ran no command (exit code ${exitCode}): ${said}. Try \`ssh ${name} true\``,
+  };
+}
+
+export function lastLine(text: string): string {
+  const lines = text.slice(-10_000).split('\n');
+  const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '');
+  return (line ?? 'it said nothing').replace(/\.$/, '');
+}

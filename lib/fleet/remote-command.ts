@@ -1,0 +1,164 @@
+// A command on another machine, as `ssh HOST COMMAND` runs it: the terminal, signals and the window's size are ssh's business, and so is
+// the end of the connection.
+import type { ChildProcess } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import type { Writable } from 'node:stream';
+import type { Host } from '../config/index.ts';
+import { sanitize } from '../platform/index.ts';
+import {
+  explain,
+  type Failure,
+  lastLine,
+  MAX_MESSAGE_LENGTH,
+  noDirectory,
+  noSSH,
+  notInstalled,
+} from './failures.ts';
+import { RemoteStart } from './request.ts';
+import { NO_SSH, release, sshProgram } from './ssh.ts';
+
+/** The end of a command on a host. */
+export type RemoteEnd =
+  /** `note`: why, as ssh has it; null: it has said nothing, or itself. */
+  | { state: 'ended'; exitCode: number; note: string | null }
+  /** ssh was killed. */
+  | { state: 'killed'; signal: NodeJS.Signals }
+  /** It never ran. */
+  | { state: 'failed'; error: Failure };
+
+export interface RemoteCommand {
+  /** The arguments of gpu-owner. */
+  words: readonly string[];
+  /** Where it runs: an absolute path. */
+  directory: string;
+  /** Whether standard input and output are a terminal, which it then has as well. */
+  hasTerminal: boolean;
+  /** Nothing is shown, and no input read, until it has GPUs. */
+  isQuiet: boolean;
+  onOutput: (bytes: Uint8Array) => void;
+  onErrors: (bytes: Uint8Array) => void;
+}
+
+/** They override settings in the user's configuration. */
+const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none'];
+/** ssh asks for passwords on a terminal only, and never if hosts are tried. Connections that outlive ssh would keep its commands, too. */
+const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
+
+/** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
+const LEASHED = `{ read -r _ <&3 || kill -s HUP "$$"; } </dev/null >/dev/null 2>&1 &
+exec 3<&-
+command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
+exec "$@"`;
+/** The exit code of gpu-owner where not enough GPUs are free. */
+const REFUSED = 75;
+const MAX_LOG_LENGTH = 100_000;
+/** Messages of OpenSSH (packet.c, clientloop.c). */
+const LOST = /closed by remote|Connection reset|client_loop|Broken pipe|Timeout, server|timed out/i;
+
+/** Runs a command of gpu-owner on a host. Signals that end this process end it. Never throws. */
+export async function runOnHost(host: Host, command: RemoteCommand): Promise<RemoteEnd> {
+  // ssh closes all descriptors from 3 on, so its messages can only be told from those of the command by a file.
+  const directory = mkdtempSync(`${process.env.TMPDIR || '/tmp'}/gpu-owner-ssh-`);
+  try {
+    return await runLogged(host, command, `${directory}/log`);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+function runLogged(host: Host, command: RemoteCommand, log: string): Promise<RemoteEnd> {
+  const { spawn } = process.getBuiltinModule('node:child_process');
+  const { hasTerminal, isQuiet, onOutput, onErrors } = command;
+  const start = new RemoteStart(isQuiet);
+  const settings = [...OPTIONS, ...(hasTerminal && !isQuiet ? [] : UNATTENDED)];
+  const words = [
+    ...['-c', LEASHED, 'sh', sshProgram(), hasTerminal ? '-t' : '-T', '-a', '-x', '-E', log],
+    ...settings.flatMap((setting) => ['-o', setting]),
+    ...['--', host.name, start.commandLine(host, command)],
+  ];
+  const feeds = isQuiet && !hasTerminal;
+  const ssh = spawn('/bin/sh', words, {
+    stdio: [feeds ? 'pipe' : 'inherit', 'pipe', isQuiet ? 'pipe' : 'inherit', 'pipe'],
+    env: process.env,
+  });
+  for (const stream of ssh.stdio) stream?.on('error', () => {});
+  let early = '';
+  ssh.stdout?.on('data', (bytes: Buffer) => {
+    const shown = start.read(bytes);
+    if (start.isOver && feeds && ssh.stdin !== null) feed(ssh.stdin);
+    if (shown.length > 0) onOutput(shown);
+  });
+  ssh.stderr?.on('data', (bytes: Buffer) => {
+    if (start.isOver) onErrors(bytes);
+    else early = (early + bytes.toString()).slice(-MAX_LOG_LENGTH);
+  });
+  const signalled = forwardSignals(ssh);
+  return new Promise((resolve) => {
+    ssh.once('error', () => resolve({ state: 'failed', error: noSSH() }));
+    ssh.once('exit', () => release(ssh));
+    ssh.once('close', (code, signal) => {
+      const own = signalled() ?? signal;
+      if (own !== null) return resolve({ state: 'killed', signal: own });
+      resolve(judge(host, code ?? 255, start, command.directory, { early, log: readLog(log) }));
+    });
+  });
+}
+
+function judge(
+  host: Host,
+  exitCode: number,
+  start: RemoteStart,
+  directory: string,
+  { early, log }: { early: string; log: string },
+): RemoteEnd {
+  // 255 is also what a command may return, but then ssh has nothing to say.
+  const isLost = exitCode === 255 && LOST.test(log);
+  if (start.isOver) return { state: 'ended', exitCode, note: isLost ? lastLine(log) : null };
+  if (start.missing === 'missing') return { state: 'failed', error: notInstalled(host) };
+  if (start.missing === 'directory') return { state: 'failed', error: noDirectory(directory) };
+  if (exitCode === NO_SSH && early === '' && log === '') return { state: 'failed', error: noSSH() };
+  if (!start.hasReached && exitCode === 255)
+    return { state: 'failed', error: explain(host, { exitCode, output: '', errors: log, cut: null }) };
+  const said = `${early}\n${start.withheld}`;
+  const ours = said.split(/\r?\n/).findLast((line) => line.startsWith('gpu-owner: '));
+  const message = ours?.slice('gpu-owner: '.length).replace(/:$/, '') ?? lastLine(isLost ? log : said);
+  return {
+    state: 'failed',
+    error: {
+      code: exitCode === REFUSED ? 'ERR_GPU_UNAVAILABLE' : 'ERR_HOST_ANSWER',
+      message: sanitize(message, MAX_MESSAGE_LENGTH),
+    },
+  };
+}
+
+function readLog(path: string): string {
+  try {
+    return readFileSync(path, 'utf8').slice(-MAX_LOG_LENGTH);
+  } catch {
+    return ''; // ssh hasn't even begun
+  }
+}
+
+let isFed = false;
+
+/** Gives it the standard input of this process, of which nothing has been read before. */
+function feed(input: Writable): void {
+  if (isFed) return;
+  isFed = true;
+  process.stdin.pipe(input);
+}
+
+/** ssh decides what becomes of signals. @returns ends that, and tells by which this process would have ended */
+function forwardSignals(ssh: ChildProcess): () => NodeJS.Signals | null {
+  let first: NodeJS.Signals | null = null;
+  const ending: NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'];
+  const forward = (signal: NodeJS.Signals) => {
+    first ??= signal;
+    ssh.kill(signal === 'SIGQUIT' ? 'SIGTERM' : signal);
+  };
+  for (const signal of ending) process.on(signal, forward);
+  return () => {
+    for (const signal of ending) process.off(signal, forward);
+    return first;
+  };
+}
