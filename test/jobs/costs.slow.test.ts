@@ -13,7 +13,7 @@ const ROUNDS = 20;
 const MAX_MS = 100;
 const NODE_MS = 40;
 const MAX_MB = 2;
-/** Of a processor: each that waits. A heartbeat a second takes less than 0.0001. */
+/** Shares of a processor are those of each that waits: a heartbeat a second takes less than 0.0001. */
 const MAX_SHARE = 0.001;
 
 let machine: Machine;
