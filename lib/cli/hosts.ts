@@ -20,7 +20,7 @@ export const HOSTS: OptionTable = {
 };
 
 /** Options that the hosts aren't given. */
-const OWN = ['hosts', 'timeout', 'json', 'words', 'watch', 'wait', 'no-wait', 'max-wait'];
+const OWN = ['hosts', 'timeout', 'json', 'words', 'watch', 'wait', 'no-wait', 'max-wait', 'output'];
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function isForHosts(values: Values): boolean {
@@ -38,10 +38,35 @@ export function isForHosts(values: Values): boolean {
  */
 export async function askFleet<Kind extends keyof Records>(
   name: string,
-  { values }: Parsed,
+  parsed: Parsed,
   kind: Kind,
   show: (answer: { host: string; records: Records[Kind][] }) => string,
 ): Promise<void> {
+  const { json } = parsed.values;
+  const report = ({ host, records, error }: Answer<Kind>) => {
+    if (error === null) print(show({ host, records }));
+    else say(`${host}: ${error.message}`);
+  };
+  const answers = await askEach(name, parsed, kind, json ? () => {} : report);
+  if (json) {
+    const entries = answers.map(({ host, version, records, error }) => [
+      host,
+      error === null ? { version, [kind]: records } : version === null ? { error } : { version, error },
+    ]);
+    print(JSON.stringify(Object.fromEntries(entries), null, 2));
+  }
+}
+
+/**
+ * As {@link askFleet}, but prints nothing.
+ * @returns the answers, in the order of the hosts
+ */
+export async function askEach<Kind extends keyof Records>(
+  name: string,
+  { values }: Parsed,
+  kind: Kind,
+  onAnswer: (answer: Answer<Kind>) => void,
+): Promise<Answer<Kind>[]> {
   const timeout = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
   const hosts = chooseHosts(String(values.hosts));
@@ -52,20 +77,9 @@ export async function askFleet<Kind extends keyof Records>(
       .filter(([option]) => !OWN.includes(option))
       .flatMap(wordsOf),
   ];
-  const report = ({ host, records, error }: Answer<Kind>) => {
-    if (error === null) print(show({ host, records }));
-    else say(`${host}: ${error.message}`);
-  };
-  const ask = askHosts(hosts, kind, words, Math.min(timeout, MAX_TIMER_MS), values.json ? () => {} : report);
-  const answers = await ask;
-  if (values.json) {
-    const entries = answers.map(({ host, version, records, error }) => [
-      host,
-      error === null ? { version, [kind]: records } : version === null ? { error } : { version, error },
-    ]);
-    print(JSON.stringify(Object.fromEntries(entries), null, 2));
-  }
+  const answers = await askHosts(hosts, kind, words, Math.min(timeout, MAX_TIMER_MS), onAnswer);
   process.exitCode = exitCodeOf(answers);
+  return answers;
 }
 
 function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {

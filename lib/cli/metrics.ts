@@ -1,30 +1,68 @@
 import { checkOptions } from '../claims/index.ts';
 import { parseEndpoint } from '../platform/index.ts';
-import { exposition, serveMetrics, writeTextFile } from '../prometheus/index.ts';
+import { exposition, type Family, serveMetrics, writeTextFile } from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { askEach, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords, usage } from './options.ts';
-import { print, write } from './output.ts';
+import { print, say, write } from './output.ts';
 
 async function metrics(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
-  const { listen, output } = values;
+  const { listen, output, json } = values;
   if (listen !== undefined && output !== undefined)
     throw usage('--listen and --output contradict each other: start the command twice');
+  if (json && (listen !== undefined || output !== undefined))
+    throw usage('--json is printed: leave out --listen and --output');
   if (output === '') throw usage('--output needs the name of a file');
   const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const publish = (families: readonly Family[]) => {
+    const text = json ? `${JSON.stringify(families)}\n` : exposition(families);
+    if (output === undefined || output === '-') write(1, text);
+    else writeTextFile(String(output), text);
+  };
+  if (isForHosts(values)) {
+    if (listen !== undefined)
+      throw usage(
+        '--hosts asks once: write a file with --output again and again, or serve metrics on each host',
+      );
+    return publish(await familiesOfHosts(parsed));
+  }
   const collect = () => machineFamilies(request);
   if (listen !== undefined) {
     const endpoint = await parseEndpoint(String(listen), '--listen');
     const server = await serveMetrics(endpoint, collect, { option: '--listen', keepsProcess: true });
     return print(server.url);
   }
-  const text = exposition(await collect());
-  if (output === undefined || output === '-') write(1, text);
-  else writeTextFile(String(output), text);
+  publish(await collect());
 }
+
+/** Metrics of all hosts, each with the label `host`, and whether it has answered. */
+async function familiesOfHosts(parsed: Parsed): Promise<Family[]> {
+  const answers = await askEach('metrics', parsed, 'metrics', ({ host, error }) => {
+    if (error !== null) say(`${host}: ${error.message}`);
+  });
+  const up: Family = {
+    name: 'gpu_owner_host_up',
+    type: 'gauge',
+    help: 'Whether the host has answered.',
+    samples: answers.map(({ host, error }) => ({ labels: { host }, value: error === null ? 1 : 0 })),
+  };
+  const families = new Map<string, Family>();
+  for (const { host, records } of answers) {
+    for (const family of records ?? []) {
+      const { samples = [] } = families.get(family.name) ?? {};
+      const own = family.samples.map((sample) => ({ ...sample, labels: { host, ...sample.labels } }));
+      families.set(family.name, { ...family, ...families.get(family.name), samples: [...samples, ...own] });
+    }
+  }
+  return [up, ...families.values()];
+}
+
+const HOSTS_HELP =
+  'ask other machines over ssh, and add the label `host`: names as in `ssh NAME` (a,b), or all that the configuration lists';
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
@@ -42,6 +80,9 @@ export const COMMAND: Command = {
           value: '[HOST:]PORT',
           help: 'serve /metrics until a signal comes, and print its URL; to this machine only, unless HOST is given; 0 is a free port',
         },
+        json: { help: 'print an array of { name, type, help, samples: [{ labels, value }] }' },
+        ...HOSTS,
+        hosts: { ...HOSTS.hosts, value: 'LIST|all', help: HOSTS_HELP },
         ...LOCKS,
       },
     },

@@ -3,6 +3,7 @@
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
+import type { Family } from '../prometheus/index.ts';
 
 const MAX_RECORDS = 10_000;
 const MAX_ENTRIES = 1_000;
@@ -155,17 +156,41 @@ const JOB = {
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 
+/** Names of metrics, and of labels. */
+const named =
+  (pattern: RegExp): Check =>
+  (value, path) => {
+    if (typeof value !== 'string' || !pattern.test(value)) throw new Mismatch(path);
+    return value;
+  };
+const labels: Check = (value, path) => {
+  const given = Object.entries(record({})(value, path) as object);
+  const isRight = ([name, each]: [string, unknown]) =>
+    /^[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
+  if (!given.every(isRight)) throw new Mismatch(path);
+  return Object.fromEntries(given);
+};
+
+const METRIC = {
+  name: named(/^gpu_owner_[a-z_]{1,80}$/),
+  type: named(/^(?:gauge|counter)$/),
+  help: text,
+  samples: listOf(record({ labels, value: number }), MAX_RECORDS),
+} satisfies Record<keyof Family, Check>;
+
 /** Records by what a host was asked for. */
 export interface Records {
   gpus: GPUStatus;
   queue: QueueEntry;
   jobs: Job;
+  metrics: Family;
 }
 
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
   gpus: listOf(record(GPU)),
   queue: listOf(record(QUEUE), MAX_RECORDS),
   jobs: listOf(record(JOB), MAX_RECORDS),
+  metrics: listOf(record(METRIC)),
 };
 
 /** The records of an answer, harmless to show; a text: where it makes no sense. */

@@ -1,6 +1,6 @@
 // `--hosts`: other machines over a real ssh, each with simulated GPUs of its own.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -117,6 +117,64 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     holder.stdin?.end();
     await finished(holder, 'exit');
     await machine.runCommand(['wait', '1']);
+  });
+
+  test('metrics have the label of their host, and say which hosts have answered', async () => {
+    const file = join(hosts.viewer.directory, 'gpus.prom');
+    const words = ['metrics', '--hosts', 'a,down,b', '--timeout=1m'];
+    const { code, stdout, stderr } = await hosts.run(words);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringMatching(/^gpu-owner: down: /) });
+    const samples = stdout.split('\n').filter((line) => !line.startsWith('#'));
+    expect(samples.filter((line) => line.startsWith('gpu_owner_host_up'))).toEqual([
+      'gpu_owner_host_up{host="a"} 1',
+      'gpu_owner_host_up{host="down"} 0',
+      'gpu_owner_host_up{host="b"} 1',
+    ]);
+    expect(
+      samples.filter((line) => /^gpu_owner_gpu_up\{host="[ab]",gpu="\d",uuid="\S+"\} 1$/.test(line)),
+    ).toHaveLength(5);
+    expect(stdout.match(/^# TYPE gpu_owner_gpu_up /gm)).toHaveLength(1);
+    const {
+      status,
+      error,
+      stderr: complaints,
+    } = spawnSync('promtool', ['check', 'metrics'], {
+      input: stdout,
+      encoding: 'utf8',
+    });
+    if (error === undefined) expect({ status, complaints }).toEqual({ status: 0, complaints: '' });
+    expect((await hosts.run([...words, '--output', file])).stdout).toBe('');
+    expect(readFileSync(file, 'utf8')).toMatch(/^gpu_owner_host_up\{host="b"\} 1$/m);
+    const none = await hosts.run(['metrics', '--hosts', 'down']);
+    expect(none).toMatchObject({
+      code: 69,
+      stdout: expect.stringMatching(/^gpu_owner_host_up\{host="down"\} 0$/m),
+    });
+  });
+
+  test('metrics that can’t be ours aren’t passed on', async () => {
+    const sample = { labels: {}, value: 1 };
+    const family = { name: 'gpu_owner_x', type: 'gauge', help: '', samples: [sample] };
+    const forged = {
+      'no-forger': family,
+      'forged-name': { ...family, name: 'up' },
+      'forged-syntax': { ...family, name: 'gpu_owner_x{}' },
+      'forged-label': { ...family, samples: [{ ...sample, labels: { host: 'z' } }] },
+      'forged-value': { ...family, samples: [{ ...sample, value: '1' }] },
+    };
+    for (const [name, each] of Object.entries(forged))
+      hosts.add(name, { program: standIn(`echo '${JSON.stringify([each])}'`) });
+    const names = Object.keys(forged);
+    const { code, stdout, stderr } = await hosts.run(['metrics', '--hosts', names.join(), '--timeout=1m']);
+    expect({ code, stderr: stderr.trim().split('\n').sort() }).toEqual({
+      code: 0,
+      stderr: names
+        .slice(1)
+        .sort()
+        .map((name) => expect.stringMatching(`${name}: its answer makes no sense`)),
+    });
+    expect(stdout).toContain('gpu_owner_x{host="no-forger"} 1\n');
+    expect(stdout.match(/gpu_owner_x/g)).toHaveLength(3);
   });
 
   test('all asks the hosts of the configuration, with their commands', async () => {
