@@ -1,10 +1,10 @@
 // `--hosts`: other machines over a real ssh, each with simulated GPUs of its own.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { finished, output, root, until, uuidOf } from '../support/machine.ts';
+import { finished, launcher, output, root, until, uuidOf } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
@@ -118,6 +118,58 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await finished(holder, 'exit');
     await machine.runCommand(['wait', '1']);
   });
+
+  test('fifty hosts are asked at once: it takes little longer than the slowest and fifty logins', async () => {
+    const answer = await json('status', '--hosts', 'a');
+    const file = join(hosts.viewer.directory, 'answer.json');
+    writeFileSync(file, JSON.stringify(answer.all.a.gpus));
+    const names = Array.from({ length: 50 }, (_, i) => `fleet-${i}`);
+    for (const [i, name] of names.entries())
+      hosts.add(name, { shell: 'dash', program: standIn(`${i === 7 ? 'sleep 3; ' : ''}cat ${file}`) });
+    const timed = async (act: () => Promise<unknown>) => {
+      const start = performance.now();
+      await act();
+      return performance.now() - start;
+    };
+    const logins = await timed(() =>
+      Promise.all(
+        names.map((name) => hosts.viewer.run(['sh', '-c', `$GPU_OWNER_SSH ${name} true`], { env })),
+      ),
+    );
+    const all = await timed(async () => {
+      const { all } = await json('status', '--hosts', names.join());
+      expect(names.filter((name) => all[name].error !== undefined)).toEqual([]);
+    });
+    console.log(
+      `50 hosts: ${Math.round(all - 3_000)} ms beyond the slowest; 50 logins by ssh alone: ${Math.round(logins)} ms`,
+    );
+    expect(all - 3_000).toBeLessThan(2_000 + logins);
+  });
+
+  test.skipIf(process.getuid?.() !== 0)(
+    'the side that looks may be another system than Linux, without /proc [needs root]',
+    async () => {
+      const preload = join(hosts.viewer.directory, 'elsewhere.cjs');
+      writeFileSync(preload, `Object.defineProperty(process, 'platform', { value: 'darwin' });`);
+      const script = 'mount -t tmpfs none /proc && exec "$@"';
+      const there = async (args: string[]) =>
+        hosts.viewer.run(['unshare', '-m', 'sh', '-c', script, 'sh', launcher, ...args], {
+          env: { ...env, NODE_OPTIONS: `--require=${preload}` },
+        });
+      for (const name of ['status', 'find', 'queue', 'jobs', 'metrics']) {
+        const { code, stderr } = await there([name, '--hosts=b', '--timeout=1m']);
+        expect({ name, code, stderr }).toEqual({ name, code: 0, stderr: '' });
+      }
+      const run = await there(['run', '--on', 'b', '--', 'sh', '-c', 'echo out; exit 3']);
+      expect(run).toMatchObject({ code: 3, stdout: 'out\n', stderr: '' });
+      expect(await there(['submit', '--on', 'b', '--', 'true'])).toMatchObject({ code: 0, stderr: '' });
+      const here = await there(['status']);
+      expect(here).toMatchObject({
+        code: 69,
+        stderr: expect.stringMatching(/works on Linux .* not on darwin/),
+      });
+    },
+  );
 
   test('metrics have the label of their host, and say which hosts have answered', async () => {
     const file = join(hosts.viewer.directory, 'gpus.prom');
