@@ -135,13 +135,44 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
 
 /** As {@link getGPUs}, for a request that is checked already, and for people: it notes which GPUs do nothing, and says so. */
 export async function discover(request: DiscoveryRequest, perspective: Perspective): Promise<GPUStatus[]> {
+  return (await look(request, perspective)).gpus;
+}
+
+async function look(request: DiscoveryRequest, perspective: Perspective) {
   askForEnergy();
   const { candidates, directory } = await runAsync(explainedSurvey(request, perspective));
   const idle = noteLooks(
     directory,
     candidates.map(({ gpu }) => gpu),
   );
-  return candidates.map((candidate) => withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null));
+  const gpus = candidates.map((candidate) =>
+    withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null),
+  );
+  return { gpus, directory };
+}
+
+/** A machine at one moment. */
+export interface Observation {
+  gpus: GPUStatus[];
+  /** The first requests in the wait queue, in order. */
+  queue: QueueEntry[];
+  /** How many requests wait. */
+  waiting: number;
+}
+
+/** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
+export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
+  const { gpus, directory } = await look(request, 'machine');
+  const queue = directory === null ? null : WaitQueue.open(directory);
+  if (queue === null) return { gpus, queue: [], waiting: 0 };
+  try {
+    const slots = queue.slots();
+    const waiters = [...queue.waiters(slots.slice(0, maxEntries))];
+    const unread = Math.max(0, slots.length - maxEntries);
+    return { gpus, queue: describeQueue(waiters, gpus), waiting: waiters.length + unread };
+  } finally {
+    queue.close();
+  }
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
@@ -261,6 +292,10 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   position: number;
   /** How many GPUs they wait for. */
   count: number;
+  /** Its number, if it is a background job; its name and a remark; null: none. */
+  job: number | null;
+  name: string | null;
+  note: string | null;
   /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
   stopped: boolean;
   /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that; null: unknown. */
@@ -287,7 +322,11 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
     conventions: checkConventions(options.conventions, configuration, 'conventions'),
     count: 1,
   };
-  const gpus = await discover(request, 'machine');
+  return describeQueue(waiters, await discover(request, 'machine'));
+}
+
+/** @param waiters from the first on */
+function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
@@ -304,7 +343,7 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
             (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
         };
       });
-    const { user, uid, pid, host, command, since } = waiter.info;
+    const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
     const { count, isSuspended: stopped } = waiter;
     const start = new Date(stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now()));
     return {
@@ -316,6 +355,9 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
       host,
       command,
       since,
+      job,
+      name,
+      note,
       stopped,
       latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
       waitingFor,

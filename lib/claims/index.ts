@@ -14,6 +14,8 @@ export {
   getGPUsSync,
   getQueue,
   gpuJSON,
+  type Observation,
+  observe,
   type QueueEntry,
   type QueueOptions,
   type StrangeLock,

@@ -38,6 +38,10 @@ export const COMMANDS: Commands = {
     summary: 'show every GPU, and who holds it',
     load: async () => (await import('./status.ts')).COMMAND,
   },
+  top: {
+    summary: 'watch GPUs, jobs and the wait queue',
+    load: async () => (await import('./top.ts')).COMMAND,
+  },
   find: {
     summary: 'print what CUDA_VISIBLE_DEVICES would be, without claiming',
     load: async () => (await import('./find.ts')).COMMAND,

@@ -50,7 +50,7 @@ export const COMMAND: Command = {
     {
       options: {
         json: {
-          help: 'print an array of { position, count, user, uid, pid, host, command, since, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
+          help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
         },
         ...HOSTS,
         ...LOCKS,

@@ -6,12 +6,12 @@ import {
   avoidIdleWork,
   fitColumns,
   formatDuration,
+  isInForeground,
   isNews,
   lastNews,
   now,
   ordinal,
   parseDuration,
-  readProcessStat,
 } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Values } from './options.ts';
@@ -116,12 +116,6 @@ function paint(): WaitProgress {
 /** The words before and behind how long it has lasted. */
 function words(state: WaitingState): { beginning: string; rest: string } {
   return { beginning: `gpu-owner: waiting for ${what(state)} (`, rest: `): ${reasons(state).join('; ')}` };
-}
-
-/** In the background, a line that is kept current would be painted over what its user types at the prompt. */
-export function isInForeground(): boolean {
-  const stat = readProcessStat('self');
-  return stat === null || stat.foregroundGroup <= 0 || stat.group === stat.foregroundGroup;
 }
 
 /** "2 GPUs, 3rd in the queue" */

@@ -31,6 +31,7 @@ export {
 export {
   descendsFrom,
   describeProcess,
+  isInForeground,
   type ProcessDescription,
   pidNamespace,
   processIds,

@@ -78,6 +78,12 @@ export function readProcessStat(pid: number | string, proc = '/proc'): ProcessSt
   };
 }
 
+/** Whether its terminal is this process's, as far as is known: in the background, it would draw over what its user types at the prompt. */
+export function isInForeground(): boolean {
+  const stat = readProcessStat('self');
+  return stat === null || stat.foregroundGroup <= 0 || stat.group === stat.foregroundGroup;
+}
+
 /** The processes that /proc shows, for those who look through all. */
 export function processIds(): number[] {
   try {

@@ -1,1 +1,15 @@
 export { machineFamilies } from './machine-metrics.ts';
+export {
+  type Intruder,
+  type LiveView,
+  type MachineSnapshot,
+  type MachineState,
+  MachineView,
+  Observer,
+  type Sample,
+  SORT_KEYS,
+  type SortKey,
+} from './machine-view.ts';
+
+/** Loads the drawing for terminals, which nobody but `top` needs. */
+export const loadTop = () => import('./top/top.ts');

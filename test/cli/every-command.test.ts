@@ -33,6 +33,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['cancel', 'long'], /^$/],
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
+  [['top'], /^ 1 .* free$/m],
   [['metrics'], /^gpu_owner_gpu_state{gpu="1",.*,state="free"} 1$/m],
   [['doctor'], /\[simulated\]/],
   [['selftest', '-n', '1'], /^passed +cuda-devices .*\n\d+ passed, 0 failed, /ms],

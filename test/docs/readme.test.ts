@@ -403,6 +403,7 @@ describe('names', () => {
       'doctor',
       'selftest',
       'simulate',
+      'top',
       ...JOBS,
       ...EXPERIMENTS,
     ];
@@ -419,7 +420,7 @@ describe('names', () => {
   test('options in commands exist in the help of the command', () => {
     const lines = [
       ...everything.matchAll(
-        /\bgpu-owner (run|hold|status|find|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+        /\bgpu-owner (run|hold|status|find|top|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
       ),
     ];
     expect(lines.length).toBeGreaterThan(20);
@@ -448,8 +449,8 @@ describe('names', () => {
   });
 
   test('every option of the commands is explained in docs/claims.md, docs/jobs.md or the README', () => {
-    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}`;
-    const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'doctor', 'selftest', 'metrics'];
+    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}${texts.get('docs/top.md')}`;
+    const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'doctor', 'selftest', 'metrics'];
     for (const name of commands) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);

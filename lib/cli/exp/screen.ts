@@ -1,9 +1,8 @@
 import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
 import { type Reporter, type RunEnd, type RunView, timestamp } from '../../experiments/index.ts';
-import { sanitize } from '../../platform/index.ts';
+import { isInForeground, sanitize } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
-import { isInForeground } from '../wait-progress.ts';
 import { render, type Style } from './render.ts';
 
 /** The place where a long run says what happens. */

@@ -1,0 +1,255 @@
+// A machine as it is now and was in the last minute, for those who show it for as long as somebody watches: one look at the driver per
+// interval, however many watch.
+import {
+  type DiscoveryRequest,
+  type GPUStatus,
+  gpuJSON,
+  type Observation,
+  observe,
+  type QueueEntry,
+} from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { describeListedProcess, isDivided, isMPSServer } from '../gpus/index.ts';
+import { type Job, listJobs } from '../jobs/index.ts';
+import { isoTime, now, type ProcessDescription, pause, readProcessStat } from '../platform/index.ts';
+
+/** A GPU as `status --json` has it. */
+export type ShownGPU = ReturnType<typeof gpuJSON>;
+
+/** A process that computes on a GPU which its user hasn't leased. */
+export interface Intruder {
+  /** The GPU's. */
+  uuid: string;
+  pid: number;
+  /** null: not visible here. */
+  name: string | null;
+  user: string | null;
+  /** null: the driver doesn't tell. */
+  usedBytes: number | null;
+}
+
+/** A machine at one moment. */
+export interface MachineSnapshot {
+  /** ISO 8601: when the driver was looked at. */
+  time: string;
+  gpus: ShownGPU[];
+  /** The first requests in the wait queue, in order, as in `queue --json`. */
+  queue: QueueEntry[];
+  /** How many requests wait. */
+  waiting: number;
+  intruders: Intruder[];
+}
+
+/** A GPU at one look. Shares from 0 to 1; null: unknown. */
+export interface Sample {
+  /** ms on the clock of `Date.now()`. */
+  at: number;
+  utilization: number | null;
+  memory: number | null;
+}
+
+/** A machine, as far as it is known. */
+export interface MachineState {
+  /** null: this one. */
+  host: string | null;
+  /** The last one that was had; null: none yet. */
+  snapshot: MachineSnapshot | null;
+  /** Why there is no newer one, in words; null: it is current. */
+  problem: string | null;
+  history: History;
+  /** The jobs of this user, as in `jobs --json`. */
+  jobs: readonly Job[];
+}
+
+/** Machines to show. */
+export interface LiveView {
+  readonly machines: readonly MachineState[];
+  stop(): void;
+}
+
+/** The orders in which GPUs can be shown. */
+export const SORT_KEYS = ['gpu', 'util', 'memory', 'user', 'since', 'idle'] as const;
+export type SortKey = (typeof SORT_KEYS)[number];
+
+/** So many requests of a queue are read: nobody reads more on a screen. */
+const MAX_QUEUE_ENTRIES = 200;
+const MINUTE_MS = 60_000;
+/** A look takes microseconds as a rule. Then people are told that the driver doesn't answer. */
+const LATE_MS = 2_000;
+const JOBS_INTERVAL_MS = 2_000;
+/** At most this share of the time goes into listing jobs, however many there are. */
+const MAX_JOBS_SHARE = 0.005;
+/** As the driver lists them; a machine has some dozens. */
+const MAX_INTRUDERS = 500;
+
+/** The last minute of each GPU. */
+export class History {
+  readonly #samples = new Map<string, Sample[]>();
+
+  add({ time, gpus }: MachineSnapshot): void {
+    const at = Date.parse(time);
+    for (const { uuid, utilizationPercent, memory } of gpus) {
+      const before = (this.#samples.get(uuid) ?? []).filter((sample) => sample.at > at - MINUTE_MS);
+      const share =
+        memory.usedBytes !== null && memory.totalBytes ? memory.usedBytes / memory.totalBytes : null;
+      const sample = {
+        at,
+        utilization: utilizationPercent === null ? null : utilizationPercent / 100,
+        memory: share,
+      };
+      this.#samples.set(uuid, [...before, sample]);
+    }
+    for (const uuid of this.#samples.keys()) {
+      if (!gpus.some((gpu) => gpu.uuid === uuid)) this.#samples.delete(uuid);
+    }
+  }
+
+  /** From the oldest to the newest. */
+  of(uuid: string): readonly Sample[] {
+    return this.#samples.get(uuid) ?? [];
+  }
+}
+
+/** This machine, looked at until it is stopped. */
+export class MachineView implements LiveView, MachineState {
+  readonly host = null;
+  readonly machines = [this];
+  readonly history = new History();
+  readonly #request: DiscoveryRequest;
+  readonly #end = new AbortController();
+  readonly #observer = new Observer();
+  #snapshot: MachineSnapshot | null = null;
+  #failure: GPUOwnerError | null = null;
+  /** When the look that is under way began; null: none is. */
+  #lookSince: number | null = null;
+  #jobs: Job[] = [];
+  #nextJobs = 0;
+
+  constructor(request: DiscoveryRequest) {
+    this.#request = request;
+  }
+
+  /** Looks once per interval. @param onLook called after each look @returns when it is stopped */
+  async watch(intervalMs: number, onLook: () => void): Promise<void> {
+    const { signal } = this.#end;
+    while (!signal.aborted) {
+      const begin = now();
+      await this.look();
+      if (!signal.aborted) onLook();
+      await pause(Math.max(intervalMs / 2, intervalMs - (now() - begin)), signal);
+    }
+  }
+
+  /** Looks once. Errors that have a cause on the machine become {@link problem}. @throws such an error at the first look */
+  async look(): Promise<void> {
+    this.#lookSince = now();
+    try {
+      this.#snapshot = await this.#observer.observe(this.#request);
+      this.#failure = null;
+      this.history.add(this.#snapshot);
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      if (this.#snapshot === null) throw error;
+      this.#failure = error;
+    } finally {
+      this.#lookSince = null;
+    }
+  }
+
+  get snapshot(): MachineSnapshot | null {
+    return this.#snapshot;
+  }
+
+  get problem(): string | null {
+    const late = this.#lookSince === null ? 0 : now() - this.#lookSince;
+    if (late > LATE_MS) return `the driver has not answered for ${Math.floor(late / 1_000)} s`;
+    return this.#failure?.message ?? null;
+  }
+
+  get jobs(): readonly Job[] {
+    const begin = now();
+    if (begin >= this.#nextJobs) {
+      this.#jobs = ownJobs(this.#request.lockDirectory);
+      const cost = now() - begin;
+      this.#nextJobs = begin + Math.max(JOBS_INTERVAL_MS, cost / MAX_JOBS_SHARE);
+    }
+    return this.#jobs;
+  }
+
+  /** They have changed: they are read anew when they are asked for next. */
+  forgetJobs(): void {
+    this.#nextJobs = 0;
+  }
+
+  stop(): void {
+    this.#end.abort();
+  }
+}
+
+/** None where a file of theirs can't be read: `jobs` says why. */
+function ownJobs(lockDirectory: string | undefined): Job[] {
+  try {
+    return listJobs({ user: null, all: false, lockDirectory });
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return [];
+    throw error;
+  }
+}
+
+/** Processes by their numbers, each with what tells it from others that have had its number. */
+type KnownProcesses = Map<number, { startTicks: string; description: ProcessDescription }>;
+
+/** Makes snapshots, and remembers the processes that it has seen. */
+export class Observer {
+  #processes: KnownProcesses = new Map();
+
+  /** @throws as `getGPUs` */
+  async observe(request: DiscoveryRequest): Promise<MachineSnapshot> {
+    const time = isoTime();
+    const observation = await observe(request, MAX_QUEUE_ENTRIES);
+    const { queue, waiting } = observation;
+    return {
+      time,
+      gpus: observation.gpus.map(gpuJSON),
+      queue,
+      waiting,
+      intruders: this.#intruders(observation),
+    };
+  }
+
+  #intruders({ gpus }: Observation): Intruder[] {
+    const seen: KnownProcesses = new Map();
+    const found: Intruder[] = [];
+    for (const gpu of gpus) {
+      if (isDivided(gpu) || found.length >= MAX_INTRUDERS) continue;
+      for (const { pid, type, usedBytes } of gpu.processes ?? []) {
+        if (type !== 'compute') continue;
+        const who = this.#describe(pid, seen);
+        if (isIntruder(gpu, who))
+          found.push({ uuid: gpu.uuid, pid, name: who.name, user: who.user, usedBytes });
+      }
+    }
+    this.#processes = seen;
+    return found.slice(0, MAX_INTRUDERS);
+  }
+
+  #describe(pid: number, seen: KnownProcesses): ProcessDescription {
+    const startTicks = readProcessStat(pid)?.startTicks ?? '';
+    const known = seen.get(pid) ?? this.#processes.get(pid);
+    const isSame = known !== undefined && startTicks !== '' && known.startTicks === startTicks;
+    const entry = isSame ? known : { startTicks, description: describeListedProcess(pid) };
+    seen.set(pid, entry);
+    return entry.description;
+  }
+}
+
+/**
+ * On a leased GPU, another user's process is one. A container's processes can be root's, whoever started it, and the driver may list
+ * them by numbers that mean nothing here.
+ */
+function isIntruder({ lease }: GPUStatus, who: ProcessDescription): boolean {
+  if (who.alive === 'dying' || isMPSServer(who)) return false;
+  if (lease === null) return true;
+  const isKnown = who.uid !== null && who.uid !== 0 && lease.uid !== null;
+  return isKnown && who.uid !== lease.uid;
+}

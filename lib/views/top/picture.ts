@@ -1,0 +1,813 @@
+// Draws machines as lines of text: every GPU, who waits, who uses GPUs without a claim, and what each user has. It knows no terminal.
+import { eastAsianWidth } from 'get-east-asian-width';
+import type { QueueEntry } from '../../claims/index.ts';
+import { isDivided, label } from '../../gpus/index.ts';
+import {
+  formatBytes,
+  formatDuration,
+  formatSince,
+  hostName,
+  listWords,
+  sanitize,
+} from '../../platform/index.ts';
+import type { Intruder, MachineState, Sample, ShownGPU, SortKey } from '../machine-view.ts';
+
+/** The place to draw on. */
+export interface Style {
+  columns: number;
+  /** null: as many as there are lines. */
+  rows: number | null;
+  /** Bold and reversed text; without, there is no escape sequence at all. */
+  attributes: boolean;
+  colour: boolean;
+  /** Whether more than ASCII can be shown. */
+  unicode: boolean;
+}
+
+/** The choices of the person who looks. */
+export interface Choice {
+  sort: SortKey;
+  /** Only rows with this text; '': all. */
+  filter: string;
+  /** Only this host; null: all. */
+  host: string | null;
+  /** The key of a row; null: none. */
+  selected: string | null;
+}
+
+/** A row that can be selected. */
+export interface Row {
+  key: string;
+  machine: MachineState;
+  /** The user's own background job there, or another's; null: none. */
+  job: number | null;
+  user: string | null;
+  uid: number | null;
+  pid: number | null;
+}
+
+interface ShownRow extends Row {
+  /** Without its mark. */
+  draw: (width: number) => string;
+}
+
+/** Rows under a heading. */
+interface Section {
+  head: string;
+  rows: (ShownRow | string)[];
+}
+
+export interface Picture {
+  lines: string[];
+  /** In the order in which they are shown, those out of sight included. */
+  rows: Row[];
+}
+
+type Ink = 'bold' | 'dim' | 'reverse' | 'red' | 'green' | 'magenta';
+/** Colours that can be read on a dark and on a light background. */
+const SGR: Record<Ink, string> = { bold: '1', dim: '2', reverse: '7', red: '31', green: '32', magenta: '35' };
+const COLOURS: readonly Ink[] = ['red', 'green', 'magenta'];
+
+const MIN_COLUMNS = 20;
+const MINUTE_MS = 60_000;
+const DAY_MS = 86_400_000;
+/** Shorter rests are nobody's business, in ms; at how many looks without an energy counter. */
+const NOTEWORTHY_MS = MINUTE_MS;
+const NOTEWORTHY_LOOKS = 3;
+const GIB = 1024 ** 3;
+const MAX_TEXT_LENGTH = 400;
+/** Nobody reads more, and foreign records may have any number. */
+const MAX_USERS = 50;
+const MAX_GPU_ROWS = 2_000;
+
+/** Draws machines. @param footer lines below, cut to the width */
+export function drawMachines(
+  machines: readonly MachineState[],
+  choice: Choice,
+  style: Style,
+  now: number,
+  footer: readonly string[] = [],
+): Picture {
+  const pen = new Pen(style);
+  const shown = machines.filter(({ host }) => choice.host === null || host === choice.host);
+  const wanted = filterOf(choice.filter);
+  const title = titleLines(machines, shown, choice, pen, now);
+  const table = gpuSection(shown, machines.length > 1, choice, wanted, pen, now);
+  const others = [
+    waitSection(shown, machines.length > 1, wanted, pen, now),
+    intruderSection(shown, machines.length > 1, wanted, pen),
+    userSection(shown, wanted, pen, now),
+  ].filter(({ rows }) => rows.length > 0);
+  const room = style.rows === null ? null : Math.max(0, style.rows - title.length - footer.length);
+  const body = arrange(table, others, room, choice.selected, pen);
+  const filling = room === null ? 0 : Math.max(0, room - body.length);
+  const lines = [
+    ...title,
+    ...body,
+    ...Array<string>(filling).fill(''),
+    ...footer.map((line) => pen.fit(line)),
+  ];
+  const rows = [table, ...others].flatMap((section) =>
+    section.rows.flatMap((row) => (typeof row === 'string' ? [] : [row])),
+  );
+  return { lines: style.rows === null ? lines : lines.slice(0, style.rows), rows };
+}
+
+/** Writes text of a certain width, in ink. */
+export class Pen {
+  readonly style: Style;
+  readonly width: number;
+
+  constructor(style: Style) {
+    this.style = style;
+    this.width = Math.max(style.columns, MIN_COLUMNS);
+  }
+
+  ink(text: string, ...inks: Ink[]): string {
+    const { attributes, colour } = this.style;
+    const codes = inks
+      .filter((ink) => attributes && (colour || !COLOURS.includes(ink)))
+      .map((ink) => SGR[ink]);
+    return codes.length === 0 || text === '' ? text : `\u001b[${codes.join(';')}m${text}\u001b[0m`;
+  }
+
+  /** Foreign text, at most so wide. */
+  fit(text: string, width = this.width): string {
+    const clean = this.#clean(text);
+    return widthOf(clean) <= width ? clean : cutTo(clean, Math.max(0, width - 1)) + this.cut;
+  }
+
+  /** Foreign text, exactly so wide. */
+  cell(text: string, width: number, isRight = false): string {
+    const fitted = this.fit(text, width);
+    const filling = ' '.repeat(Math.max(0, width - widthOf(fitted)));
+    return isRight ? filling + fitted : fitted + filling;
+  }
+
+  get cut(): string {
+    return this.style.unicode ? '\u2026' : '~';
+  }
+
+  /** Keeps the indentation. */
+  #clean(text: string): string {
+    const clean = (/^ */.exec(text.slice(0, 200))?.[0] ?? '') + sanitize(text, MAX_TEXT_LENGTH);
+    return this.style.unicode ? clean : clean.replace(/[^ -~]/gu, '?');
+  }
+
+  /** A bar for a share of 0 to 1; null: unknown. */
+  bar(share: number | null, width: number): string {
+    if (share === null || width < 1) return ' '.repeat(Math.max(0, width));
+    const filled = Math.min(1, share) * width;
+    const whole = Math.floor(filled);
+    const [full, empty] = this.style.unicode ? ['\u2588', '\u00b7'] : ['#', '.'];
+    const rest = Math.floor((filled - whole) * 8);
+    const part = this.style.unicode && rest > 0 ? String.fromCharCode(0x2590 - rest) : '';
+    const used = (full as string).repeat(whole) + part;
+    return used + (empty as string).repeat(width - used.length);
+  }
+
+  /** The last minute, the newest at the right. */
+  history(samples: readonly Sample[], width: number, now: number): string {
+    const span = MINUTE_MS / width;
+    const columns = Array.from({ length: width }, (): number[] => []);
+    const newest = samples.at(-1)?.at ?? now;
+    for (const { at, utilization, memory } of samples) {
+      const value = utilization ?? memory;
+      const column = width - 1 - Math.floor((newest - at) / span);
+      if (value !== null) columns[column]?.push(value);
+    }
+    const levels = this.style.unicode ? '\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588' : '_.:-=+*#';
+    return columns
+      .map((values) => {
+        if (values.length === 0) return ' ';
+        const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+        return levels[Math.min(levels.length - 1, Math.max(0, Math.floor(mean * levels.length)))];
+      })
+      .join('');
+  }
+}
+
+/** Characters that take one column, or part of them: other text is measured. */
+const NARROW = /^[ -~\u00a0-\u02ff\u2010-\u2027\u2500-\u259f]*$/;
+
+/** In columns of a terminal. */
+function widthOf(text: string): number {
+  if (NARROW.test(text)) return text.length;
+  return graphemes(text).reduce((sum, [, width]) => sum + width, 0);
+}
+
+function cutTo(text: string, width: number): string {
+  if (NARROW.test(text)) return text.slice(0, width);
+  let left = width;
+  const kept = graphemes(text).filter(([, columns]) => {
+    left -= columns;
+    return left >= 0;
+  });
+  return kept.map(([grapheme]) => grapheme).join('');
+}
+
+/** Characters as a reader counts them, each with its columns. */
+function graphemes(text: string): [grapheme: string, columns: number][] {
+  segmenter ??= new Intl.Segmenter('en');
+  return Array.from(segmenter.segment(text), ({ segment }) => [
+    segment,
+    eastAsianWidth(segment.codePointAt(0) as number),
+  ]);
+}
+
+let segmenter: Intl.Segmenter | undefined;
+
+function filterOf(filter: string): (...texts: unknown[]) => boolean {
+  const wanted = filter.toLowerCase();
+  if (wanted === '') return () => true;
+  return (...texts) =>
+    texts.some((text) =>
+      String(text ?? '')
+        .toLowerCase()
+        .includes(wanted),
+    );
+}
+
+const STATES = ['free', 'leased', 'busy', 'unavailable'] as const;
+
+function titleLines(
+  all: readonly MachineState[],
+  shown: readonly MachineState[],
+  { sort, filter, host }: Choice,
+  pen: Pen,
+  now: number,
+): string[] {
+  const single = all.length === 1 ? all[0] : undefined;
+  const name = host ?? (single === undefined ? `${all.length} hosts` : (single.host ?? hostName()));
+  const snapshots = shown.flatMap(({ snapshot }) => snapshot ?? []);
+  const waiting = snapshots.reduce((sum, each) => sum + each.waiting, 0);
+  const intruders = snapshots.reduce((sum, each) => sum + each.intruders.length, 0);
+  const words = [
+    name,
+    ...(snapshots.length === 0 ? [] : [countGPUs(snapshots.flatMap(({ gpus }) => gpus))]),
+    ...(waiting === 0 ? [] : [`${waiting} waiting`]),
+    ...(intruders === 0 ? [] : [`${intruders} without a claim`]),
+    ...(sort === 'gpu' ? [] : [`by ${sort}`]),
+    ...(filter === '' ? [] : [`only '${filter}'`]),
+  ];
+  const clock = new Date(now).toTimeString().slice(0, 8);
+  const room = pen.width - clock.length - 2;
+  const text = words.join('  ');
+  const called = 'gpu-owner top  ';
+  const title = `${pen.ink(pen.cell(called.length + text.length <= room ? called + text : text, room), 'bold')}  ${clock}`;
+  const problems = shown.length === 1 ? problemLines(shown[0] as MachineState, pen) : [];
+  return [title, ...problems];
+}
+
+function problemLines({ problem, snapshot }: MachineState, pen: Pen): string[] {
+  if (problem === null) return [];
+  const since = snapshot === null ? '' : ` Shown is how it was at ${timeOf(snapshot.time)}.`;
+  return [pen.ink(pen.fit(`! ${problem.replace(/\.?$/, '.')}${since}`), 'bold', 'red')];
+}
+
+/** "8 GPUs: 2 free, 6 leased"; a GPU that MIG divides counts by its instances. */
+function countGPUs(gpus: readonly ShownGPU[]): string {
+  const units = gpus.filter((gpu) => !isDivided(gpu));
+  const counts = STATES.map((state) => [units.filter((gpu) => gpu.state === state).length, state] as const);
+  const some = counts.filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
+  const what = `${units.length} GPU${units.length === 1 ? '' : 's'}`;
+  return some.length === 0 ? what : `${what}: ${some.join(', ')}`;
+}
+
+/** A column of the table of GPUs. */
+interface Column {
+  title: string;
+  width: number;
+  /** It grows up to this width where there is room; missing: not at all. */
+  max?: number;
+  /** It grows up to this width before others grow. */
+  wish?: number;
+  /** Where there is too little room, those with the highest number go first; above 9 they are only there where there is room to spare. */
+  rank: number;
+  isRight?: boolean;
+  draw: (gpu: ShownGPU, width: number, machine: MachineState) => { text: string; inks?: Ink[] };
+}
+
+function gpuColumns(pen: Pen, now: number, gpus: readonly ShownGPU[]): Column[] {
+  const holder = ({ lease }: ShownGPU) => lease?.nested ?? lease;
+  const labels = Math.max(3, ...gpus.map((gpu) => label(gpu).length + (gpu.instance === null ? 0 : 1)));
+  const hasLimits = gpus.some(({ lease }) => lease?.until !== undefined);
+  let chosen: Column[] = [];
+  const isCommandShown = () => chosen.some(({ title }) => title === 'COMMAND');
+  const columns: Column[] = [
+    {
+      title: 'GPU',
+      width: Math.min(labels, 8),
+      rank: 0,
+      draw: (gpu) => ({ text: gpu.instance === null ? label(gpu) : ` ${label(gpu)}` }),
+    },
+    { title: 'NAME', width: 15, max: 24, rank: 12, draw: (gpu) => ({ text: shortName(gpu) }) },
+    {
+      title: 'MEMORY',
+      width: 9,
+      max: 24,
+      rank: 4,
+      draw: ({ memory: { usedBytes, totalBytes } }, width) => {
+        const share = shareOf(usedBytes, totalBytes);
+        const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
+        const text = width >= 16 ? amount : percent(share);
+        return { text: pen.bar(share, width - text.length) + text };
+      },
+    },
+    {
+      title: 'UTIL',
+      width: 9,
+      max: 14,
+      rank: 3,
+      draw: ({ utilizationPercent }, width) => {
+        const share = shareOf(utilizationPercent, 100);
+        return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
+      },
+    },
+    {
+      title: 'LAST MINUTE',
+      width: 11,
+      max: 30,
+      rank: 7,
+      draw: ({ uuid }, width, { history }) => ({
+        text: pen.history(history.of(uuid), width, now),
+        inks: ['green'],
+      }),
+    },
+    {
+      title: 'POWER',
+      width: 5,
+      rank: 13,
+      isRight: true,
+      draw: ({ powerWatts }) => ({ text: powerWatts === null ? '' : `${Math.round(powerWatts)}W` }),
+    },
+    {
+      title: 'TEMP',
+      width: 4,
+      rank: 14,
+      isRight: true,
+      draw: ({ temperatureCelsius: t }) => ({ text: t === null ? '' : `${Math.round(t)}C` }),
+    },
+    {
+      title: 'HOLDER',
+      width: 8,
+      wish: 10,
+      max: 14,
+      rank: 1,
+      draw: (gpu) => {
+        const lease = holder(gpu);
+        return { text: lease?.user ?? '', inks: isOwn(lease?.uid ?? null) ? ['bold'] : [] };
+      },
+    },
+    {
+      title: 'JOB',
+      width: 8,
+      wish: 12,
+      max: 18,
+      rank: 2,
+      draw: (gpu) => {
+        const lease = holder(gpu);
+        const words = [lease?.job ?? '', lease?.name ?? ''].filter((word) => word !== '');
+        return { text: words.length === 0 ? `pid ${lease?.pid ?? '?'}` : words.join(' ') };
+      },
+    },
+    {
+      title: 'SINCE',
+      width: 5,
+      rank: 6,
+      draw: (gpu) => ({ text: shortTime(holder(gpu)?.since ?? null, now) }),
+    },
+    {
+      title: 'UNTIL',
+      width: 5,
+      rank: hasLimits ? 10 : 99,
+      draw: (gpu) => ({ text: shortTime(holder(gpu)?.until ?? null, now) }),
+    },
+    {
+      title: 'IDLE',
+      width: 4,
+      rank: 5,
+      isRight: true,
+      draw: (gpu) => ({ text: idleOf(gpu, now), inks: ['magenta'] }),
+    },
+    {
+      title: 'NOTE',
+      width: 8,
+      wish: 24,
+      max: 60,
+      rank: 0,
+      draw: (gpu) => {
+        const { note = null, command = null } = holder(gpu) ?? {};
+        return { text: note ?? (isCommandShown() ? null : command) ?? '' };
+      },
+    },
+    {
+      title: 'COMMAND',
+      width: 16,
+      wish: 24,
+      max: 80,
+      rank: 15,
+      draw: (gpu) => ({ text: holder(gpu)?.command ?? '' }),
+    },
+  ];
+  chosen = layOut(columns, pen.width - 1);
+  return chosen;
+}
+
+/** Chooses the columns that fit, and their widths. */
+function layOut(columns: readonly Column[], width: number): Column[] {
+  const sum = (some: readonly Column[]) => some.reduce((total, column) => total + column.width + 1, 0);
+  let chosen = columns.filter(({ rank }) => rank < 99);
+  // Before columns that are optional, the others have what they wish for.
+  const slack = (some: readonly Column[]) =>
+    some.some(({ rank }) => rank > 10)
+      ? some.reduce((total, { width: least, wish = least }) => total + wish - least, 0)
+      : 0;
+  while (chosen.length > 2 && sum(chosen) + slack(chosen) > width) {
+    const worst = Math.max(...chosen.map(({ rank }) => rank));
+    chosen = chosen.filter(({ rank }) => rank !== worst);
+  }
+  const widths = chosen.map((column) => column.width);
+  let left = width - sum(chosen);
+  const grow = (limitOf: (column: Column) => number) => {
+    for (let grown = true; left > 0 && grown; ) {
+      grown = false;
+      for (const [i, column] of chosen.entries()) {
+        if (left === 0 || (widths[i] as number) >= limitOf(column)) continue;
+        widths[i] = (widths[i] as number) + 1;
+        left--;
+        grown = true;
+      }
+    }
+  };
+  grow(({ wish = 0 }) => wish);
+  grow(({ max = 0 }) => max);
+  return chosen.map((column, i) => ({ ...column, width: widths[i] as number }));
+}
+
+function gpuSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  choice: Choice,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const all = machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []);
+  const columns = gpuColumns(pen, now, all);
+  const heading = columns.map(({ title, width, isRight }) => pen.cell(title, width, isRight));
+  const rows: Section['rows'] = [];
+  for (const machine of machines) {
+    const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
+    if (isFleet) rows.push(hostLine(machine, pen));
+    const kept = gpus.filter((gpu) => {
+      const { lease, state } = gpu;
+      const { user, name, note, command, job } = lease?.nested ?? lease ?? {};
+      return wanted(
+        machine.host,
+        label(gpu),
+        gpu.name,
+        gpu.uuid,
+        state,
+        user,
+        name,
+        note,
+        command,
+        job,
+        gpu.reason,
+      );
+    });
+    for (const gpu of sorted(kept, choice.sort, now)) {
+      const lease = gpu.lease?.nested ?? gpu.lease;
+      rows.push({
+        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}`,
+        machine,
+        job: lease?.job ?? null,
+        user: lease?.user ?? null,
+        uid: lease?.uid ?? null,
+        pid: lease?.pid ?? null,
+        draw: () => gpuLine(gpu, machine, columns, pen),
+      });
+    }
+  }
+  if (machines.every(({ snapshot }) => snapshot?.gpus.length === 0))
+    rows.push(pen.fit(' The driver reports no GPU.'));
+  else if (!isFleet && machines.every(({ snapshot }) => snapshot === null))
+    rows.push(pen.fit(' Asking the driver ...'));
+  return { head: ` ${heading.join(' ')}`, rows };
+}
+
+/** Without a holder, the state and its reason take the room of all that could be told of one. */
+function gpuLine(gpu: ShownGPU, machine: MachineState, columns: readonly Column[], pen: Pen): string {
+  const at = columns.findIndex(({ title }) => title === 'HOLDER');
+  const own = gpu.lease === null ? columns.slice(0, at) : columns;
+  const cells = own.map((column) => {
+    const { text, inks = [] } = column.draw(gpu, column.width, machine);
+    return pen.ink(pen.cell(text, column.width, column.isRight), ...inks);
+  });
+  const rest = columns.slice(own.length);
+  const room = rest.reduce((sum, { width }) => sum + width + 1, -1);
+  if (rest.length > 0) cells.push(pen.ink(pen.cell(stateText(gpu), room), ...stateInks(gpu)));
+  return cells.join(' ');
+}
+
+/** "busy: python (4711, bob) uses 31 GiB" */
+function stateText(gpu: ShownGPU): string {
+  if (isDivided(gpu)) return 'divided into MIG instances';
+  const { state, reason } = gpu;
+  return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}: `), '')}`;
+}
+
+function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
+  const name = pen.fit(host ?? hostName(), Math.min(40, pen.width - 4));
+  const waiting = snapshot === null || snapshot.waiting === 0 ? '' : `, ${snapshot.waiting} waiting`;
+  const since = snapshot === null ? '' : ` (shown as of ${timeOf(snapshot.time)})`;
+  const isGood = problem === null && snapshot !== null;
+  const text = isGood ? countGPUs(snapshot.gpus) + waiting : `${problem ?? 'connecting ...'}${since}`;
+  const fitted = pen.fit(text, Math.max(0, pen.width - widthOf(name) - 2));
+  return `${pen.ink(name, 'bold')}  ${problem === null ? fitted : pen.ink(fitted, 'red')}`;
+}
+
+function sorted(gpus: readonly ShownGPU[], sort: SortKey, now: number): ShownGPU[] {
+  if (sort === 'gpu') return [...gpus];
+  const largest = (value: (gpu: ShownGPU) => number | null) => (a: ShownGPU, b: ShownGPU) =>
+    (value(b) ?? -1) - (value(a) ?? -1);
+  const orders: Record<Exclude<SortKey, 'gpu'>, (a: ShownGPU, b: ShownGPU) => number> = {
+    util: largest(({ utilizationPercent }) => utilizationPercent),
+    memory: largest(({ memory }) => memory.usedBytes),
+    user: (a, b) => (a.lease?.user ?? '\uffff').localeCompare(b.lease?.user ?? '\uffff'),
+    since: largest(({ lease }) => (lease === null ? null : now - (Date.parse(lease.since ?? '') || now))),
+    idle: largest((gpu) => idleMs(gpu, now)),
+  };
+  return [...gpus].sort(orders[sort]);
+}
+
+function waitSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const rows: Section['rows'] = [];
+  let unread = 0;
+  for (const machine of machines) {
+    const { queue = [], waiting = 0 } = machine.snapshot ?? {};
+    unread += Math.max(0, waiting - queue.length);
+    for (const entry of queue) {
+      if (!wanted(machine.host, entry.user, entry.name, entry.note, entry.command, entry.job, 'waiting'))
+        continue;
+      rows.push({
+        key: `${machine.host ?? ''} waiting ${entry.pid} ${entry.since}`,
+        machine,
+        job: entry.job,
+        user: entry.user,
+        uid: entry.uid,
+        pid: entry.pid,
+        draw: (width) => waitLine(entry, isFleet ? machine.host : null, pen, width, now),
+      });
+    }
+    for (const job of machine.jobs) {
+      if (job.state !== 'waiting' || job.position !== null) continue;
+      if (!wanted(machine.host, job.user, job.name, job.note, job.command, job.id, 'waiting')) continue;
+      const text = `   -  ${job.user}  job ${[job.id, job.name].filter((word) => word !== null).join(' ')}: ${job.reason ?? ''}`;
+      rows.push({
+        key: `${machine.host ?? ''} job ${job.id}`,
+        machine,
+        job: job.id,
+        user: job.user,
+        uid: process.geteuid?.() ?? null,
+        pid: job.pid,
+        draw: (width) => pen.cell(text, width),
+      });
+    }
+  }
+  if (unread > 0) rows.push(pen.fit(`   and ${unread} more`));
+  return { head: ' WAITING', rows };
+}
+
+function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: number, now: number): string {
+  const { position, count, user, job, name, note, command, since, stopped, latestStart, waitingFor } = entry;
+  const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
+  const gpus = waitingFor.map((gpu) => label(gpu)).slice(0, 16);
+  const rest = [
+    ...(stopped ? ['suspended'] : []),
+    ...(latestStart === null ? [] : [`starts at ${formatSince(latestStart, now)} at the latest`]),
+    ...(note === null ? [] : [note]),
+    ...(command === null ? [] : [command]),
+    ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
+  ];
+  const cells = [
+    pen.cell(`${position}.`, 4, true),
+    ...(host === null ? [] : [pen.cell(host, 8)]),
+    pen.cell(user, 8),
+    pen.cell(count === 1 ? 'a GPU' : `${count} GPUs`, 7),
+    pen.cell(what, 12),
+    pen.cell(shortTime(since, now), 5),
+  ];
+  const left = cells.join(' ');
+  return pen.cell(`${left} ${rest.join('  ')}`, width);
+}
+
+function intruderSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+): Section {
+  const rows = machines.flatMap(({ host, snapshot }) =>
+    (snapshot?.intruders ?? [])
+      .filter(({ user, name, pid }) => wanted(host, user, name, pid, 'without a claim'))
+      .map((intruder) => {
+        const gpu = snapshot?.gpus.find(({ uuid }) => uuid === intruder.uuid);
+        const text = intruderText(intruder, gpu, isFleet ? host : null);
+        return pen.ink(pen.fit(text), 'magenta');
+      }),
+  );
+  return { head: ' WITHOUT A CLAIM', rows };
+}
+
+function intruderText(
+  { pid, name, user, usedBytes }: Intruder,
+  gpu: ShownGPU | undefined,
+  host: string | null,
+): string {
+  const where = gpu === undefined ? '?' : label(gpu);
+  const memory = usedBytes === null ? '' : ` uses ${formatBytes(usedBytes)}`;
+  const whose = gpu?.lease == null ? '' : `, which ${gpu.lease.user} has leased`;
+  return ` ${host === null ? '' : `${host} `}GPU ${where}${whose}: ${name ?? 'a process'} (pid ${pid}, ${user ?? 'unknown user'})${memory}`;
+}
+
+/** The sums of a user. */
+interface Total {
+  gpus: number;
+  instances: number;
+  memory: number;
+  utilization: number[];
+  idle: number;
+  waiting: number;
+  withoutClaim: number;
+}
+
+function userSection(
+  machines: readonly MachineState[],
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const totals = new Map<string, Total>();
+  const totalOf = (user: string): Total => {
+    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, withoutClaim: 0 };
+    const total = totals.get(user) ?? none;
+    totals.set(user, total);
+    return total;
+  };
+  for (const { snapshot } of machines) {
+    for (const gpu of snapshot?.gpus ?? []) {
+      if (gpu.lease === null) continue;
+      const total = totalOf(gpu.lease.user);
+      if (gpu.instance === null) total.gpus++;
+      else total.instances++;
+      total.memory += gpu.memory.usedBytes ?? 0;
+      if (gpu.utilizationPercent !== null) total.utilization.push(gpu.utilizationPercent);
+      if (idleOf(gpu, now) !== '') total.idle++;
+    }
+    for (const { user } of snapshot?.queue ?? []) totalOf(user).waiting++;
+    const pids = new Map((snapshot?.intruders ?? []).map(({ pid, user }) => [pid, user ?? 'unknown user']));
+    for (const user of pids.values()) totalOf(user).withoutClaim++;
+  }
+  const all = [...totals].filter(([user]) => wanted(user)).sort(([, a], [, b]) => size(b) - size(a));
+  const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
+    const { gpus, instances, memory, utilization, idle, waiting, withoutClaim } = total;
+    const mean = utilization.reduce((sum, value) => sum + value, 0) / utilization.length;
+    const words = [
+      ...(gpus === 0 ? [] : [`${gpus} GPU${gpus === 1 ? '' : 's'}`]),
+      ...(instances === 0 ? [] : [`${instances} MIG instance${instances === 1 ? '' : 's'}`]),
+      ...(gpus + instances === 0 ? [] : [formatBytes(memory)]),
+      ...(utilization.length === 0 ? [] : [`${Math.round(mean)}% util`]),
+      ...(idle === 0 ? [] : [`${idle} idle`]),
+      ...(waiting === 0 ? [] : [`${waiting} waiting`]),
+      ...(withoutClaim === 0 ? [] : [`${withoutClaim} unclaimed`]),
+    ];
+    return ` ${pen.cell(user, 12)} ${pen.fit(words.join(', '), pen.width - 14)}`;
+  });
+  if (all.length > MAX_USERS) rows.push(pen.fit(` and ${all.length - MAX_USERS} more`));
+  return { head: ' USERS', rows };
+}
+
+function size({ gpus, instances, waiting, withoutClaim }: Total): number {
+  return gpus * 1e6 + instances * 1e4 + withoutClaim * 1e2 + waiting;
+}
+
+/** Fits the sections into so many lines; null: without limit. The table of GPUs has what the others leave, and at least half. */
+function arrange(
+  table: Section,
+  others: readonly Section[],
+  room: number | null,
+  selected: string | null,
+  pen: Pen,
+): string[] {
+  const heightOf = ({ rows }: Section) => rows.length + 1;
+  const needed = heightOf(table) + others.reduce((sum, section) => sum + heightOf(section), 0);
+  if (room === null || needed + others.length <= room) {
+    return [table, ...others].flatMap((section, i) => [
+      ...(i === 0 ? [] : ['']),
+      ...drawSection(section, Number.POSITIVE_INFINITY, selected, pen),
+    ]);
+  }
+  let left = Math.max(room - heightOf(table), Math.floor(room / 2));
+  const lines: string[][] = [];
+  for (const [i, section] of others.entries()) {
+    // What the last ones don't need is left to those before.
+    const behind = others.slice(i + 1).reduce((sum, each) => sum + Math.min(heightOf(each), 3), 0);
+    const height = Math.min(heightOf(section), Math.max(0, left - behind));
+    const drawn = height < 2 ? [] : drawSection(section, height, selected, pen);
+    lines.push(drawn);
+    left -= drawn.length;
+  }
+  const below = lines.flat();
+  return [...drawSection(table, Math.max(0, room - below.length), selected, pen), ...below];
+}
+
+/** @param height lines, with the heading, which says what part of it is shown */
+function drawSection({ head, rows }: Section, height: number, selected: string | null, pen: Pen): string[] {
+  const room = Math.max(0, height - 1);
+  if (rows.length <= room)
+    return [pen.ink(pen.fit(head), 'bold'), ...rows.map((row) => drawRow(row, selected, pen))];
+  const at = rows.findIndex((row) => typeof row !== 'string' && row.key === selected);
+  const first = Math.min(Math.max(0, at - (room >> 1)), rows.length - room);
+  const mark = ` ${first + 1}-${first + room} of ${rows.length}`;
+  const heading = pen.ink(pen.cell(head, pen.width - mark.length) + mark, 'bold');
+  return [heading, ...rows.slice(first, first + room).map((row) => drawRow(row, selected, pen))];
+}
+
+function drawRow(row: ShownRow | string, selected: string | null, pen: Pen): string {
+  if (typeof row === 'string') return row;
+  const text = row.draw(pen.width - 1);
+  if (row.key !== selected) return ` ${text}`;
+  // An end of ink inside of it would end the reversal.
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  return pen.ink(`>${text.replace(/\u001b\[[\d;]*m/g, '')}`, 'reverse');
+}
+
+function stateInks({ state }: ShownGPU): Ink[] {
+  if (state === 'free') return ['green'];
+  if (state === 'busy') return ['magenta'];
+  return state === 'unavailable' ? ['red'] : [];
+}
+
+export function isOwn(uid: number | null): boolean {
+  return uid !== null && uid === process.geteuid?.();
+}
+
+function shortName(gpu: ShownGPU): string {
+  const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
+  return gpu.instance === null ? name : name.replace(/^.* (?=MIG )/, '');
+}
+
+function percent(share: number | null): string {
+  return (share === null ? '?' : `${Math.min(999, Math.round(share * 100))}%`).padStart(4);
+}
+
+function gib(bytes: number | null): string {
+  return bytes === null || !(bytes >= 0 && bytes < 1e5 * GIB) ? '?' : (bytes / GIB).toFixed(1);
+}
+
+/** null: unknown, or absurd. */
+function shareOf(part: number | null, whole: number | null): number | null {
+  const share = part === null || whole === null ? Number.NaN : part / whole;
+  return share >= 0 && Number.isFinite(share) ? share : null;
+}
+
+/** '14:03' today, '11-23' on another day of the last year. */
+function shortTime(time: string | null, now: number): string {
+  const text = formatSince(time, now);
+  if (text === null || text.length === 5) return text ?? '';
+  return text.slice(5, 10);
+}
+
+function timeOf(time: string): string {
+  return new Date(time).toTimeString().slice(0, 8);
+}
+
+/** Since its holder came at the earliest; null: it works, or nobody knows since when. */
+function idleMs({ idle, lease }: ShownGPU, now: number): number | null {
+  const since = Date.parse(idle?.since ?? '');
+  if (lease === null || Number.isNaN(since)) return null;
+  return now - Math.max(since, Date.parse(lease.since ?? '') || 0);
+}
+
+/** '45m'; '': it works, or hasn't rested long. */
+function idleOf(gpu: ShownGPU, now: number): string {
+  const span = idleMs(gpu, now);
+  if (span !== null) {
+    if (span < NOTEWORTHY_MS) return '';
+    return formatDuration(Math.min(span, 999 * DAY_MS))
+      .split(' ')
+      .slice(0, 2)
+      .join('')
+      .replace('min', 'm');
+  }
+  const isUnused = gpu.lease !== null && gpu.idle?.since === null && gpu.idle.looks >= NOTEWORTHY_LOOKS;
+  return isUnused ? 'yes' : '';
+}

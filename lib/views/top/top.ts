@@ -1,0 +1,390 @@
+// `top` on a terminal: what is shown, and what keys do. It changes nothing itself: jobs are cancelled by the room of jobs.
+import { GPUOwnerError } from '../../errors.ts';
+import { cancelJob, JobStore, jobAt } from '../../jobs/index.ts';
+import { formatSince, onWarning, sanitize } from '../../platform/index.ts';
+import { type LiveView, type MachineState, SORT_KEYS, type SortKey } from '../machine-view.ts';
+import { LogTail } from './log-tail.ts';
+import { type Choice, drawMachines, isOwn, Pen, type Row, type Style } from './picture.ts';
+import { type Key, Terminal } from './terminal.ts';
+
+export interface TopOptions {
+  sort: SortKey;
+  filter: string;
+}
+
+/** The grace of a job that is cancelled here, in ms: as that of `cancel`. */
+const GRACE_MS = 10_000;
+const MESSAGE_MS = 8_000;
+/** The clock goes on, and it is seen that a driver doesn't answer. */
+const REDRAW_MS = 1_000;
+const HINTS = 'q quit  ? help  s sort  / filter  h host  l log  c cancel';
+const HELP = [
+  'Keys',
+  '',
+  '  up, down, PgUp, PgDn   select a row (Home, End: the first, the last)',
+  '  s, S                   sort by the next key, or the one before:',
+  `                         ${SORT_KEYS.join(', ')}`,
+  '  /                      show only rows with some text; Esc: all again',
+  '  h                      show only the next host, then all',
+  '  l, Enter               open the log of the selected job, if it is yours',
+  '  c                      cancel the selected job, if it is yours; asks first',
+  '  r                      draw everything anew',
+  '  q, Esc                 back; quit',
+  '',
+  'UTIL and LAST MINUTE are utilization; MIG instances have none, so their last',
+  'minute is memory. IDLE: how long the holder has left the GPU idle. WITHOUT A',
+  'CLAIM: processes that compute on a GPU that their user has not leased.',
+];
+
+/** A question that is asked before something is done. */
+interface Question {
+  text: string;
+  onYes: () => void;
+}
+
+interface OpenLog {
+  title: string;
+  tail: LogTail;
+  /** How many lines below the last one shown; 0: it follows. */
+  below: number;
+}
+
+/** Shows machines until the user has seen enough. @param watch keeps the view current until it is stopped */
+export async function runTop(
+  view: LiveView,
+  watch: (onLook: () => void) => Promise<void>,
+  options: TopOptions,
+): Promise<void> {
+  const session = new Session(view, options);
+  await session.run(watch);
+}
+
+class Session {
+  readonly #view: LiveView;
+  readonly #choice: Choice;
+  #terminal: Terminal | null = null;
+  #rows: readonly Row[] = [];
+  #readsKeys = false;
+  #isHelp = false;
+  #typed: string | null = null;
+  #question: Question | null = null;
+  #message: { text: string; until: number } | null = null;
+  #log: OpenLog | null = null;
+  #end: () => void = () => {};
+
+  constructor(view: LiveView, { sort, filter }: TopOptions) {
+    this.#view = view;
+    this.#choice = { sort, filter, host: null, selected: null };
+  }
+
+  async run(watch: (onLook: () => void) => Promise<void>): Promise<void> {
+    onWarning((text) => this.#say(text));
+    const ended = new Promise<void>((resolve) => {
+      this.#end = resolve;
+    });
+    const watching = watch(() => {
+      this.#draw();
+      this.#readKeys();
+    });
+    const terminal = Terminal.open({
+      onKey: (key) => this.#press(key),
+      onRedraw: () => this.#draw(),
+    });
+    this.#terminal = terminal;
+    const timer = setInterval(() => {
+      this.#draw();
+      this.#readKeys();
+    }, REDRAW_MS);
+    try {
+      await Promise.race([ended, watching]);
+    } finally {
+      clearInterval(timer);
+      this.#view.stop();
+      terminal.close();
+    }
+  }
+
+  #readKeys(): void {
+    if (this.#readsKeys) return;
+    this.#readsKeys = true;
+    void this.#terminal?.readKeys();
+  }
+
+  #draw(): void {
+    const terminal = this.#terminal;
+    if (terminal === null) return;
+    const style = styleOf(terminal.size);
+    const now = Date.now();
+    const footer = this.#footer(new Pen(style), now);
+    if (this.#log !== null) {
+      terminal.draw(this.#logLines(this.#log, style, footer));
+      return;
+    }
+    if (this.#isHelp) {
+      terminal.draw(inFrame(HELP, style, footer));
+      return;
+    }
+    const { lines, rows } = drawMachines(this.#view.machines, this.#choice, style, now, [footer]);
+    this.#rows = rows;
+    terminal.draw(lines);
+  }
+
+  #footer(pen: Pen, now: number): string {
+    if (this.#question !== null) return pen.ink(pen.fit(this.#question.text), 'bold');
+    if (this.#typed !== null) return pen.fit(`filter: ${this.#typed}_  (Enter: done, Esc: show all)`);
+    if (this.#message !== null && now < this.#message.until)
+      return pen.ink(pen.fit(this.#message.text), 'bold');
+    this.#message = null;
+    return pen.fit(this.#log === null ? HINTS : 'q back  up, down, PgUp, PgDn, End scroll');
+  }
+
+  #logLines({ title, tail, below }: OpenLog, style: Style, footer: string): string[] {
+    const pen = new Pen(style);
+    const { lines } = tail;
+    const room = Math.max(0, (style.rows ?? 0) - 2);
+    const end = Math.max(Math.min(room, lines.length), lines.length - below);
+    const shown = lines.slice(Math.max(0, end - room), end).map((line) => pen.fit(line));
+    return [
+      pen.ink(pen.fit(title), 'bold'),
+      ...shown,
+      ...Array<string>(room - shown.length).fill(''),
+      footer,
+    ];
+  }
+
+  #say(text: string): void {
+    this.#message = { text: sanitize(text, 300), until: Date.now() + MESSAGE_MS };
+    this.#draw();
+  }
+
+  #press(key: Key): void {
+    if (key.ctrl && key.name === 'c') {
+      this.#terminal?.endBy('SIGINT');
+      return;
+    }
+    if (key.ctrl && key.name === '\\') {
+      this.#terminal?.endBy('SIGQUIT');
+      return;
+    }
+    // The whole job of the shell, as the terminal itself would.
+    if (key.ctrl && key.name === 'z') {
+      this.#terminal?.suspend(0);
+      return;
+    }
+    if (key.sequence === '\u001c') {
+      this.#terminal?.endBy('SIGQUIT');
+      return;
+    }
+    if (this.#question !== null) this.#answer(key);
+    else if (this.#typed !== null) this.#type(key, this.#typed);
+    else if (this.#log !== null) this.#pressInLog(key, this.#log);
+    else this.#pressInTable(key);
+    this.#draw();
+  }
+
+  #answer({ sequence }: Key): void {
+    const question = this.#question;
+    this.#question = null;
+    this.#message = null;
+    if (sequence === 'y' || sequence === 'Y') question?.onYes();
+    else this.#say('nothing is cancelled');
+  }
+
+  #type({ name, sequence, ctrl, meta }: Key, typed: string): void {
+    if (name === 'return' || name === 'enter') this.#typed = null;
+    else if (name === 'escape') {
+      this.#typed = null;
+      this.#choice.filter = '';
+    } else {
+      const isText = !ctrl && !meta && sequence !== undefined && sanitize(sequence) === sequence.trim();
+      const more = name === 'space' ? ' ' : isText ? sequence : '';
+      this.#typed = name === 'backspace' ? typed.slice(0, -1) : `${typed}${more}`.slice(0, 40);
+      this.#choice.filter = this.#typed;
+    }
+  }
+
+  #pressInLog({ name, sequence }: Key, log: OpenLog): void {
+    const page = Math.max(1, (this.#terminal?.size.rows ?? 24) - 3);
+    const steps: Record<string, number> = {
+      up: 1,
+      down: -1,
+      pageup: page,
+      pagedown: -page,
+      home: 1e9,
+      end: -1e9,
+    };
+    const step = steps[name ?? ''];
+    if (step !== undefined)
+      log.below = Math.max(0, Math.min(log.tail.lines.length - page - 1, log.below + step));
+    else if (name === 'escape' || name === 'backspace' || sequence === 'q') this.#log = null;
+  }
+
+  #pressInTable({ name, sequence }: Key): void {
+    const page = 10;
+    const steps: Record<string, number> = {
+      up: -1,
+      down: 1,
+      pageup: -page,
+      pagedown: page,
+      home: -1e9,
+      end: 1e9,
+    };
+    const step = steps[name ?? ''];
+    if (step !== undefined) {
+      this.#select(step);
+      return;
+    }
+    const actions: Record<string, (() => void) | undefined> = {
+      __proto__: null as never,
+      return: () => this.#openLog(),
+      escape: () => this.#back(),
+      q: () => (this.#isHelp ? this.#toggleHelp() : this.#end()),
+      '?': () => this.#toggleHelp(),
+      s: () => this.#sort(1),
+      S: () => this.#sort(-1),
+      '/': () => {
+        this.#typed = this.#choice.filter;
+      },
+      h: () => this.#nextHost(),
+      l: () => this.#openLog(),
+      c: () => this.#askToCancel(),
+      r: () => this.#terminal?.redraw(),
+      j: () => this.#select(1),
+      k: () => this.#select(-1),
+    };
+    actions[name === 'return' || name === 'escape' ? name : sequence]?.();
+  }
+
+  #back(): void {
+    if (this.#isHelp) this.#isHelp = false;
+    else if (this.#choice.filter !== '') this.#choice.filter = '';
+    else if (this.#choice.selected !== null) this.#choice.selected = null;
+    else this.#end();
+  }
+
+  #toggleHelp(): void {
+    this.#isHelp = !this.#isHelp;
+  }
+
+  #select(step: number): void {
+    const at = this.#rows.findIndex(({ key }) => key === this.#choice.selected);
+    const next = at < 0 ? (step > 0 ? 0 : this.#rows.length - 1) : at + step;
+    this.#choice.selected = this.#rows[Math.max(0, Math.min(this.#rows.length - 1, next))]?.key ?? null;
+  }
+
+  #sort(step: number): void {
+    const at = SORT_KEYS.indexOf(this.#choice.sort) + step + SORT_KEYS.length;
+    this.#choice.sort = SORT_KEYS[at % SORT_KEYS.length] as SortKey;
+    this.#say(`sorted by ${this.#choice.sort}`);
+  }
+
+  #nextHost(): void {
+    const hosts = this.#view.machines.flatMap(({ host }) => host ?? []);
+    if (hosts.length < 2) {
+      this.#say('there is one machine; --hosts a,b shows others');
+      return;
+    }
+    const at = hosts.indexOf(this.#choice.host ?? '');
+    this.#choice.host = hosts[at + 1] ?? null;
+  }
+
+  /** The selected row's job, if it is one of this user's on this machine. Otherwise says why not. @param what is to be done with it */
+  #ownJob(what: string): { id: number; store: JobStore } | null {
+    const row = this.#rows.find(({ key }) => key === this.#choice.selected);
+    if (row === undefined) this.#say('select a row first, with up and down');
+    else if (row.user === null) this.#say('nobody has leased this GPU');
+    else if (row.machine.host !== null) this.#say(elsewhere(row, row.machine, what));
+    else if (!isOwn(row.uid)) this.#say(`this is a job of ${row.user}'s`);
+    else if (row.job === null)
+      this.#say(`pid ${row.pid} is no background job: see to it where it was started`);
+    else return { id: row.job, store: JobStore.open() };
+    return null;
+  }
+
+  #openLog(): void {
+    this.#attempt(() => {
+      const found = this.#ownJob('logs');
+      if (found === null) return;
+      const { output, name, command, started } = jobAt(found.store, found.id);
+      if (output === null) {
+        this.#say(`job ${found.id} has no output`);
+        return;
+      }
+      const since = formatSince(started);
+      const title = `job ${found.id}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
+      this.#log = { title, tail: new LogTail(output), below: 0 };
+    });
+  }
+
+  #askToCancel(): void {
+    this.#attempt(() => {
+      const found = this.#ownJob('cancel');
+      if (found === null) return;
+      const { id, store } = found;
+      const { command, name, state } = jobAt(store, id);
+      if (state !== 'waiting' && state !== 'running') {
+        this.#say(`job ${id} has ended already`);
+        return;
+      }
+      this.#question = {
+        text: `Cancel job ${id}? y/N  (${state}: ${name === null ? '' : `${name}, `}${command})`,
+        onYes: () => void this.#cancel(store, id),
+      };
+    });
+  }
+
+  async #cancel(store: JobStore, id: number): Promise<void> {
+    this.#say(`cancelling job ${id} ...`);
+    try {
+      const outcome = await cancelJob(store, id, GRACE_MS);
+      const texts = {
+        ended: `job ${id} is cancelled`,
+        'not-alive': `job ${id} had ended already`,
+        surviving: `job ${id} has processes that can't be ended: it ends with them`,
+      };
+      this.#say(texts[outcome]);
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      this.#say(error.message);
+    }
+  }
+
+  /** An error with a cause on the machine is shown. */
+  #attempt(action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      this.#say(error.message);
+    }
+  }
+}
+
+function elsewhere({ job }: Row, { host }: MachineState, what: string): string {
+  return `it is on another machine: ssh ${host} gpu-owner ${what}${job === null ? '' : ` ${job}`}`;
+}
+
+function inFrame(text: readonly string[], style: Style, footer: string): string[] {
+  const pen = new Pen(style);
+  const room = Math.max(0, (style.rows ?? 0) - 1);
+  const shown = text.slice(0, room).map((line, i) => (i === 0 ? pen.ink(line, 'bold') : pen.fit(line)));
+  return [...shown, ...Array<string>(room - shown.length).fill(''), footer];
+}
+
+/** The abilities of the terminal, by the conventions of its environment. */
+function styleOf(size: { columns: number; rows: number }): Style {
+  return { ...size, attributes: true, colour: !process.env.NO_COLOR, unicode: isUnicode() };
+}
+
+export function isUnicode(): boolean {
+  const { LC_ALL, LC_CTYPE, LANG } = process.env;
+  return /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || '');
+}
+
+/** Machines as plain lines, without an escape sequence. */
+export function plainPicture(view: LiveView, columns: number, { sort, filter }: TopOptions): string {
+  const choice = { sort, filter, host: null, selected: null };
+  const style = { columns, rows: null, attributes: false, colour: false, unicode: isUnicode() };
+  const { lines } = drawMachines(view.machines, choice, style, Date.now());
+  return lines.map((line) => `${line.trimEnd()}\n`).join('');
+}

@@ -1,0 +1,222 @@
+// What `top` draws fits its place, and is harmless, whatever is told of the machines.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { History, type MachineState } from '../../lib/views/machine-view.ts';
+import { type Choice, drawMachines, type Style } from '../../lib/views/top/picture.ts';
+
+const NOW = Date.parse('2025-11-20T12:00:00Z');
+const ALL: Choice = { sort: 'gpu', filter: '', host: null, selected: null };
+const PLAIN: Style = { columns: 80, rows: 24, attributes: false, colour: false, unicode: true };
+
+const lease = (more: object = {}) => ({
+  user: 'alice',
+  uid: 1000,
+  pid: 4711,
+  host: 'a',
+  command: 'python train.py',
+  since: '2025-11-20T10:42:00.000Z',
+  convention: 'gpu-owner',
+  ...more,
+});
+
+const gpu = (index: number, more: object = {}) => ({
+  index,
+  instance: null,
+  uuid: `GPU-${index}`,
+  parent: null,
+  name: 'NVIDIA A100-SXM4-80GB',
+  pciBusId: null,
+  state: 'free',
+  reason: null,
+  memory: { totalBytes: 80 * 1024 ** 3, usedBytes: 20 * 1024 ** 3, freeBytes: null, reservedBytes: null },
+  powerWatts: 60,
+  powerLimitWatts: 400,
+  utilizationPercent: 50,
+  temperatureCelsius: 31,
+  computeMode: 'default',
+  displayActive: false,
+  migEnabled: false,
+  migInstances: [],
+  processes: [],
+  lease: null,
+  idle: null,
+  ...more,
+});
+
+const waiter = (position: number, more: object = {}) => ({
+  position,
+  count: 1,
+  user: 'bob',
+  uid: 1001,
+  pid: position,
+  host: 'a',
+  command: 'sleep',
+  since: '2025-11-20T11:00:00.000Z',
+  job: null,
+  name: null,
+  note: null,
+  stopped: false,
+  latestStart: null,
+  waitingFor: [],
+  ...more,
+});
+
+function machine(snapshot: object, more: object = {}): MachineState {
+  const whole = {
+    time: new Date(NOW).toISOString(),
+    gpus: [],
+    queue: [],
+    waiting: 0,
+    intruders: [],
+    ...snapshot,
+  };
+  const history = new History();
+  history.add(whole as never);
+  return { host: null, snapshot: whole, problem: null, history, jobs: [], ...more } as MachineState;
+}
+
+const draw = (machines: MachineState[], choice: Partial<Choice> = {}, style: Partial<Style> = {}) =>
+  drawMachines(machines, { ...ALL, ...choice }, { ...PLAIN, ...style }, NOW, ['footer']);
+
+/** How wide a terminal shows it: test texts are ASCII, blocks, and ideographs, which take two columns. */
+const columnsOf = (line: string) =>
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  [...line.replace(/\u001b\[[\d;]*m/g, '')].reduce((sum, c) => sum + (/[\u3000-\u9fff]/.test(c) ? 2 : 1), 0);
+
+describe('a picture', () => {
+  const texts = fc.oneof(
+    fc.string({ maxLength: 300 }),
+    fc.constantFrom(
+      '\u001b[31mred',
+      '\u202eroot',
+      '\u8bad\u7ec3'.repeat(99),
+      'a\nb',
+      '\u001b]0;title\u0007',
+      '',
+    ),
+  );
+  const times = fc.oneof(fc.constant(null), texts, fc.date().map(String));
+  const numbers = fc.oneof(fc.constant(null), fc.double(), fc.integer());
+  const leases = fc.record({
+    user: texts,
+    uid: numbers,
+    pid: numbers,
+    command: texts,
+    since: times,
+    note: texts,
+    name: texts,
+  });
+  const gpus = fc.record({
+    name: texts,
+    reason: fc.option(texts),
+    state: fc.constantFrom('free', 'leased', 'busy', 'unavailable', 'new'),
+    utilizationPercent: numbers,
+    powerWatts: numbers,
+    lease: fc.option(leases),
+    idle: fc.option(fc.record({ since: times, looks: numbers })),
+    memory: fc.record({ totalBytes: numbers, usedBytes: numbers }),
+  });
+  const ascii = (text: string) => /^[\u0020-\u007e]*$/.test(text);
+
+  test('of anything is as wide and high as its place at most, and has no control character', () => {
+    fc.assert(
+      fc.property(
+        fc.array(gpus, { maxLength: 12 }),
+        fc.array(fc.record({ user: texts, command: texts, since: times, name: texts }), { maxLength: 30 }),
+        fc.array(fc.record({ name: texts, user: texts, usedBytes: numbers, pid: numbers }), { maxLength: 9 }),
+        fc.record({
+          columns: fc.integer({ min: 20, max: 240 }),
+          rows: fc.integer({ min: 1, max: 60 }),
+          unicode: fc.boolean(),
+        }),
+        fc.constantFrom('gpu', 'util', 'memory', 'user', 'since', 'idle'),
+        (many, queue, intruders, place, sort) => {
+          const state = machine({
+            gpus: many.map((each, i) => gpu(i, { ...each, lease: each.lease && lease(each.lease) })),
+            queue: queue.map((each, i) => waiter(i + 1, each)),
+            waiting: queue.length,
+            intruders: intruders.map((each) => ({ uuid: 'GPU-0', ...each })),
+          });
+          const { lines } = draw([state], { sort: sort as never }, place);
+          expect(lines).toHaveLength(place.rows);
+          for (const line of lines) {
+            // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+            expect(line).not.toMatch(/[\u0000-\u001f\u007f-\u009f\u202e]/);
+            if (ascii(line)) expect(line.length).toBeLessThanOrEqual(place.columns);
+            if (!place.unicode) expect(ascii(line)).toBe(true);
+          }
+        },
+      ),
+      { seed: 1, numRuns: 300 },
+    );
+  });
+
+  test('cuts ideographs by their columns', () => {
+    const state = machine({
+      gpus: [gpu(0, { state: 'leased', lease: lease({ user: '\u8bad\u7ec3'.repeat(9) }) })],
+    });
+    for (let columns = 40; columns < 90; columns++) {
+      for (const line of draw([state], { selected: ' GPU-0' }, { columns, attributes: true, colour: true })
+        .lines)
+        expect(columnsOf(line)).toBeLessThanOrEqual(columns);
+    }
+  });
+
+  test('of a selected row marks it, and rows out of sight are scrolled to', () => {
+    const gpus = Array.from({ length: 64 }, (_, i) => gpu(i));
+    const { lines, rows } = draw([machine({ gpus })], { selected: ' GPU-50' });
+    expect(rows).toHaveLength(64);
+    expect(lines.filter((line) => line.startsWith('>'))).toEqual([expect.stringMatching(/^>50 /)]);
+    expect(lines[1]).toMatch(/ \d+-\d+ of 64$/);
+  });
+
+  test('of ten thousand requests takes hardly longer than that of two hundred', () => {
+    const queue = Array.from({ length: 10_000 }, (_, i) => waiter(i + 1));
+    const time = (count: number) => {
+      const state = machine({ gpus: [gpu(0)], queue: queue.slice(0, count), waiting: count });
+      draw([state]);
+      const before = process.cpuUsage();
+      for (let i = 0; i < 5; i++) draw([state]);
+      const { user, system } = process.cpuUsage(before);
+      return (user + system) / 5_000;
+    };
+    time(200);
+    expect(time(10_000)).toBeLessThan(Math.max(100, 200 * time(200)));
+    const { lines } = draw([machine({ gpus: [gpu(0)], queue, waiting: 12_345 })]);
+    expect(lines).toHaveLength(24);
+    expect(lines.join('\n')).toMatch(/12345 waiting[\s\S]*WAITING +1-\d+ of 10001/);
+  });
+
+  test('shows the last minute, as seconds pass', () => {
+    const history = new History();
+    for (let second = 0; second < 90; second++) {
+      const snapshot = {
+        time: new Date(NOW - (89 - second) * 1_000).toISOString(),
+        gpus: [gpu(0, { utilizationPercent: second < 60 ? 0 : 100 })],
+      };
+      history.add(snapshot as never);
+    }
+    expect(history.of('GPU-0')).toHaveLength(60);
+    const { lines } = draw([machine({ gpus: [gpu(0)] }, { history })], {}, { columns: 79, unicode: false });
+    expect(lines[2]).toMatch(/ _{5,6}-?#{5,6} /);
+  });
+
+  test('says what is wrong, and how old it is', () => {
+    const { lines } = draw([machine({ gpus: [gpu(0)] }, { problem: 'the driver has not answered for 9 s' })]);
+    expect(lines[1]).toMatch(
+      /^! the driver has not answered for 9 s\. Shown is how it was at \d\d:\d\d:\d\d\.$/,
+    );
+    expect(lines[3]).toMatch(/ free/);
+  });
+
+  test('adds up what users have', () => {
+    const state = machine({
+      gpus: [0, 1, 2].map((i) => gpu(i, { state: 'leased', lease: lease() })),
+      queue: [waiter(1, { user: 'alice' }), waiter(2)],
+      waiting: 2,
+    });
+    expect(draw([state]).lines.join('\n')).toMatch(
+      /^ alice +3 GPUs, 60 GiB, 50% util, 1 waiting *\n bob +1 waiting/m,
+    );
+  });
+});
