@@ -231,7 +231,8 @@ function* openFilesIn(
 function isHere(pid: number, path: string): boolean {
   const theirs = statOf(`/proc/${pid}/root${path}`);
   const ours = statOf(path);
-  return theirs === null || ours === null || keyOf(theirs) === keyOf(ours);
+  if (theirs === null || ours === null) return theirs === ours; // removed for both, or never there for one
+  return keyOf(theirs) === keyOf(ours);
 }
 
 /** The status of an open file, which a link of /proc leads to. */

@@ -442,17 +442,24 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       );
     });
 
-    test('a lease in a directory of the same name, which another mount namespace has, is not a removed one', async () => {
-      const diagnosis = await standard(`
-        mkdir -m 1777 /var/tmp/gpu-owner
+    test.each([
+      ['of the same name', '/var/tmp/gpu-owner'],
+      ['that isn’t here', '/run/lock/gpu-owner'],
+    ])(
+      'a lease in a directory %s, which another mount namespace has, is not a removed one',
+      async (_, here) => {
+        const diagnosis = await standard(`
+        mkdir -m 1777 ${here}
         unshare -m --propagation private sh -c '
+          mount -t tmpfs -o size=8m tmpfs /run/lock
           mount -t tmpfs -o mode=1777,size=8m tmpfs /var/tmp; mkdir -m 1777 /var/tmp/gpu-owner
           exec "$@" run -- sh -c "touch $0; exec sleep 1000"' "$mnt/runs" ${process.execPath} ${command} &
         while [ ! -e $mnt/runs ]; do sleep 0.05; done
         code=0; doctor || code=$?
         kill $!; exit $code`);
-      expect(diagnosis.ids).toEqual([]);
-    });
+        expect(diagnosis.ids).toEqual([]);
+      },
+    );
 
     test('systemd’s PrivateTmp is found', async () => {
       const diagnosis = await standard(`

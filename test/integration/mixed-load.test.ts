@@ -27,6 +27,7 @@ import {
 } from '../support/other-tools.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 10;
+const SLOWEST_MS = 60_000;
 const GPUS = 6;
 const ACTORS = 14;
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -95,8 +96,11 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   };
   const any = () => [...running.keys()][chance(running.size)];
 
+  const claimed = () =>
+    [...said.join('').matchAll(/claims (\d+)/g)].reduce((sum, [, count]) => sum + Number(count), 0);
+  // A busy machine may need longer until it was put to the test at all.
   const end = performance.now() + SECONDS * 1000;
-  while (performance.now() < end) {
+  while (performance.now() < end || (claimed() < SECONDS && performance.now() < end + SLOWEST_MS)) {
     while (running.size < ACTORS) start();
     await pause(60);
     const fate = chance(20);
@@ -117,10 +121,8 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   const text = said.join('');
   expect(text.match(/violation: .*/g)).toBeNull();
   expect(failed).toEqual([]);
-  const claims = [...text.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
-  console.log(`${claims} claims by the library and by ${tool}, ${said.length} programs, in ${SECONDS} s`);
-  // That it was put to the test at all: how many a busy machine manages isn't promised.
-  expect(claims).toBeGreaterThan(SECONDS / 2);
+  console.log(`${claimed()} claims by the library and by ${tool}, ${said.length} programs, in ${SECONDS} s`);
+  expect(claimed()).toBeGreaterThanOrEqual(SECONDS);
 
   // What a killed writer of another tool has left counts as held for some seconds.
   await until(async () => {
