@@ -1,8 +1,9 @@
-import { type Answer, askHosts, chooseHosts, type Records } from '../fleet/index.ts';
+import { type Answer, askHosts, chooseHosts, type Records, watchHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { type OptionTable, type Parsed, usage, type Values } from './options.ts';
-import { print, say } from './output.ts';
+import { isTerminal, print, say } from './output.ts';
+import { CLEAR } from './refresh.ts';
 
 const DEFAULT_TIMEOUT = '10s';
 
@@ -49,12 +50,50 @@ export async function askFleet<Kind extends keyof Records>(
   };
   const answers = await askEach(name, parsed, kind, json ? () => {} : report);
   if (json) {
-    const entries = answers.map(({ host, version, records, error }) => [
-      host,
-      error === null ? { version, [kind]: records } : version === null ? { error } : { version, error },
-    ]);
+    const entries = answers.map((answer) => [answer.host, jsonOf(kind, answer)]);
     print(JSON.stringify(Object.fromEntries(entries), null, 2));
   }
+}
+
+function jsonOf<Kind extends keyof Records>(kind: Kind, { version, records, error }: Answer<Kind>) {
+  if (error === null) return { version, [kind]: records };
+  return version === null ? { error } : { version, error };
+}
+
+/**
+ * As {@link askFleet}, again and again until a signal comes: one connection per host stays. On a terminal, all hosts are painted anew;
+ * elsewhere each answer is printed as it arrives, as JSON `{ host: … }` in a line.
+ * @param interval between two answers of a host, in ms
+ */
+export async function watchFleet<Kind extends keyof Records>(
+  name: string,
+  { values }: Parsed,
+  kind: Kind,
+  show: (answer: { host: string; records: Records[Kind][] }) => string,
+  interval: number,
+): Promise<void> {
+  const hosts = chooseHosts(String(values.hosts));
+  const words = [name, '--json', `--watch=${interval}ms`, ...optionsForHosts(values)];
+  const isPainted = isTerminal(1) && !values.json;
+  const known = new Map<string, Answer<Kind>>();
+  const paint = () => {
+    const texts = hosts.map(({ name: host }) => {
+      const { records, error = { message: '…' } } = known.get(host) ?? {};
+      return records == null ? `${host}: ${error?.message}\n` : show({ host, records });
+    });
+    print(`${CLEAR}gpu-owner ${name}  ${new Date().toLocaleTimeString()}\n${texts.join('\n')}`);
+  };
+  if (isPainted) setInterval(paint, interval);
+  const onAnswer = (answer: Answer<Kind>) => {
+    const { host, records, error } = answer;
+    const isNews = error === null || known.get(host)?.error?.message !== error.message;
+    known.set(host, answer);
+    if (isPainted) return;
+    if (values.json) print(JSON.stringify({ [host]: jsonOf(kind, answer) }));
+    else if (error === null) print(show({ host, records }));
+    else if (isNews) say(`${host}: ${error.message}`);
+  };
+  await watchHosts(hosts, kind, words, timeoutOf(values) + interval, onAnswer, new AbortController().signal);
 }
 
 /**
@@ -67,19 +106,24 @@ export async function askEach<Kind extends keyof Records>(
   kind: Kind,
   onAnswer: (answer: Answer<Kind>) => void,
 ): Promise<Answer<Kind>[]> {
-  const timeout = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
-  if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
   const hosts = chooseHosts(String(values.hosts));
-  const words = [
-    name,
-    '--json',
-    ...Object.entries(values)
-      .filter(([option]) => !OWN.includes(option))
-      .flatMap(wordsOf),
-  ];
-  const answers = await askHosts(hosts, kind, words, Math.min(timeout, MAX_TIMER_MS), onAnswer);
+  const words = [name, '--json', ...optionsForHosts(values)];
+  const answers = await askHosts(hosts, kind, words, timeoutOf(values), onAnswer);
   process.exitCode = exitCodeOf(answers);
   return answers;
+}
+
+/** How long a host has to answer, in ms. */
+function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number {
+  const timeout = parseDuration(given, '--timeout');
+  if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
+  return Math.min(timeout, MAX_TIMER_MS);
+}
+
+function optionsForHosts(values: Values): string[] {
+  return Object.entries(values)
+    .filter(([option]) => !OWN.includes(option))
+    .flatMap(wordsOf);
 }
 
 function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {

@@ -1,8 +1,8 @@
 import { checkOptions, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, refuseWords, usage } from './options.ts';
+import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
+import { type Parsed, refuseWords } from './options.ts';
 import { isTerminal, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 import { statusTable } from './status-table.ts';
@@ -13,11 +13,11 @@ async function status(parsed: Parsed): Promise<void> {
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
   if (isForHosts(values)) {
-    if (interval !== null)
-      throw usage(
-        '--watch is for this machine only, --hosts asks once; use `watch gpu-owner status --hosts …`',
-      );
-    return askFleet('status', parsed, 'gpus', ({ host, records }) => `${host}:\n${table(records)}\n`);
+    const show = ({ host, records }: { host: string; records: GPUStatus[] }) =>
+      `${host}:\n${table(records)}\n`;
+    return interval === null
+      ? askFleet('status', parsed, 'gpus', show)
+      : watchFleet('status', parsed, 'gpus', show, interval);
   }
   const show = async (prefix: string) => {
     const gpus = await discover(request, 'machine');

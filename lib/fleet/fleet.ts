@@ -1,6 +1,6 @@
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, sanitize } from '../platform/index.ts';
+import { formatDuration, pause, sanitize } from '../platform/index.ts';
 import {
   explain,
   type Failure,
@@ -14,7 +14,7 @@ import {
 } from './failures.ts';
 import { parseRecords, type Records } from './records.ts';
 import { RemoteRequest } from './request.ts';
-import { runOverSSH } from './ssh.ts';
+import { runOverSSH, type SSHResult, streamOverSSH } from './ssh.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
 export type Answer<Kind extends keyof Records> = { host: string; version: string | null } & (
@@ -66,24 +66,112 @@ export async function askHosts<Kind extends keyof Records>(
   return Promise.all(answers);
 }
 
+/** Between two connections to a host that has failed, in ms: each time twice as long. */
+const MIN_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 60_000;
+
+/**
+ * Asks all hosts for answers that come again and again, over one connection each, until it is aborted. A connection that ends is made
+ * anew, in pauses that grow.
+ * @param words the arguments of gpu-owner there: it prints a line of JSON at a time
+ * @param quietMs a host that says nothing for so long has failed
+ */
+export async function watchHosts<Kind extends keyof Records>(
+  hosts: readonly Host[],
+  kind: Kind,
+  words: readonly string[],
+  quietMs: number,
+  onAnswer: (answer: Answer<Kind>) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const watch = async (host: Host, i: number) => {
+    await pause(i * START_INTERVAL_MS, signal);
+    for (let retry = MIN_RETRY_MS; !signal.aborted; ) {
+      const { last, hasAnswered } = await stream(host, kind, words, quietMs, onAnswer, signal);
+      if (signal.aborted) return;
+      onAnswer(last);
+      // Not all at the same time: perhaps it was a gateway that restarted.
+      if (hasAnswered) retry = MIN_RETRY_MS;
+      await pause(retry * (0.75 + Math.random() / 2), signal);
+      retry = Math.min(2 * retry, MAX_RETRY_MS);
+    }
+  };
+  await Promise.all(hosts.map(watch));
+}
+
+/** One connection. @returns the answer with which it ended, and whether there were others */
+async function stream<Kind extends keyof Records>(
+  host: Host,
+  kind: Kind,
+  words: readonly string[],
+  quietMs: number,
+  onAnswer: (answer: Answer<Kind>) => void,
+  signal: AbortSignal,
+): Promise<{ last: Answer<Kind>; hasAnswered: boolean }> {
+  const request = new RemoteRequest();
+  /** Lines that are no answers: of shells, and marks. */
+  const others: string[] = [];
+  let wrong: string | null = null;
+  let hasAnswered = false;
+  const onLine = (line: string): boolean => {
+    const isFirst = others.length === 0;
+    const version = line.startsWith('[') ? request.versionIn(others) : undefined;
+    // A key that may only run one command has no marks.
+    const records =
+      version !== undefined || (isFirst && line.startsWith('[')) ? parseRecords(kind, line) : null;
+    if (records === null || (typeof records === 'string' && version === undefined)) {
+      if (others.length < MAX_OTHER_LINES) others.push(line);
+      return false;
+    }
+    wrong = typeof records === 'string' ? records : null;
+    if (typeof records === 'string') return false;
+    hasAnswered = true;
+    onAnswer({ host: host.name, version: version ?? null, records, error: null });
+    return true;
+  };
+  const ended = await streamOverSSH(host.name, request.commandLine(host, words), quietMs, onLine, signal);
+  const output = `\n${[...others, ended.output].join('\n')}`;
+  const result = interpret(host, request, { ...ended, output }, quietMs);
+  const failed = (error: Failure) => ({ host: host.name, version: result.version, records: null, error });
+  if (wrong !== null) return { last: failed(senseless(host.name, words, wrong)), hasAnswered };
+  if (result.error === null)
+    return { last: failed(failure('ERR_HOST_UNREACHABLE', 'gpu-owner there has ended')), hasAnswered };
+  return { last: answerOf(kind, words, host.name, result), hasAnswered };
+}
+
+/** Shells print some, not more. */
+const MAX_OTHER_LINES = 10_000;
+
 async function ask<Kind extends keyof Records>(
   { name: host, ...rest }: Host,
   kind: Kind,
   words: readonly string[],
   timeoutMs: number,
 ): Promise<Answer<Kind>> {
-  const answer = await question({ name: host, ...rest }, words, timeoutMs);
+  return answerOf(kind, words, host, await question({ name: host, ...rest }, words, timeoutMs));
+}
+
+function answerOf<Kind extends keyof Records>(
+  kind: Kind,
+  words: readonly string[],
+  host: string,
+  answer: RawResult,
+): Answer<Kind> {
   const { version, error } = answer;
   if (error === null) {
     const records = parseRecords(kind, answer.output);
     if (typeof records !== 'string') return { host, version, records, error: null };
-    const message = `its answer makes no sense: ${records}. Compare \`ssh ${host} gpu-owner ${words.join(' ')}\``;
-    return { host, version, records: null, error: failure('ERR_HOST_ANSWER', message) };
+    return { host, version, records: null, error: senseless(host, words, records) };
   }
   // A key that may only run one command has that command's output.
   const records = answer.unasked === null ? null : parseRecords(kind, answer.unasked);
   if (Array.isArray(records)) return { host, version: null, records, error: null };
   return { host, version, records: null, error };
+}
+
+function senseless(host: string, words: readonly string[], why: string): Failure {
+  const message = `its answer makes no sense: ${why}. Compare \`ssh ${host} gpu-owner ${words.join(' ')}\``;
+  return failure('ERR_HOST_ANSWER', message);
 }
 
 /**
@@ -123,13 +211,24 @@ async function question(
   directory?: string,
 ): Promise<RawResult> {
   const request = new RemoteRequest();
+  const commandLine = request.commandLine(host, words, directory);
+  const result = await runOverSSH(host.name, commandLine, timeoutMs, (...tails) => request.isWhole(...tails));
+  return interpret(host, request, result, timeoutMs, directory);
+}
+
+/** The result of a question, by what ssh, the host's shell and gpu-owner there have said. */
+function interpret(
+  host: Host,
+  request: RemoteRequest,
+  result: SSHResult,
+  timeoutMs: number,
+  directory?: string,
+): RawResult {
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,
     unasked: null,
     error: failure(code, message),
   });
-  const commandLine = request.commandLine(host, words, directory);
-  const result = await runOverSSH(host.name, commandLine, timeoutMs, (...tails) => request.isWhole(...tails));
   if (result.cut === 'no-ssh') {
     const { code, message } = noSSH();
     return failed(code, message);

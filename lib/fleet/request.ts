@@ -58,6 +58,14 @@ export class RemoteRequest {
     );
   }
 
+  /** The version that a host has told, null if it hasn't; undefined: these lines don't go as far as the answer. */
+  versionIn(lines: readonly string[]): string | null | undefined {
+    const begin = lines.indexOf(`${this.#mark} begin`);
+    if (begin < 0) return undefined;
+    const told = lines.slice(lines.indexOf(`${this.#mark} version`) + 1, begin);
+    return told[0]?.trim() || null;
+  }
+
   /** null: gpu-owner has not answered; 'missing': it isn't there; 'directory': nor is that; 'broken': it began to. */
   read(output: string, errors: string): RawAnswer | 'missing' | 'directory' | 'broken' | null {
     if (output.includes(`\n${this.#mark} missing\n`)) return 'missing';

@@ -48,6 +48,45 @@ export function sshProgram(env: NodeJS.ProcessEnv = process.env): string {
   return env.GPU_OWNER_SSH || 'ssh';
 }
 
+/** Told of an ssh that is running. */
+interface Listener {
+  onOutput: (chunk: Buffer) => void;
+  onErrors: (chunk: Buffer) => void;
+  /** It has ended; null: it couldn't be started. What it has left may have its output open still. */
+  onExit: (exitCode: number | null) => void;
+  /** Nothing can come any longer. */
+  onClose: () => void;
+}
+
+/** Starts ssh for a question. @returns what ends it, and everybody's interest in it */
+function startSSH(host: string, commandLine: string, listener: Listener): () => void {
+  const { spawn } = process.getBuiltinModule('node:child_process');
+  const words = ['-c', LEASHED, 'sh', sshProgram(), ...OPTIONS, '--', host, commandLine];
+  const ssh = spawn('/bin/sh', words, {
+    // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    env: { ...process.env, LC_ALL: 'C' },
+  });
+  let hasEnded = false;
+  ssh.stdout?.on('data', listener.onOutput);
+  ssh.stderr?.on('data', listener.onErrors);
+  for (const stream of ssh.stdio) stream?.on('error', () => {});
+  ssh.once('error', () => listener.onExit(null));
+  ssh.once('exit', (exitCode) => {
+    hasEnded = true;
+    release(ssh);
+    listener.onExit(exitCode ?? 255);
+  });
+  ssh.once('close', listener.onClose);
+  return () => {
+    if (!hasEnded) killGroup(ssh);
+    release(ssh);
+    ssh.stdout?.destroy();
+    ssh.stderr?.destroy();
+  };
+}
+
 /**
  * Runs a command line on a host. Never throws.
  * @param isWhole whether the output is complete, as its last characters tell
@@ -58,15 +97,7 @@ export function runOverSSH(
   timeoutMs: number,
   isWhole: (outputTail: string, errorsTail: string) => boolean,
 ): Promise<SSHResult> {
-  const { spawn } = process.getBuiltinModule('node:child_process');
   return new Promise((resolve) => {
-    const words = ['-c', LEASHED, 'sh', sshProgram(), ...OPTIONS, '--', host, commandLine];
-    const ssh = spawn('/bin/sh', words, {
-      // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-      env: { ...process.env, LC_ALL: 'C' },
-    });
     const output = new Collected();
     const errors = new Collected();
     let cut: SSHResult['cut'] = null;
@@ -79,10 +110,7 @@ export function runOverSSH(
       isOver = true;
       clearTimeout(timer);
       clearTimeout(last);
-      if (code === null) killGroup(ssh);
-      release(ssh);
-      ssh.stdout?.destroy();
-      ssh.stderr?.destroy();
+      end();
       if (code === NO_SSH && output.bytes === 0 && errors.bytes === 0) cut ??= 'no-ssh';
       resolve({ exitCode: code, output: output.text(), errors: errors.text(), cut });
     };
@@ -100,26 +128,86 @@ export function runOverSSH(
       if (code === null) finishSoon();
       else finish();
     };
-    ssh.stdout?.on('data', (chunk: Buffer) => {
+    const end = startSSH(host, commandLine, {
+      onOutput: (chunk) => {
+        if (isOver) return;
+        if (output.bytes + chunk.length > MAX_OUTPUT_BYTES) return stop('size');
+        output.add(chunk);
+        look();
+      },
+      onErrors: (chunk) => {
+        if (isOver) return;
+        errors.add(chunk);
+        look();
+      },
+      onExit: (exitCode) => {
+        if (exitCode === null) return stop('no-ssh');
+        code = exitCode;
+        finishSoon();
+        look();
+      },
+      onClose: finish,
+    });
+  });
+}
+
+/**
+ * Runs a command line on a host that prints lines for as long as it runs. Never throws.
+ * @param onLine called with each line. It ends when this returns a reason
+ * @param quietMs the longest time without a line
+ * @returns how it ended, with the output that was no line
+ */
+export function streamOverSSH(
+  host: string,
+  commandLine: string,
+  quietMs: number,
+  onLine: (line: string) => boolean,
+  signal: AbortSignal,
+): Promise<SSHResult> {
+  return new Promise((resolve) => {
+    const errors = new Collected();
+    let left: Buffer[] = [];
+    let size = 0;
+    let isOver = false;
+    const finish = (exitCode: number | null, cut: SSHResult['cut']) => {
       if (isOver) return;
-      if (output.bytes + chunk.length > MAX_OUTPUT_BYTES) return stop('size');
-      output.add(chunk);
-      look();
+      isOver = true;
+      clearTimeout(quiet);
+      signal.removeEventListener('abort', abort);
+      end();
+      const isMissing = exitCode === NO_SSH && errors.bytes === 0;
+      const text = Buffer.concat(left).toString('utf8');
+      resolve({ exitCode, output: text, errors: errors.text(), cut: isMissing ? 'no-ssh' : cut });
+    };
+    const abort = () => finish(null, null);
+    signal.addEventListener('abort', abort);
+    let quiet = setTimeout(() => finish(null, 'time'), quietMs);
+    const end = startSSH(host, commandLine, {
+      onOutput: (chunk) => {
+        for (let rest = chunk; !isOver && rest.length > 0; ) {
+          const newline = rest.indexOf(0x0a);
+          const part = newline < 0 ? rest : rest.subarray(0, newline);
+          rest = newline < 0 ? rest.subarray(rest.length) : rest.subarray(newline + 1);
+          size += part.length;
+          if (size > MAX_OUTPUT_BYTES) return finish(null, 'size');
+          left.push(part);
+          if (newline < 0) return;
+          const line = Buffer.concat(left).toString('utf8');
+          left = [];
+          size = 0;
+          if (!onLine(line)) continue;
+          clearTimeout(quiet);
+          quiet = setTimeout(() => finish(null, 'time'), quietMs);
+        }
+      },
+      onErrors: (chunk) => errors.add(chunk),
+      onExit: (exitCode) => {
+        if (exitCode === null) finish(null, 'no-ssh');
+        else setTimeout(() => setImmediate(() => finish(exitCode, null)), LAST_TIMEOUT_MS);
+      },
+      onClose: () => {},
     });
-    ssh.stderr?.on('data', (chunk: Buffer) => {
-      if (isOver) return;
-      errors.add(chunk);
-      look();
-    });
-    for (const stream of ssh.stdio) stream?.on('error', () => {});
-    ssh.once('error', () => stop('no-ssh'));
-    ssh.once('exit', (exitCode) => {
-      code = exitCode ?? 255;
-      release(ssh);
-      finishSoon();
-      look();
-    });
-    ssh.once('close', finish);
+    if (signal.aborted) abort();
   });
 }
 
