@@ -2,6 +2,7 @@
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { formatSince } from '../platform/index.ts';
+import { type ClaimCounts, claimCounts } from './counts.ts';
 import { type Idle, idleText, readIdle } from './idle.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
@@ -31,6 +32,7 @@ export interface Waiting {
 export interface Activity {
   leases: Holder[];
   waiting: Waiting[];
+  counts: ClaimCounts;
 }
 
 /** So many holders are named. */
@@ -39,7 +41,8 @@ const MAX_BLOCKERS = 3;
 /** Nobody where there is no lock directory yet. @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
 export function readActivity(lockDirectory: string | undefined): Activity {
   const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
-  if (directory === null) return { leases: [], waiting: [] };
+  if (directory === null)
+    return { leases: [], waiting: [], counts: { granted: 0, handedOver: 0, refused: 0 } };
   const holders = new Map<string, Holder>();
   const byGPU = new Map<string, Holder>();
   for (const name of leaseNames(directory)) {
@@ -63,7 +66,7 @@ export function readActivity(lockDirectory: string | undefined): Activity {
     if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'and others');
     return { info, position: i + 1, count, isSuspended, blockers };
   });
-  return { leases: [...holders.values()], waiting };
+  return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
 }
 
 /** The shortest of them; null: one isn't idle. */

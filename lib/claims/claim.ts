@@ -46,6 +46,8 @@ export interface Claim {
   seenAt: number;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
+  /** It was in the wait queue. */
+  hasWaited?: boolean;
 }
 
 /** Nothing is held. What was in the way, for those who want to wait for it. */

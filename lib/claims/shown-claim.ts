@@ -13,6 +13,7 @@ import {
 } from '../gpus/index.ts';
 import { now, sleeping, type Waiting } from '../platform/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
+import { countClaim } from './counts.ts';
 import {
   type Awaiting,
   awaiting,
@@ -23,6 +24,7 @@ import {
   takeSnapshot,
 } from './effects.ts';
 import { listReasons, scopeOf } from './evaluate.ts';
+import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
 import { claimAtOnce, claimWhenFree, endOf, type WaitOptions } from './wait.ts';
@@ -75,6 +77,24 @@ export class ShownClaim<Holder extends ContextHolder> {
    * @throws what `take` throws, ERR_PLACEHOLDER, ERR_GPU_UNAVAILABLE after too many conflicts; nothing is held then
    */
   static *take<Holder extends ContextHolder, Step>(
+    settings: Settings,
+    take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
+    showing: Showing<Holder, Step>,
+  ): Effectful<ShownClaim<Holder>, Step | Effect> {
+    try {
+      const shown = yield* ShownClaim.#take(settings, take, showing);
+      const { directory, hasWaited } = shown.claim;
+      countClaim(directory, 'granted', ...(hasWaited ? (['handedOver'] as const) : []));
+      return shown;
+    } catch (error) {
+      const { lockDirectory, configuredDirectory } = settings.request;
+      if (error instanceof GPUOwnerError && /^ERR_(GPU_UNAVAILABLE|TIMEOUT)$/.test(error.code))
+        countClaim(LockDirectory.find(lockDirectory, { lockDirectory: configuredDirectory }), 'refused');
+      throw error;
+    }
+  }
+
+  static *#take<Holder extends ContextHolder, Step>(
     settings: Settings,
     take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
     { ownEnvironment, startPlaceholder }: Showing<Holder, Step>,

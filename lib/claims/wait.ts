@@ -65,7 +65,7 @@ export async function claimWhenFree(
       const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
       const attempt = () => claim(request, waiter?.position ?? own);
       const result = known ?? (await runAsync(attempt(), options.signal));
-      if (result.granted) return result;
+      if (result.granted) return { ...result, hasWaited: waiter !== null || rested?.rest != null };
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
       if (!result.possible) throw impossibleError(result);
       if (now() >= end) throw timeoutError(maxWait ?? 0, result);

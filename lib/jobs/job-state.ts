@@ -128,14 +128,17 @@ export function endedJob(store: JobStore, id: number): Job | null {
 }
 
 const MAX_REASON_LENGTH = 1_000;
-const NO_ACTIVITY: Activity = { leases: [], waiting: [] };
+const NO_ACTIVITY: Pick<Activity, 'leases' | 'waiting'> = { leases: [], waiting: [] };
 
 /** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */
 function endOf({ progress, end, cancellation, request }: StoredJob): number | null {
   return progress?.failure?.ended ?? end?.ended ?? cancellation?.at ?? progress?.started ?? request.submitted;
 }
 
-function describe({ job, state }: { job: StoredJob; state: Job['state'] }, activity: Activity): Job {
+function describe(
+  { job, state }: { job: StoredJob; state: Job['state'] },
+  activity: Pick<Activity, 'leases' | 'waiting'>,
+): Job {
   const { request, progress, cancellation } = job;
   const isOver = state !== 'waiting' && state !== 'running';
   const waiter =

@@ -189,7 +189,7 @@ function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
 
 /** @param gpus how many GPUs and instances there are; null: unknown */
 function queueFamilies(lockDirectory: string | undefined, gpus: number | null, now: number): Family[] {
-  const { waiting } = readActivity(lockDirectory);
+  const { waiting, counts } = readActivity(lockDirectory);
   const single = (name: string, help: string, value: number | null) => gauge(name, help, [[{}, value]]);
   const active = waiting.filter(({ isSuspended }) => !isSuspended);
   const begins = active.flatMap(({ info: { since } }) => pastTime(since, now) ?? []);
@@ -211,6 +211,17 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
       'gpu_owner_longest_wait_seconds',
       'How long the claim that has waited longest has waited, without suspended ones; 0: nobody waits.',
       active.length > 0 && begins.length === 0 ? null : longest / 1_000,
+    ),
+    counter('gpu_owner_claims_granted_total', 'Claims that were given GPUs.', counts.granted),
+    counter(
+      'gpu_owner_handovers_total',
+      'Claims that were given GPUs after they had waited.',
+      counts.handedOver,
+    ),
+    counter(
+      'gpu_owner_claims_refused_total',
+      'Claims that were given none, at once or in time.',
+      counts.refused,
     ),
   ];
 }
@@ -238,6 +249,10 @@ function pastTime(time: string | null, now: number): number | null {
 function futureTime(time: string | undefined, now: number): number | null {
   const at = Date.parse(time ?? '');
   return Math.abs(at - now) <= MAX_TIME_LIMIT_MS ? at : null;
+}
+
+function counter(name: string, help: string, value: number): Family {
+  return { name, type: 'counter', help, samples: [{ labels: {}, value }] };
 }
 
 function gauge(name: string, help: string, values: readonly Value[]): Family {

@@ -137,7 +137,7 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   expect(JSON.parse((await machine.runCommand(['queue', '--json'])).stdout)).toEqual([]);
   for (const name of readdirSync(machine.lockDirectory)) {
     expect(name).toMatch(
-      /^(GPU-[0-9a-f-]{36}\.(lease|look|nested-\d)|acquisition\.lock|line\.lock|safe-gpu\.sharing)$/,
+      /^(GPU-[0-9a-f-]{36}\.(lease|look|nested-\d)|acquisition\.lock|claims\.count|line\.lock|safe-gpu\.sharing)$/,
     );
   }
   for (const name of readdirSync(directory).filter((each) => each.endsWith('.json'))) {

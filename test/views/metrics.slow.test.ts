@@ -5,6 +5,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -208,6 +209,43 @@ test.each<[string, object | string]>([
   expect(users).toMatch(/^[\p{L}\p{N}.@\\_+$-]{1,64}$/u);
   for (const name of ['lease_start_time_seconds', 'lease_end_time_seconds', 'leased_seconds'])
     expect([name, valuesOf(samples, `gpu_${name}`)]).toEqual([name, {}]);
+});
+
+test('claims are counted: granted, handed over, refused', async () => {
+  const machine = machineOf(1);
+  const counts = async () => {
+    const samples = await metricsOf(machine);
+    return ['claims_granted', 'handovers', 'claims_refused'].map(
+      (name) => valuesOf(samples, `${name}_total`)[''],
+    );
+  };
+  expect(await counts()).toEqual([0, 0, 0]);
+  const run = (...words: string[]) =>
+    machine.runCommand(['run', '--placeholder=none', ...words, '--', 'true']);
+  expect((await run()).code).toBe(0);
+  expect(await counts()).toEqual([1, 0, 0]);
+  const holder = machine.startCommand(['hold', '--placeholder=none']);
+  await output(holder, /visibleDevices/);
+  expect((await run('--no-wait')).code).toBe(75);
+  expect((await run('--wait=100ms')).code).toBe(75);
+  expect((await run('-n2')).code).toBe(64); // it can never be had: nothing was refused
+  const waiter = run();
+  await until(async () => (await machine.runCommand(['queue', '--json'])).stdout.includes('position'));
+  holder.stdin?.end();
+  expect((await waiter).code).toBe(0);
+  expect(await counts()).toEqual([3, 1, 2]);
+  // Submitted while a GPU is free, it doesn't wait, though it has a slot in the queue.
+  expect((await machine.runCommand(['submit', '--', 'true'])).code).toBe(0);
+  expect((await machine.runCommand(['wait', '1'])).code).toBe(0);
+  expect(await counts()).toEqual([4, 1, 2]);
+
+  const file = join(machine.lockDirectory, 'claims.count');
+  writeFileSync(file, '{"granted":1e300,"handedOver":-5,"refused":"x"}'.padEnd(4096), { flag: 'r+' });
+  expect(await counts()).toEqual([0, 0, 0]);
+  rmSync(file);
+  mkdirSync(file);
+  expect((await run()).code).toBe(0);
+  expect(await counts()).toEqual([0, 0, 0]);
 });
 
 test('a hostile record of a wait breaks nothing', async () => {

@@ -1,0 +1,51 @@
+// How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: it informs people,
+// and nothing is decided by it.
+import { readSync } from 'node:fs';
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
+
+export interface ClaimCounts {
+  /** GPUs were given. */
+  granted: number;
+  /** Those of them that had waited. */
+  handedOver: number;
+  /** None were given, at once or in time. */
+  refused: number;
+}
+
+const FILE = 'claims.count';
+/** Whoever has the lock writes a block, and is gone. Nobody waits for one who keeps it: then a claim isn't counted. */
+const MAX_TRIES = 100;
+
+/** Counts a claim. Where that can't be done it isn't counted. */
+export function countClaim(directory: LockDirectory | null, ...outcomes: (keyof ClaimCounts)[]): void {
+  const file = directory?.openIfPossible(FILE) ?? -1;
+  if (file < 0) return;
+  try {
+    for (let tries = 0; native().lockTry(file, OFD, EXCLUSIVE, 0, 1) !== 0; tries++) {
+      if (tries === MAX_TRIES) return;
+    }
+    const counts = readCounts(file);
+    for (const outcome of outcomes) counts[outcome]++;
+    native().fileWriteBlock(file, encodeRecord(counts));
+  } finally {
+    native().fileClose(file); // and the lock with it
+  }
+}
+
+export function claimCounts(directory: LockDirectory): ClaimCounts {
+  for (const descriptor of directory.filesNamed(FILE, [directory.path])) return readCounts(descriptor);
+  return { granted: 0, handedOver: 0, refused: 0 };
+}
+
+function readCounts(file: number): ClaimCounts {
+  const block = Buffer.alloc(RECORD_SIZE);
+  readSync(file, block, 0, RECORD_SIZE, 0);
+  const record = decodeRecord(block) ?? {};
+  const count = (name: keyof ClaimCounts) => {
+    const value = Number(record[name]);
+    return Number.isSafeInteger(value) && value > 0 ? value : 0;
+  };
+  return { granted: count('granted'), handedOver: count('handedOver'), refused: count('refused') };
+}
