@@ -352,7 +352,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
           'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
         );
         expect(stdout).toMatch(
-          /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(lease|lock)\n){3}$/,
+          /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}$/,
         );
       });
 
@@ -360,7 +360,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
         const { stdout } = await standard(`
         mkdir -m 1777 /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp | wc -l
         rm -r /run/lock/gpu-owner/*; chown ${NOBODY} /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp/gpu-owner | wc -l`);
-        expect(stdout).toBe('it ran\ncode 0\n3\n0\nit ran\ncode 0\n0\n3\n');
+        expect(stdout).toBe('it ran\ncode 0\n4\n0\nit ran\ncode 0\n0\n4\n');
       });
 
       test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
