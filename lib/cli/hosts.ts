@@ -114,7 +114,7 @@ export async function askEach<Kind extends keyof Records>(
 }
 
 /** How long a host has to answer, in ms. */
-function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number {
+export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number {
   const timeout = parseDuration(given, '--timeout');
   if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
   return Math.min(timeout, MAX_TIMER_MS);

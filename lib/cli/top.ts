@@ -1,14 +1,18 @@
 import { checkOptions } from '../claims/index.ts';
+import { chooseHosts } from '../fleet/index.ts';
 import { nativeOrNull } from '../native.ts';
 import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
-import { loadTop, MachineView, SORT_KEYS, type SortKey } from '../views/index.ts';
+import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { EXIT_CODES } from './exit-codes.ts';
+import { HOSTS, isForHosts, timeoutOf, wordsOf } from './hosts.ts';
 import { type Parsed, refuseWords, usage, type Values } from './options.ts';
-import { isTerminal, write } from './output.ts';
+import { isTerminal, print, write } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
 const MIN_INTERVAL_MS = 100;
+const PROBLEM_INTERVAL_MS = 2_000;
 /** Where nobody knows how wide lines may be. */
 const PLAIN_COLUMNS = 132;
 
@@ -21,14 +25,55 @@ async function top(parsed: Parsed): Promise<void> {
     Math.max(MIN_INTERVAL_MS, parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval')),
     MAX_TIMER_MS,
   );
+  if (isForHosts(values)) return topOfHosts(parsed, interval, options);
   const view = new MachineView(request);
+  if (values.json) return printJSON(view, values.interval === undefined ? null : interval);
   const { plainPicture, runTop } = await loadTop();
-  if (isTerminal(1) && process.env.TERM !== 'dumb')
-    return runTop(view, (onLook) => view.watch(interval, onLook), options);
+  if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook), options);
   const show = (end: string) => write(1, plainPicture(view, columns(), options) + end);
   if (values.interval !== undefined) return view.watch(interval, () => show('\n'));
   await view.look();
   show('');
+}
+
+function isScreen(): boolean {
+  return isTerminal(1) && process.env.TERM !== 'dumb';
+}
+
+async function topOfHosts({ values }: Parsed, interval: number, options: TopOptions): Promise<void> {
+  if (values.json) throw usage('--json is for this machine only');
+  const timeout = timeoutOf(values) + interval;
+  const view = new FleetView(chooseHosts(String(values.hosts)));
+  const own = Object.entries(values).filter(([name]) =>
+    ['lock-dir', 'conventions', 'simulate'].includes(name),
+  );
+  const words = ['top', '--json', `--interval=${interval}ms`, ...own.flatMap(wordsOf)];
+  const watch = (onNews: () => void) => view.watch(words, timeout, onNews);
+  const { plainPicture, runTop } = await loadTop();
+  if (isScreen()) return runTop(view, watch, options);
+  const show = (end: string) => write(1, plainPicture(view, columns(), options) + end);
+  if (values.interval !== undefined) {
+    const timer = setInterval(() => show('\n'), interval);
+    return watch(() => {}).finally(() => clearInterval(timer));
+  }
+  await watch(() => {
+    if (view.machines.every(({ snapshot, problem }) => snapshot !== null || problem !== null)) view.stop();
+  });
+  show('');
+  if (view.machines.every(({ snapshot }) => snapshot === null)) process.exitCode = EXIT_CODES.ERR_NO_DRIVER;
+}
+
+/** Prints a snapshot per line. @param interval null: one */
+async function printJSON(view: MachineView, interval: number | null): Promise<void> {
+  const show = () => {
+    if (view.snapshot !== null) print(JSON.stringify([{ ...view.snapshot, problem: view.problem }]));
+  };
+  if (interval === null) return view.look().then(show);
+  // Whoever reads it must not take a driver that hangs for a connection that does.
+  const timer = setInterval(() => {
+    if (view.problem !== null) show();
+  }, PROBLEM_INTERVAL_MS);
+  await view.watch(interval, show).finally(() => clearInterval(timer));
 }
 
 function sortKey({ sort = 'gpu' }: Values): SortKey {
@@ -58,6 +103,10 @@ export const COMMAND: Command = {
           candidates: SORT_KEYS,
         },
         filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
+        json: {
+          help: 'print an array with an object { time, gpus, queue, waiting, intruders, problem } instead; with --interval, one per line again and again',
+        },
+        ...HOSTS,
         ...LOCKS,
       },
     },

@@ -2,5 +2,5 @@
 // and no password passes through here.
 export type { Failure, HostErrorCode } from './failures.ts';
 export { type Answer, askHosts, chooseHosts, submitOnHost, watchHosts } from './fleet.ts';
-export type { Records } from './records.ts';
+export type { Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';

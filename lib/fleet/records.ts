@@ -2,7 +2,7 @@
 // gpu-owner, so missing fields are null, and fields that are unknown here stay.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { sanitize } from '../platform/index.ts';
+import { isoTime, sanitize } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 
 const MAX_RECORDS = 10_000;
@@ -181,12 +181,68 @@ const METRIC = {
   samples: listOf(record({ labels, value: number }), MAX_RECORDS),
 } satisfies Record<keyof Family, Check>;
 
+const LEASE: Fields = {
+  user: text,
+  uid: or(id),
+  pid: or(id),
+  command: or(text),
+  since: or(time),
+  until: or(time),
+  job: or(id),
+  name: or(text),
+  note: or(text),
+};
+
+const SNAPSHOT = record({
+  time,
+  gpus: listOf(
+    record({
+      ...GPU,
+      migEnabled: (value) => value === true,
+      migInstances: someOf(record({})),
+      lease: or(record({ ...LEASE, nested: or(record(LEASE)) })),
+    }),
+  ),
+  queue: listOf(record(QUEUE), MAX_RECORDS),
+  waiting: id,
+  intruders: listOf(record({ uuid: text, pid: id, name: or(text), user: or(text), usedBytes: or(number) })),
+  problem: or(text),
+});
+
+/** A machine at one moment, as `top --json` prints it there. */
+export interface RemoteSnapshot {
+  time: string;
+  gpus: GPUStatus[];
+  queue: QueueEntry[];
+  waiting: number;
+  intruders: {
+    uuid: string;
+    pid: number;
+    name: string | null;
+    user: string | null;
+    usedBytes: number | null;
+  }[];
+  /** Why there is nothing newer there; null: it is current. */
+  problem: string | null;
+}
+
+/** Whether it is what `status --json` prints: a key may run nothing else. */
+function isOfGPUs(value: unknown): value is object[] {
+  const [first] = Array.isArray(value) ? value : [];
+  return typeof first === 'object' && first !== null && 'uuid' in first;
+}
+
+function snapshotOf(gpus: object[]): object {
+  return { time: isoTime(), gpus, queue: [], waiting: 0, intruders: [], problem: null };
+}
+
 /** Records by what a host was asked for. */
 export interface Records {
   gpus: GPUStatus;
   queue: QueueEntry;
   jobs: Job;
   metrics: Family;
+  machines: RemoteSnapshot;
 }
 
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
@@ -194,6 +250,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   queue: listOf(record(QUEUE), MAX_RECORDS),
   jobs: listOf(record(JOB), MAX_RECORDS),
   metrics: listOf(record(METRIC)),
+  machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };
 
 /** The records of an answer, harmless to show; a text: where it makes no sense. */

@@ -1,3 +1,4 @@
+export { FleetView } from './fleet-view.ts';
 export { machineFamilies } from './machine-metrics.ts';
 export {
   type Intruder,
@@ -10,6 +11,8 @@ export {
   SORT_KEYS,
   type SortKey,
 } from './machine-view.ts';
+
+export type { TopOptions } from './top/top.ts';
 
 /** Loads the drawing for terminals, which nobody but `top` needs. */
 export const loadTop = () => import('./top/top.ts');

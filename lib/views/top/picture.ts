@@ -291,7 +291,7 @@ interface Column {
 function gpuColumns(pen: Pen, now: number, gpus: readonly ShownGPU[]): Column[] {
   const holder = ({ lease }: ShownGPU) => lease?.nested ?? lease;
   const labels = Math.max(3, ...gpus.map((gpu) => label(gpu).length + (gpu.instance === null ? 0 : 1)));
-  const hasLimits = gpus.some(({ lease }) => lease?.until !== undefined);
+  const hasLimits = gpus.some(({ lease }) => (lease?.until ?? null) !== null);
   let chosen: Column[] = [];
   const isCommandShown = () => chosen.some(({ title }) => title === 'COMMAND');
   const columns: Column[] = [
@@ -305,6 +305,7 @@ function gpuColumns(pen: Pen, now: number, gpus: readonly ShownGPU[]): Column[] 
     {
       title: 'MEMORY',
       width: 9,
+      wish: 16,
       max: 24,
       rank: 4,
       draw: ({ memory: { usedBytes, totalBytes } }, width) => {
@@ -750,7 +751,9 @@ function drawRow(row: ShownRow | string, selected: string | null, pen: Pen): str
   return pen.ink(`>${text.replace(/\u001b\[[\d;]*m/g, '')}`, 'reverse');
 }
 
-function stateInks({ state }: ShownGPU): Ink[] {
+function stateInks(gpu: ShownGPU): Ink[] {
+  const { state } = gpu;
+  if (isDivided(gpu)) return [];
   if (state === 'free') return ['green'];
   if (state === 'busy') return ['magenta'];
   return state === 'unavailable' ? ['red'] : [];
