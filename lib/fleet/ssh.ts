@@ -195,7 +195,8 @@ export function streamOverSSH(
           const line = Buffer.concat(left).toString('utf8');
           left = [];
           size = 0;
-          if (!onLine(line)) continue;
+          // It may have ended this.
+          if (!onLine(line) || isOver) continue;
           clearTimeout(quiet);
           quiet = setTimeout(() => finish(null, 'time'), quietMs);
         }
