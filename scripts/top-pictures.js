@@ -97,7 +97,7 @@ async function draw(name, env, words, columns, rows, keys = '') {
 const CELL = { width: 8.4, height: 17 };
 const INK = '#1b1f24';
 const PAPER = '#ffffff';
-/** Of a terminal with a light background. */
+/** The colours of a terminal with a light background. */
 const COLOURS = { 1: '#b3261e', 2: '#1a7f37', 5: '#8250df' };
 
 function svg(screen) {
@@ -117,6 +117,7 @@ function svg(screen) {
   }
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">`,
+    `<title>gpu-owner top on a terminal of ${screen.cols} columns and ${screen.rows} rows</title>`,
     `<rect width="100%" height="100%" rx="6" fill="${PAPER}" stroke="#d0d7de"/>`,
     ...texts.flat(),
     '</svg>',
