@@ -182,9 +182,9 @@ describe('gpu-owner itself gets along', () => {
       expect(await run('', [launcher, 'run', '-n', '2', '--', 'echo', 'it ran'], env)).toEqual(RAN);
       expect((await run('', [launcher, 'status', '--json'], env)).code).toBe(0);
       expect(await run('', [launcher, 'hold', '-n', '2'], env)).toMatchObject({ code: 0, stderr: '' });
-      expect(readdirSync(machine.lockDirectory).filter((name) => !/\.(lease|lock|look)$/.test(name))).toEqual(
-        [],
-      );
+      expect(
+        readdirSync(machine.lockDirectory).filter((name) => !/\.(count|lease|lock|look)$/.test(name)),
+      ).toEqual([]);
       for (const name of readdirSync(machine.lockDirectory)) {
         expect(statSync(join(machine.lockDirectory, name)).mode & 0o777).toBe(0o666);
       }
